@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// now is when all tests run.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(-d)) }
+
+// fake is the service, with the answers of a test. What a test leaves nil is UNIMPLEMENTED.
+type fake struct {
+	mgmtv1.UnimplementedSnapshotServiceServer
+	mgmtv1.UnimplementedRestoreServiceServer
+	mgmtv1.UnimplementedOperationServiceServer
+
+	flags standaloneFlags // as given to serve
+
+	snapshots []*mgmtv1.Snapshot
+	units     []*mgmtv1.UnitSummary
+	coverage  []*mgmtv1.ExplainCoverageResponse
+	plan      []*mgmtv1.PlanRestoreResponse
+	operation *mgmtv1.Operation // what GetOperation gives, once the watch has ended
+	events    []*mgmtv1.Event
+	// begin answers the calls that begin an operation; nil gives the operation, running.
+	begin func(ctx context.Context) error
+	// untilStop makes WatchOperation wait, after the events, for Stop, and then send the last event.
+	untilStop bool
+	watching  chan struct{} // closed when WatchOperation waits
+	watchErr  error
+
+	mu       sync.Mutex
+	requests []any
+	stopOnce sync.Once
+	stopped  chan struct{}
+	closed   bool
+}
+
+func newFake() *fake {
+	return &fake{stopped: make(chan struct{}), watching: make(chan struct{})}
+}
+
+func (f *fake) Register(r grpc.ServiceRegistrar) {
+	mgmtv1.RegisterSnapshotServiceServer(r, f)
+	mgmtv1.RegisterRestoreServiceServer(r, f)
+	mgmtv1.RegisterOperationServiceServer(r, f)
+}
+
+func (f *fake) Stop() { f.stopOnce.Do(func() { close(f.stopped) }) }
+
+func (f *fake) Close() error {
+	f.closed = true
+	return nil
+}
+
+func (f *fake) saw(req any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests = append(f.requests, req)
+}
+
+func (f *fake) start(ctx context.Context, req any) (*mgmtv1.Operation, error) {
+	f.saw(req)
+	if f.begin != nil {
+		if err := f.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return &mgmtv1.Operation{Id: f.operation.GetId(), State: mgmtv1.OperationState_OPERATION_STATE_RUNNING}, nil
+}
+
+func (f *fake) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.CreateSnapshotResponse{Operation: op}, err
+}
+
+func (f *fake) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (*mgmtv1.VerifySnapshotResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.VerifySnapshotResponse{Operation: op}, err
+}
+
+func (f *fake) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (*mgmtv1.RunRestoreResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.RunRestoreResponse{Operation: op}, err
+}
+
+func (f *fake) ResumeOperation(ctx context.Context, req *mgmtv1.ResumeOperationRequest) (*mgmtv1.ResumeOperationResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.ResumeOperationResponse{Operation: op}, err
+}
+
+func (f *fake) ListSnapshots(_ context.Context, req *mgmtv1.ListSnapshotsRequest) (*mgmtv1.ListSnapshotsResponse, error) {
+	f.saw(req)
+	return &mgmtv1.ListSnapshotsResponse{Snapshots: f.snapshots}, nil
+}
+
+func (f *fake) GetSnapshot(_ context.Context, req *mgmtv1.GetSnapshotRequest) (*mgmtv1.GetSnapshotResponse, error) {
+	f.saw(req)
+	return &mgmtv1.GetSnapshotResponse{Snapshot: f.snapshots[0], Units: f.units}, nil
+}
+
+func (f *fake) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.coverage)
+}
+
+func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.plan)
+}
+
+func (f *fake) ListOperations(_ context.Context, req *mgmtv1.ListOperationsRequest) (*mgmtv1.ListOperationsResponse, error) {
+	f.saw(req)
+	return &mgmtv1.ListOperationsResponse{Operations: []*mgmtv1.Operation{f.operation}}, nil
+}
+
+func (f *fake) GetOperation(_ context.Context, req *mgmtv1.GetOperationRequest) (*mgmtv1.GetOperationResponse, error) {
+	f.saw(req)
+	return &mgmtv1.GetOperationResponse{Operation: f.operation}, nil
+}
+
+func (f *fake) WatchOperation(req *mgmtv1.WatchOperationRequest, stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+	f.saw(req)
+	for i, e := range f.events {
+		if f.untilStop && i+1 == len(f.events) {
+			close(f.watching)
+			select {
+			case <-f.stopped:
+			case <-stream.Context().Done():
+				return stream.Context().Err()
+			}
+		}
+		if err := stream.Send(&mgmtv1.WatchOperationResponse{Event: e}); err != nil {
+			return err
+		}
+	}
+	return f.watchErr
+}
+
+func sendAll[M any](stream grpc.ServerStreamingServer[M], messages []*M) error {
+	for _, m := range messages {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requestOf gives the one request of a type that the fake has seen.
+func requestOf[R any](t *testing.T, f *fake) R {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []R
+	for _, req := range f.requests {
+		if r, ok := req.(R); ok {
+			found = append(found, r)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d requests of type %T, want 1", len(found), *new(R))
+	}
+	return found[0]
+}
+
+// result is what a run gave.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// runner runs mgmtctl against a fake.
+type runner struct {
+	fake        *fake
+	stdin       io.Reader
+	interactive bool
+	signals     chan os.Signal
+	getenv      map[string]string
+}
+
+// run runs one command line; words are split at spaces.
+func (r runner) run(t *testing.T, line string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if r.stdin == nil {
+		r.stdin = strings.NewReader("")
+	}
+	p := &program{
+		stdin:       r.stdin,
+		stdout:      &stdout,
+		stderr:      &console{w: &stderr},
+		getenv:      func(name string) string { return r.getenv[name] },
+		now:         func() time.Time { return now },
+		signals:     r.signals,
+		interactive: r.interactive,
+		serve: func(flags standaloneFlags, _ *program) (server, error) {
+			r.fake.flags = flags
+			return r.fake, nil
+		},
+	}
+	code := p.run(t.Context(), strings.Fields(line))
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// golden compares with a file in testdata, or writes it with -update.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got), -update writes it anew:\n%s", file, diff)
+	}
+}
+
+// want checks the exit code.
+func (r result) want(t *testing.T, code int) result {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.stdout, r.stderr)
+	}
+	return r
+}
+
+func (r result) stderrHas(t *testing.T, texts ...string) result {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.stderr, text) {
+			t.Errorf("stderr does not have %q:\n%s", text, r.stderr)
+		}
+	}
+	return r
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+// enum is a flag that takes one of a few words.
+type enum[T ~string] struct {
+	value *T
+	words []T
+}
+
+// newEnum makes an enum flag; the value that is there is the default.
+func newEnum[T ~string](value *T, words ...T) *enum[T] { return &enum[T]{value: value, words: words} }
+
+// String is the present word.
+func (e *enum[T]) String() string {
+	if e.value == nil {
+		return ""
+	}
+	return string(*e.value)
+}
+
+// Set takes a word; cobra puts the name of the flag before the error.
+func (e *enum[T]) Set(s string) error {
+	if !slices.Contains(e.words, T(s)) {
+		return fmt.Errorf("want %s", e.choices())
+	}
+	*e.value = T(s)
+	return nil
+}
+
+// Type is what the help shows as the value.
+func (e *enum[T]) Type() string {
+	var words []string
+	for _, w := range e.words {
+		words = append(words, string(w))
+	}
+	return strings.Join(words, "|")
+}
+
+func (e *enum[T]) choices() string { return strings.ReplaceAll(e.Type(), "|", " or ") }
+
+// checked is a repeatable flag whose every value is checked when it is read, so that the error names the flag.
+type checked struct {
+	values *[]string
+	check  func(string) error
+	what   string
+}
+
+// String is the present list.
+func (c *checked) String() string {
+	if c.values == nil {
+		return ""
+	}
+	return strings.Join(*c.values, ",")
+}
+
+// Set adds a value.
+func (c *checked) Set(s string) error {
+	if err := c.check(s); err != nil {
+		return err
+	}
+	*c.values = append(*c.values, s)
+	return nil
+}
+
+// Type is what the help shows as the value.
+func (c *checked) Type() string { return c.what }
+
+// checkedOne is a flag whose one value is checked when it is read.
+type checkedOne struct {
+	value *string
+	check func(string) error
+	what  string
+}
+
+// String is the present value.
+func (c *checkedOne) String() string {
+	if c.value == nil {
+		return ""
+	}
+	return *c.value
+}
+
+// Set takes a value.
+func (c *checkedOne) Set(s string) error {
+	if err := c.check(s); err != nil {
+		return err
+	}
+	*c.value = s
+	return nil
+}
+
+// Type is what the help shows as the value.
+func (c *checkedOne) Type() string { return c.what }
+
+func checkWorkload(s string) error {
+	_, err := mgmt.ParseKey(s)
+	return err
+}
+
+func checkRef(s string) error {
+	_, err := mgmt.ParseRef(s)
+	return err
+}
+
+func checkName(s string) error {
+	if s == "" || strings.ContainsAny(s, "/, ") {
+		return fmt.Errorf("%q is no name", s)
+	}
+	return nil
+}
+
+func checkSelector(s string) error {
+	_, err := labels.Parse(s)
+	return err
+}
+
+// moment is a flag that takes a point in time.
+type moment struct{ time.Time }
+
+// String is the present time.
+func (m *moment) String() string {
+	if m.IsZero() {
+		return ""
+	}
+	return m.Format(time.RFC3339)
+}
+
+// Set takes RFC 3339. A time without a zone is refused: on the worst night nobody should have to think about which zone was meant.
+func (m *moment) Set(s string) error {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return fmt.Errorf("want a time with its zone, such as 2026-03-01T14:30:00Z")
+	}
+	m.Time = t
+	return nil
+}
+
+// Type is what the help shows as the value.
+func (m *moment) Type() string { return "TIME" }
+
+// addSource adds --source to a command that looks at one source of several.
+func addSource(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "source", "", "`NAME` or UID of the source management cluster; needed only when there are several")
+}
+
+func addNamespaces(cmd *cobra.Command, values *[]string, what string) {
+	cmd.Flags().Var(&checked{values, checkName, "NS"}, "namespace", what+" (repeatable)")
+}
+
+// readIdentity reads the file of --identity; without the flag it gives nothing. The bytes go into requests only.
+func (p *program) readIdentity() ([]byte, error) {
+	file := p.standalone.identity
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err == nil && len(text) == 0 {
+		err = fmt.Errorf("%s is empty", file)
+	}
+	if err != nil {
+		return nil, &service.Error{
+			Reason:  service.ReasonIdentity,
+			Message: fmt.Sprintf("read --identity: %v", err),
+			Hint:    "give the identity.txt that \"mgmtctl keygen\" wrote, or another age identity file of a recipient of the snapshots",
+		}
+	}
+	return text, nil
+}

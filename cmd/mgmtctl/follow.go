@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// lastWord bounds a call that is made although the command's context has ended, to learn how things stand.
+const lastWord = 10 * time.Second
+
+// outcome is a run of an operation as it was seen from here.
+type outcome struct {
+	operation *mgmtv1.Operation
+	findings  []*mgmtv1.Finding
+	// cause says why this command stopped the run; nil when it did not.
+	cause *service.Error
+	// detached says that the run goes on without us.
+	detached bool
+}
+
+// starter is the call that sets an operation to work.
+type starter func(context.Context) (*mgmtv1.Operation, error)
+
+// carryOut starts an operation, shows its progress until its run ends, prints what came of it, and gives the exit code as an error. id is the operation's
+// when it is there already, to be resumed.
+func (p *program) carryOut(ctx context.Context, c *connection, id string, start starter) error {
+	op, err := p.start(ctx, c, id, start)
+	if err != nil {
+		return err
+	}
+	o, err := p.followOwn(ctx, c, op)
+	if err != nil {
+		return err
+	}
+	return p.report(o)
+}
+
+// start calls start. An interrupt breaks the call off, and an operation may have begun all the same: it is looked for, since it decides the exit code.
+func (p *program) start(ctx context.Context, c *connection, id string, start starter) (*mgmtv1.Operation, error) {
+	const clocksApart = time.Second // a time in the catalog may be rounded down
+	begun := time.Now().Add(-clocksApart)
+	op, err := start(ctx)
+	if err == nil || ctx.Err() == nil || c.stop == nil {
+		return op, err
+	}
+	c.stop()
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	request := &mgmtv1.GetOperationRequest{Id: id}
+	if id == "" {
+		request.Id = "latest"
+	}
+	resp, lateErr := c.operations.GetOperation(late, request)
+	if lateErr != nil || (id == "" && resp.GetOperation().GetCreateTime().AsTime().Before(begun)) {
+		return nil, err
+	}
+	return resp.GetOperation(), nil
+}
+
+// followOwn follows an operation that this command has started. When the command's context ends, the operation is stopped between two steps and followed to
+// there; through a daemon it goes on, and only the watching ends.
+func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation) (*outcome, error) {
+	if c.stop == nil {
+		o, err := p.follow(ctx, c, op.GetId(), nil)
+		if ctx.Err() == nil {
+			return o, err
+		}
+		return &outcome{operation: p.latest(ctx, c, op), detached: true}, nil
+	}
+	unregister := context.AfterFunc(ctx, func() {
+		p.say("stopping between two steps; interrupt again to stop at once")
+		c.stop()
+	})
+	defer unregister()
+	o, err := p.follow(context.WithoutCancel(ctx), c, op.GetId(), nil)
+	if err != nil {
+		// What changed, changed: the operation tells, if it can still be asked.
+		p.say("mgmtctl: watch operation %s: %s", op.GetId(), service.FromStatus(err).Message)
+		o = &outcome{operation: p.latest(ctx, c, op)}
+	}
+	if ctx.Err() != nil {
+		o.cause = service.FromStatus(context.Cause(ctx))
+	}
+	return o, nil
+}
+
+// latest gives an operation as it is now, or as it was known when nobody tells.
+func (p *program) latest(ctx context.Context, c *connection, op *mgmtv1.Operation) *mgmtv1.Operation {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	if resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: op.GetId()}); err == nil {
+		return resp.GetOperation()
+	}
+	return op
+}
+
+// follow shows the progress of an operation until its run ends, and gives each event to see, which may be nil.
+func (p *program) follow(ctx context.Context, c *connection, id string, see func(*mgmtv1.Event)) (*outcome, error) {
+	progress := p.newProgress()
+	o, err := followEvents(ctx, c, id, func(e *mgmtv1.Event) {
+		if see != nil {
+			see(e)
+		}
+		// What see prints need not be said twice; only the numbers are.
+		if see == nil || e.GetType() == mgmtv1.EventType_EVENT_TYPE_PROGRESS {
+			progress.show(e)
+		}
+	})
+	progress.end()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	if err != nil {
+		return nil, err
+	}
+	o.operation = resp.GetOperation()
+	return o, nil
+}
+
+func followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome, error) {
+	ctx, cancel := context.WithCancel(ctx) // grpc keeps a stream that is left early until its context ends
+	defer cancel()
+	stream, err := c.operations.WatchOperation(ctx, &mgmtv1.WatchOperationRequest{Id: id})
+	if err != nil {
+		return nil, err
+	}
+	return receiveEvents(stream, show)
+}
+
+func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationResponse], show func(*mgmtv1.Event)) (*outcome, error) {
+	o := &outcome{}
+	seen := map[string]bool{}
+	runEnded := false
+	for {
+		resp, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return o, nil
+		case err != nil:
+			return nil, err
+		}
+		e := resp.GetEvent()
+		if runEnded {
+			// A resumed operation: what its earlier run found may be mended by now.
+			o.findings, seen, runEnded = nil, map[string]bool{}, false
+		}
+		switch e.GetType() {
+		case mgmtv1.EventType_EVENT_TYPE_FINDING:
+			key, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.GetFinding())
+			if err != nil {
+				return nil, fmt.Errorf("read finding: %w", err)
+			}
+			if !seen[string(key)] {
+				seen[string(key)] = true
+				o.findings = append(o.findings, e.GetFinding())
+			}
+		case mgmtv1.EventType_EVENT_TYPE_OPERATION:
+			runEnded = isEnd(e.GetState())
+		}
+		show(e)
+	}
+}
+
+// isEnd reports whether a run has ended in state s.
+func isEnd(s mgmtv1.OperationState) bool {
+	switch s {
+	case mgmtv1.OperationState_OPERATION_STATE_PLANNED, mgmtv1.OperationState_OPERATION_STATE_RUNNING, mgmtv1.OperationState_OPERATION_STATE_UNSPECIFIED:
+		return false
+	default:
+		return true
+	}
+}
+
+// exitCode gives the exit code of an outcome: the server's word where it has one, except that only we know of our interrupt.
+func (o *outcome) exitCode() int {
+	op := o.operation
+	state := op.GetState()
+	left := service.ExitError
+	if o.cause != nil {
+		left = o.cause.ExitCode()
+	} else if o.detached {
+		left = service.ExitInterrupted
+	}
+	if op.GetChanged() {
+		left = service.ExitIncomplete
+	}
+	stopped := state == mgmtv1.OperationState_OPERATION_STATE_STOPPED
+	switch {
+	case state == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED, state == mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK:
+		return int(op.GetExitCode())
+	case op.GetExitCode() != 0 && !(stopped && o.cause != nil):
+		return int(op.GetExitCode())
+	default:
+		return left
+	}
+}

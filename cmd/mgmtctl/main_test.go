@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"mgmtctl": func() { os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs the txtar files of testdata: what mgmtctl does where no server is reached.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits}})
+}
+
+// exits runs a program and wants this exit code: "exits 2 mgmtctl snapshot". testscript itself tells only success from failure.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARG ...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// commands gives every command of mgmtctl that is ours.
+func commands(t *testing.T) []*cobra.Command {
+	t.Helper()
+	var all []*cobra.Command
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		all = append(all, cmd)
+		for _, c := range cmd.Commands() {
+			walk(c)
+		}
+	}
+	walk(newRoot(&program{stderr: &console{}}))
+	return all
+}
+
+// TestHelp keeps the help of every command in a golden file, and what each must say.
+func TestHelp(t *testing.T) {
+	for _, cmd := range commands(t) {
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+		t.Run(name, func(t *testing.T) {
+			words := strings.TrimPrefix(cmd.CommandPath(), "mgmtctl")
+			r := runner{fake: newFake()}.run(t, words+" --help").want(t, 0)
+			golden(t, filepath.Join("help", name), r.stdout)
+			if r.stderr != "" {
+				t.Errorf("stderr: %s", r.stderr)
+			}
+			for _, line := range strings.Split(r.stdout, "\n") {
+				if len(line) > 160 {
+					t.Errorf("line of %d characters: %s", len(line), line)
+				}
+			}
+			if cmd.HasSubCommands() {
+				return
+			}
+			for _, part := range []string{"Changes: ", "Exit codes: ", "Examples:\n"} {
+				if !strings.Contains(r.stdout, part) {
+					t.Errorf("help does not have %q", part)
+				}
+			}
+		})
+	}
+}
+
+// TestFlagsAnywhere gives the flags that every command accepts before the command, in the middle and after it.
+func TestFlagsAnywhere(t *testing.T) {
+	for _, line := range []string{
+		"--standalone --store /s -o json snapshot list",
+		"snapshot --standalone --store=/s -ojson list",
+		"snapshot list --store /s --output json --standalone",
+	} {
+		f := newFake()
+		r := runner{fake: f}.run(t, line).want(t, 0)
+		if want := "{\n  \"snapshots\": []\n}\n"; r.stdout != want {
+			t.Errorf("%s: stdout %q, want %q", line, r.stdout, want)
+		}
+		if f.flags.store != "/s" || !f.flags.enabled {
+			t.Errorf("%s: flags %+v", line, f.flags)
+		}
+	}
+}
+
+// TestDaemonHasItsOwnConfig refuses flags that a daemon would not heed.
+func TestDaemonHasItsOwnConfig(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mgmtctl") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "mgmtd.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	f.snapshots = testSnapshots()
+	serveOn(t, f, listener)
+	r := runner{fake: newFake(), getenv: map[string]string{"XDG_RUNTIME_DIR": dir}}
+
+	r.run(t, "snapshot list --store /s").want(t, 2).stderrHas(t, "--store needs --standalone")
+	got := r.run(t, "snapshot list").want(t, 0)
+	golden(t, "snapshot_list", got.stdout)
+}
+
+// TestCatalogFile follows the XDG rules.
+func TestCatalogFile(t *testing.T) {
+	tests := []struct {
+		name string
+		env  map[string]string
+		flag string
+		want string
+	}{
+		{"state folder", map[string]string{"XDG_STATE_HOME": "/state", "HOME": "/home/me"}, "", "/state/mgmtd/catalog.db"},
+		{"no state folder", map[string]string{"HOME": "/home/me"}, "", "/home/me/.local/state/mgmtd/catalog.db"},
+		{"relative state folder is ignored", map[string]string{"XDG_STATE_HOME": "state", "HOME": "/home/me"}, "", "/home/me/.local/state/mgmtd/catalog.db"},
+		{"flag", map[string]string{"HOME": "/home/me"}, "c.db", "c.db"},
+		{"nothing", nil, "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &program{getenv: func(name string) string { return tt.env[name] }, standalone: standaloneFlags{catalog: tt.flag}}
+			got, err := p.catalogFile()
+			if got != tt.want || (err != nil) != (tt.want == "") {
+				t.Errorf("got %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,16 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newOperation(p *program) *cobra.Command {
+	return newGroup(&cobra.Command{
+		Use:   "operation",
+		Short: "Show what ran and what runs, and go on with what stopped",
+		Long: `Show operations, which are the runs of snapshot, restore and verify, and go on with one that stopped.
+
+Operations are kept in the catalog: the daemon's, or standalone the file of --catalog.`,
+	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationResume(p))
+}
+
+// operationArg is the argument that names an operation.
+const operationArg = "the ID of an operation, the beginning of one, or \"latest\""

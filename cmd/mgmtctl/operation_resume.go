@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newOperationResume(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume ID|latest",
+		Short: "Go on with an operation that stopped or failed",
+		Long: `Go on with an operation that stopped, failed, or was cut off by a crash, from its stored plan. Steps that are done are not run again.
+An operation that succeeded is left as it is.
+
+Changes: what the operation has yet to change; see the help of the command that began it.
+
+Standalone it needs the flags of the command that began it; for a restore --store, --target-kubeconfig, and --identity and --trusted-key (or --plain).
+
+Exit codes: those of the command that began it: 0 all done; 1 other error, such as no such operation; 2 usage; 3 findings; 4 work is left; 10 store;
+11 running already, or fenced, owned or locked by another; 12 identity or signature; 130 interrupted before any change.`,
+		Example: `  mgmtctl operation resume latest --standalone --store /backup/mgmt --identity identity.txt --trusted-key signing.pub \
+      --target-kubeconfig new.kubeconfig
+  mgmtctl operation resume 1a2b3c4d5e6f --identity identity.txt`,
+		Args:              oneArg(operationArg),
+		ValidArgsFunction: completeLatest,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
+				return runOperationResume(ctx, p, c, cmd, args[0])
+			})
+		},
+	}
+}
+
+// needsOfKind are the flags that an operation needs to go on.
+var needsOfKind = map[string][]need{
+	"snapshot": needsOfSnapshot,
+	"restore":  needsOfRestore,
+}
+
+func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command, id string) error {
+	// Only the catalog knows what the operation is, and so what it needs; neither the store nor a management cluster has been opened yet.
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	op := resp.GetOperation()
+	if op.GetState() != mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
+		if err := p.check(cmd, needsOfKind[op.GetKind()]); err != nil {
+			return err
+		}
+	}
+	identity, err := p.readIdentity()
+	if err != nil {
+		return err
+	}
+	// By its whole id: "latest" may be another one by now.
+	req := &mgmtv1.ResumeOperationRequest{Id: op.GetId(), Identity: identity}
+	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
+		resp, err := c.operations.ResumeOperation(ctx, req)
+		return resp.GetOperation(), err
+	})
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newOperationShow(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID|latest",
+		Short: "Show an operation and its workload clusters",
+		Long: `Show one operation: where it stands, and each of its workload clusters.
+
+Changes: nothing.
+
+Exit codes: 0 shown, whatever became of the operation; 1 other error, such as no such operation; 2 usage, such as an ID that fits several;
+11 catalog locked.`,
+		Example: `  mgmtctl operation show latest --standalone
+  mgmtctl operation show 1a2b -o json`,
+		Args:              oneArg(operationArg),
+		ValidArgsFunction: completeLatest,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
+				return runOperationShow(ctx, p, c, args[0])
+			})
+		},
+	}
+}
+
+func runOperationShow(ctx context.Context, p *program, c *connection, id string) error {
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	op := resp.GetOperation()
+	return p.print(op, func(w io.Writer) {
+		var l pairs
+		l.add("id", op.GetId())
+		l.add("kind", op.GetKind())
+		l.add("state", stateWord(op.GetState()))
+		l.add("created", p.when(op.GetCreateTime()))
+		l.add("updated", p.when(op.GetUpdateTime()))
+		l.add("changed something", yesNo(op.GetChanged()))
+		l.write(w)
+		writeFacts(w, op)
+		if len(op.GetUnits()) == 0 {
+			return
+		}
+		t := newTable("UNIT", "STATE")
+		for _, name := range unitNames(op) {
+			t.add(unitText(name), op.GetUnits()[name])
+		}
+		fmt.Fprintln(w)
+		t.write(w)
+	})
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/yaml"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// plan is the whole plan of a restore, collected from its stream.
+type plan struct {
+	header   *mgmtv1.PlanHeader
+	units    []*mgmtv1.PlanUnit
+	objects  []*mgmtv1.PlanObject
+	findings []*mgmtv1.Finding
+	summary  *mgmtv1.PlanSummary
+}
+
+// planDocument is a plan as JSON or YAML: "restore plan" prints it, "restore run --plan" reads it.
+type planDocument struct {
+	Header   json.RawMessage   `json:"header"`
+	Units    []json.RawMessage `json:"units"`
+	Objects  []json.RawMessage `json:"objects"`
+	Findings []json.RawMessage `json:"findings"`
+	Summary  json.RawMessage   `json:"summary"`
+}
+
+// requestPlan asks the server for a plan.
+func requestPlan(ctx context.Context, c *connection, spec *mgmtv1.RestoreSpec, identity []byte) (*plan, error) {
+	stream, err := c.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: spec, Identity: identity})
+	if err != nil {
+		return nil, err
+	}
+	pl := &plan{}
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch item := resp.GetItem().(type) {
+		case *mgmtv1.PlanRestoreResponse_Header:
+			pl.header = item.Header
+		case *mgmtv1.PlanRestoreResponse_Unit:
+			pl.units = append(pl.units, item.Unit)
+		case *mgmtv1.PlanRestoreResponse_Object:
+			pl.objects = append(pl.objects, item.Object)
+		case *mgmtv1.PlanRestoreResponse_Finding:
+			pl.findings = append(pl.findings, item.Finding)
+		case *mgmtv1.PlanRestoreResponse_Summary:
+			pl.summary = item.Summary
+		}
+	}
+	if pl.header == nil || pl.summary == nil {
+		return nil, errors.New("receive plan: it ends too early")
+	}
+	return pl, nil
+}
+
+// document gives the plan as it is printed for machines.
+func (pl *plan) document() (*planDocument, error) {
+	d := &planDocument{}
+	var errs [5]error
+	d.Header, errs[0] = rawJSON(pl.header)
+	d.Units, errs[1] = rawList(pl.units)
+	d.Objects, errs[2] = rawList(pl.objects)
+	d.Findings, errs[3] = rawList(pl.findings)
+	d.Summary, errs[4] = rawJSON(pl.summary)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("write plan: %w", err)
+	}
+	return d, nil
+}
+
+// readPlan reads what "restore plan -o json" or "-o yaml" has printed. A file that is no such plan is a usage error.
+func readPlan(file string) (*plan, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, planFileError(err)
+	}
+	var d planDocument
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return nil, planFileError(fmt.Errorf("%s: %w", file, err))
+	}
+	pl := &plan{header: &mgmtv1.PlanHeader{}, summary: &mgmtv1.PlanSummary{}}
+	err = errors.Join(parseRaw(d.Header, pl.header), parseRaw(d.Summary, pl.summary))
+	for _, raw := range d.Units {
+		unit := &mgmtv1.PlanUnit{}
+		err = errors.Join(err, parseRaw(raw, unit))
+		pl.units = append(pl.units, unit)
+	}
+	for _, raw := range d.Findings {
+		finding := &mgmtv1.Finding{}
+		err = errors.Join(err, parseRaw(raw, finding))
+		pl.findings = append(pl.findings, finding)
+	}
+	switch {
+	case err != nil:
+	case pl.header.GetSpec() == nil:
+		err = errors.New("no header.spec in it")
+	case pl.summary.GetDigest() == "":
+		// Without a digest the server would accept any plan, which is not what the operator asked for.
+		err = errors.New("no summary.digest in it")
+	}
+	if err != nil {
+		return nil, planFileError(fmt.Errorf("%s: %w", file, err))
+	}
+	return pl, nil
+}
+
+func planFileError(err error) error {
+	return &service.Error{Reason: service.ReasonUsage, Message: fmt.Sprintf("read --plan: %v", err),
+		Hint: "give a file that \"mgmtctl restore plan -o json\" has printed"}
+}
+
+func parseRaw(raw json.RawMessage, m proto.Message) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(raw, m)
+}
+
+// blocked reports whether findings keep a part of the plan, or all of it, from running.
+func (pl *plan) blocked() bool { return pl.summary.GetBlocked() || pl.summary.GetBlockedUnits() > 0 }
+
+// write writes the plan for people. Objects are counted by kind: there may be tens of thousands, and JSON has each.
+func (pl *plan) write(w io.Writer, p *program) {
+	pl.writeHeader(w, p)
+	if len(pl.units) > 0 {
+		t := newTable("UNIT", "OBJECTS", "MACHINES", "PLAN")
+		for _, u := range pl.units {
+			t.add(unitText(u.GetName()), number(u.GetObjects()), number(u.GetMachines()), pl.unitPlan(u))
+		}
+		fmt.Fprintln(w)
+		t.write(w)
+	}
+	if len(pl.objects) > 0 {
+		fmt.Fprintln(w)
+		writeKinds(w, pl.objects)
+	}
+	if len(pl.findings) > 0 {
+		fmt.Fprintln(w)
+		writeFindings(w, pl.findings)
+	}
+	fmt.Fprintf(w, "\n%s\n", pl.summaryText())
+}
+
+// writeSummary writes what one must know before saying yes.
+func (pl *plan) writeSummary(w io.Writer, p *program) {
+	pl.writeHeader(w, p)
+	var worth []*mgmtv1.Finding
+	for _, f := range pl.findings {
+		if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_WARNING {
+			worth = append(worth, f)
+		}
+	}
+	if len(worth) > 0 {
+		fmt.Fprintln(w)
+		writeFindings(w, worth)
+	}
+	fmt.Fprintf(w, "\n%s\n", pl.summaryText())
+}
+
+func (pl *plan) writeHeader(w io.Writer, p *program) {
+	s := pl.header.GetSnapshot()
+	var l pairs
+	l.add("snapshot", s.GetId())
+	l.add("taken", p.when(s.GetTime()))
+	l.add("source", sourceText(s))
+	l.add("target", fmt.Sprintf("%s (%s)", pl.header.GetTarget(), pl.header.GetTargetUid()))
+	l.add("trust", trustWord(s.GetTrust()))
+	l.write(w)
+}
+
+func (pl *plan) unitPlan(u *mgmtv1.PlanUnit) string {
+	switch {
+	case u.GetBlocked():
+		return "blocked"
+	case u.GetName() == "":
+		return "restore"
+	case pl.header.GetSpec().GetNoRelease():
+		return "restore, not released"
+	case u.GetStaysPaused():
+		return "restore, stays paused as it was"
+	default:
+		return "restore and release"
+	}
+}
+
+func (pl *plan) summaryText() string {
+	s := pl.summary
+	text := fmt.Sprintf("%d to create, %d to adopt, %d left out", s.GetCreate(), s.GetAdopt(), s.GetSkip())
+	switch {
+	case s.GetBlocked():
+		text += "; findings block all of it"
+	case s.GetBlockedUnits() > 0:
+		text += fmt.Sprintf("; findings block %s", count(s.GetBlockedUnits(), "unit"))
+	}
+	return text
+}
+
+// writeKinds counts objects by kind, and those left out by reason.
+func writeKinds(w io.Writer, objects []*mgmtv1.PlanObject) {
+	type tally struct{ create, adopt, skip int64 }
+	kinds, reasons := map[string]*tally{}, map[string]int64{}
+	for _, o := range objects {
+		kind := kindText(o.GetRef())
+		if kinds[kind] == nil {
+			kinds[kind] = &tally{}
+		}
+		switch o.GetAction() {
+		case mgmtv1.PlanAction_PLAN_ACTION_ADOPT:
+			kinds[kind].adopt++
+		case mgmtv1.PlanAction_PLAN_ACTION_SKIP:
+			kinds[kind].skip++
+			reasons[o.GetReason()]++
+		default:
+			kinds[kind].create++
+		}
+	}
+	t := newTable("KIND", "CREATE", "ADOPT", "LEFT OUT")
+	for _, kind := range sortedKeys(kinds) {
+		n := kinds[kind]
+		t.add(kind, number(n.create), number(n.adopt), number(n.skip))
+	}
+	t.write(w)
+	if len(reasons) == 0 {
+		return
+	}
+	t = newTable("LEFT OUT", "REASON")
+	for _, reason := range sortedKeys(reasons) {
+		t.add(number(reasons[reason]), reason)
+	}
+	fmt.Fprintln(w)
+	t.write(w)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+// program is one run of mgmtctl. What it takes from its surroundings is here, so that a test can run it.
+type program struct {
+	stdin  io.Reader
+	stdout io.Writer
+	stderr *console
+	getenv func(string) string
+	now    func() time.Time
+	// signals brings interrupts; nil brings none.
+	signals <-chan os.Signal
+	// interactive says that there is someone to ask.
+	interactive bool
+	// bars says that stderr can draw.
+	bars bool
+	// serve makes the server of --standalone.
+	serve func(standaloneFlags, *program) (server, error)
+
+	format     format
+	timeout    time.Duration
+	standalone standaloneFlags
+	flags      flagGroups
+	// endTimeout frees what --timeout holds.
+	endTimeout context.CancelFunc
+}
+
+// errInterrupted and errTimeout are the causes with which the context of a command ends.
+var (
+	errInterrupted = &service.Error{Reason: service.ReasonInterrupted, Message: "interrupted, nothing was changed"}
+	errTimeout     = &service.Error{Reason: service.ReasonTimeout, Message: "the time given with --timeout is over"}
+)
+
+// exit ends a command that has said all there is to say with an exit code.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// run executes the command and handles interrupts: the first ends the command's context, and what that means is up to the command (see follow); the second
+// gives up waiting for it.
+func (p *program) run(ctx context.Context, args []string) int {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan int, 1)
+	go func() { done <- p.execute(ctx, args) }()
+	for interrupts := 0; ; interrupts++ {
+		select {
+		case code := <-done:
+			return code
+		case <-p.signals:
+			if interrupts > 0 {
+				// The goroutine is left behind: the operator wants out, and the work can be resumed from its journal as after a crash.
+				return service.ExitInterrupted
+			}
+			cancel(errInterrupted)
+		}
+	}
+}
+
+func (p *program) execute(ctx context.Context, args []string) int {
+	root := newRoot(p)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if p.endTimeout != nil {
+		defer p.endTimeout()
+	}
+	if err == nil {
+		return service.ExitDone
+	}
+	if code, ok := errors.AsType[exit](err); ok {
+		return int(code)
+	}
+	e := service.FromStatus(err)
+	if cause, ok := errors.AsType[*service.Error](context.Cause(cmd.Context())); ok && ended(e) {
+		e = cause
+	}
+	fmt.Fprintf(p.stderr, "mgmtctl: %s\n", e.Message)
+	if e.Hint != "" {
+		fmt.Fprintf(p.stderr, "hint: %s\n", e.Hint)
+	}
+	return e.ExitCode()
+}
+
+// ended reports whether an error says no more than that its context ended.
+func ended(e *service.Error) bool {
+	return e.Reason == service.ReasonInterrupted || e.Reason == service.ReasonTimeout
+}
+
+// say tells the person in front of the terminal something that is not a result.
+func (p *program) say(format string, args ...any) {
+	fmt.Fprintf(p.stderr, format+"\n", args...)
+}
+
+// console is stderr. While a progress bar is drawn there, text goes above it.
+type console struct {
+	mu    sync.Mutex
+	w     io.Writer
+	above io.Writer // the bar, or nil
+}
+
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.above != nil {
+		return c.above.Write(b)
+	}
+	return c.w.Write(b)
+}
+
+func (c *console) setAbove(w io.Writer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.above = w
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func progressEvent(what string, done, total int64) *mgmtv1.Event {
+	return &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: what, Done: done, Total: total}
+}
+
+// TestLines keeps a long run's log short: a number at most every five seconds, and the last one always.
+func TestLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := &lines{w: &out, units: map[string]string{}}
+		for i := range 100 {
+			l.show(progressEvent("objects created", int64(i+1), 100))
+			if i == 50 {
+				l.show(&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "a/b", UnitState: "released"})
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		l.show(progressEvent("objects verified", 1, 0))
+		l.show(progressEvent("objects verified", 7, 0))
+		l.end()
+		want := `objects created: 1 of 100
+objects created: 26 of 100
+objects created: 51 of 100
+objects created: 76 of 100 (units: 1 released)
+objects created: 100 of 100 (units: 1 released)
+objects verified: 1 (units: 1 released)
+objects verified: 7 (units: 1 released)
+`
+		if out.String() != want {
+			t.Errorf("got:\n%swant:\n%s", out.String(), want)
+		}
+	})
+}
+
+// TestRunTalksOnStderr keeps stdout for the result.
+func TestRunTalksOnStderr(t *testing.T) {
+	f := newFake()
+	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
+	r := runner{fake: f}.run(t, "restore run --yes"+readFlags)
+	golden(t, "restore_run_stderr", r.stderr)
+}
+
+// TestBar draws numbers, bars that follow one another, and lines above them.
+func TestBar(t *testing.T) {
+	var out lockedBuffer
+	w := &console{w: &out}
+	b := newBar(w, mpb.WithAutoRefresh(), mpb.WithRefreshRate(5*time.Millisecond))
+	b.show(progressEvent("kinds read", 3, 0))
+	out.wait(t, "kinds read", " 3 ")
+	b.show(progressEvent("objects created", 20, 100))
+	out.wait(t, "objects created", "20 / 100")
+	b.show(&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_MESSAGE, Message: "a sentence"})
+	out.wait(t, "a sentence\n")
+	b.show(progressEvent("objects created", 100, 100))
+	b.show(progressEvent("objects created", 150, 200)) // a total can grow, also when it was reached
+	out.wait(t, "150 / 200")
+	b.end()
+	fmt.Fprintln(w, "after the bar")
+	if !strings.HasSuffix(out.String(), "after the bar\n") {
+		t.Error("the bar still holds stderr")
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lockedBuffer) wait(t *testing.T, texts ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		missing := ""
+		for _, text := range texts {
+			if !strings.Contains(l.String(), text) {
+				missing = text
+			}
+		}
+		if missing == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not drawn: %q in\n%q", missing, l.String())
+		}
+	}
+}
+
+// TestFindingsOfEarlierRun forgets what was found before a resume.
+func TestFindingsOfEarlierRun(t *testing.T) {
+	f := newFake()
+	f.operation = testOperation(succeeded, 0, true)
+	f.events = append(testEvents(stopped), stateEvent(running), &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_FINDING,
+		Finding: &mgmtv1.Finding{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "new-one", Message: "m"}}, stateEvent(succeeded))
+	r := runner{fake: f}.run(t, "operation resume latest"+readFlags).want(t, 0)
+	if strings.Contains(r.stdout, "owner-missing") || !strings.Contains(r.stdout, "new-one") {
+		t.Errorf("stdout:\n%s", r.stdout)
+	}
+}

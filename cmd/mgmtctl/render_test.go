@@ -1,0 +1,209 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func serveOn(t *testing.T, f *fake, listener net.Listener) {
+	t.Helper()
+	s := grpc.NewServer(service.ServerOptions()...)
+	f.Register(s)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(listener) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+}
+
+func testSnapshots() []*mgmtv1.Snapshot {
+	return []*mgmtv1.Snapshot{
+		{
+			Id: "1a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(5 * time.Minute), ResourceVersion: "123456", Sequence: 8, Objects: 20412, Units: 103,
+			Missing: 2, StoredBytes: 44_000_000, Trust: mgmtv1.Trust_TRUST_TRUSTED, TrustDetail: "key 0F1E2D", Key: "snapshots/7d1f/20260301T115500Z-1a2b3c4d5e6f.json",
+		},
+		{
+			Id: "0a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(26 * time.Hour), Sequence: 7, Objects: 12, Units: 1, StoredBytes: 900,
+			Trust: mgmtv1.Trust_TRUST_STRANGER, Partial: true, NotInCut: []string{"IPAddress.ipam.cluster.x-k8s.io"},
+		},
+		{Id: "00ffffffffff", SourceUid: "7d1f", Trust: mgmtv1.Trust_TRUST_DAMAGED, TrustDetail: "bytes do not fit their hash"},
+	}
+}
+
+func testUnits() []*mgmtv1.UnitSummary {
+	return []*mgmtv1.UnitSummary{
+		{SharedNamespace: "team-a", Objects: 4},
+		{Name: "team-a/api", WorkloadId: "9e2d", Objects: 40, Machines: 5, Paused: true},
+		{Name: "team-a/web", WorkloadId: "8c1b", Objects: 61, Machines: 9, Missing: []*mgmtv1.Ref{{Kind: "Secret", Namespace: "team-a", Name: "cloud"}}},
+	}
+}
+
+func ref(group, kind, namespace, name string) *mgmtv1.Ref {
+	return &mgmtv1.Ref{Group: group, Kind: kind, Namespace: namespace, Name: name}
+}
+
+const capi = "cluster.x-k8s.io"
+
+func testCoverage(missing bool) []*mgmtv1.ExplainCoverageResponse {
+	all := []*mgmtv1.ExplainCoverageResponse{
+		{Ref: ref(capi, "Cluster", "team-a", "web"), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED, Reason: "kind of a provider", Unit: "team-a/web"},
+		{Ref: ref("", "Secret", "team-a", "other"), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT, Reason: "nothing names it"},
+	}
+	if missing {
+		all = append(all, &mgmtv1.ExplainCoverageResponse{Ref: ref("", "Secret", "team-a", "cloud"), Coverage: mgmtv1.Coverage_COVERAGE_MISSING,
+			Reason: "named by DockerCluster web, not there", Unit: "team-a/web"})
+	}
+	return all
+}
+
+func testFindings() []*mgmtv1.Finding {
+	return []*mgmtv1.Finding{
+		{Severity: mgmtv1.Severity_SEVERITY_INFO, Code: "not-checked", Message: "2 creates are checked right before they are made"},
+		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web", Ref: ref(capi, "MachineSet", "team-a", "web-2"),
+			Message: "owner MachineDeployment web is neither in the snapshot nor on the target", Hint: "capture it, or --drop-owner it"},
+		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web", Ref: ref(capi, "MachineSet", "team-a", "web-1"),
+			Message: "owner MachineDeployment web is neither in the snapshot nor on the target", Hint: "capture it, or --drop-owner it"},
+		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "snapshot-old", Message: "the snapshot is 5 minutes old"},
+	}
+}
+
+// testPlan is a plan with one unit that can run and one that is blocked.
+func testPlan() []*mgmtv1.PlanRestoreResponse {
+	plan := []*mgmtv1.PlanRestoreResponse{
+		{Item: &mgmtv1.PlanRestoreResponse_Header{Header: &mgmtv1.PlanHeader{Snapshot: testSnapshots()[0], Target: "new", TargetUid: "aa11",
+			Spec: &mgmtv1.RestoreSpec{Snapshot: "1a2b3c4d5e6f", SourceIsGone: true, DropOwners: []string{"A.b/c/d"}, ManagedFields: mgmtv1.ManagedFields_MANAGED_FIELDS_APPLY}}}},
+	}
+	for _, u := range []*mgmtv1.PlanUnit{
+		{Objects: 4}, {Name: "team-a/api", Objects: 40, Machines: 5, StaysPaused: true}, {Name: "team-a/db", Objects: 40, Machines: 5},
+		{Name: "team-a/web", Objects: 61, Machines: 9, Blocked: true},
+	} {
+		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
+	}
+	for _, o := range []*mgmtv1.PlanObject{
+		{Ref: ref("", "Namespace", "", "team-a"), Action: mgmtv1.PlanAction_PLAN_ACTION_ADOPT},
+		{Ref: ref(capi, "Cluster", "team-a", "db"), Unit: "team-a/db", Wave: 1, Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE},
+		{Ref: ref(capi, "Machine", "team-a", "db-1"), Unit: "team-a/db", Wave: 2, Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE,
+			Owners: []*mgmtv1.Ref{ref(capi, "Cluster", "team-a", "db")}},
+		{Ref: ref(capi, "Machine", "team-a", "web-1"), Unit: "team-a/web", Wave: 2, Action: mgmtv1.PlanAction_PLAN_ACTION_SKIP, Reason: "its unit is blocked"},
+	} {
+		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{Object: o}})
+	}
+	for _, f := range testFindings() {
+		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: f}})
+	}
+	return append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{Summary: &mgmtv1.PlanSummary{
+		Digest: "d1ge57", Create: 2, Adopt: 1, Skip: 1, BlockedUnits: 1}}})
+}
+
+func summaryOf(plan []*mgmtv1.PlanRestoreResponse) *mgmtv1.PlanSummary {
+	return plan[len(plan)-1].GetSummary()
+}
+
+func testOperation(state mgmtv1.OperationState, exitCode int32, changed bool) *mgmtv1.Operation {
+	return &mgmtv1.Operation{
+		Id: "65f1a2b3c4d5", Kind: "restore", State: state, CreateTime: ago(10 * time.Minute), UpdateTime: ago(8 * time.Minute), Source: "prod", Target: "new",
+		SnapshotId: "1a2b3c4d5e6f", Units: map[string]string{"team-a/api": "released", "team-a/db": "released", "team-a/web": "blocked"},
+		ExitCode: exitCode, Changed: changed,
+	}
+}
+
+const (
+	running   = mgmtv1.OperationState_OPERATION_STATE_RUNNING
+	succeeded = mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED
+	stopped   = mgmtv1.OperationState_OPERATION_STATE_STOPPED
+	failed    = mgmtv1.OperationState_OPERATION_STATE_FAILED
+)
+
+func stateEvent(state mgmtv1.OperationState) *mgmtv1.Event {
+	return &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_OPERATION, State: state}
+}
+
+// testEvents is a history that ends in state.
+func testEvents(state mgmtv1.OperationState) []*mgmtv1.Event {
+	events := []*mgmtv1.Event{
+		stateEvent(mgmtv1.OperationState_OPERATION_STATE_PLANNED),
+		stateEvent(running),
+		{Type: mgmtv1.EventType_EVENT_TYPE_STEP, Step: "create/1", StepState: "begun", Unit: "team-a/db"},
+		{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: "objects created", Done: 1, Total: 2},
+		{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: "objects created", Done: 2, Total: 2},
+		{Type: mgmtv1.EventType_EVENT_TYPE_STEP, Step: "create/1", StepState: "done", Unit: "team-a/db"},
+		{Type: mgmtv1.EventType_EVENT_TYPE_STEP, Step: "create/1", StepState: "failed", Unit: "team-a/web", Message: "create Machine: denied"},
+		{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "team-a/db", UnitState: "released"},
+		{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "team-a/web", UnitState: "blocked"},
+		{Type: mgmtv1.EventType_EVENT_TYPE_MESSAGE, Message: "watching the target"},
+	}
+	for _, f := range testFindings() {
+		events = append(events, &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_FINDING, Finding: f})
+	}
+	events = append(events, stateEvent(state))
+	for i, e := range events {
+		e.Time = ago(time.Duration(600-i) * time.Second)
+		if e.GetType() != mgmtv1.EventType_EVENT_TYPE_PROGRESS {
+			e.Seq = int64(i + 1)
+		}
+	}
+	return events
+}
+
+const (
+	readFlags    = " --standalone --store /s --plain --target-kubeconfig t"
+	writeFlags   = " --standalone --store /s --plain --source-kubeconfig s"
+	catalogFlags = " --standalone"
+)
+
+// TestResults keeps each result, in each format that has one of its own, in a golden file.
+func TestResults(t *testing.T) {
+	tests := []struct {
+		name string
+		line string
+		code int
+		fake func(*fake)
+	}{
+		{"snapshot_list", "snapshot list" + readFlags, 0, func(f *fake) { f.snapshots = testSnapshots() }},
+		{"snapshot_list_json", "snapshot list -o json" + readFlags, 0, func(f *fake) { f.snapshots = testSnapshots() }},
+		{"snapshot_show", "snapshot show latest" + readFlags, 0, func(f *fake) { f.snapshots, f.units = testSnapshots(), testUnits() }},
+		{"snapshot_show_yaml", "snapshot show 1a -o yaml" + readFlags, 0, func(f *fake) { f.snapshots, f.units = testSnapshots(), testUnits() }},
+		{"snapshot_coverage", "snapshot coverage" + writeFlags, 3, func(f *fake) { f.coverage = testCoverage(true) }},
+		{"snapshot_coverage_complete", "snapshot coverage" + writeFlags, 0, func(f *fake) { f.coverage = testCoverage(false) }},
+		{"snapshot_coverage_json", "snapshot coverage -o json" + writeFlags, 3, func(f *fake) { f.coverage = testCoverage(true) }},
+		{"restore_plan", "restore plan" + readFlags, 3, func(f *fake) { f.plan = testPlan() }},
+		{"restore_plan_json", "restore plan -o json" + readFlags, 3, func(f *fake) { f.plan = testPlan() }},
+		{"restore_plan_yaml", "restore plan -o yaml" + readFlags, 3, func(f *fake) { f.plan = testPlan() }},
+		{"operation_list", "operation list" + catalogFlags, 0, func(f *fake) { f.operation = testOperation(failed, 4, true) }},
+		{"operation_show", "operation show latest" + catalogFlags, 0, func(f *fake) { f.operation = testOperation(failed, 4, true) }},
+		{"operation_show_json", "operation show latest -o json" + catalogFlags, 0, func(f *fake) { f.operation = testOperation(failed, 4, true) }},
+		{"operation_watch", "operation watch latest" + catalogFlags, 4, func(f *fake) {
+			f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
+		}},
+		{"operation_watch_json", "operation watch latest -o json" + catalogFlags, 0, func(f *fake) {
+			f.operation, f.events = testOperation(succeeded, 0, true), testEvents(succeeded)[:3]
+		}},
+		{"restore_run", "restore run --yes" + readFlags, 4, func(f *fake) {
+			f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
+		}},
+		{"snapshot_verify", "snapshot verify latest" + readFlags, 0, func(f *fake) {
+			f.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: "verify", State: succeeded, SnapshotId: "1a2b3c4d5e6f", Source: "prod"}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			tt.fake(f)
+			r := runner{fake: f}.run(t, tt.line).want(t, tt.code)
+			golden(t, tt.name, r.stdout)
+			if !f.closed {
+				t.Error("the service was not closed")
+			}
+			for _, line := range strings.Split(r.stdout, "\n") {
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("line ends in spaces: %q", line)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// report prints what came of an operation and gives its exit code as an error.
+func (p *program) report(o *outcome) error {
+	if err := p.print(o.operation, func(w io.Writer) { p.writeReport(w, o) }); err != nil {
+		return err
+	}
+	return p.conclude(o)
+}
+
+// conclude tells how to go on, and gives the exit code as an error.
+func (p *program) conclude(o *outcome) error {
+	id := o.operation.GetId()
+	code := o.exitCode()
+	switch {
+	case o.detached && !isEnd(o.operation.GetState()):
+		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation", "watch", id))
+	case code == service.ExitIncomplete:
+		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation", "resume", id))
+	case o.cause != nil && code == o.cause.ExitCode():
+		p.say("mgmtctl: %s", o.cause.Message)
+	}
+	if code == service.ExitDone {
+		return nil
+	}
+	return exit(code)
+}
+
+// maxFindings is how many findings a report prints; "operation watch" has them all.
+const maxFindings = 50
+
+func (p *program) writeReport(w io.Writer, o *outcome) {
+	op := o.operation
+	fmt.Fprintf(w, "%s %s %s", op.GetKind(), op.GetId(), stateWord(op.GetState()))
+	if op.GetCreateTime().IsValid() && op.GetUpdateTime().IsValid() {
+		fmt.Fprintf(w, " after %s", lasted(op))
+	}
+	fmt.Fprintln(w)
+	writeFacts(w, op)
+	writeUnitsLeft(w, op)
+	worth := slices.DeleteFunc(slices.Clone(o.findings), func(f *mgmtv1.Finding) bool { return f.GetSeverity() < mgmtv1.Severity_SEVERITY_WARNING })
+	if len(worth) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	slices.SortStableFunc(worth, func(a, b *mgmtv1.Finding) int { return int(b.GetSeverity()) - int(a.GetSeverity()) })
+	writeFindings(w, worth[:min(len(worth), maxFindings)])
+	if more := len(worth) - maxFindings; more > 0 {
+		fmt.Fprintf(w, "and %s more: mgmtctl operation watch %s\n", count(more, "finding"), op.GetId())
+	}
+}
+
+// writeFacts writes what an operation is about.
+func writeFacts(w io.Writer, op *mgmtv1.Operation) {
+	var l pairs
+	l.add("source", op.GetSource())
+	l.add("target", op.GetTarget())
+	l.add("snapshot", op.GetSnapshotId())
+	l.add("units", unitCounts(op))
+	l.add("message", op.GetMessage())
+	l.write(w)
+}
+
+// writeUnitsLeft writes the units that are not where they should be at the end, the part that somebody has to look at.
+func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
+	if op.GetState() == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED || !isEnd(op.GetState()) {
+		return
+	}
+	t := newTable("UNIT", "STATE")
+	for _, name := range unitNames(op) {
+		if state := op.GetUnits()[name]; !slices.Contains(restedStates, state) {
+			t.add(unitText(name), state)
+		}
+	}
+	if len(t.rows) > 1 {
+		fmt.Fprintln(w)
+		t.write(w)
+	}
+}
+
+// restedStates are those in which nothing is left to do for a unit.
+var restedStates = []string{"released", "retired"}
+
+func unitNames(op *mgmtv1.Operation) []string {
+	names := make([]string, 0, len(op.GetUnits()))
+	for name := range op.GetUnits() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func unitCounts(op *mgmtv1.Operation) string {
+	states := map[string]int{}
+	for _, state := range op.GetUnits() {
+		states[state]++
+	}
+	return counts(states)
+}
+
+// unitText names a unit; the part that units share has no name.
+func unitText(name string) string {
+	if name == "" {
+		return "(shared)"
+	}
+	return name
+}
+
+// eventText is an event as a line for people.
+func eventText(e *mgmtv1.Event) string {
+	var words []string
+	switch e.GetType() {
+	case mgmtv1.EventType_EVENT_TYPE_OPERATION:
+		words = append(words, "operation", stateWord(e.GetState()))
+	case mgmtv1.EventType_EVENT_TYPE_UNIT:
+		words = append(words, "unit", unitText(e.GetUnit()), e.GetUnitState())
+	case mgmtv1.EventType_EVENT_TYPE_STEP:
+		words = append(words, "step", e.GetStep(), e.GetStepState())
+		if e.GetUnit() != "" {
+			words = append(words, "["+e.GetUnit()+"]")
+		}
+	case mgmtv1.EventType_EVENT_TYPE_PROGRESS:
+		return progressText(e)
+	case mgmtv1.EventType_EVENT_TYPE_FINDING:
+		text := word(e.GetFinding().GetSeverity(), "SEVERITY_") + " " + findingText(e.GetFinding())
+		if hint := e.GetFinding().GetHint(); hint != "" {
+			text += " (" + hint + ")"
+		}
+		return text
+	default:
+		return e.GetMessage()
+	}
+	text := strings.Join(words, " ")
+	if e.GetMessage() != "" {
+		text += ": " + e.GetMessage()
+	}
+	return text
+}
+
+func progressText(e *mgmtv1.Event) string {
+	if e.GetTotal() > 0 {
+		return fmt.Sprintf("%s: %d of %d", e.GetProgress(), e.GetDone(), e.GetTotal())
+	}
+	return fmt.Sprintf("%s: %d", e.GetProgress(), e.GetDone())
+}
+
+// lasted says how long an operation took, pauses between its runs included.
+func lasted(op *mgmtv1.Operation) string {
+	return duration.HumanDuration(max(0, op.GetUpdateTime().AsTime().Sub(op.GetCreateTime().AsTime())))
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+const rootLong = `mgmtctl takes snapshots of Cluster API management clusters and restores them.
+
+Every command says in its help what it changes, what it does not, and how it exits. Results go to stdout, everything else to stderr.
+
+With --standalone it needs no daemon: the service runs inside mgmtctl, for as long as the command does. Otherwise it talks to the daemon at
+$XDG_RUNTIME_DIR/mgmtd.sock or /run/mgmtd.sock. $KUBECONFIG is never read: management clusters are named by flags.
+
+The first Ctrl-C (or SIGTERM) stops between two steps, the second at once; either way, what was begun can be resumed.
+
+Exit codes:
+    0  all done
+    1  any other error, such as a server that cannot be reached or no space
+    2  usage, unreadable kubeconfig or config, confirmation missing
+    3  findings of severity error, and nothing was changed
+    4  something was changed and work is left; the command that goes on is printed
+   10  store missing, denied or unreachable
+   11  fenced, owned or locked by another
+   12  identity missing or wrong, signature missing or not trusted
+  130  interrupted before any change, or by a second Ctrl-C`
+
+// flagGroups are the flags that every command accepts, in the groups in which the help shows them.
+type flagGroups struct {
+	standalone, global *pflag.FlagSet
+}
+
+func newRoot(p *program) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "mgmtctl",
+		Short:         "Snapshots and restore of Cluster API management clusters",
+		Long:          rootLong,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	p.format = formatTable
+	p.flags = flagGroups{
+		standalone: pflag.NewFlagSet("standalone", pflag.ContinueOnError),
+		global:     pflag.NewFlagSet("global", pflag.ContinueOnError),
+	}
+	p.flags.global.Var(newEnum(&p.format, formatTable, formatJSON, formatYAML), "output", "how to print the result: table, json or yaml")
+	p.flags.global.Lookup("output").Shorthand = "o"
+	p.flags.global.DurationVar(&p.timeout, "timeout", 0, "stop after this `duration` as an interrupt would; 0 means never")
+	p.standalone.register(p.flags.standalone)
+	root.PersistentFlags().AddFlagSet(p.flags.global)
+	root.PersistentFlags().AddFlagSet(p.flags.standalone)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetIn(p.stdin)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%s", err) })
+	root.SetUsageFunc(p.usage)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return p.begin(cmd) }
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(
+		newSnapshot(p),
+		newRestore(p),
+		newOperation(p),
+		newKeygen(p),
+		newVersion(p),
+	)
+	root.Args = noArgs
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return root
+}
+
+// begin runs before every command, once its flags are read.
+func (p *program) begin(cmd *cobra.Command) error {
+	if p.timeout < 0 {
+		return usageError(cmd, "--timeout is negative")
+	}
+	if p.timeout > 0 {
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), p.timeout, errTimeout)
+		p.endTimeout = cancel
+		cmd.SetContext(ctx)
+	}
+	return nil
+}
+
+// reachesServer annotates commands for which the flags of --standalone mean something.
+const reachesServer = "reaches-server"
+
+// newGroup makes a command that only holds others, "snapshot" for one. Without one of them it is a usage error: a script that forgot the verb must not pass.
+func newGroup(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+	var names []string
+	for _, verb := range verbs {
+		cmd.AddCommand(verb)
+		names = append(names, verb.Name())
+	}
+	cmd.Annotations = map[string]string{reachesServer: "yes"}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError(cmd, "no command %q, there are: %s", args[0], strings.Join(names, ", "))
+		}
+		return usageError(cmd, "command missing: one of %s", strings.Join(names, ", "))
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return cmd.Help() }
+	return cmd
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasAvailableSubCommands() {
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return usageError(cmd, "no command %q, did you mean %q?", args[0], near[0])
+		}
+		return usageError(cmd, "no command %q", args[0])
+	}
+	return usageError(cmd, "takes no argument, got %q", args[0])
+}
+
+// oneArg wants exactly one argument and says what it is when it is not there.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0 || args[0] == "":
+			return usageError(cmd, "argument missing: %s", what)
+		case len(args) > 1:
+			return usageError(cmd, "takes one argument, got also %q", args[1])
+		}
+		return nil
+	}
+}
+
+// usageError says what is wrong with a command line, and where to look.
+func usageError(cmd *cobra.Command, format string, args ...any) error {
+	name := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), "mgmtctl"), " ")
+	text := fmt.Sprintf(format, args...)
+	if name != "" {
+		text = name + ": " + text
+	}
+	return &service.Error{Reason: service.ReasonUsage, Message: text, Hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
+}
+
+// usage prints what follows the long text of a help: cobra's own puts the flags of all groups into one long list.
+func (p *program) usage(cmd *cobra.Command) error {
+	const width = 120
+	var b strings.Builder
+	line := cmd.UseLine()
+	if cmd.HasAvailableSubCommands() {
+		line = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(&b, "Usage:\n  %s\n", line)
+	if cmd.Example != "" {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\nCommands:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() || c.Name() == "help" {
+				fmt.Fprintf(&b, "  %-12s %s\n", c.Name(), c.Short)
+			}
+		}
+	}
+	if own := ownFlags(cmd); own.HasAvailableFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
+	}
+	if !cmd.HasParent() || cmd.Annotations[reachesServer] != "" || cmd.Parent().Annotations[reachesServer] != "" {
+		fmt.Fprintf(&b, "\nStandalone flags (before or after the command):\n%s", p.flags.standalone.FlagUsagesWrapped(width))
+	}
+	fmt.Fprintf(&b, "\nGlobal flags (before or after the command):\n%s", p.flags.global.FlagUsagesWrapped(width))
+	_, err := cmd.OutOrStdout().Write([]byte(b.String()))
+	return err
+}
+
+// ownFlags are the flags that only cmd has.
+func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
+	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { own.AddFlag(f) })
+	return own
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// TestExitCodeOfOutcome follows the table of exit codes from the operation that ended.
+func TestExitCodeOfOutcome(t *testing.T) {
+	tests := []struct {
+		name    string
+		op      *mgmtv1.Operation
+		code    int
+		resumes bool
+	}{
+		{"all done", testOperation(succeeded, 0, true), 0, false},
+		{"findings, nothing changed", testOperation(failed, 3, false), 3, false},
+		{"units failed", testOperation(failed, 4, true), 4, true},
+		{"store lost before any change", testOperation(failed, 10, false), 10, false},
+		{"identity lost", testOperation(mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY, 12, false), 12, false},
+		{"failed without a code", testOperation(failed, 0, false), 1, false},
+		{"stopped by another, changed", testOperation(stopped, 0, true), 4, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			f.operation, f.events = tt.op, testEvents(tt.op.GetState())
+			r := runner{fake: f}.run(t, "restore run --yes"+readFlags+" -o json").want(t, tt.code)
+			const resume = "mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --target-kubeconfig t\n"
+			if strings.Contains(r.stderr, resume) != tt.resumes {
+				t.Errorf("resume command printed: %v, want %v:\n%s", !tt.resumes, tt.resumes, r.stderr)
+			}
+			var op map[string]any
+			if err := json.Unmarshal([]byte(r.stdout), &op); err != nil || op["id"] != "65f1a2b3c4d5" {
+				t.Errorf("stdout is no operation (%v): %s", err, r.stdout)
+			}
+		})
+	}
+}
+
+// TestInterrupt sends signals while an operation runs.
+func TestInterrupt(t *testing.T) {
+	tests := []struct {
+		name string
+		op   *mgmtv1.Operation
+		line string
+		code int
+		says string
+	}{
+		{"nothing changed", testOperation(stopped, 0, false), "", 130, "interrupted"},
+		{"nothing changed, with a code", testOperation(stopped, 1, false), "", 130, "interrupted"},
+		{"changed", testOperation(stopped, 130, true), "", 4, "operation resume"},
+		{"done before it could stop", testOperation(succeeded, 0, true), "", 0, ""},
+		{"failed before it could stop", testOperation(failed, 3, false), "", 3, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			f.operation, f.events, f.untilStop = tt.op, testEvents(tt.op.GetState()), true
+			signals := make(chan os.Signal, 1)
+			go func() { <-f.watching; signals <- syscall.SIGTERM }()
+			r := runner{fake: f, signals: signals}.run(t, "restore run --yes"+readFlags)
+			r.want(t, tt.code).stderrHas(t, "stopping between two steps", tt.says)
+		})
+	}
+}
+
+func TestTimeoutStopsLikeAnInterrupt(t *testing.T) {
+	for changed, code := range map[bool]int{true: 4, false: 1} {
+		f := newFake()
+		f.operation, f.events, f.untilStop = testOperation(stopped, 0, changed), testEvents(stopped), true
+		runner{fake: f}.run(t, "restore run --yes --timeout 50ms"+readFlags).want(t, code)
+	}
+}
+
+// TestInterruptWhileBeginning finds the operation that began although the call that began it was broken off.
+func TestInterruptWhileBeginning(t *testing.T) {
+	for _, begun := range []bool{true, false} {
+		f := newFake()
+		f.operation, f.events = testOperation(stopped, 0, true), testEvents(stopped)
+		signals := make(chan os.Signal, 1)
+		f.begin = func(ctx context.Context) error {
+			signals <- os.Interrupt
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		want := 130
+		if begun {
+			f.operation.CreateTime = timestamppb.New(time.Now().Add(time.Hour))
+			want = 4
+		}
+		runner{fake: f, signals: signals}.run(t, "restore run --yes"+readFlags).want(t, want)
+	}
+}
+
+// TestSecondInterrupt does not wait for anything.
+func TestSecondInterrupt(t *testing.T) {
+	f := newFake()
+	release := make(chan struct{})
+	defer close(release)
+	signals := make(chan os.Signal, 2)
+	f.begin = func(context.Context) error {
+		signals <- os.Interrupt
+		signals <- os.Interrupt
+		<-release
+		return nil
+	}
+	runner{fake: f, signals: signals}.run(t, "snapshot create"+writeFlags).want(t, 130)
+}
+
+// TestWatchIsOnlyWatching leaves the operation alone.
+func TestWatchIsOnlyWatching(t *testing.T) {
+	f := newFake()
+	f.operation, f.events, f.untilStop = testOperation(running, 0, true), testEvents(stopped), true
+	signals := make(chan os.Signal, 1)
+	go func() { <-f.watching; signals <- os.Interrupt }()
+	runner{fake: f, signals: signals}.run(t, "operation watch latest"+catalogFlags).want(t, 130).stderrHas(t, "interrupted")
+}
+
+// TestWatchBreaks asks the operation what came of it.
+func TestWatchBreaks(t *testing.T) {
+	f := newFake()
+	f.operation, f.events, f.watchErr = testOperation(failed, 4, true), testEvents(failed)[:2], status.Error(codes.Internal, "event is damaged")
+	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 4).stderrHas(t, "event is damaged", "operation resume 65f1a2b3c4d5")
+}
+
+func TestConfirm(t *testing.T) {
+	tests := []struct {
+		name        string
+		interactive bool
+		answer      string
+		code        int
+		runs        bool
+	}{
+		{"yes", true, "yes\n", 0, true},
+		{"no", true, "no\n", 2, false},
+		{"only yes is yes", true, "y\n", 2, false},
+		{"end of input", true, "", 2, false},
+		{"no terminal", false, "yes\n", 2, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true), testEvents(succeeded)
+			r := runner{fake: f, interactive: tt.interactive, stdin: strings.NewReader(tt.answer)}.run(t, "restore run"+readFlags).want(t, tt.code)
+			if !tt.interactive {
+				r.stderrHas(t, "--yes")
+				return
+			}
+			r.stderrHas(t, "2 to create, 1 to adopt, 1 left out; findings block 1 unit", "owner-missing", "Restore this?")
+			if !tt.runs {
+				return
+			}
+			if got := requestOf[*mgmtv1.RunRestoreRequest](t, f).GetPlanDigest(); got != "d1ge57" {
+				t.Errorf("plan digest %q is not that of the plan shown", got)
+			}
+		})
+	}
+}
+
+func TestConfirmInterrupted(t *testing.T) {
+	f := newFake()
+	f.plan = testPlan()
+	signals := make(chan os.Signal, 1)
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	r := runner{fake: f, interactive: true, signals: signals, stdin: readHook{reader, func() { signals <- os.Interrupt }}}
+	r.run(t, "restore run"+readFlags).want(t, 130)
+}
+
+type readHook struct {
+	io.Reader
+	hook func()
+}
+
+func (r readHook) Read(b []byte) (int, error) {
+	r.hook()
+	return r.Reader.Read(b)
+}
+
+// TestBlockedPlanIsNotAsked does not ask about what cannot run.
+func TestBlockedPlanIsNotAsked(t *testing.T) {
+	f := newFake()
+	f.plan = testPlan()
+	summaryOf(f.plan).Blocked = true
+	r := runner{fake: f, interactive: true}.run(t, "restore run"+readFlags).want(t, 3).stderrHas(t, "findings block all of it")
+	if strings.Contains(r.stderr, "Restore this?") {
+		t.Error("asked")
+	}
+}
+
+// TestRefusalShowsFindings tells which findings were meant.
+func TestRefusalShowsFindings(t *testing.T) {
+	f := newFake()
+	f.plan = testPlan()
+	f.begin = func(context.Context) error {
+		return &service.Error{Reason: service.ReasonFindings, Message: "findings block everything", Hint: "mend them"}
+	}
+	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 3).
+		stderrHas(t, "mgmtctl: findings block everything\nhint: mend them", "owner-missing MachineSet.cluster.x-k8s.io/team-a/web-1")
+}
+
+// TestPlanFile runs what "restore plan" has printed, in both formats.
+func TestPlanFile(t *testing.T) {
+	for _, format := range []string{"json", "yaml"} {
+		t.Run(format, func(t *testing.T) {
+			f := newFake()
+			f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true), testEvents(succeeded)
+			printed := runner{fake: f}.run(t, "restore plan -o "+format+readFlags)
+			file := filepath.Join(t.TempDir(), "plan")
+			if err := os.WriteFile(file, []byte(printed.stdout), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := runner{fake: f, interactive: true, stdin: strings.NewReader("yes\n")}
+			r.run(t, "restore run --plan "+file+" --concurrency 3 --canary team-a/db --observe 90s"+readFlags).want(t, 0)
+			req := requestOf[*mgmtv1.RunRestoreRequest](t, f)
+			if s := req.GetSpec(); s.GetSnapshot() != "1a2b3c4d5e6f" || !s.GetSourceIsGone() || len(s.GetDropOwners()) != 1 {
+				t.Errorf("spec is not the plan's: %v", s)
+			}
+			if req.GetPlanDigest() != "d1ge57" {
+				t.Errorf("digest %q", req.GetPlanDigest())
+			}
+			if n := req.GetTuning(); n.GetConcurrency() != 3 || n.GetCanary() != "team-a/db" || n.GetObserve().AsDuration() != 90*time.Second {
+				t.Errorf("tuning %v", n)
+			}
+		})
+	}
+}
+
+// TestRestoreSpec carries every flag into the request.
+func TestRestoreSpec(t *testing.T) {
+	f := newFake()
+	f.plan = testPlan()
+	identity := filepath.Join(t.TempDir(), "identity.txt")
+	if err := os.WriteFile(identity, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new --namespace a --namespace b --workload c/d --selector tier=gold"+
+		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b --managed-fields none --identity "+identity+readFlags).want(t, 3)
+	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
+	got, err := rawJSON(req.GetSpec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(got, &spec); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"managedFields":"MANAGED_FIELDS_NONE","noRelease":true,` +
+		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
+	if sorted, _ := json.Marshal(spec); string(sorted) != want {
+		t.Errorf("got  %s\nwant %s", sorted, want)
+	}
+	if string(req.GetIdentity()) != "secret" {
+		t.Errorf("identity %q", req.GetIdentity())
+	}
+	if f.flags.sourceName != "prod" || f.flags.targetName != "new" {
+		t.Errorf("names of the sides: %+v", f.flags)
+	}
+}
+
+// TestResumeNeeds asks for the flags that the operation needs, once it is known which it is.
+func TestResumeNeeds(t *testing.T) {
+	f := newFake()
+	f.operation, f.events = testOperation(stopped, 4, true), testEvents(succeeded)
+	runner{fake: f}.run(t, "operation resume latest --standalone --store /s").want(t, 2).
+		stderrHas(t, "--identity (or --plain), --trusted-key (or --plain), --target-kubeconfig")
+
+	f = newFake()
+	f.operation, f.events = testOperation(succeeded, 0, true), testEvents(succeeded)
+	runner{fake: f}.run(t, "operation resume latest --standalone --store /s").want(t, 0)
+	if got := requestOf[*mgmtv1.ResumeOperationRequest](t, f).GetId(); got != "65f1a2b3c4d5" {
+		t.Errorf("resumes %q, want the whole id", got)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	f := newFake()
+	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
+	runner{fake: f}.run(t, "restore run --yes --standalone --store /s --plain --trusted-key it's --trusted-key b --target-kubeconfig=t$x").want(t, 4).
+		stderrHas(t, `mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --trusted-key 'it'\''s' --trusted-key b --target-kubeconfig 't$x'`)
+}

@@ -1,0 +1,23 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func newSnapshot(p *program) *cobra.Command {
+	return newGroup(&cobra.Command{
+		Use:   "snapshot",
+		Short: "Take snapshots and look into the store",
+		Long: `Take snapshots of a management cluster and look into the store.
+
+A snapshot never pauses or changes its source. Nothing in the store is ever overwritten.`,
+	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p), newSnapshotVerify(p))
+}
+
+// snapshotArg is the argument that names a snapshot.
+const snapshotArg = "the ID of a snapshot, the beginning of one, or \"latest\""
+
+func completeLatest(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"latest"}, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newSnapshotCreate(p *program) *cobra.Command {
+	req := &mgmtv1.CreateSnapshotRequest{}
+	cmd := &cobra.Command{
+		Use:   "create [flags]",
+		Short: "Take a snapshot of a management cluster",
+		Long: `Take a snapshot of a management cluster: all its Cluster API objects as of one moment, and the Secrets, ConfigMaps and Namespaces that they need.
+
+Changes: writes a new snapshot to the store, and makes the store when there is none. The last thing written is the envelope; a run that dies leaves no
+snapshot, only data that the next one reuses.
+Does not change: the source is only read, and never paused; older snapshots stay as they are.
+
+Standalone it needs --store, --source-kubeconfig, and --recipient and --signing-key (or --plain).
+
+Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 usage; 4 stopped with something written; 10 store; 11 catalog locked;
+12 signing key; 130 interrupted with nothing written.`,
+		Example: `  mgmtctl snapshot create --standalone --store /backup/mgmt --source-kubeconfig prod.kubeconfig \
+      --recipient age1... --signing-key signing.key
+  mgmtctl snapshot create --namespace team-a --namespace team-b`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p.standalone.sourceName = req.GetSource()
+			return p.withServer(cmd, needsOfSnapshot, func(ctx context.Context, c *connection) error {
+				return runSnapshotCreate(ctx, p, c, req)
+			})
+		},
+	}
+	addSource(cmd, &req.Source)
+	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")
+	return cmd
+}
+
+func runSnapshotCreate(ctx context.Context, p *program, c *connection, req *mgmtv1.CreateSnapshotRequest) error {
+	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {
+		resp, err := c.snapshots.CreateSnapshot(ctx, req)
+		return resp.GetOperation(), err
+	})
+}

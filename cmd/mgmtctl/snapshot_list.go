@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newSnapshotList(p *program) *cobra.Command {
+	req := &mgmtv1.ListSnapshotsRequest{}
+	cmd := &cobra.Command{
+		Use:   "list [flags]",
+		Short: "List the snapshots in the store",
+		Long: `List the snapshots in the store, newest first, and what is known of their signatures: trusted, stranger (signed by a key that is not trusted),
+unsigned, unchecked (no --trusted-key was given) or damaged.
+
+Changes: nothing. It needs no identity.
+
+Standalone it needs --store.
+
+Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 10 store; 12 a trusted key that is none.`,
+		Example: `  mgmtctl snapshot list --standalone --store /backup/mgmt --trusted-key signing.pub
+  mgmtctl snapshot list -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
+				return runSnapshotList(ctx, p, c, req)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&req.Source, "source", "", "list only snapshots of this source, by its `NAME` or UID")
+	return cmd
+}
+
+func runSnapshotList(ctx context.Context, p *program, c *connection, req *mgmtv1.ListSnapshotsRequest) error {
+	resp, err := c.snapshots.ListSnapshots(ctx, req)
+	if err != nil {
+		return err
+	}
+	if len(resp.GetSnapshots()) == 0 {
+		p.say("no snapshots")
+	}
+	return p.print(resp, func(w io.Writer) { p.writeSnapshots(w, resp.GetSnapshots()) })
+}
+
+func (p *program) writeSnapshots(w io.Writer, snapshots []*mgmtv1.Snapshot) {
+	t := newTable("ID", "SOURCE", "AGE", "UNITS", "OBJECTS", "MISSING", "STORED", "TRUST", "NOTES")
+	for _, s := range snapshots {
+		t.add(s.GetId(), sourceText(s), p.age(s.GetTime()), number(s.GetUnits()), number(s.GetObjects()), number(s.GetMissing()), size(s.GetStoredBytes()),
+			trustWord(s.GetTrust()), snapshotNotes(s))
+	}
+	t.write(w)
+}
+
+// snapshotNotes says what makes a snapshot less than a whole one.
+func snapshotNotes(s *mgmtv1.Snapshot) string {
+	var notes []string
+	if s.GetPartial() {
+		notes = append(notes, "partial")
+	}
+	if n := len(s.GetNotInCut()); n > 0 {
+		notes = append(notes, count(n, "kind")+" not in the cut")
+	}
+	if s.GetTrust() == mgmtv1.Trust_TRUST_DAMAGED && s.GetTrustDetail() != "" {
+		notes = append(notes, s.GetTrustDetail())
+	}
+	return strings.Join(notes, ", ")
+}
+
+// sourceText names a snapshot's source: a damaged envelope has no name, its key has the UID.
+func sourceText(s *mgmtv1.Snapshot) string {
+	if s.GetSource() == "" {
+		return s.GetSourceUid()
+	}
+	return s.GetSource()
+}
+
+func trustWord(t mgmtv1.Trust) string { return word(t, "TRUST_") }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }

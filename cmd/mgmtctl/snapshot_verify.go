@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// verifyLevel is how deep a verify looks.
+type verifyLevel string
+
+const levelStructure verifyLevel = "structure"
+
+// request gives the level of the API.
+func (l verifyLevel) request() mgmtv1.VerifyLevel {
+	return map[verifyLevel]mgmtv1.VerifyLevel{levelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE}[l]
+}
+
+func newSnapshotVerify(p *program) *cobra.Command {
+	req := &mgmtv1.VerifySnapshotRequest{}
+	level := levelStructure
+	cmd := &cobra.Command{
+		Use:   "verify ID|latest [flags]",
+		Short: "Check that a snapshot is whole",
+		Long: `Check that a snapshot in the store is whole. Level structure: every key that the snapshot names is there and its bytes fit their hash; it needs no
+identity. The envelope's signature is checked against --trusted-key.
+
+Changes: nothing but the record of the check.
+
+Standalone it needs --store.
+
+Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not whole, the findings say what is missing or damaged; 10 store;
+11 catalog locked; 12 signature or trusted key; 130 interrupted.`,
+		Example: `  mgmtctl snapshot verify latest --standalone --store /backup/mgmt --trusted-key signing.pub
+  mgmtctl snapshot verify 1a2b3c4d5e6f --level structure`,
+		Args:              oneArg(snapshotArg),
+		ValidArgsFunction: completeLatest,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Id, req.Level = args[0], level.request()
+			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
+				return runSnapshotVerify(ctx, p, c, req)
+			})
+		},
+	}
+	addSource(cmd, &req.Source)
+	cmd.Flags().Var(newEnum(&level, levelStructure), "level", "how deep to look: structure")
+	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure)}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func runSnapshotVerify(ctx context.Context, p *program, c *connection, req *mgmtv1.VerifySnapshotRequest) error {
+	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {
+		resp, err := c.snapshots.VerifySnapshot(ctx, req)
+		return resp.GetOperation(), err
+	})
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+// server is the service inside this process.
+type server interface {
+	Register(grpc.ServiceRegistrar)
+	// Stop makes running operations end between two steps. It returns at once and may be called twice.
+	Stop()
+	// Close waits for operations and frees what is open.
+	Close() error
+}
+
+var _ server = (*service.Server)(nil)
+
+// standaloneFlags say what the service works with when it runs inside mgmtctl.
+type standaloneFlags struct {
+	enabled          bool
+	store            string
+	plain            bool
+	recipients       []string
+	signingKey       string
+	identity         string
+	trustedKeys      []string
+	catalog          string
+	sourceKubeconfig string
+	sourceContext    string
+	targetKubeconfig string
+	targetContext    string
+
+	// sourceName and targetName are the command's --source and --target: without a daemon's config, they name what the kubeconfigs lead to.
+	sourceName string
+	targetName string
+}
+
+func (f *standaloneFlags) register(set *pflag.FlagSet) {
+	set.SortFlags = false
+	set.BoolVar(&f.enabled, "standalone", false, "run the service inside mgmtctl, without a daemon")
+	set.StringVar(&f.store, "store", "", "`URL` of the store: file:///dir, or the path of a directory")
+	set.StringVar(&f.catalog, "catalog", "", "catalog `FILE` (default $XDG_STATE_HOME/mgmtd/catalog.db or ~/.local/state/mgmtd/catalog.db)")
+	set.StringArrayVar(&f.recipients, "recipient", nil, "`age1...` key to encrypt snapshots to (repeatable)")
+	set.StringVar(&f.signingKey, "signing-key", "", "`FILE` with the key that signs snapshots")
+	set.BoolVar(&f.plain, "plain", false, "the store is not encrypted: everyone who can read it can read the Secrets")
+	set.StringVar(&f.identity, "identity", "", "age identity `FILE` that opens snapshots")
+	set.StringArrayVar(&f.trustedKeys, "trusted-key", nil, "`FILE` with a public key whose signatures are trusted (repeatable)")
+	set.StringVar(&f.sourceKubeconfig, "source-kubeconfig", "", "kubeconfig `FILE` of the source management cluster")
+	set.StringVar(&f.sourceContext, "source-context", "", "`CONTEXT` in that kubeconfig; empty means its current one")
+	set.StringVar(&f.targetKubeconfig, "target-kubeconfig", "", "kubeconfig `FILE` of the target management cluster")
+	set.StringVar(&f.targetContext, "target-context", "", "`CONTEXT` in that kubeconfig; empty means its current one")
+}
+
+// need is a flag that a command cannot do without when it runs standalone.
+type need struct {
+	flag        string
+	unlessPlain bool
+	// reason of the error when the flag is missing; empty means a usage error.
+	reason service.Reason
+}
+
+// What commands need. The order is that of the error message.
+var (
+	needStore      = need{flag: "store"}
+	needRecipient  = need{flag: "recipient", unlessPlain: true}
+	needSigningKey = need{flag: "signing-key", unlessPlain: true}
+	needIdentity   = need{flag: "identity", unlessPlain: true, reason: service.ReasonIdentity}
+	needTrustedKey = need{flag: "trusted-key", unlessPlain: true, reason: service.ReasonSignature}
+	needSource     = need{flag: "source-kubeconfig"}
+	needTarget     = need{flag: "target-kubeconfig"}
+
+	needsOfSnapshot = []need{needStore, needRecipient, needSigningKey, needSource}
+	needsOfRestore  = []need{needStore, needIdentity, needTrustedKey, needTarget}
+)
+
+// check says what is missing or does not go together, before anything is opened.
+func (p *program) check(cmd *cobra.Command, needs []need) error {
+	f := &p.standalone
+	if !f.enabled {
+		return nil
+	}
+	if f.plain && len(f.recipients) > 0 {
+		return usageError(cmd, "--plain and --recipient exclude each other")
+	}
+	for _, side := range []string{"source", "target"} {
+		if p.given(side+"-context") && !p.given(side+"-kubeconfig") {
+			return usageError(cmd, "--%s-context needs --%s-kubeconfig", side, side)
+		}
+	}
+	var missing []string
+	var reason service.Reason
+	for _, n := range needs {
+		if p.given(n.flag) || (n.unlessPlain && f.plain) {
+			continue
+		}
+		text := "--" + n.flag
+		if n.unlessPlain {
+			text += " (or --plain)"
+		}
+		if len(missing) == 0 {
+			reason = n.reason
+		} else if n.reason == "" {
+			reason = ""
+		}
+		missing = append(missing, text)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	err := usageError(cmd, "standalone, this needs %s", strings.Join(missing, ", "))
+	if e, ok := err.(*service.Error); ok && reason != "" {
+		e.Reason = reason
+	}
+	return err
+}
+
+// given reports whether a flag of --standalone has a value.
+func (p *program) given(name string) bool {
+	f := p.flags.standalone.Lookup(name)
+	return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
+}
+
+// commandLine gives a command that runs with the same server as this one, ready to be pasted into a shell.
+func (p *program) commandLine(words ...string) string {
+	words = append([]string{"mgmtctl"}, words...)
+	if p.standalone.enabled {
+		p.flags.standalone.Visit(func(f *pflag.Flag) {
+			switch v := f.Value.(type) {
+			case pflag.SliceValue:
+				for _, s := range v.GetSlice() {
+					words = append(words, "--"+f.Name, s)
+				}
+			default:
+				if words = append(words, "--"+f.Name); v.Type() != "bool" {
+					words = append(words, v.String())
+				}
+			}
+		})
+	}
+	for i, w := range words {
+		words[i] = quote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// quote makes one word of s for a POSIX shell.
+func quote(s string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,"
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// catalogFile is where the catalog is: by flag, else in the user's state folder.
+func (p *program) catalogFile() (string, error) {
+	if p.standalone.catalog != "" {
+		return p.standalone.catalog, nil
+	}
+	// A relative XDG folder is to be ignored, says its specification.
+	state := p.getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		home := p.getenv("HOME")
+		if home == "" {
+			return "", &service.Error{Reason: service.ReasonUsage, Message: "find the catalog: neither HOME nor XDG_STATE_HOME is set", Hint: "name the file with --catalog"}
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "mgmtd", "catalog.db"), nil
+}
+
+// serveStandalone makes the service from the flags. Nothing is opened before a call needs it.
+func serveStandalone(f standaloneFlags, p *program) (server, error) {
+	catalog, err := p.catalogFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg := service.Config{
+		CatalogFile: catalog,
+		Store: service.StoreOptions{
+			URL:             f.store,
+			Plain:           f.plain,
+			Recipients:      f.recipients,
+			SigningKeyFile:  f.signingKey,
+			TrustedKeyFiles: f.trustedKeys,
+		},
+		Log:     slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Version: readBuild().Version,
+	}
+	if f.sourceKubeconfig != "" {
+		cfg.Sources = []mgmt.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig, Context: f.sourceContext}}
+	}
+	if f.targetKubeconfig != "" {
+		cfg.Targets = []mgmt.Options{{Name: f.targetName, KubeconfigFile: f.targetKubeconfig, Context: f.targetContext}}
+	}
+	return service.New(cfg), nil
+}
+
+// makeKeys is here since this is the file that knows the service as more than its API: keys are made on the operator's own machine.
+func makeKeys(dir string) error {
+	if err := service.Keygen(dir); err != nil {
+		return fmt.Errorf("make keys: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	kubernetesVersion = "v1.36.3"
+	capiVersion       = "v1.14.0"
+)
+
+// target is one program to build from modules.
+type target struct {
+	name    string // of the program in bin/
+	module  string // folder of its go.mod, below e2e/
+	pkg     string
+	ldflags string
+	sources []string // folders of e2e/ whose Go files its stamp covers, for our own programs
+}
+
+// targets is in the order of need: what takes longest comes first, so that a
+// failure of the long builds is seen early.
+func targets() []target {
+	kubernetes := versionFlags("k8s.io/component-base/version", kubernetesVersion)
+	capi := versionFlags("sigs.k8s.io/cluster-api/version", capiVersion)
+	return []target{
+		{name: "kube-apiserver", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: kubernetes},
+		{name: "kube-controller-manager", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", ldflags: kubernetes},
+		{name: "kubectl", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kubectl", ldflags: kubernetes},
+		{name: "etcd", module: "tools/etcd", pkg: "go.etcd.io/etcd/server/v3"},
+		{name: "cloud", module: ".", pkg: "./cmd/cloud", sources: []string{"cloud", "cmd/cloud"}},
+		{name: "capi-core", module: ".", pkg: "sigs.k8s.io/cluster-api/core", ldflags: capi},
+		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm", ldflags: capi},
+		{name: "capi-kubeadm-control-plane", module: ".", pkg: "sigs.k8s.io/cluster-api/controlplane/kubeadm", ldflags: capi},
+		{name: "lab", module: ".", pkg: "./cmd/lab", sources: []string{"."}},
+	}
+}
+
+// versionFlags are the linker flags without which a program reports no version;
+// clients and controllers compare it.
+func versionFlags(pkg, version string) string {
+	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, version, parts[0], parts[1])
+}
+
+// Build makes every program and manifest that a lab needs, from modules alone.
+// What is up to date by its stamp is skipped. progress is told one line a step.
+func Build(ctx context.Context, home Home, progress func(string)) error {
+	if err := os.MkdirAll(home.bin(".stamps"), 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	unlock, err := lockFile(filepath.Join(string(home), "build.lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, t := range targets() {
+		if err := buildTarget(ctx, home, t, progress); err != nil {
+			return err
+		}
+	}
+	input, err := hashSources(filepath.Join(home.source(), "lab"))
+	if err != nil {
+		return err
+	}
+	return step(home, "manifests", input+capiVersion, progress, func() error { return writeManifests(ctx, home) })
+}
+
+func buildTarget(ctx context.Context, home Home, t target, progress func(string)) error {
+	dir := filepath.Join(home.source(), t.module)
+	hash := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("read module of %s: %w", t.name, err)
+		}
+		hash.Write(data)
+	}
+	fmt.Fprintln(hash, runtime.Version(), t.pkg, t.ldflags)
+	for _, source := range t.sources {
+		input, err := hashSources(filepath.Join(home.source(), source))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(hash, input)
+	}
+	if _, err := os.Stat(home.bin(t.name)); err != nil {
+		// A stamp without its program is worth nothing.
+		os.Remove(home.bin(".stamps/" + t.name))
+	}
+	return step(home, t.name, hex.EncodeToString(hash.Sum(nil)), progress, func() error {
+		// Build beside and rename: a running lab may be executing the old program.
+		out := home.bin("." + t.name + ".new")
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w "+t.ldflags), "-o", out, t.pkg)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(output.String(), 40))
+		}
+		return os.Rename(out, home.bin(t.name))
+	})
+}
+
+// step runs make unless the stamp of name says that its input was made already.
+func step(home Home, name, input string, progress func(string), build func() error) error {
+	stamp := home.bin(".stamps/" + name)
+	if old, err := os.ReadFile(stamp); err == nil && string(old) == input {
+		progress(fmt.Sprintf("%-28s up to date", name))
+		return nil
+	}
+	begin := time.Now()
+	progress(fmt.Sprintf("%-28s building", name))
+	if err := build(); err != nil {
+		return fmt.Errorf("build %s: %w", name, err)
+	}
+	progress(fmt.Sprintf("%-28s built in %s", name, time.Since(begin).Round(100*time.Millisecond)))
+	if err := os.WriteFile(stamp, []byte(input), 0o644); err != nil {
+		return fmt.Errorf("write stamp of %s: %w", name, err)
+	}
+	return nil
+}
+
+// hashSources hashes the Go files below dir, tests apart.
+func hashSources(dir string) (string, error) {
+	hash := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(hash, path, len(data))
+		hash.Write(data)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("hash sources: %w", err)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// lockFile keeps a second build of the same folder waiting: two of them would
+// take twice the memory and write the same files.
+func lockFile(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { file.Close() }, nil
+}
+
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

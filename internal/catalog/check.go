@@ -1,0 +1,148 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Check reads everything in the catalog and returns all that is wrong with it: records that cannot be decoded, indexes that do not agree with what they
+// index, and damage to the pages of the file. It changes nothing, and keeps writers waiting meanwhile. It returns the context's error as the only
+// finding when that has ended.
+func (c *Catalog) Check(ctx context.Context) []error {
+	var found []error
+	report := func(err error) {
+		if err != nil {
+			found = append(found, err)
+		}
+	}
+	err := c.view(ctx, func(tx *bolt.Tx) error {
+		checkSnapshots(tx, report)
+		checkOperations(tx, report)
+		return nil
+	})
+	if err != nil {
+		// bbolt's own check runs in a goroutine of its own, where a read outside of the file would end the process.
+		return append(found, err)
+	}
+	report(c.checkPages())
+	return found
+}
+
+// checkPages runs bbolt's check. It needs a writing transaction to be safe from writers, which is rolled back.
+func (c *Catalog) checkPages() error {
+	tx, err := c.db.Begin(true)
+	if err != nil {
+		return c.wrap(err)
+	}
+	var found []error
+	for err := range tx.Check() {
+		found = append(found, fmt.Errorf("pages: %w", err))
+	}
+	return errors.Join(errors.Join(found...), tx.Rollback())
+}
+
+func checkSnapshots(tx *bolt.Tx, report func(error)) {
+	snapshots, ids := tx.Bucket(bucketSnapshots), tx.Bucket(bucketSnapshotIDs)
+	report(snapshots.ForEach(func(k, v []byte) error {
+		_, _, _, _, err := parseSnapshotKey(k)
+		report(err)
+		s, err := decodeSnapshot(v)
+		if err != nil {
+			report(fmt.Errorf("snapshot %s: %w", k, err))
+			return nil
+		}
+		if !bytes.Equal(k, snapshotKey(s)) {
+			report(fmt.Errorf("snapshot %s: stored under %s", snapshotKey(s), k))
+		}
+		if !bytes.Equal(ids.Get(snapshotIDKey(s)), k) {
+			report(fmt.Errorf("snapshot %s: not in the index of ids", k))
+		}
+		return nil
+	}))
+	report(ids.ForEach(func(k, v []byte) error {
+		if snapshots.Get(v) == nil {
+			report(fmt.Errorf("snapshot id %s: there is no %s", k, v))
+		}
+		return nil
+	}))
+}
+
+func checkOperations(tx *bolt.Tx, report func(error)) {
+	running := tx.Bucket(bucketRunning)
+	operations := tx.Bucket(bucketOperations)
+	report(operations.ForEach(func(k, _ []byte) error {
+		b := operations.Bucket(k)
+		if b == nil {
+			report(fmt.Errorf("operation %s: not a bucket", k))
+			return nil
+		}
+		op, err := readOperation(tx, OperationID(k))
+		if err != nil {
+			report(fmt.Errorf("operation %s: %w", k, err))
+			return nil
+		}
+		if (running.Get(k) != nil) != (op.State == Running) {
+			report(fmt.Errorf("operation %s: is %s, but the index of running ones disagrees", k, op.State))
+		}
+		checkOperation(b, func(err error) {
+			if err != nil {
+				report(fmt.Errorf("operation %s: %w", k, err))
+			}
+		})
+		return nil
+	}))
+	report(running.ForEach(func(k, _ []byte) error {
+		if operations.Bucket(k) == nil {
+			report(fmt.Errorf("running operation %s: there is none", k))
+		}
+		return nil
+	}))
+}
+
+// checkOperation checks steps, values, events and the plan.
+func checkOperation(b *bolt.Bucket, report func(error)) {
+	inner := func(name []byte, fn func(k, v []byte) error) {
+		bucket, err := operationBucket(b, name)
+		if err == nil {
+			err = bucket.ForEach(func(k, v []byte) error { report(fn(k, v)); return nil })
+		}
+		report(err)
+	}
+	inner(bucketSteps, func(k, v []byte) error {
+		record, err := decodeStep(v)
+		if err == nil && record.Step.String() != string(k) {
+			err = fmt.Errorf("step %s: stored under %s", record.Step, k)
+		}
+		return err
+	})
+	inner(bucketValues, func(k, _ []byte) error {
+		step, _, err := parseValueKey(k)
+		if err == nil && b.Bucket(bucketSteps).Get([]byte(step)) == nil {
+			err = fmt.Errorf("values of step %s, which was never begun", step)
+		}
+		return err
+	})
+	var last uint64
+	inner(bucketEvents, func(k, v []byte) error {
+		seq, err := parseSequenceKey(k)
+		if err != nil {
+			return err
+		}
+		e, err := decodeEvent(v)
+		if err != nil {
+			return err
+		}
+		if last++; seq != last || uint64(e.Seq) != seq {
+			return fmt.Errorf("event %d: stored as %d, in place %d", e.Seq, seq, last)
+		}
+		return nil
+	})
+	if plan := b.Bucket(bucketPlan); plan != nil {
+		_, err := decodePlanInfo(plan.Get(keyPlanInfo))
+		report(err)
+	}
+}

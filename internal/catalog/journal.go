@@ -1,0 +1,274 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// JournalOptions of Catalog.Journal; the zero value is a journal without a fence.
+type JournalOptions struct {
+	// Fence ends when another host may have taken over; its cause says why. No step begins after that, and the context of steps in flight is cancelled.
+	Fence context.Context
+}
+
+// Journal is the handle with which a run works on its operation. It may be used by many goroutines.
+type Journal struct {
+	c     *Catalog
+	id    OperationID
+	fence context.Context
+}
+
+// Journal returns the journal of an operation. It reads and writes nothing yet.
+func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
+	if opts.Fence == nil {
+		opts.Fence = context.Background()
+	}
+	return &Journal{c: c, id: id, fence: opts.Fence}
+}
+
+// Operation returns the id of the operation.
+func (j *Journal) Operation() OperationID { return j.id }
+
+// Do is the one place where something changes. A step that is done is skipped (its result is had from Result). Otherwise: the context and the fence must be
+// alive; the step is recorded begun, on disk; fn runs; the step is recorded done with its result, or failed; the events follow from the records.
+//
+// Cancelling ctx stops between steps: it keeps a step from beginning, but fn gets a context that it does not reach, so that a step in flight ends cleanly.
+// Only a lost fence cancels that one. fn must be able to run twice: after a crash between begun and done, and after it failed, the next Do runs it again.
+//
+// Errors: fn's, with ErrFenceLost in it when the fence went meanwhile; the context's and ErrFenceLost when not begun; ErrStepInFlight; ErrNotRunning;
+// those of writing. When the end of a step that worked cannot be recorded, that is an error too, and the step runs again on resume.
+func (j *Journal) Do(ctx context.Context, step Step, fn func(ctx context.Context, h *StepHandle) error) error {
+	return j.run(ctx, step, doing, fn)
+}
+
+// Undo mirrors Do: it runs fn to take back what the step did, wholly or in part, and records it undone; its values and its result are dropped then, while fn
+// can still read them. A step that was never begun or is undone already is skipped.
+func (j *Journal) Undo(ctx context.Context, step Step, fn func(ctx context.Context, h *StepHandle) error) error {
+	return j.run(ctx, step, undoing, fn)
+}
+
+// direction is what differs between Do and Undo.
+type direction struct {
+	verb               string
+	begun, ended, lost StepState
+	skip               func(*StepRecord) bool
+}
+
+var (
+	doing = direction{"do", StepBegun, StepDone, StepFailed, func(r *StepRecord) bool {
+		return r != nil && r.State == StepDone
+	}}
+	undoing = direction{"undo", StepUndoing, StepUndone, StepUndoFailed, func(r *StepRecord) bool {
+		return r == nil || r.State == StepUndone
+	}}
+)
+
+func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(context.Context, *StepHandle) error) error {
+	if err := step.check(); err != nil {
+		return err
+	}
+	release, err := j.claim(step)
+	if err != nil {
+		return err
+	}
+	defer release()
+	record, err := j.c.stepRecord(context.WithoutCancel(ctx), j.id, step)
+	if err != nil {
+		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
+	}
+	if d.skip(record) {
+		return nil
+	}
+	if err := j.mayBegin(ctx); err != nil {
+		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
+	}
+	h := &StepHandle{j: j, step: step}
+	if h.record, err = j.begin(ctx, step, d); err != nil {
+		return fmt.Errorf("%s step %s: record %s: %w", d.verb, step, d.begun, err)
+	}
+	failed := j.call(ctx, h, fn)
+	if err := j.end(ctx, h, d, failed); err != nil {
+		return errors.Join(failed, fmt.Errorf("%s step %s: record its end: %w", d.verb, step, err))
+	}
+	return failed
+}
+
+// claim keeps the same step from running twice at once, through this journal or another of the same operation.
+func (j *Journal) claim(step Step) (release func(), err error) {
+	key := string(j.id) + "/" + step.String()
+	j.c.mu.Lock()
+	defer j.c.mu.Unlock()
+	if _, taken := j.c.inFlight[key]; taken {
+		return nil, fmt.Errorf("step %s: %w", step, ErrStepInFlight)
+	}
+	j.c.inFlight[key] = struct{}{}
+	return func() {
+		j.c.mu.Lock()
+		defer j.c.mu.Unlock()
+		delete(j.c.inFlight, key)
+	}, nil
+}
+
+func (j *Journal) mayBegin(ctx context.Context) error {
+	if j.fence.Err() != nil {
+		return fenceLost(j.fence)
+	}
+	return ctx.Err()
+}
+
+func fenceLost(fence context.Context) error {
+	return fmt.Errorf("%w: %w", ErrFenceLost, context.Cause(fence))
+}
+
+// begin records the step begun.
+func (j *Journal) begin(ctx context.Context, step Step, d direction) (StepRecord, error) {
+	var record StepRecord
+	now := j.c.now()
+	err := j.c.updateOperation(ctx, j.id, func(o *opTx) ([]Event, error) {
+		if o.op.State != Running {
+			return nil, fmt.Errorf("operation %s is %s: %w", j.id, o.op.State, ErrNotRunning)
+		}
+		steps, err := o.bucket(bucketSteps)
+		if err != nil {
+			return nil, err
+		}
+		old, err := getStep(steps, step)
+		if err != nil {
+			return nil, err
+		}
+		record = StepRecord{Step: step}
+		if old != nil {
+			record = *old
+		}
+		record.State, record.Begun, record.Ended, record.Error = d.begun, now, time.Time{}, ""
+		if d.begun == StepBegun {
+			record.Attempts++
+			record.Result = nil
+		}
+		o.op.Changed = true
+		return []Event{stepEvent(record)}, o.putStep(record)
+	})
+	return record, err
+}
+
+// call runs fn with a context that only the fence cancels.
+func (j *Journal) call(ctx context.Context, h *StepHandle, fn func(context.Context, *StepHandle) error) error {
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(j.fence, func() { cancel(fenceLost(j.fence)) })()
+	err := fn(inner, h)
+	if err != nil && j.fence.Err() != nil && !errors.Is(err, ErrFenceLost) {
+		// The cause is not in the errors of a client whose request was cancelled.
+		err = fmt.Errorf("%w: %w", fenceLost(j.fence), err)
+	}
+	return err
+}
+
+// end records how the step ended, and with it, atomically, its result and the unit's state. It heeds no context: what was done must be on record.
+func (j *Journal) end(ctx context.Context, h *StepHandle, d direction, failed error) error {
+	now := j.c.now()
+	return j.c.updateOperation(context.WithoutCancel(ctx), j.id, func(o *opTx) ([]Event, error) {
+		record := h.record
+		record.State, record.Ended = d.ended, now
+		h.mu.Lock()
+		unitState := h.unitState
+		if d.ended == StepDone {
+			record.Result = h.result
+		}
+		h.mu.Unlock()
+		if failed != nil {
+			record.State, record.Error = d.lost, shorten(failed.Error())
+			if d.lost == StepFailed {
+				record.Result = nil
+			}
+			return []Event{stepEvent(record)}, o.putStep(record)
+		}
+		if record.State == StepUndone {
+			record.Result = nil
+			if err := o.deleteValues(record.Step); err != nil {
+				return nil, err
+			}
+		}
+		events := []Event{stepEvent(record)}
+		if unitState != "" {
+			if err := o.putUnit(record.Step.Unit, unitState); err != nil {
+				return nil, err
+			}
+			events = append(events, Event{Type: EventUnit, Unit: record.Step.Unit, State: string(unitState)})
+		}
+		return events, o.putStep(record)
+	})
+}
+
+func stepEvent(r StepRecord) Event {
+	return Event{Type: EventStep, Step: r.Step.String(), Unit: r.Step.Unit, State: string(r.State), Message: r.Error}
+}
+
+// Result returns what a step that is done left with SetResult, nil when it left nothing. ErrNotFound when the step is not done.
+func (j *Journal) Result(ctx context.Context, step Step) (json.RawMessage, error) {
+	record, err := j.c.stepRecord(ctx, j.id, step)
+	if err == nil && (record == nil || record.State != StepDone) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get result of step %s: %w", step, err)
+	}
+	return record.Result, nil
+}
+
+// Values returns what a step recorded so far, in all its attempts, by key. It is empty for a step that recorded nothing.
+func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMessage, error) {
+	values := map[string]json.RawMessage{}
+	err := j.c.viewOperation(ctx, j.id, bucketValues, func(b *bolt.Bucket) error {
+		prefix := valuePrefix(step.String())
+		cursor := b.Cursor()
+		for k, v := cursor.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = cursor.Next() {
+			_, key, err := parseValueKey(k)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errRecord, err)
+			}
+			values[key] = bytes.Clone(v)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("get values of step %s: %w", step, err)
+	}
+	return values, nil
+}
+
+// SetUnit moves a unit into a state outside of a step, for example a unit that pre-flight blocks; message says why. Within a step, StepHandle.SetUnit does it
+// atomically with the end of the step.
+func (j *Journal) SetUnit(ctx context.Context, unit string, state UnitState, message string) error {
+	err := j.c.updateOperation(ctx, j.id, func(o *opTx) ([]Event, error) {
+		return []Event{{Type: EventUnit, Unit: unit, State: string(state), Message: message}}, o.putUnit(unit, state)
+	})
+	if err != nil {
+		return fmt.Errorf("set state of unit %s: %w", unit, err)
+	}
+	return nil
+}
+
+// Emit appends findings and messages to the history, all of them with one fsync. Other events follow from what they tell of.
+func (j *Journal) Emit(ctx context.Context, events ...Event) error {
+	for _, e := range events {
+		if e.Type != EventFinding && e.Type != EventMessage {
+			return fmt.Errorf("emit event of type %q: only findings and messages are for others to emit", e.Type)
+		}
+	}
+	if err := j.c.emit(ctx, j.id, events); err != nil {
+		return fmt.Errorf("emit events: %w", err)
+	}
+	return nil
+}
+
+// Progress notes how far the run is. It costs next to nothing: watchers see the newest count about four times a second, and it is stored with the next record.
+func (j *Journal) Progress(what string, done, total int64) {
+	j.c.setProgress(j.id, Progress{What: what, Done: done, Total: total})
+}

@@ -1,0 +1,432 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+)
+
+var testStep = Step{Unit: "team-a/one", Phase: "create", Wave: 3}
+
+// running returns the journal of an operation that runs.
+func running(t testing.TB, c *Catalog) *Journal {
+	t.Helper()
+	return c.Journal(newOperation(t, c, Running), JournalOptions{})
+}
+
+func nothing(context.Context, *StepHandle) error { return nil }
+
+// stepState returns the state of a step, empty when it was never begun.
+func stepState(t testing.TB, j *Journal, step Step) StepState {
+	t.Helper()
+	record, err := j.c.stepRecord(t.Context(), j.id, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if record == nil {
+		return ""
+	}
+	return record.State
+}
+
+func TestStepKeys(t *testing.T) {
+	for key, step := range map[string]Step{
+		"team-a/one/create/03":  testStep,
+		"team-a/one/create":     {Unit: "team-a/one", Phase: "create"},
+		"team-a/one/create/123": {Unit: "team-a/one", Phase: "create", Wave: 123},
+		"team-a/12/pause":       {Unit: "team-a/12", Phase: "pause"},
+		"12/34/pause/56":        {Unit: "12/34", Phase: "pause", Wave: 56},
+		"-/arm-fence":           {Phase: "arm-fence"},
+		"-/shared/01":           {Phase: "shared", Wave: 1},
+	} {
+		if step.String() != key {
+			t.Errorf("%+v: %s; want %s", step, step, key)
+		}
+		if got, err := ParseStep(key); err != nil || got != step {
+			t.Errorf("%s: %+v, %v", key, got, err)
+		}
+	}
+	for _, key := range []string{"", "/", "create", "create/03", "a/create/3", "a/create/03/", "a/Create", "a/00", "a/12/34", "-/create/00", "/create"} {
+		if step, err := ParseStep(key); err == nil {
+			t.Errorf("%q: accepted as %+v", key, step)
+		}
+	}
+	c := openTest(t)
+	for _, step := range []Step{{}, {Unit: "-", Phase: "x"}, {Phase: "12"}, {Phase: "a/b"}, {Phase: "x", Wave: -1}} {
+		if err := running(t, c).Do(t.Context(), step, nothing); err == nil {
+			t.Errorf("%+v: accepted", step)
+		}
+	}
+}
+
+func TestDoRunsOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	c := openPath(t, path)
+	j := running(t, c)
+	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+		if s := stepState(t, j, testStep); s != StepBegun {
+			t.Errorf("state while it runs: %s", s)
+		}
+		if h.Attempt() != 1 || h.Step() != testStep {
+			t.Errorf("attempt %d of %s", h.Attempt(), h.Step())
+		}
+		if _, err := j.Result(ctx, testStep); !errors.Is(err, ErrNotFound) {
+			t.Errorf("result before it is done: %v", err)
+		}
+		return errors.Join(h.SetResult(map[string]string{"Secret/team-a/ca": "uid-1"}), h.SetUnit(UnitCopied))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeTest(t, c)
+
+	c = openPath(t, path)
+	j = c.Journal(j.Operation(), JournalOptions{})
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = j.Do(canceled, testStep, func(context.Context, *StepHandle) error {
+		t.Error("ran again")
+		return nil
+	})
+	if err != nil {
+		t.Errorf("skip: %v", err)
+	}
+	result, err := j.Result(t.Context(), testStep)
+	if err != nil || string(result) != `{"Secret/team-a/ca":"uid-1"}` {
+		t.Errorf("result after reopening: %s, %v", result, err)
+	}
+	op, err := c.Operation(t.Context(), j.id)
+	if err != nil || op.Units["team-a/one"] != UnitCopied || !op.Changed {
+		t.Errorf("%+v, %v", op, err)
+	}
+	var history []string
+	for e, err := range c.Events(t.Context(), j.id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		history = append(history, fmt.Sprintln(e.Seq, e.Type, e.Unit, e.Step, e.State))
+	}
+	want := "1 operation   planned\n2 operation   running\n3 step team-a/one team-a/one/create/03 begun\n" +
+		"4 step team-a/one team-a/one/create/03 done\n5 unit team-a/one  copied\n"
+	if diff := cmp.Diff(want, strings.Join(history, "")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDoAgainAfterFailure(t *testing.T) {
+	c := openTest(t)
+	j := running(t, c)
+	broken := errors.New("webhook refused: denied")
+	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+		_ = h.SetUnit(UnitCopied)
+		_ = h.SetResult("half")
+		if err := h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)}, Value{"b", json.RawMessage(`"uid-b"`)}); err != nil {
+			t.Error(err)
+		}
+		return broken
+	})
+	if !errors.Is(err, broken) {
+		t.Errorf("do: %v", err)
+	}
+	steps, err := c.Steps(t.Context(), j.id)
+	if err != nil || len(steps) != 1 || steps[0].State != StepFailed || steps[0].Error != broken.Error() || steps[0].Result != nil {
+		t.Errorf("%+v, %v", steps, err)
+	}
+	if op, _ := c.Operation(t.Context(), j.id); len(op.Units) != 0 {
+		t.Errorf("unit state of a failed step was kept: %v", op.Units)
+	}
+	err = j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+		values, err := h.Values(ctx)
+		want := map[string]json.RawMessage{"a": json.RawMessage(`"uid-a"`), "b": json.RawMessage(`"uid-b"`)}
+		if diff := cmp.Diff(want, values); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+		if h.Attempt() != 2 {
+			t.Errorf("attempt %d", h.Attempt())
+		}
+		if err := h.Record(ctx, Value{"a", json.RawMessage(`not json`)}); err == nil {
+			t.Error("a value that is no JSON was accepted")
+		}
+		return nil
+	})
+	if s := stepState(t, j, testStep); err != nil || s != StepDone {
+		t.Errorf("%s, %v", s, err)
+	}
+	// Another step whose key begins the same has none of its values.
+	if values, err := j.Values(t.Context(), Step{Unit: "team-a/one", Phase: "create"}); err != nil || len(values) != 0 {
+		t.Error(values, err)
+	}
+}
+
+func TestDoOnlyWhileRunning(t *testing.T) {
+	c := openTest(t)
+	for _, states := range [][]State{{}, {Running, Stopped}, {Running, Succeeded}} {
+		j := c.Journal(newOperation(t, c, states...), JournalOptions{})
+		if err := j.Do(t.Context(), testStep, nothing); !errors.Is(err, ErrNotRunning) {
+			t.Errorf("%v: %v", states, err)
+		}
+	}
+	if err := c.Journal("000000000000", JournalOptions{}).Do(t.Context(), testStep, nothing); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// Cancel stops between steps; a step in flight ends cleanly.
+func TestDoCancelStopsBetweenSteps(t *testing.T) {
+	c := openTest(t)
+	j := running(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := j.Do(ctx, testStep, func(inner context.Context, h *StepHandle) error {
+		cancel()
+		if inner.Err() != nil {
+			t.Error("the step in flight was cancelled")
+		}
+		return h.Record(ctx, Value{"a", json.RawMessage(`1`)})
+	})
+	if s := stepState(t, j, testStep); err != nil || s != StepDone {
+		t.Errorf("step in flight: %s, %v", s, err)
+	}
+	next := Step{Phase: "next"}
+	if err := j.Do(ctx, next, nothing); !errors.Is(err, context.Canceled) {
+		t.Errorf("next step: %v", err)
+	}
+	if s := stepState(t, j, next); s != "" {
+		t.Errorf("next step is %s", s)
+	}
+	if op, err := c.SetState(ctx, j.id, Stopped, Outcome{}); err != nil || op.State != Stopped {
+		t.Errorf("the end of a cancelled run must be on record: %v", err)
+	}
+}
+
+func TestDoLostFenceCancelsTheStep(t *testing.T) {
+	c := openTest(t)
+	fence, lose := context.WithCancelCause(t.Context())
+	j := c.Journal(newOperation(t, c, Running), JournalOptions{Fence: fence})
+	taken := errors.New("epoch 7 is held by another host")
+	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+		lose(taken)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, ErrFenceLost) || !errors.Is(err, taken) || !errors.Is(err, context.Canceled) {
+		t.Errorf("step in flight: %v", err)
+	}
+	if s := stepState(t, j, testStep); s != StepFailed {
+		t.Errorf("step in flight is %s", s)
+	}
+	err = j.Do(t.Context(), testStep, func(context.Context, *StepHandle) error {
+		t.Error("ran without the fence")
+		return nil
+	})
+	if !errors.Is(err, ErrFenceLost) || !errors.Is(err, taken) {
+		t.Errorf("next try: %v", err)
+	}
+}
+
+func TestUndo(t *testing.T) {
+	c := openTest(t)
+	j := running(t, c)
+	broken := errors.New("broken")
+	record := func(ctx context.Context, h *StepHandle) error {
+		return errors.Join(h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)}), h.SetResult(1))
+	}
+	undo := func(result error) (ran int, err error) {
+		err = j.Undo(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+			ran++
+			if values, err := h.Values(ctx); err != nil || string(values["a"]) != `"uid-a"` {
+				t.Errorf("values during undo: %v, %v", values, err)
+			}
+			return errors.Join(result, h.SetUnit(UnitRolledBack))
+		})
+		return ran, err
+	}
+	if ran, err := undo(nil); ran != 0 || err != nil {
+		t.Errorf("undo of what never began: %d, %v", ran, err)
+	}
+	if err := j.Do(t.Context(), testStep, record); err != nil {
+		t.Fatal(err)
+	}
+	if ran, err := undo(broken); ran != 1 || !errors.Is(err, broken) || stepState(t, j, testStep) != StepUndoFailed {
+		t.Errorf("undo that fails: %d, %v, %s", ran, err, stepState(t, j, testStep))
+	}
+	for i, want := range []int{1, 0} {
+		if ran, err := undo(nil); ran != want || err != nil || stepState(t, j, testStep) != StepUndone {
+			t.Errorf("undo %d: ran %d, %v, %s", i, ran, err, stepState(t, j, testStep))
+		}
+	}
+	if values, err := j.Values(t.Context(), testStep); err != nil || len(values) != 0 {
+		t.Errorf("values of an undone step: %v, %v", values, err)
+	}
+	if _, err := j.Result(t.Context(), testStep); !errors.Is(err, ErrNotFound) {
+		t.Errorf("result of an undone step: %v", err)
+	}
+	if op, _ := c.Operation(t.Context(), j.id); op.Units["team-a/one"] != UnitRolledBack {
+		t.Errorf("unit: %v", op.Units)
+	}
+	// Done again, failed in the middle: that is undone too.
+	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error { return errors.Join(record(ctx, h), broken) })
+	if ran, undoErr := undo(nil); !errors.Is(err, broken) || ran != 1 || undoErr != nil {
+		t.Errorf("undo of a failed step: %v, %d, %v", err, ran, undoErr)
+	}
+}
+
+func TestDoConcurrently(t *testing.T) {
+	t.Parallel()
+	c := openTest(t)
+	j := running(t, c)
+	var ran atomic.Int64
+	var wg sync.WaitGroup
+	for unit := range 32 {
+		wg.Go(func() {
+			for wave := range 3 {
+				step := Step{Unit: fmt.Sprintf("ns/unit-%02d", unit), Phase: "create", Wave: wave + 1}
+				err := j.Do(t.Context(), step, func(ctx context.Context, h *StepHandle) error {
+					j.Progress("steps", ran.Add(1), 96)
+					return errors.Join(h.Record(ctx, Value{"k", json.RawMessage(`1`)}), h.SetResult(wave))
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	steps, err := c.Steps(t.Context(), j.id)
+	if err != nil || len(steps) != 96 {
+		t.Fatalf("%d steps, %v", len(steps), err)
+	}
+	for _, s := range steps {
+		if s.State != StepDone || s.Attempts != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if op, err := c.Operation(t.Context(), j.id); err != nil || len(op.Progress) != 1 || op.Progress[0].Done == 0 {
+		t.Errorf("progress: %v, %v", op.Progress, err)
+	}
+}
+
+// 32 steps that begin at once must not wait for 32 fsyncs.
+func TestDoSharesCommits(t *testing.T) {
+	c := openTest(t)
+	j := running(t, c)
+	transactions := func() (id int) {
+		_ = c.db.View(func(tx *bolt.Tx) error { id = tx.ID(); return nil })
+		return id
+	}
+	before := transactions()
+	c.commitMu.Lock() // somebody else commits
+	started, finish := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 32 {
+		wg.Go(func() {
+			err := j.Do(t.Context(), Step{Phase: "create", Wave: i + 1}, func(context.Context, *StepHandle) error {
+				started <- struct{}{}
+				<-finish
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	waitFor(t, func() bool {
+		c.queueMu.Lock()
+		defer c.queueMu.Unlock()
+		return len(c.queue) == 32
+	})
+	c.commitMu.Unlock()
+	for range 32 {
+		<-started
+	}
+	if n := transactions() - before; n != 1 {
+		t.Errorf("32 records of begun took %d commits", n)
+	}
+	close(finish)
+	wg.Wait()
+}
+
+func waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited too long")
+		}
+	}
+}
+
+// A write that fails must take none of its neighbours in the same commit with it.
+func TestCommitTakesTheBadOneOut(t *testing.T) {
+	c := openTest(t)
+	broken := errors.New("broken")
+	c.commitMu.Lock()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			err := c.update(t.Context(), func(tx *bolt.Tx) error {
+				switch i {
+				case 3:
+					return broken
+				case 5:
+					panic("page 12 already freed")
+				}
+				return tx.Bucket(bucketMeta).Put(fmt.Append(nil, i), []byte("x"))
+			})
+			var damaged *DamagedError
+			if ok := map[int]bool{3: errors.Is(err, broken), 5: errors.As(err, &damaged)}[i] || err == nil && i != 3 && i != 5; !ok {
+				t.Errorf("write %d: %v", i, err)
+			}
+		})
+	}
+	waitFor(t, func() bool {
+		c.queueMu.Lock()
+		defer c.queueMu.Unlock()
+		return len(c.queue) == 8
+	})
+	c.commitMu.Unlock()
+	wg.Wait()
+	_ = c.view(t.Context(), func(tx *bolt.Tx) error {
+		if n := tx.Bucket(bucketMeta).Stats().KeyN; n != 6+1 {
+			t.Errorf("%d keys; want 6 and the schema", n)
+		}
+		return nil
+	})
+}
+
+func TestDoSameStepAtOnceIsRefused(t *testing.T) {
+	c := openTest(t)
+	j := running(t, c)
+	other := c.Journal(j.id, JournalOptions{})
+	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+		if err := other.Do(ctx, testStep, nothing); !errors.Is(err, ErrStepInFlight) {
+			t.Errorf("do at once: %v", err)
+		}
+		if err := other.Undo(ctx, testStep, nothing); !errors.Is(err, ErrStepInFlight) {
+			t.Errorf("undo at once: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLongErrorsAreCut(t *testing.T) {
+	c := openTest(t)
+	j := running(t, c)
+	_ = j.Do(t.Context(), testStep, func(context.Context, *StepHandle) error {
+		return errors.New(strings.Repeat("é", 1<<20) + "\xff")
+	})
+	if steps, err := c.Steps(t.Context(), j.id); err != nil || len(steps[0].Error) > maxMessage+10 {
+		t.Errorf("%d bytes, %v", len(steps[0].Error), err)
+	}
+}

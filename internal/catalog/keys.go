@@ -1,0 +1,89 @@
+package catalog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names of buckets and fixed keys; the tree is drawn in the package documentation. They are never changed.
+var (
+	bucketMeta        = []byte("meta")
+	bucketSnapshots   = []byte("snapshots")
+	bucketSnapshotIDs = []byte("snapshot-ids")
+	bucketRunning     = []byte("running")
+	bucketOperations  = []byte("operations")
+
+	bucketUnits  = []byte("units")
+	bucketSteps  = []byte("steps")
+	bucketValues = []byte("values")
+	bucketEvents = []byte("events")
+	bucketPlan   = []byte("plan")
+
+	keySchema   = []byte("schema")
+	keyRecord   = []byte("record")
+	keyPlanInfo = []byte("info")
+)
+
+// snapshotKey orders snapshots by time. The other parts keep two stores that hold a copy of the same snapshot apart.
+func snapshotKey(s SnapshotRecord) []byte {
+	return fmt.Appendf(nil, "%016x/%s/%s/%s", s.Time.UnixNano(), s.ID, s.StoreID, s.Source)
+}
+
+// snapshotIDKey finds a snapshot by the beginning of its id.
+func snapshotIDKey(s SnapshotRecord) []byte {
+	return fmt.Appendf(nil, "%s/%s/%s", s.ID, s.StoreID, s.Source)
+}
+
+// parseSnapshotKey takes a key of the bucket snapshots apart.
+func parseSnapshotKey(key []byte) (at time.Time, id, store, source string, err error) {
+	parts := strings.Split(string(key), "/")
+	if len(parts) != 4 || len(parts[0]) != 16 {
+		return time.Time{}, "", "", "", fmt.Errorf("snapshot key %q: want time/id/store/source", key)
+	}
+	nanos, err := strconv.ParseInt(parts[0], 16, 64)
+	if err != nil {
+		return time.Time{}, "", "", "", fmt.Errorf("snapshot key %q: %w", key, err)
+	}
+	return time.Unix(0, nanos).UTC(), parts[1], parts[2], parts[3], nil
+}
+
+// checkKeyPart refuses what would make a snapshot's key ambiguous.
+func checkKeyPart(what, part string) error {
+	if part == "" || strings.ContainsAny(part, "/\x00") {
+		return fmt.Errorf("%s %q: must not be empty or contain a slash", what, part)
+	}
+	return nil
+}
+
+// sequenceKey orders events and chunks by number.
+func sequenceKey(seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(nil, seq)
+}
+
+func parseSequenceKey(key []byte) (uint64, error) {
+	if len(key) != 8 {
+		return 0, fmt.Errorf("sequence key %q: want 8 bytes", key)
+	}
+	return binary.BigEndian.Uint64(key), nil
+}
+
+// valuePrefix begins the keys of all values of a step. No step key contains a zero byte, so no step's prefix begins another's.
+func valuePrefix(step string) []byte {
+	return append([]byte(step), 0)
+}
+
+func valueKey(step, key string) []byte {
+	return append(valuePrefix(step), key...)
+}
+
+func parseValueKey(k []byte) (step, key string, err error) {
+	before, after, ok := bytes.Cut(k, []byte{0})
+	if !ok {
+		return "", "", fmt.Errorf("value key %q: no zero byte between step and key", k)
+	}
+	return string(before), string(after), nil
+}

@@ -1,0 +1,80 @@
+package catalog
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// A migration brings a catalog from the version before to its version. It runs once, in a transaction with those that follow it.
+type migration struct {
+	version uint32
+	name    string
+	run     func(*bolt.Tx) error
+}
+
+// migrations in the order of their versions. Never change one that was released; add another, and a test for it.
+var migrations = []migration{
+	{1, "make the buckets", makeBuckets},
+}
+
+func makeBuckets(tx *bolt.Tx) error {
+	for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations} {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return fmt.Errorf("make bucket %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// migrate runs those migrations of the list that the file has not seen. It does not write to a file that is up to date, newer (*FutureSchemaError) or
+// something else than a catalog (*DamagedError).
+func (c *Catalog) migrate(list []migration) error {
+	known := list[len(list)-1].version
+	var found uint32
+	err := c.view(context.Background(), func(tx *bolt.Tx) (err error) {
+		found, err = schemaVersion(tx)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case found > known:
+		return &FutureSchemaError{Path: c.path, Found: found, Known: known}
+	case found == known:
+		return nil
+	}
+	err = c.update(context.Background(), func(tx *bolt.Tx) error {
+		for _, m := range list {
+			if m.version <= found {
+				continue
+			}
+			if err := m.run(tx); err != nil {
+				return fmt.Errorf("migration %d (%s): %w", m.version, m.name, err)
+			}
+		}
+		return tx.Bucket(bucketMeta).Put(keySchema, binary.BigEndian.AppendUint32(nil, known))
+	})
+	if err != nil {
+		return fmt.Errorf("open catalog %s: %w", c.path, err)
+	}
+	return nil
+}
+
+// schemaVersion returns 0 for a new file.
+func schemaVersion(tx *bolt.Tx) (uint32, error) {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		if name, _ := tx.Cursor().First(); name != nil {
+			return 0, fmt.Errorf("%w: another program's file, it begins with bucket %q", errRecord, name)
+		}
+		return 0, nil
+	}
+	value := meta.Get(keySchema)
+	if len(value) != 4 {
+		return 0, fmt.Errorf("%w: schema version %q", errRecord, value)
+	}
+	return binary.BigEndian.Uint32(value), nil
+}

@@ -1,0 +1,296 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Operation is one run: a snapshot, a restore, a move, a verify, a prune. It holds no content and no secrets.
+type Operation struct {
+	ID    OperationID `json:"id"`
+	Kind  Kind        `json:"kind"`
+	State State       `json:"state"`
+	// Created and Updated are set by the catalog.
+	Created time.Time `json:"created"`
+	Updated time.Time `json:"updated"`
+	// Source and Target are the management clusters; a snapshot has no target.
+	Source Side `json:"source,omitzero"`
+	Target Side `json:"target,omitzero"`
+	// Store is the id of the store.
+	Store string `json:"store,omitempty"`
+	// SnapshotID is the snapshot that it made or reads.
+	SnapshotID string `json:"snapshotID,omitempty"`
+	// Message says why it is not succeeded, Code the same as a stable code; both are empty otherwise.
+	Message string `json:"message,omitempty"`
+	Code    string `json:"code,omitempty"`
+	// Changed is true once a step was begun: something outside of the catalog may have changed.
+	Changed bool `json:"changed,omitempty"`
+	// Progress as last reported, sorted by what is counted.
+	Progress []Progress `json:"progress,omitempty"`
+	// Units and the state of each. Stored apart, as there may be thousands and each changes about ten times.
+	Units map[string]UnitState `json:"units,omitempty"`
+}
+
+// Side is a management cluster as an operation knows it.
+type Side struct {
+	// Name is its display name.
+	Name string `json:"name,omitempty"`
+	// UID of its kube-system namespace.
+	UID string `json:"uid,omitempty"`
+}
+
+// OperationFilter picks operations; the zero value picks all.
+type OperationFilter struct {
+	// Kinds and States to pick; empty means any.
+	Kinds  []Kind
+	States []State
+	// Limit is the largest number to return; 0 means no limit.
+	Limit int
+}
+
+// CreateOperation stores a new operation with state planned and returns it with its id and times. Of op, the state, the times, the progress and the
+// outcome are not looked at; an id is chosen when it has none. Two calls make two operations, or wrap ErrExists when an id was given.
+func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation, error) {
+	given, units := op.ID, op.Units
+	now := c.now()
+	op.State, op.Created, op.Updated = Planned, now, now
+	op.Message, op.Code, op.Changed, op.Progress = "", "", false, nil
+	err := c.update(ctx, func(tx *bolt.Tx) error {
+		operations := tx.Bucket(bucketOperations)
+		op.ID = given
+		if given == "" {
+			last, _ := operations.Cursor().Last()
+			op.ID = newOperationID(now, OperationID(last))
+			for operations.Bucket([]byte(op.ID)) != nil {
+				op.ID = newOperationID(now, op.ID)
+			}
+		}
+		if err := op.check(); err != nil {
+			return err
+		}
+		if operations.Bucket([]byte(op.ID)) != nil {
+			return fmt.Errorf("%s: %w", op.ID, ErrExists)
+		}
+		b, err := operations.CreateBucket([]byte(op.ID))
+		if err != nil {
+			return err
+		}
+		for _, name := range [][]byte{bucketUnits, bucketSteps, bucketValues, bucketEvents} {
+			if _, err := b.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		o := opTx{c: c, b: b, op: op, tx: tx}
+		for unit, state := range units {
+			if err := o.putUnit(unit, state); err != nil {
+				return err
+			}
+		}
+		return o.finish(Event{Type: EventOperation, State: string(Planned)})
+	})
+	if err != nil {
+		return Operation{}, fmt.Errorf("create operation: %w", err)
+	}
+	return op, nil
+}
+
+// Operation returns an operation with its units. ErrNotFound when there is none.
+func (c *Catalog) Operation(ctx context.Context, id OperationID) (Operation, error) {
+	var op Operation
+	err := c.view(ctx, func(tx *bolt.Tx) (err error) {
+		op, err = readOperation(tx, id)
+		return err
+	})
+	if err != nil {
+		return Operation{}, fmt.Errorf("get operation %s: %w", id, err)
+	}
+	c.addLiveProgress(&op)
+	return op, nil
+}
+
+// FindOperation returns the one operation whose id begins with prefix. Errors: ErrNotFound; *AmbiguousError when several do.
+func (c *Catalog) FindOperation(ctx context.Context, prefix string) (Operation, error) {
+	var matches []string
+	err := c.view(ctx, func(tx *bolt.Tx) error {
+		matches = nil
+		if !isHexPrefix(prefix) {
+			return nil
+		}
+		cursor := tx.Bucket(bucketOperations).Cursor()
+		for k, _ := cursor.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)) && len(matches) < 5; k, _ = cursor.Next() {
+			matches = append(matches, string(k))
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return Operation{}, fmt.Errorf("find operation %q: %w", prefix, err)
+	case len(matches) == 0:
+		return Operation{}, fmt.Errorf("find operation %q: %w", prefix, ErrNotFound)
+	case len(matches) > 1:
+		return Operation{}, &AmbiguousError{What: "operation", Prefix: prefix, Matches: matches}
+	}
+	return c.Operation(ctx, OperationID(matches[0]))
+}
+
+// Operations returns the operations that fit the filter, newest first.
+func (c *Catalog) Operations(ctx context.Context, filter OperationFilter) ([]Operation, error) {
+	var found []Operation
+	err := c.view(ctx, func(tx *bolt.Tx) error {
+		cursor := tx.Bucket(bucketOperations).Cursor()
+		for k, _ := cursor.Last(); k != nil; k, _ = cursor.Prev() {
+			op, err := readOperation(tx, OperationID(k))
+			if err != nil {
+				return err
+			}
+			if len(filter.Kinds) > 0 && !slices.Contains(filter.Kinds, op.Kind) || len(filter.States) > 0 && !slices.Contains(filter.States, op.State) {
+				continue
+			}
+			if found = append(found, op); len(found) == filter.Limit {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list operations: %w", err)
+	}
+	for i := range found {
+		c.addLiveProgress(&found[i])
+	}
+	return found, nil
+}
+
+// Interrupted returns the operations that a process left running when it died; newest first. Their callers move them to stopped or to needs-identity
+// (which takes them off this list), for nobody works on them.
+func (c *Catalog) Interrupted(ctx context.Context) ([]Operation, error) {
+	running, err := c.Operations(ctx, OperationFilter{States: []State{Running}})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(running, func(op Operation) bool {
+		_, left := c.interrupted[op.ID]
+		return !left
+	}), nil
+}
+
+func (op Operation) check() error {
+	if _, err := ParseOperationID(string(op.ID)); err != nil {
+		return err
+	}
+	if err := op.Kind.check(); err != nil {
+		return err
+	}
+	return op.State.check()
+}
+
+func decodeOperation(value []byte) (Operation, error) {
+	return decode[Operation]("operation", value)
+}
+
+// readOperation returns the operation with its units.
+func readOperation(tx *bolt.Tx, id OperationID) (Operation, error) {
+	b := tx.Bucket(bucketOperations).Bucket([]byte(id))
+	if b == nil {
+		return Operation{}, ErrNotFound
+	}
+	op, err := decodeOperation(b.Get(keyRecord))
+	if err != nil {
+		return Operation{}, err
+	}
+	units := b.Bucket(bucketUnits)
+	if units == nil {
+		return Operation{}, fmt.Errorf("%w: operation %s has no units", errRecord, id)
+	}
+	op.Units = nil
+	return op, units.ForEach(func(k, v []byte) error {
+		state := UnitState(v)
+		if err := state.check(); err != nil {
+			return fmt.Errorf("%w: unit %s: %w", errRecord, k, err)
+		}
+		if op.Units == nil {
+			op.Units = map[string]UnitState{}
+		}
+		op.Units[string(k)] = state
+		return nil
+	})
+}
+
+// opTx is a write to one operation within a transaction.
+type opTx struct {
+	c  *Catalog
+	tx *bolt.Tx
+	b  *bolt.Bucket
+	// op is the record, without units; finish stores it.
+	op Operation
+}
+
+// updateOperation runs fn on an operation, in the way of update, and stores op.op and the events that fn returns.
+func (c *Catalog) updateOperation(ctx context.Context, id OperationID, fn func(o *opTx) ([]Event, error)) error {
+	return c.update(ctx, func(tx *bolt.Tx) error {
+		b := tx.Bucket(bucketOperations).Bucket([]byte(id))
+		if b == nil {
+			return fmt.Errorf("operation %s: %w", id, ErrNotFound)
+		}
+		op, err := decodeOperation(b.Get(keyRecord))
+		if err != nil {
+			return err
+		}
+		o := opTx{c: c, tx: tx, b: b, op: op}
+		events, err := fn(&o)
+		if err != nil {
+			return err
+		}
+		o.op.Updated = c.now()
+		o.op.Progress = c.mergedProgress(id, o.op.Progress)
+		return o.finish(events...)
+	})
+}
+
+// finish stores the record and appends the events; watchers are told after the commit.
+func (o *opTx) finish(events ...Event) error {
+	record := o.op
+	record.Units = nil
+	value, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	if err := o.b.Put(keyRecord, value); err != nil {
+		return err
+	}
+	o.tx.OnCommit(o.c.ring)
+	return o.appendEvents(events)
+}
+
+// bucket returns a bucket of the operation; *DamagedError, by way of errRecord, when a damaged file lacks it.
+func (o *opTx) bucket(name []byte) (*bolt.Bucket, error) { return operationBucket(o.b, name) }
+
+func operationBucket(b *bolt.Bucket, name []byte) (*bolt.Bucket, error) {
+	inner := b.Bucket(name)
+	if inner == nil {
+		return nil, fmt.Errorf("%w: bucket %s is missing", errRecord, name)
+	}
+	return inner, nil
+}
+
+func (o *opTx) putUnit(unit string, state UnitState) error {
+	if unit == "" {
+		return fmt.Errorf("unit has no name")
+	}
+	if err := state.check(); err != nil {
+		return err
+	}
+	units, err := o.bucket(bucketUnits)
+	if err != nil {
+		return err
+	}
+	return units.Put([]byte(unit), []byte(state))
+}

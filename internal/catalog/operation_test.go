@@ -1,0 +1,226 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestStateTransitions(t *testing.T) {
+	t.Parallel()
+	all := []State{Planned, Running, Succeeded, Stopped, Failed, RolledBack, NeedsIdentity}
+	// How to get there from planned.
+	path := map[State][]State{Planned: nil, Running: {Running}}
+	for _, s := range []State{Succeeded, Stopped, Failed, RolledBack, NeedsIdentity} {
+		path[s] = []State{Running, s}
+	}
+	allowed := map[string]bool{
+		"planned running": true, "running succeeded": true, "running stopped": true, "running failed": true, "running rolled-back": true,
+		"running needs-identity": true, "stopped running": true, "failed running": true, "needs-identity running": true,
+	}
+	c := openTest(t)
+	for _, from := range all {
+		for _, to := range all {
+			id := newOperation(t, c, path[from]...)
+			op, err := c.SetState(t.Context(), id, to, Outcome{Message: "why", Code: "CODE"})
+			if allowed[fmt.Sprint(from, " ", to)] {
+				if err != nil || op.State != to || op.Message != "why" || op.Code != "CODE" {
+					t.Errorf("%s to %s: %+v, %v", from, to, op, err)
+				}
+				continue
+			}
+			var illegal *TransitionError
+			if !errors.As(err, &illegal) || illegal.From != from || illegal.To != to {
+				t.Errorf("%s to %s: %v; want it refused", from, to, err)
+			}
+			if op, err := c.Operation(t.Context(), id); err != nil || op.State != from {
+				t.Errorf("%s to %s: went to %s, %v", from, to, op.State, err)
+			}
+		}
+	}
+	if _, err := c.SetState(t.Context(), "000000000000", Running, Outcome{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown operation: %v", err)
+	}
+}
+
+func TestOneOfManyResumesWins(t *testing.T) {
+	c := openTest(t)
+	id := newOperation(t, c, Running, Failed)
+	errs := make([]error, 16)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = c.SetState(t.Context(), id, Running, Outcome{}) })
+	}
+	wg.Wait()
+	won := 0
+	for _, err := range errs {
+		var illegal *TransitionError
+		if err == nil {
+			won++
+		} else if !errors.As(err, &illegal) {
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d resumes won", won)
+	}
+}
+
+func TestCreateOperation(t *testing.T) {
+	c := openTest(t)
+	want := Operation{
+		Kind:   KindMove,
+		Source: Side{Name: "prod", UID: "3f1c"},
+		Target: Side{Name: "new", UID: "77aa"},
+		Store:  "store1",
+		Units:  map[string]UnitState{"team-a/one": UnitPending, "team-b/two": UnitBlocked},
+	}
+	created, err := c.CreateOperation(t.Context(), want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Operation(t.Context(), created.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.ID, want.State, want.Created, want.Updated = created.ID, Planned, created.Created, created.Created
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(created, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := c.CreateOperation(t.Context(), created); !errors.Is(err, ErrExists) {
+		t.Errorf("create again: %v", err)
+	}
+	if _, err := c.CreateOperation(t.Context(), Operation{Kind: "dance"}); err == nil {
+		t.Error("unknown kind accepted")
+	}
+	err = c.UpdateOperation(t.Context(), created.ID, func(op *Operation) { op.SnapshotID, op.State = "12ab", Succeeded })
+	if got, _ := c.Operation(t.Context(), created.ID); err != nil || got.SnapshotID != "12ab" || got.State != Planned || len(got.Units) != 2 {
+		t.Errorf("after update: %+v, %v", got, err)
+	}
+}
+
+func TestOperationsNewestFirst(t *testing.T) {
+	t.Parallel()
+	c := openTest(t)
+	var want []OperationID
+	for range 100 {
+		want = append(want, newOperation(t, c))
+	}
+	slices.Reverse(want)
+	setState(t, c, want[7], Running)
+	list, err := c.Operations(t.Context(), OperationFilter{})
+	var got []OperationID
+	for _, op := range list {
+		got = append(got, op.ID)
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	list, err = c.Operations(t.Context(), OperationFilter{States: []State{Running}, Kinds: []Kind{KindRestore}, Limit: 1})
+	if err != nil || len(list) != 1 || list[0].ID != want[7] {
+		t.Error(list, err)
+	}
+}
+
+func TestFindOperation(t *testing.T) {
+	c := openTest(t)
+	for _, id := range []OperationID{"aa0000000001", "aa0000000002", "bb0000000000"} {
+		if _, err := c.CreateOperation(t.Context(), Operation{ID: id, Kind: KindVerify}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, prefix := range []string{"b", "bb0000000000"} {
+		if op, err := c.FindOperation(t.Context(), prefix); err != nil || op.ID != "bb0000000000" {
+			t.Errorf("%s: %v, %v", prefix, op.ID, err)
+		}
+	}
+	var ambiguous *AmbiguousError
+	if _, err := c.FindOperation(t.Context(), "aa"); !errors.As(err, &ambiguous) || len(ambiguous.Matches) != 2 {
+		t.Error(err)
+	}
+	for _, prefix := range []string{"", "c", "latest", "bb00000000000"} {
+		if _, err := c.FindOperation(t.Context(), prefix); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
+
+func TestOperationIDsSortByTime(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var last OperationID
+	for i := range 1000 {
+		id := newOperationID(at, last)
+		if _, err := ParseOperationID(id.String()); err != nil || id <= last {
+			t.Fatalf("%d: %s after %s, %v", i, id, last, err)
+		}
+		last = id
+	}
+	if next := newOperationID(at.Add(time.Minute), last); next <= last {
+		t.Errorf("a minute later: %s after %s", next, last)
+	}
+	if id := newOperationID(at, newOperationID(at.AddDate(5, 0, 0), "")); id >= last[:4]+"ffffffff" {
+		t.Errorf("a clock that was wrong once shapes later ids: %s", id)
+	}
+	for _, s := range []string{"", "12ab", "12AB00000000", "12ab0000000g", "12ab000000001"} {
+		if _, err := ParseOperationID(s); err == nil {
+			t.Errorf("%q accepted", s)
+		}
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalog.db")
+	c := openPath(t, path)
+	left := newOperation(t, c, Running)
+	newOperation(t, c, Running, Stopped)
+	if list, err := c.Interrupted(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("what runs here is not interrupted: %v, %v", list, err)
+	}
+	closeTest(t, c)
+
+	c = openPath(t, path)
+	ours := newOperation(t, c, Running)
+	list, err := c.Interrupted(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != left || list[0].State != Running {
+		t.Fatalf("interrupted: %v, %v; want %s, and not %s", list, err, left, ours)
+	}
+	setState(t, c, left, Stopped)
+	setState(t, c, left, Running)
+	if list, err := c.Interrupted(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("after a resume: %v, %v", list, err)
+	}
+}
+
+func TestForgetOperations(t *testing.T) {
+	t.Parallel()
+	c := openTest(t)
+	succeeded := newOperation(t, c, Running, Succeeded)
+	failed := newOperation(t, c, Running, Failed) // a restore: can be resumed
+	snapshot, err := c.CreateOperation(t.Context(), Operation{Kind: KindSnapshot})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setState(t, c, snapshot.ID, Running)
+	setState(t, c, snapshot.ID, Failed)
+	limit := c.now()
+	young := newOperation(t, c, Running, Succeeded)
+	for _, want := range []int{2, 0} {
+		if n, err := c.ForgetOperations(t.Context(), limit); err != nil || n != want {
+			t.Errorf("forgot %d, %v; want %d", n, err, want)
+		}
+	}
+	for id, kept := range map[OperationID]bool{succeeded: false, failed: true, snapshot.ID: false, young: true} {
+		if _, err := c.Operation(t.Context(), id); errors.Is(err, ErrNotFound) == kept {
+			t.Errorf("%s: %v; want kept: %v", id, err, kept)
+		}
+	}
+}

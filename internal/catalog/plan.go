@@ -1,0 +1,157 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+	bolt "go.etcd.io/bbolt"
+)
+
+const (
+	// chunkSize keeps a plan from needing one long run of free pages in the file.
+	chunkSize = 256 << 10
+	// maxPlanSize is far above any plan; one is held in memory while it is stored.
+	maxPlanSize = 1 << 30
+	// planWindow is how far back the compression looks, and with that the least memory that decompression must be granted.
+	planWindow = 4 << 20
+)
+
+// PlanInfo describes a stored plan.
+type PlanInfo struct {
+	// Size and SHA256 (hex) of the plan as it was given.
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	// Chunks is the number of pieces that it is stored in.
+	Chunks int `json:"chunks"`
+}
+
+func (p PlanInfo) check() error {
+	if p.Size < 0 || p.Size > maxPlanSize || p.Chunks < 0 || len(p.SHA256) != 2*sha256.Size || !isHexPrefix(p.SHA256) {
+		return fmt.Errorf("plan of %d bytes in %d chunks with sha256 %q: not possible", p.Size, p.Chunks, p.SHA256)
+	}
+	return nil
+}
+
+func decodePlanInfo(value []byte) (PlanInfo, error) {
+	return decode[PlanInfo]("plan", value)
+}
+
+// PutPlan stores the plan of an operation, whole or not at all, replacing an earlier one. Errors: those of r; ErrPlanFixed once a step has begun or the
+// operation has ended;
+// ErrNotFound for the operation; ErrNoSpace.
+func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (PlanInfo, error) {
+	compressed, info, err := compressPlan(r)
+	if err != nil {
+		return PlanInfo{}, fmt.Errorf("put plan of operation %s: %w", id, err)
+	}
+	value, err := json.Marshal(info)
+	if err != nil {
+		return PlanInfo{}, fmt.Errorf("put plan of operation %s: %w", id, err)
+	}
+	err = c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
+		if o.op.Changed || o.op.State.Ended() {
+			return nil, fmt.Errorf("operation is %s: %w", o.op.State, ErrPlanFixed)
+		}
+		if o.b.Bucket(bucketPlan) != nil {
+			if err := o.b.DeleteBucket(bucketPlan); err != nil {
+				return nil, err
+			}
+		}
+		plan, err := o.b.CreateBucket(bucketPlan)
+		if err != nil {
+			return nil, err
+		}
+		for i := range info.Chunks {
+			chunk := compressed[i*chunkSize : min((i+1)*chunkSize, len(compressed))]
+			if err := plan.Put(sequenceKey(uint64(i)), chunk); err != nil {
+				return nil, err
+			}
+		}
+		return nil, plan.Put(keyPlanInfo, value)
+	})
+	if err != nil {
+		return PlanInfo{}, fmt.Errorf("put plan of operation %s: %w", id, err)
+	}
+	return info, nil
+}
+
+func compressPlan(r io.Reader) ([]byte, PlanInfo, error) {
+	var compressed bytes.Buffer
+	w, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(planWindow))
+	if err != nil {
+		return nil, PlanInfo{}, err
+	}
+	hash := sha256.New()
+	size, err := io.Copy(io.MultiWriter(w, hash), io.LimitReader(r, maxPlanSize+1))
+	if err := errors.Join(err, w.Close()); err != nil {
+		return nil, PlanInfo{}, err
+	}
+	if size > maxPlanSize {
+		return nil, PlanInfo{}, fmt.Errorf("plan is larger than %d bytes", int64(maxPlanSize))
+	}
+	return compressed.Bytes(), PlanInfo{
+		Size:   size,
+		SHA256: hex.EncodeToString(hash.Sum(nil)),
+		Chunks: (compressed.Len() + chunkSize - 1) / chunkSize,
+	}, nil
+}
+
+// Plan returns the plan of an operation, checked against its hash. Errors: ErrNotFound when there is no operation or no plan, *DamagedError when the hash differs.
+func (c *Catalog) Plan(ctx context.Context, id OperationID) ([]byte, error) {
+	var info PlanInfo
+	var compressed []byte
+	err := c.view(ctx, func(tx *bolt.Tx) (err error) {
+		compressed = nil
+		b := tx.Bucket(bucketOperations).Bucket([]byte(id))
+		if b == nil {
+			return ErrNotFound
+		}
+		plan := b.Bucket(bucketPlan)
+		if plan == nil {
+			return fmt.Errorf("plan: %w", ErrNotFound)
+		}
+		if info, err = decodePlanInfo(plan.Get(keyPlanInfo)); err != nil {
+			return err
+		}
+		for i := range info.Chunks {
+			chunk := plan.Get(sequenceKey(uint64(i)))
+			if chunk == nil {
+				return fmt.Errorf("%w: chunk %d of %d of the plan is missing", errRecord, i, info.Chunks)
+			}
+			compressed = append(compressed, chunk...)
+		}
+		return nil
+	})
+	if err == nil {
+		var plan []byte
+		if plan, err = decompressPlan(compressed, info); err == nil {
+			return plan, nil
+		}
+		err = c.wrap(err)
+	}
+	return nil, fmt.Errorf("get plan of operation %s: %w", id, err)
+}
+
+func decompressPlan(compressed []byte, info PlanInfo) ([]byte, error) {
+	// The limit keeps a damaged chunk from unfolding into all of the memory.
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(info.Size, planWindow))))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	plan, err := d.DecodeAll(compressed, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: plan: %w", errRecord, err)
+	}
+	if sum := sha256.Sum256(plan); hex.EncodeToString(sum[:]) != info.SHA256 {
+		return nil, fmt.Errorf("%w: plan: sha256 is %x, want %s", errRecord, sum, info.SHA256)
+	}
+	return plan, nil
+}

@@ -1,0 +1,195 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// SnapshotRecord is what the index knows of a snapshot: what its envelope says, and what verify found. It names no object of it.
+type SnapshotRecord struct {
+	// StoreID is the id of the store that holds it.
+	StoreID string `json:"storeID"`
+	// Source is the UID of the source's kube-system namespace.
+	Source string `json:"source"`
+	// SourceName is the display name of the source.
+	SourceName string `json:"sourceName,omitempty"`
+	// ID of the snapshot.
+	ID string `json:"id"`
+	// Key of its envelope in the bucket.
+	Key string `json:"key"`
+	// Time of the cut.
+	Time time.Time `json:"time"`
+	// ResourceVersion of the cut.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// Sequence is its number among its source's, from 1.
+	Sequence int64 `json:"sequence"`
+	// Objects, Units and Missing are counts.
+	Objects int `json:"objects"`
+	Units   int `json:"units"`
+	Missing int `json:"missing,omitempty"`
+	// Bytes stored in the shards and packs that it names.
+	Bytes int64 `json:"bytes"`
+	// Tree is the key of its tree.
+	Tree string `json:"tree"`
+	// Partial is true when only chosen namespaces were captured.
+	Partial bool `json:"partial,omitempty"`
+	// Verified is the last verification; nil when there was none.
+	Verified *Verification `json:"verified,omitempty"`
+}
+
+// Verification is the outcome of one verify.
+type Verification struct {
+	Time time.Time `json:"time"`
+	// Level is structure, sample or full.
+	Level string `json:"level"`
+	// OK is false when there was a finding of severity error or worse.
+	OK bool `json:"ok"`
+}
+
+// SnapshotFilter picks snapshots; the zero value picks all.
+type SnapshotFilter struct {
+	// StoreID, Source (UID) and SourceName must be equal where they are set.
+	StoreID, Source, SourceName string
+	// NotAfter picks snapshots whose cut is not later; zero means any.
+	NotAfter time.Time
+	// Limit is the largest number to return; 0 means no limit.
+	Limit int
+}
+
+func (f SnapshotFilter) fits(s SnapshotRecord) bool {
+	return (f.StoreID == "" || f.StoreID == s.StoreID) &&
+		(f.Source == "" || f.Source == s.Source) &&
+		(f.SourceName == "" || f.SourceName == s.SourceName) &&
+		(f.NotAfter.IsZero() || !s.Time.After(f.NotAfter))
+}
+
+// PutSnapshot adds a snapshot to the index, or replaces what is known of it. The same snapshot (store, source and id) may be put any number of times.
+func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
+	if err := s.check(); err != nil {
+		return fmt.Errorf("put snapshot: %w", err)
+	}
+	value, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("put snapshot %s: %w", s.ID, err)
+	}
+	err = c.update(ctx, func(tx *bolt.Tx) error {
+		ids, snapshots := tx.Bucket(bucketSnapshotIDs), tx.Bucket(bucketSnapshots)
+		// The time is part of the key; one that changed must not leave a second record behind.
+		if old := ids.Get(snapshotIDKey(s)); old != nil {
+			if err := snapshots.Delete(bytes.Clone(old)); err != nil {
+				return err
+			}
+		}
+		if err := ids.Put(snapshotIDKey(s), snapshotKey(s)); err != nil {
+			return err
+		}
+		return snapshots.Put(snapshotKey(s), value)
+	})
+	if err != nil {
+		return fmt.Errorf("put snapshot %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// Snapshots returns the snapshots that fit the filter, newest first.
+func (c *Catalog) Snapshots(ctx context.Context, filter SnapshotFilter) ([]SnapshotRecord, error) {
+	var found []SnapshotRecord
+	err := c.view(ctx, func(tx *bolt.Tx) error {
+		cursor := tx.Bucket(bucketSnapshots).Cursor()
+		for k, v := cursor.Last(); k != nil; k, v = cursor.Prev() {
+			s, err := decodeSnapshot(v)
+			if err != nil {
+				return err
+			}
+			if !filter.fits(s) {
+				continue
+			}
+			if found = append(found, s); len(found) == filter.Limit {
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	return found, nil
+}
+
+// GetSnapshot returns the one snapshot that fits the filter (whose limit is not looked at) and whose id begins with prefix. Errors: ErrNotFound; *AmbiguousError when
+// several fit, which includes copies of one snapshot in two stores.
+func (c *Catalog) GetSnapshot(ctx context.Context, prefix string, filter SnapshotFilter) (SnapshotRecord, error) {
+	var found []SnapshotRecord
+	err := c.view(ctx, func(tx *bolt.Tx) error {
+		found = nil
+		if prefix == "" {
+			return nil
+		}
+		cursor := tx.Bucket(bucketSnapshotIDs).Cursor()
+		for k, v := cursor.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)); k, v = cursor.Next() {
+			value := tx.Bucket(bucketSnapshots).Get(v)
+			if value == nil {
+				return fmt.Errorf("%w: snapshot %q is in the index of ids only", errRecord, k)
+			}
+			s, err := decodeSnapshot(value)
+			if err != nil {
+				return err
+			}
+			if filter.fits(s) {
+				found = append(found, s)
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return SnapshotRecord{}, fmt.Errorf("get snapshot %q: %w", prefix, err)
+	case len(found) == 0:
+		return SnapshotRecord{}, fmt.Errorf("get snapshot %q: %w", prefix, ErrNotFound)
+	case len(found) > 1:
+		matches := make([]string, len(found))
+		for i, s := range found {
+			matches[i] = fmt.Sprintf("%s (source %s, store %s)", s.ID, s.Source, s.StoreID)
+		}
+		return SnapshotRecord{}, &AmbiguousError{What: "snapshot", Prefix: prefix, Matches: matches}
+	}
+	return found[0], nil
+}
+
+func (s SnapshotRecord) check() error {
+	for _, part := range []struct{ what, value string }{{"snapshot id", s.ID}, {"store id", s.StoreID}, {"source", s.Source}} {
+		if err := checkKeyPart(part.what, part.value); err != nil {
+			return err
+		}
+	}
+	// Nanoseconds since 1970 must fit the key and sort there.
+	if s.Time.Before(time.Unix(0, 0)) || s.Time.After(time.Unix(0, math.MaxInt64)) {
+		return fmt.Errorf("snapshot %s: time %s cannot be stored", s.ID, s.Time)
+	}
+	return nil
+}
+
+func decodeSnapshot(value []byte) (SnapshotRecord, error) {
+	return decode[SnapshotRecord]("snapshot", value)
+}
+
+// checked is implemented by the records that the catalog stores as JSON.
+type checked interface{ check() error }
+
+// decode reads a stored record. A catalog may be damaged, or changed by hand: what comes back is sound or an error that wraps errRecord.
+func decode[T checked](what string, value []byte) (T, error) {
+	var record, none T
+	if err := json.Unmarshal(value, &record); err != nil {
+		return none, fmt.Errorf("%w: %s: %w", errRecord, what, err)
+	}
+	if err := record.check(); err != nil {
+		return none, fmt.Errorf("%w: %s: %w", errRecord, what, err)
+	}
+	return record, nil
+}

@@ -1,0 +1,133 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Kind says what an operation does.
+type Kind string
+
+// The kinds of operation.
+const (
+	KindSnapshot Kind = "snapshot"
+	KindRestore  Kind = "restore"
+	KindMove     Kind = "move"
+	KindVerify   Kind = "verify"
+	KindPrune    Kind = "prune"
+)
+
+func (k Kind) check() error {
+	return oneOf("operation kind", k, KindSnapshot, KindRestore, KindMove, KindVerify, KindPrune)
+}
+
+// State is where an operation stands.
+//
+//	planned ──▶ running ──┬──▶ succeeded
+//	               ▲      ├──▶ rolled-back
+//	               │      ├──▶ stopped ────────┐
+//	               │      ├──▶ failed ─────────┤
+//	               │      └──▶ needs-identity ─┤
+//	               └────────── resume ─────────┘
+//
+// Work, a rollback's too, is done in running only. A process that dies leaves its operation running; the next one to open the catalog finds it with
+// Catalog.Interrupted and moves it to stopped, or to needs-identity. succeeded and rolled-back are final.
+type State string
+
+// The states of an operation.
+const (
+	// Planned: the plan is stored, nothing has changed yet.
+	Planned State = "planned"
+	// Running: at work in the process that has the catalog open, or interrupted.
+	Running State = "running"
+	// Succeeded: everything is done. Final.
+	Succeeded State = "succeeded"
+	// Stopped: ended between two steps, on request or by a crash; can be resumed.
+	Stopped State = "stopped"
+	// Failed: ended with units that failed or are blocked; can be resumed.
+	Failed State = "failed"
+	// RolledBack: undone before the hand-over. Final.
+	RolledBack State = "rolled-back"
+	// NeedsIdentity: waits for an identity, which is kept in memory only; can be resumed with one.
+	NeedsIdentity State = "needs-identity"
+)
+
+// transitions lists the states that can follow a state.
+var transitions = map[State][]State{
+	Planned:       {Running},
+	Running:       {Succeeded, Stopped, Failed, RolledBack, NeedsIdentity},
+	Succeeded:     nil,
+	Stopped:       {Running},
+	Failed:        {Running},
+	RolledBack:    nil,
+	NeedsIdentity: {Running},
+}
+
+// Ended reports whether the operation, or its present run, is over: nothing more happens unless somebody resumes it.
+func (s State) Ended() bool { return s != Planned && s != Running }
+
+// Final reports whether the operation can never run again.
+func (s State) Final() bool { return s == Succeeded || s == RolledBack }
+
+// CanBecome reports whether an operation may go from s to the next state.
+func (s State) CanBecome(next State) bool { return slices.Contains(transitions[s], next) }
+
+func (s State) check() error {
+	if _, ok := transitions[s]; !ok {
+		return fmt.Errorf("operation state %q: unknown", s)
+	}
+	return nil
+}
+
+// UnitState is where a unit stands within its operation. Which follows which is the business of the flow (restore, move); the catalog keeps it.
+type UnitState string
+
+// The states of a unit.
+const (
+	UnitPending    UnitState = "pending"
+	UnitCopied     UnitState = "copied"
+	UnitPaused     UnitState = "paused"
+	UnitHandedOver UnitState = "handed-over"
+	UnitReleased   UnitState = "released"
+	UnitRetired    UnitState = "retired"
+	UnitBlocked    UnitState = "blocked"
+	UnitRolledBack UnitState = "rolled-back"
+)
+
+func (s UnitState) check() error {
+	return oneOf("unit state", s, UnitPending, UnitCopied, UnitPaused, UnitHandedOver, UnitReleased, UnitRetired, UnitBlocked, UnitRolledBack)
+}
+
+// StepState is what the journal knows of a step. A step without a record was never begun.
+//
+//	none, undone, undo-failed ──Do──▶ begun ──┬──▶ done
+//	                                    ▲     └──▶ failed ──┐
+//	                                    └───────── Do ──────┘
+//
+//	begun, done, failed ──Undo──▶ undoing ──┬──▶ undone
+//	                                 ▲      └──▶ undo-failed ──┐
+//	                                 └────────── Undo ─────────┘
+//
+// A crash leaves begun or undoing, which the next Do or Undo treats like failed and undo-failed.
+type StepState string
+
+// The states of a step.
+const (
+	StepBegun      StepState = "begun"
+	StepDone       StepState = "done"
+	StepFailed     StepState = "failed"
+	StepUndoing    StepState = "undoing"
+	StepUndone     StepState = "undone"
+	StepUndoFailed StepState = "undo-failed"
+)
+
+func (s StepState) check() error {
+	return oneOf("step state", s, StepBegun, StepDone, StepFailed, StepUndoing, StepUndone, StepUndoFailed)
+}
+
+func oneOf[T ~string](what string, got T, known ...T) error {
+	if !slices.Contains(known, got) {
+		return fmt.Errorf("%s %q: unknown", what, got)
+	}
+	return nil
+}

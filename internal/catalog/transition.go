@@ -1,0 +1,100 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Outcome says why an operation goes into a state.
+type Outcome struct {
+	// Message for people, free of secrets.
+	Message string
+	// Code is the stable code of the error.
+	Code string
+}
+
+// SetState moves an operation to another state and returns it. *TransitionError when State does not allow it, so of two resumes at once one wins; ErrNotFound.
+// The end of the context is not heeded: that it was cancelled is the usual reason for the call.
+func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Outcome) (Operation, error) {
+	err := c.updateOperation(context.WithoutCancel(ctx), id, func(o *opTx) ([]Event, error) {
+		if !o.op.State.CanBecome(to) {
+			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
+		}
+		o.op.State, o.op.Message, o.op.Code = to, shorten(why.Message), why.Code
+		running, key := o.tx.Bucket(bucketRunning), []byte(id)
+		change := running.Delete
+		if to == Running {
+			change = func(k []byte) error { return running.Put(k, []byte{}) }
+		}
+		o.tx.OnCommit(func() { c.forgetRun(id) })
+		return []Event{{Type: EventOperation, State: string(to), Message: o.op.Message}}, change(key)
+	})
+	if err != nil {
+		return Operation{}, fmt.Errorf("set operation state: %w", err)
+	}
+	return c.Operation(context.WithoutCancel(ctx), id)
+}
+
+// forgetRun drops what memory holds of an operation's run that just ended, or of the one before that which just began.
+func (c *Catalog) forgetRun(id OperationID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.interrupted, id)
+	delete(c.progress, id)
+}
+
+// UpdateOperation changes the sides, the store and the snapshot of an operation, which a run may learn late. change must only assign: it may run more than once. What
+// it does to other fields is dropped. ErrNotFound when there is no such operation.
+func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID, change func(*Operation)) error {
+	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
+		changed := o.op
+		change(&changed)
+		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID = changed.Source, changed.Target, changed.Store, changed.SnapshotID
+		return nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("update operation: %w", err)
+	}
+	return nil
+}
+
+// ForgetOperations deletes operations that were created before a time and that nobody can resume with gain: final ones of any kind, and ended snapshots,
+// verifies and prunes, which begin anew. Without it, a schedule of every 30 seconds fills the disk. It returns their number and may run any number of times.
+func (c *Catalog) ForgetOperations(ctx context.Context, before time.Time) (int, error) {
+	var forgotten int
+	err := c.update(ctx, func(tx *bolt.Tx) error {
+		forgotten = 0
+		operations := tx.Bucket(bucketOperations)
+		var old [][]byte
+		err := operations.ForEachBucket(func(k []byte) error {
+			op, err := decodeOperation(operations.Bucket(k).Get(keyRecord))
+			if err == nil && op.Created.Before(before) && op.forgettable() {
+				old = append(old, bytes.Clone(k))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, k := range old {
+			if err := operations.DeleteBucket(k); err != nil {
+				return err
+			}
+			forgotten++
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("forget operations: %w", err)
+	}
+	return forgotten, nil
+}
+
+func (op Operation) forgettable() bool {
+	anew := op.Kind == KindSnapshot || op.Kind == KindVerify || op.Kind == KindPrune
+	return op.State.Final() || anew && op.State.Ended()
+}

@@ -1,0 +1,79 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// progressInterval is how often a watcher is told of progress: often enough for a bar that moves.
+const progressInterval = 250 * time.Millisecond
+
+// Watch returns the history of an operation after an event, 0 for all of it, then what happens, as it happens, and ends when the operation or its present
+// run has ended and all its events were given. A late watcher misses nothing but old progress. A slow one keeps nobody waiting: it reads from the file
+// what it has not seen. The last pair may hold an error: ErrNotFound, ErrClosed, or the context's.
+//
+// Watching an operation that Interrupted lists waits until somebody moves it on.
+func (c *Catalog) Watch(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if err := c.watch(ctx, id, afterSeq, func(e Event) bool { return yield(e, nil) }); err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// watch gives events to yield until the operation has ended or yield wants no more, and returns nil then.
+func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64, yield func(Event) bool) error {
+	seen := map[string]int{}
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		// The bell is taken before the file is read: whatever is committed after the read rings it.
+		bell := c.currentBell()
+		page, state, err := c.readEvents(ctx, id, afterSeq)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if !yield(e) {
+				return nil
+			}
+			afterSeq = e.Seq
+		}
+		if len(page) == eventPage {
+			continue
+		}
+		if state.Ended() {
+			return nil
+		}
+		select {
+		case <-bell:
+		case <-ticker.C:
+			for _, p := range c.progressSince(id, seen) {
+				if !yield(Event{Time: c.now(), Type: EventProgress, Progress: &p}) {
+					return nil
+				}
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("watch operation %s: %w", id, ctx.Err())
+		case <-c.closed:
+			return fmt.Errorf("watch operation %s: %w", id, ErrClosed)
+		}
+	}
+}
+
+// currentBell returns a channel that is closed at the next commit that touches an operation.
+func (c *Catalog) currentBell() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bell
+}
+
+// ring wakes all watchers. Each looks whether its operation has news, which costs a read of a few pages in memory.
+func (c *Catalog) ring() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.bell)
+	c.bell = make(chan struct{})
+}

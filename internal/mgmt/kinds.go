@@ -1,0 +1,136 @@
+package mgmt
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Kind is a kind that a management cluster serves, at its storage version: objects are read and written at that version.
+type Kind struct {
+	GroupKind
+	Version    string   `json:"version"`            // storage version
+	Resource   string   `json:"resource"`           // lower-case plural
+	Namespaced bool     `json:"namespaced"`         //
+	Status     bool     `json:"status,omitempty"`   // has a status subresource
+	Served     []string `json:"served"`             // all served versions
+	Generation int64    `json:"generation"`         // of the CRD, 0 for core
+	Provider   string   `json:"provider,omitempty"` // label cluster.x-k8s.io/provider of the CRD
+	Contract   bool     `json:"contract,omitempty"` // belongs to Cluster API: labelled by clusterctl or with a contract version
+}
+
+// APIVersion is what stands in an object's apiVersion.
+func (k Kind) APIVersion() string {
+	if k.Group == "" {
+		return k.Version
+	}
+	return k.Group + "/" + k.Version
+}
+
+// Path is the API path of all objects of the kind, or of those of one namespace.
+func (k Kind) Path(namespace string) string {
+	p := "/apis/" + k.Group + "/" + k.Version
+	if k.Group == "" {
+		p = "/api/" + k.Version
+	}
+	if k.Namespaced && namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	return p + "/" + k.Resource
+}
+
+// The core kinds that a snapshot reads.
+var (
+	NamespaceKind = Kind{GroupKind: GroupKind{Kind: "Namespace"}, Version: "v1", Resource: "namespaces", Status: true, Served: []string{"v1"}}
+	SecretKind    = Kind{GroupKind: GroupKind{Kind: "Secret"}, Version: "v1", Resource: "secrets", Namespaced: true, Served: []string{"v1"}}
+	ConfigMapKind = Kind{GroupKind: GroupKind{Kind: "ConfigMap"}, Version: "v1", Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
+	crdKind       = Kind{GroupKind: GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+// Labels by which clusterctl and the Cluster API contract mark the CRDs that belong to them
+// (Cluster API book: developer/providers/contracts/clusterctl, and "contract versions" of each provider type).
+const (
+	clusterctlLabel     = "clusterctl.cluster.x-k8s.io"
+	providerLabel       = "cluster.x-k8s.io/provider"
+	contractLabelPrefix = "cluster.x-k8s.io/v"
+)
+
+// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind belongs to Cluster API is in Contract.
+func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
+	kinds := []Kind{NamespaceKind, SecretKind, ConfigMapKind}
+	_, err := r.List(ctx, crdKind, ListOptions{}, func(raw []byte) error {
+		k, ok, err := kindOfCRD(raw)
+		if ok {
+			kinds = append(kinds, k)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list kinds: %w", err)
+	}
+	sort.Slice(kinds, func(i, j int) bool { return kinds[i].String() < kinds[j].String() })
+	return kinds, nil
+}
+
+func kindOfCRD(raw []byte) (Kind, bool, error) {
+	var crd struct {
+		Metadata struct {
+			Name       string            `json:"name"`
+			Labels     map[string]string `json:"labels"`
+			Generation int64             `json:"generation"`
+			Deleting   *string           `json:"deletionTimestamp"`
+		} `json:"metadata"`
+		Spec struct {
+			Group string `json:"group"`
+			Names struct {
+				Kind   string `json:"kind"`
+				Plural string `json:"plural"`
+			} `json:"names"`
+			Scope    string `json:"scope"`
+			Versions []struct {
+				Name         string `json:"name"`
+				Served       bool   `json:"served"`
+				Storage      bool   `json:"storage"`
+				Subresources struct {
+					Status *struct{} `json:"status"`
+				} `json:"subresources"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(raw, &crd); err != nil {
+		return Kind{}, false, fmt.Errorf("decode CustomResourceDefinition: %w", err)
+	}
+	k := Kind{
+		GroupKind:  GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
+		Resource:   crd.Spec.Names.Plural,
+		Namespaced: crd.Spec.Scope == "Namespaced",
+		Generation: crd.Metadata.Generation,
+		Provider:   crd.Metadata.Labels[providerLabel],
+		Contract:   isContract(crd.Metadata.Labels),
+	}
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			k.Served = append(k.Served, v.Name)
+		}
+		if v.Storage {
+			k.Version, k.Status = v.Name, v.Subresources.Status != nil
+		}
+	}
+	// A storage version that is not served cannot be read at all: the API server has no path for it.
+	return k, slices.Contains(k.Served, k.Version), nil
+}
+
+func isContract(labels map[string]string) bool {
+	if _, ok := labels[clusterctlLabel]; ok {
+		return true
+	}
+	for l := range labels {
+		if strings.HasPrefix(l, contractLabelPrefix) {
+			return true
+		}
+	}
+	return false
+}

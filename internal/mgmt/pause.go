@@ -1,0 +1,61 @@
+package mgmt
+
+import "strings"
+
+// PauseSwitch says how objects of a kind are kept from being reconciled.
+type PauseSwitch int
+
+const (
+	// PauseUnknown: no switch is known. Such objects are created last, when their workload cluster is released.
+	PauseUnknown PauseSwitch = iota
+	// PauseSpec: the object's own spec.paused (Cluster).
+	PauseSpec
+	// PauseWithCluster: stands still while its Cluster is paused.
+	PauseWithCluster
+	// PauseAnnotation: the annotation cluster.x-k8s.io/paused on the object itself; its Cluster's pause does not reach it.
+	PauseAnnotation
+	// PauseNone: nothing reconciles it in a way that could do harm.
+	PauseNone
+	// PauseNever: must not be paused, on either side: the Cluster webhook waits seconds for a ClusterClass that is not reconciled.
+	PauseNever
+)
+
+// pauseSwitches is the table of kinds; sources are the contract of Cluster API and the controllers of core and kubeadm at v1.14.
+var pauseSwitches = map[GroupKind]PauseSwitch{
+	{"cluster.x-k8s.io", "Cluster"}:                          PauseSpec,
+	{"cluster.x-k8s.io", "ClusterClass"}:                     PauseNever,
+	{"cluster.x-k8s.io", "Machine"}:                          PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineSet"}:                       PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineDeployment"}:                PauseWithCluster,
+	{"cluster.x-k8s.io", "MachinePool"}:                      PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineHealthCheck"}:               PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineDrainRule"}:                 PauseNone,
+	{"addons.cluster.x-k8s.io", "ClusterResourceSet"}:        PauseAnnotation,
+	{"addons.cluster.x-k8s.io", "ClusterResourceSetBinding"}: PauseNone, // deleted by its controller while its Cluster is absent, so it comes after it
+	{"runtime.cluster.x-k8s.io", "ExtensionConfig"}:          PauseAnnotation,
+	{"ipam.cluster.x-k8s.io", "IPAddressClaim"}:              PauseWithCluster,
+	{"ipam.cluster.x-k8s.io", "IPAddress"}:                   PauseNone,
+	{"", "Namespace"}:                                        PauseNone,
+	{"", "Secret"}:                                           PauseNone,
+	{"", "ConfigMap"}:                                        PauseNone,
+}
+
+// providerGroups are the groups whose contract makes their controllers heed the pause of the Cluster.
+var providerGroups = []string{"infrastructure.cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io", "controlplane.cluster.x-k8s.io"}
+
+// Pause returns how objects of a kind are paused.
+func Pause(gk GroupKind) PauseSwitch {
+	if s, ok := pauseSwitches[gk]; ok {
+		return s
+	}
+	for _, g := range providerGroups {
+		if gk.Group != g {
+			continue
+		}
+		if strings.HasSuffix(gk.Kind, "Template") || strings.HasSuffix(gk.Kind, "Identity") {
+			return PauseNone
+		}
+		return PauseWithCluster
+	}
+	return PauseUnknown
+}

@@ -1,0 +1,213 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// check is one pre-flight check. It adds findings; an error means that it could not be carried out.
+type check struct {
+	name string
+	run  func(ctx context.Context, p *planner) error
+}
+
+// checks are the pre-flight checks, in the order in which they run. All run, whatever the others find.
+var checks = []check{
+	{"source", checkSource},
+	{"snapshot", checkSnapshot},
+	{"kinds", checkKinds},
+	{"providers", checkProviders},
+	{"rights", checkRights},
+	{"owners", checkOwners},
+	{"units", checkUnits},
+	{"certificates", checkCertificates},
+	{"collisions", checkCollisions},
+	{"webhooks", checkWebhooks},
+	{"workload code", checkWorkloadCode},
+}
+
+// oldSnapshot is the age above which a snapshot deserves a warning: Machines made or deleted since are not in it.
+const oldSnapshot = 24 * time.Hour
+
+// checkSource asks for proof that no controller of the source still works (invariant I1). A restore into the source itself needs none: there is only one
+// management cluster.
+func checkSource(_ context.Context, p *planner) error {
+	if p.Source.Source.UID == p.Target.UID {
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "same-management-cluster", Message: "the target is the management cluster that the snapshot was taken of"})
+		return nil
+	}
+	if p.Spec.NoRelease || p.Spec.SourceIsGone {
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "source-may-return",
+			Message: fmt.Sprintf("if management cluster %s (%s) comes back, both reconcile the same infrastructure", p.Source.Source.Name, p.Source.Source.UID),
+			Hint:    "only revoking its infrastructure credentials prevents that"})
+		return nil
+	}
+	p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-not-gone",
+		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile one workload cluster destroy it", p.Source.Source.Name),
+		Hint:    "make sure that its controllers do not run, then say so with --source-is-gone; or restore with --no-release, which leaves everything paused"})
+	return nil
+}
+
+func checkSnapshot(_ context.Context, p *planner) error {
+	age := p.Now().Sub(p.Source.Time).Round(time.Second)
+	f := mgmt.Finding{Severity: mgmt.Info, Code: "snapshot-age", Message: fmt.Sprintf("the snapshot is %s old", age)}
+	if age > oldSnapshot {
+		f.Severity = mgmt.Warning
+		f.Hint = "Machines that were made or deleted since are not known to it; compare with the infrastructure before the release (--no-release)"
+	}
+	p.addAll(f)
+	if p.Newer.After(p.Source.Time) {
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-newest", Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339), Hint: "use --snapshot latest"})
+	}
+	for _, gap := range p.Gaps {
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "snapshot-gap", Message: gap, Hint: "a snapshot was deleted, or somebody hides one: look at the bucket's versions and access log"})
+	}
+	if p.Snapshot.Envelope.Partial {
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "partial-snapshot", Message: "the snapshot holds chosen namespaces only"})
+	}
+	for _, k := range p.Snapshot.Envelope.NotInCut {
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-in-cut", Message: fmt.Sprintf("objects of %s were not read at the same moment as the others", k)})
+	}
+	return nil
+}
+
+// checkKinds: every kind must be served at the version of the snapshot's objects.
+func checkKinds(_ context.Context, p *planner) error {
+	for n := range p.active {
+		if _, ok := p.kinds[n.GroupKind()]; ok {
+			continue
+		}
+		msg := fmt.Sprintf("the target does not serve %s", n.GroupKind())
+		if k, ok := mgmt.FindKind(p.Kinds, n.GroupKind()); ok {
+			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(), strings.Join(k.Served, ", "), n.Version)
+		}
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "kind-not-served", Message: msg, Hint: "install the provider of this kind on the target, at the version of the source or newer"})
+	}
+	return nil
+}
+
+// checkProviders: every provider of whose kinds there are objects must be on the target, not older than on the source.
+func checkProviders(_ context.Context, p *planner) error {
+	used := map[string]bool{}
+	for n := range p.active {
+		if k, ok := mgmt.FindKind(p.Snapshot.About.Kinds, n.GroupKind()); ok && k.Provider != "" {
+			used[k.Provider] = true
+		}
+	}
+	for _, want := range p.Snapshot.About.Providers {
+		if !used[want.Name] {
+			continue
+		}
+		i := slices.IndexFunc(p.Providers, func(have mgmt.Provider) bool { return have.Name == want.Name })
+		if i < 0 {
+			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-missing", Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name, want.Version),
+				Hint: "install it with clusterctl init, at that version or newer"})
+			continue
+		}
+		if older(p.Providers[i].Version, want.Version) && !p.Spec.Force {
+			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-older", Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name, p.Providers[i].Version, want.Version),
+				Hint: "upgrade it with clusterctl upgrade, or take the risk with --force"})
+		}
+	}
+	return nil
+}
+
+// older compares provider versions; what does not parse is not judged.
+func older(have, want string) bool {
+	h, err1 := version.ParseSemantic(have)
+	w, err2 := version.ParseSemantic(want)
+	return err1 == nil && err2 == nil && h.LessThan(w)
+}
+
+// checkRights asks the target whether our credentials may do all that the restore does.
+func checkRights(ctx context.Context, p *planner) error {
+	type right struct{ verb, sub string }
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(looks)
+	for _, k := range p.kinds {
+		rights := []right{{"get", ""}, {"list", ""}, {"create", ""}, {"update", ""}}
+		if k.Status {
+			rights = append(rights, right{"update", "status"})
+		}
+		for _, r := range rights {
+			g.Go(func() error {
+				ok, err := p.Prober.Allowed(ctx, r.verb, k, r.sub)
+				if err != nil || ok {
+					return err
+				}
+				what := k.Resource + "." + k.Group
+				if r.sub != "" {
+					what += "/" + r.sub
+				}
+				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed", Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb, strings.TrimSuffix(what, ".")),
+					Hint: "use credentials of an administrator of the target"})
+				return nil
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// checkOwners: an owner that is neither restored nor on the target would leave its dependants to the garbage collector.
+func checkOwners(_ context.Context, p *planner) error {
+	for n := range p.active {
+		for _, o := range n.Owners {
+			if p.inPlan(o.Ref) || p.outside[o.Ref] != "" {
+				continue
+			}
+			if p.dropped[o.Ref] {
+				p.add(n, mgmt.Finding{Severity: mgmt.Info, Code: "owner-dropped", Message: "its owner reference to " + o.Ref.String() + " is left out"})
+				continue
+			}
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-missing", Message: "its owner " + o.Ref.String() + " is neither in what is restored nor on the target",
+				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " + o.Ref.String()})
+		}
+	}
+	return nil
+}
+
+// checkUnits looks for states of objects in which a restore is not what the operator would expect.
+func checkUnits(_ context.Context, p *planner) error {
+	for n := range p.active {
+		switch {
+		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it was being deleted when the snapshot was taken", Hint: "leave it out, or take an older snapshot"})
+		case n.Deleting:
+			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "deleting", Message: "it was being deleted when the snapshot was taken and comes back to life",
+				Hint: "its controllers decide anew; look at it after the release"})
+		}
+		if isLate(n) {
+			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "no way to pause this kind is known; it is created after the release"})
+		}
+	}
+	return nil
+}
+
+// codeKinds run code on workload clusters by design, so the plan lists them (invariant I8).
+var codeKinds = map[string]string{
+	"ClusterResourceSet": "applies manifests to workload clusters", "KubeadmConfig": "runs commands on machines", "KubeadmConfigTemplate": "runs commands on machines",
+	"KubeadmControlPlane": "runs commands on machines", "KubeadmControlPlaneTemplate": "runs commands on machines",
+	"HelmChartProxy": "installs charts", "HelmReleaseProxy": "installs charts", "HelmRelease": "installs charts", "Manifests": "applies manifests",
+}
+
+func checkWorkloadCode(_ context.Context, p *planner) error {
+	count := map[mgmt.GroupKind]int{}
+	for n := range p.active {
+		if codeKinds[n.Kind] != "" {
+			count[n.GroupKind()]++
+		}
+	}
+	for gk, n := range count {
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "runs-code", Message: fmt.Sprintf("%d %s: %s; the signature of the snapshot is what vouches for them", n, gk, codeKinds[gk.Kind])})
+	}
+	return nil
+}

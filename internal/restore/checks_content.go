@@ -1,0 +1,259 @@
+package restore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// refuse leaves out what is never created from a snapshot (invariant I8): the source's own inventory, what belongs to the API server or to the providers,
+// kinds that are not of Cluster API, and Secrets that grant access to the management cluster itself.
+func (p *planner) refuse() error {
+	providers := map[string]bool{}
+	for _, pr := range slices.Concat(p.Snapshot.About.Providers, p.Providers) {
+		providers[pr.Namespace] = true
+	}
+	for _, n := range p.nodes {
+		namespace := n.Namespace
+		if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+			namespace = n.Name
+		}
+		k, known := mgmt.FindKind(p.Snapshot.About.Kinds, n.GroupKind())
+		switch {
+		case n.GroupKind() == snapshot.ProviderKind:
+			p.skipped[n] = "the target has a provider inventory of its own"
+		case strings.HasPrefix(namespace, "kube-"):
+			p.skipped[n] = "nothing is restored into the API server's own namespaces"
+		case providers[namespace]:
+			p.skipped[n] = "nothing is restored into the namespaces of providers"
+		case n.Group != "" && !(known && k.Contract) && !snapshot.KnownKind(n.GroupKind()):
+			p.skipped[n] = "not a kind of Cluster API"
+		case n.GroupKind() == mgmt.SecretKind.GroupKind:
+			raw, err := p.Contents.Bytes(n.Ref)
+			if err != nil {
+				return err
+			}
+			switch t := gjson.GetBytes(raw, "type").String(); t {
+			case "kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token":
+				p.skipped[n] = "Secrets of type " + t + " grant access to a management cluster"
+			}
+		}
+	}
+	return nil
+}
+
+// certificates are the Secrets without which the kubeadm control-plane provider makes new ones, and with them a workload cluster that trusts nobody it
+// knows (KubeadmControlPlane: reconcileClusterCertificates).
+var certificates = []string{"ca", "etcd", "proxy", "sa"}
+
+// checkCertificates: a workload cluster with a kubeadm control plane must have its certificate Secrets, and each certificate must fit its key.
+func checkCertificates(_ context.Context, p *planner) error {
+	for n := range p.active {
+		if n.GroupKind() != snapshot.ClusterKind || !hasControlPlane(n) {
+			continue
+		}
+		for _, purpose := range certificates {
+			r := mgmt.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
+			if !p.inPlan(r) {
+				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-missing", Message: "Secret " + r.String() + " is not in the snapshot; the control-plane provider would make a new one",
+					Hint: "find the Secret in an older snapshot (snapshot list), or create it on the target first"})
+				continue
+			}
+			raw, err := p.Contents.Bytes(r)
+			if err != nil {
+				return err
+			}
+			if why := certificateProblem(raw, purpose); why != "" {
+				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-invalid", Message: "Secret " + r.String() + ": " + why,
+					Hint: "the workload cluster cannot be managed with it; look for an older snapshot"})
+			}
+		}
+	}
+	return nil
+}
+
+func hasControlPlane(n *snapshot.Node) bool {
+	return slices.ContainsFunc(n.Needs, func(need snapshot.Need) bool { return need.GroupKind() == snapshot.KubeadmControlPlane })
+}
+
+// certificateProblem says what is wrong with a certificate Secret, without a byte of it.
+func certificateProblem(raw []byte, purpose string) string {
+	crt, err1 := decodeBase64(gjson.GetBytes(raw, `data.tls\.crt`).String())
+	key, err2 := decodeBase64(gjson.GetBytes(raw, `data.tls\.key`).String())
+	if err1 != nil || err2 != nil || len(crt) == 0 {
+		return "tls.crt or tls.key is missing"
+	}
+	if len(key) == 0 {
+		return "" // the operator keeps the key elsewhere, which the provider allows for an external CA
+	}
+	if purpose == "sa" {
+		if !keysMatch(crt, key) {
+			return "tls.crt and tls.key do not belong together"
+		}
+		return ""
+	}
+	if _, err := tls.X509KeyPair(crt, key); err != nil {
+		return "tls.crt and tls.key do not belong together, or one is damaged"
+	}
+	return ""
+}
+
+// checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is ever overwritten.
+func checkCollisions(ctx context.Context, p *planner) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(looks)
+	for n := range p.active {
+		uid, ok := p.existing[n.Ref]
+		if !ok {
+			continue
+		}
+		g.Go(func() error {
+			k := p.kinds[n.GroupKind()]
+			live, err := p.Reader.Get(ctx, k, n.Namespace, n.Name)
+			if apierrors.IsNotFound(err) {
+				p.mu.Lock()
+				delete(p.existing, n.Ref)
+				p.mu.Unlock()
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("get %s: %w", n.Ref, err)
+			}
+			want, err := decodeObject(p.Contents, n.Ref)
+			if err != nil {
+				return err
+			}
+			if string(live.GetUID()) == uid {
+				p.collide(n, want, live)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured) {
+	if other := live.GetAnnotations()[annotationOperation]; other != "" {
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "left-by-operation", Message: "it was left half restored by operation " + other,
+			Hint: "go on with it: mgmtctl operation resume " + other + "; if its catalog is lost, delete the object and plan again"})
+		return
+	}
+	if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+		if missing := namespaceDifferences(want, live); len(missing) > 0 {
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different", Message: "the target has this namespace with other labels or annotations: " + strings.Join(missing, ", "),
+				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
+		}
+		return
+	}
+	paths := differences(want, live)
+	if len(paths) == 0 {
+		return
+	}
+	p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different", Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
+		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave this unit out"})
+}
+
+// differences compares an object of the snapshot with one of the target that may still be paused by an earlier restore of ours.
+func differences(want, live *unstructured.Unstructured) []string {
+	paths := snapshot.Differences(want.Object, live.Object, snapshot.All)
+	if len(paths) == 0 {
+		return nil
+	}
+	if _, ours := live.GetAnnotations()[snapshot.AnnotationWorkloadID]; ours || mgmt.Pause(gkOf(want)) == mgmt.PauseAnnotation {
+		paused := want.DeepCopy()
+		pause(paused)
+		if len(snapshot.Differences(paused.Object, live.Object, snapshot.All)) == 0 {
+			return nil
+		}
+	}
+	return paths
+}
+
+// namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace lacks or has otherwise. More of them do no harm, and
+// its status is the API server's own.
+func namespaceDifferences(want, live *unstructured.Unstructured) []string {
+	var keys []string
+	for k, v := range want.GetLabels() {
+		if live.GetLabels()[k] != v {
+			keys = append(keys, "label "+k)
+		}
+	}
+	for k, v := range want.GetAnnotations() {
+		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) && k != "kubectl.kubernetes.io/last-applied-configuration" {
+			keys = append(keys, "annotation "+k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// webhookTimeout bounds one dry-run: a webhook may hang for its own 10 s, a classy Cluster without its class for 4 s.
+const webhookTimeout = 15 * time.Second
+
+// checkWebhooks runs one object of each kind through the target's admission, dry. What admission thinks of the object does not matter here; that its
+// webhooks answer does: a webhook that is down would refuse every object in the middle of the restore.
+func checkWebhooks(ctx context.Context, p *planner) error {
+	samples := map[mgmt.GroupKind]*snapshot.Node{}
+	for n := range p.active {
+		if _, served := p.kinds[n.GroupKind()]; !served || n.Group == "" {
+			continue
+		}
+		if have := samples[n.GroupKind()]; have == nil || softOwners(n) < softOwners(have) {
+			samples[n.GroupKind()] = n // one that waits for nothing, such as a Cluster without a class, answers soonest
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(looks)
+	for gk, n := range samples {
+		g.Go(func() error {
+			obj, err := decodeObject(p.Contents, n.Ref)
+			if err != nil {
+				return err
+			}
+			strip(obj)
+			obj.SetOwnerReferences(nil)
+			obj.SetName("mgmtd-preflight-" + strings.ToLower(n.Kind))
+			if n.Namespace != "" && p.existing[mgmt.Ref{Kind: "Namespace", Name: n.Namespace}] == "" {
+				obj.SetNamespace("default")
+			}
+			dctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+			defer cancel()
+			_, err = p.Prober.DryRunCreate(dctx, p.kinds[gk], obj)
+			if down(err) {
+				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "webhook-down", Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
+					Hint: "wait until the provider's controllers run and their certificates are in place, then plan again"})
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func softOwners(n *snapshot.Node) int {
+	count := 0
+	for _, need := range n.Needs {
+		if need.Owner {
+			count++
+		}
+	}
+	return count
+}
+
+// down tells a webhook that does not answer from one that refuses. The API server reports the former as an internal error.
+func down(err error) bool {
+	return err != nil && (apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || errors.Is(err, context.DeadlineExceeded)) &&
+		(strings.Contains(err.Error(), "webhook") || errors.Is(err, context.DeadlineExceeded))
+}

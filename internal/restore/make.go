@@ -1,0 +1,358 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// looks is how many objects of the target are read at once.
+const looks = 16
+
+// Reader is what planning and checking need of the target. It cannot write (invariant I7).
+type Reader interface {
+	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error)
+	Get(ctx context.Context, k mgmt.Kind, namespace, name string) (*unstructured.Unstructured, error)
+}
+
+// Prober asks the target what it would do, and changes nothing.
+type Prober interface {
+	DryRunCreate(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	Allowed(ctx context.Context, verb string, k mgmt.Kind, subresource string) (bool, error)
+}
+
+// Input is what a plan is made from.
+type Input struct {
+	Snapshot  *snapshot.Snapshot
+	Contents  *snapshot.Contents // of the nodes that Nodes returns
+	Source    Snapshot           // names the snapshot
+	Target    Side
+	Reader    Reader
+	Prober    Prober
+	Kinds     []mgmt.Kind     // of the target
+	Providers []mgmt.Provider // of the target
+	Spec      Spec
+	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of its snapshots.
+	Newer time.Time
+	Gaps  []string
+	Now   func() time.Time
+}
+
+// Nodes returns the nodes that a spec selects, with all that they need. It returns a *SelectionError.
+func Nodes(s *snapshot.Snapshot, spec Spec) ([]*snapshot.Node, error) {
+	return selectNodes(s.Graph, spec.Selection)
+}
+
+// planner makes one plan.
+type planner struct {
+	Input
+	nodes    []*snapshot.Node
+	skipped  map[*snapshot.Node]string   // left out, and why
+	users    map[*snapshot.Node][]string // units that need a shared node
+	existing map[mgmt.Ref]string         // on the target at planning, with UID
+	kinds    map[mgmt.GroupKind]mgmt.Kind
+	outside  map[mgmt.Ref]string // owners that are not in the snapshot but live on the target, with UID
+	dropped  map[mgmt.Ref]bool
+
+	mu       sync.Mutex
+	findings []mgmt.Finding
+}
+
+// Make makes the plan of a restore and runs every pre-flight check. It reads the target and the snapshot and changes neither. Findings are in the plan; an
+// error means that planning itself did not get through.
+func Make(ctx context.Context, in Input) (*Plan, error) {
+	nodes, err := Nodes(in.Snapshot, in.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if in.Now == nil {
+		in.Now = time.Now
+	}
+	p := &planner{
+		Input: in, nodes: nodes, skipped: map[*snapshot.Node]string{}, users: map[*snapshot.Node][]string{},
+		existing: map[mgmt.Ref]string{}, kinds: map[mgmt.GroupKind]mgmt.Kind{}, outside: map[mgmt.Ref]string{}, dropped: map[mgmt.Ref]bool{},
+	}
+	for _, r := range in.Spec.DropOwners {
+		p.dropped[r] = true
+	}
+	if err := p.refuse(); err != nil {
+		return nil, err
+	}
+	p.findUsers()
+	p.matchKinds()
+	if err := p.findExisting(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.findOwners(ctx); err != nil {
+		return nil, err
+	}
+	for _, c := range checks {
+		if err := c.run(ctx, p); err != nil {
+			return nil, fmt.Errorf("check %s: %w", c.name, err)
+		}
+	}
+	return p.plan(), nil
+}
+
+// add records a finding about a node. An error of a shared node blocks the units that need it; of a node that nobody needs it only leaves that node out.
+func (p *planner) add(n *snapshot.Node, f mgmt.Finding) {
+	f.Ref = n.Ref
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case n.Unit != "":
+		f.Unit = n.Unit
+		p.findings = append(p.findings, f)
+	case f.Severity < mgmt.Error:
+		p.findings = append(p.findings, f)
+	case len(p.users[n]) == 0:
+		p.skipped[n] = f.Code
+		f.Severity = mgmt.Warning
+		p.findings = append(p.findings, f)
+	default:
+		for _, unit := range p.users[n] {
+			f.Unit = unit
+			p.findings = append(p.findings, f)
+		}
+	}
+}
+
+// addAll records a finding that is about no single object.
+func (p *planner) addAll(f mgmt.Finding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.findings = append(p.findings, f)
+}
+
+// active yields the nodes that are not left out.
+func (p *planner) active(yield func(*snapshot.Node) bool) {
+	for _, n := range p.nodes {
+		if p.skipped[n] == "" && !yield(n) {
+			return
+		}
+	}
+}
+
+// findUsers notes for each shared node which units need it.
+func (p *planner) findUsers() {
+	byUnit := map[string][]*snapshot.Node{}
+	for _, n := range p.nodes {
+		if n.Unit != "" {
+			byUnit[n.Unit] = append(byUnit[n.Unit], n)
+		}
+	}
+	for _, unit := range slices.Sorted(maps.Keys(byUnit)) {
+		for _, n := range p.Snapshot.Graph.Closure(byUnit[unit]) {
+			if n.Unit != unit {
+				p.users[n] = append(p.users[n], unit)
+			}
+		}
+	}
+}
+
+// matchKinds finds for each kind how the target serves it, at the version in which the snapshot has its objects.
+func (p *planner) matchKinds() {
+	for n := range p.active {
+		if _, ok := p.kinds[n.GroupKind()]; ok {
+			continue
+		}
+		if k, ok := mgmt.FindKind(p.Kinds, n.GroupKind()); ok && slices.Contains(k.Served, n.Version) {
+			k.Version = n.Version
+			p.kinds[n.GroupKind()] = k
+		}
+	}
+}
+
+// findExisting notes which of the planned refs are on the target already, with their UIDs: one metadata-only LIST a kind.
+func (p *planner) findExisting(ctx context.Context) error {
+	wanted := map[mgmt.Ref]bool{}
+	for n := range p.active {
+		wanted[n.Ref] = true
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for _, k := range p.kinds {
+		g.Go(func() error {
+			_, err := p.Reader.List(ctx, k, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
+				meta := gjson.GetBytes(raw, "metadata")
+				r := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+				if wanted[r] {
+					p.mu.Lock()
+					p.existing[r] = meta.Get("uid").String()
+					p.mu.Unlock()
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// findOwners looks on the target for owners that the snapshot does not hold.
+func (p *planner) findOwners(ctx context.Context) error {
+	for n := range p.active {
+		for _, o := range n.Owners {
+			if _, done := p.outside[o.Ref]; done || p.inPlan(o.Ref) || p.dropped[o.Ref] {
+				continue
+			}
+			uid, err := p.lookUp(ctx, o.Ref)
+			if err != nil {
+				return err
+			}
+			p.outside[o.Ref] = uid
+		}
+	}
+	return nil
+}
+
+func (p *planner) inPlan(r mgmt.Ref) bool {
+	n := p.Snapshot.Graph.Node(r)
+	if n == nil || p.skipped[n] != "" {
+		return false
+	}
+	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *snapshot.Node, r mgmt.Ref) int { return mgmt.CompareRefs(n.Ref, r) })
+	return in
+}
+
+// lookUp returns the UID of an object on the target, "" when it is not there or of a kind that is not served.
+func (p *planner) lookUp(ctx context.Context, r mgmt.Ref) (string, error) {
+	k, ok := mgmt.FindKind(p.Kinds, r.GroupKind())
+	if !ok {
+		return "", nil
+	}
+	obj, err := p.Reader.Get(ctx, k, r.Namespace, r.Name)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up owner %s: %w", r, err)
+	}
+	return string(obj.GetUID()), nil
+}
+
+// plan puts together what was found.
+func (p *planner) plan() *Plan {
+	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings}
+	byUnit := map[string][]*snapshot.Node{}
+	for _, n := range p.nodes {
+		byUnit[n.Unit] = append(byUnit[n.Unit], n)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byUnit)) {
+		u := p.unit(name, byUnit[name])
+		if name == "" {
+			plan.Shared = u
+			continue
+		}
+		plan.Units = append(plan.Units, u)
+	}
+	plan.settle()
+	p.skipUnneeded(plan)
+	return plan
+}
+
+// skipUnneeded leaves out shared objects that only blocked units need.
+func (p *planner) skipUnneeded(plan *Plan) {
+	blocked := map[string]bool{}
+	for _, u := range plan.Units {
+		blocked[u.Name] = u.Blocked
+	}
+	for i := range plan.Shared.Objects {
+		o := &plan.Shared.Objects[i]
+		users := p.users[p.Snapshot.Graph.Node(o.Ref)]
+		if len(users) > 0 && !slices.ContainsFunc(users, func(u string) bool { return !blocked[u] }) {
+			o.Action, o.Reason = Skip, "only blocked units need it"
+		}
+	}
+}
+
+func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
+	u := Unit{Name: name}
+	wave := 0
+	early, late := nodes, []*snapshot.Node(nil)
+	if slices.ContainsFunc(nodes, isLate) {
+		early, late = nil, nil
+		for _, n := range nodes {
+			if isLate(n) {
+				late = append(late, n)
+			} else {
+				early = append(early, n)
+			}
+		}
+	}
+	for _, part := range [][]*snapshot.Node{early, late} {
+		for _, nodes := range p.Snapshot.Graph.Waves(part) {
+			wave++
+			for _, n := range nodes {
+				o := p.object(n, wave)
+				u.Objects = append(u.Objects, o)
+				if n.GroupKind() == snapshot.MachineKind {
+					u.Machines++
+				}
+				if n.GroupKind() == snapshot.ClusterKind && n.Key().String() == name {
+					u.WorkloadID, u.StaysPaused = n.WorkloadID, n.Paused
+				}
+			}
+		}
+	}
+	return u
+}
+
+// isLate tells of kinds for which no pause is known: they come to life as soon as they are created, so they are created after the release.
+func isLate(n *snapshot.Node) bool { return mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown }
+
+func (p *planner) object(n *snapshot.Node, wave int) Object {
+	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(n), Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
+	if o.UID != "" {
+		o.Action = Adopt
+	}
+	if why := p.skipped[n]; why != "" {
+		o.Action, o.Reason = Skip, why
+	}
+	for _, owner := range n.Owners {
+		if p.dropped[owner.Ref] && !p.inPlan(owner.Ref) {
+			continue
+		}
+		if uid := p.outside[owner.Ref]; uid != "" {
+			if o.Outside == nil {
+				o.Outside = map[int]string{}
+			}
+			o.Outside[len(o.Owners)] = uid
+		}
+		o.Owners = append(o.Owners, owner.Ref)
+	}
+	return o
+}
+
+// object decodes an object of the snapshot.
+func decodeObject(c *snapshot.Contents, r mgmt.Ref) (*unstructured.Unstructured, error) {
+	raw, err := c.Bytes(r)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", r, jsonError(err))
+	}
+	return u, nil
+}
+
+// jsonError keeps the position of a syntax error and drops the text around it, which may be a Secret's.
+func jsonError(err error) error {
+	if s, ok := err.(*json.SyntaxError); ok {
+		return fmt.Errorf("invalid JSON at offset %d", s.Offset)
+	}
+	return fmt.Errorf("invalid JSON (%T)", err)
+}

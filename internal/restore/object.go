@@ -1,0 +1,284 @@
+package restore
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// Annotations that a restore writes. Both are gone when it is over.
+const (
+	ownAnnotations       = "mgmtd.dev/"
+	annotationOperation  = "mgmtd.dev/operation"  // by which operation an object was created, until its UID is journaled
+	annotationWasPaused  = "mgmtd.dev/was-paused" // it was paused on the source and stays so
+	fieldMetadata        = "metadata"
+	conditionPaused      = "Paused"
+	fieldOwnerReferences = "ownerReferences"
+)
+
+func gkOf(u *unstructured.Unstructured) mgmt.GroupKind {
+	gvk := u.GroupVersionKind()
+	return mgmt.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
+}
+
+// strip removes what a management cluster sets itself; what is left can be created.
+func strip(u *unstructured.Unstructured) {
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generateName"} {
+		unstructured.RemoveNestedField(u.Object, fieldMetadata, f)
+	}
+}
+
+// pause sets the switch of u's kind, if it has one of its own, and notes when it was set already.
+func pause(u *unstructured.Unstructured) {
+	switch mgmt.Pause(gkOf(u)) {
+	case mgmt.PauseSpec:
+		if was, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); was {
+			annotate(u, annotationWasPaused, "")
+		}
+		// spec is an object in every kind that has this switch.
+		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
+	case mgmt.PauseAnnotation:
+		if _, was := u.GetAnnotations()[snapshot.AnnotationPaused]; was {
+			annotate(u, annotationWasPaused, "")
+		}
+		annotate(u, snapshot.AnnotationPaused, "")
+	}
+}
+
+// unpause removes the switch again, unless it was set on the source, and our annotations. It removes what was absent and sets nothing to false, so that the
+// object is what it was. It reports whether anything changed.
+func unpause(u *unstructured.Unstructured, wasPaused bool) bool {
+	before := u.DeepCopy()
+	if !wasPaused {
+		switch mgmt.Pause(gkOf(u)) {
+		case mgmt.PauseSpec:
+			unstructured.RemoveNestedField(u.Object, "spec", "paused")
+		case mgmt.PauseAnnotation:
+			unannotate(u, snapshot.AnnotationPaused)
+		}
+	}
+	unannotate(u, annotationWasPaused)
+	return len(snapshot.Differences(before.Object, u.Object, snapshot.Spec)) > 0 || len(before.GetAnnotations()) != len(u.GetAnnotations())
+}
+
+func annotate(u *unstructured.Unstructured, key, value string) {
+	a := u.GetAnnotations()
+	if a == nil {
+		a = map[string]string{}
+	}
+	a[key] = value
+	u.SetAnnotations(a)
+}
+
+func unannotate(u *unstructured.Unstructured, key string) {
+	a := u.GetAnnotations()
+	if _, ok := a[key]; !ok {
+		return
+	}
+	delete(a, key)
+	if len(a) == 0 {
+		a = nil
+	}
+	u.SetAnnotations(a)
+}
+
+// prepare makes of an object of the snapshot the one to create: paused, marked as ours, with owner references to live UIDs. Owners that do not live yet are
+// left out when partial says that they follow; else that is an error, since the garbage collector deletes an object with an unknown owner.
+func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string, partial bool) error {
+	strip(u)
+	pause(u)
+	if workloadID != "" && o.GroupKind() == snapshot.ClusterKind {
+		annotate(u, snapshot.AnnotationWorkloadID, workloadID)
+	}
+	return r.setOwners(u, o, partial)
+}
+
+// setOwners rewrites the owner references to the UIDs that live on the target.
+func (r *run) setOwners(u *unstructured.Unstructured, o Object, partial bool) error {
+	var refs []metav1.OwnerReference
+	position := 0
+	for _, ref := range u.GetOwnerReferences() {
+		if position == len(o.Owners) || !sameOwner(ref, o.Owners[position]) {
+			continue // dropped by the plan
+		}
+		uid := o.Outside[position]
+		if uid == "" {
+			uid = r.uid(o.Owners[position])
+		}
+		if uid == "" && !partial {
+			return fmt.Errorf("its owner %s does not live on the target", o.Owners[position])
+		}
+		if uid != "" {
+			ref.UID = types.UID(uid)
+			refs = append(refs, ref)
+		}
+		position++
+	}
+	u.SetOwnerReferences(refs)
+	if len(refs) == 0 {
+		unstructured.RemoveNestedField(u.Object, fieldMetadata, fieldOwnerReferences)
+	}
+	return nil
+}
+
+func sameOwner(ref metav1.OwnerReference, owner mgmt.Ref) bool {
+	group, _, ok := strings.Cut(ref.APIVersion, "/")
+	if !ok {
+		group = ""
+	}
+	return group == owner.Group && ref.Kind == owner.Kind && ref.Name == owner.Name
+}
+
+// withStatus returns live with the status of the snapshot's object. The target's controllers write their own Paused condition as soon as the object is there,
+// and it is kept. observedGeneration, wherever it stands, is mapped: what had observed the source's generation has observed the live one; what had not is
+// one behind.
+func withStatus(live, want *unstructured.Unstructured) *unstructured.Unstructured {
+	status, _, _ := unstructured.NestedMap(want.Object, "status") // a deep copy
+	mapGenerations(status, want.GetGeneration(), live.GetGeneration())
+	liveStatus, _, _ := unstructured.NestedMap(live.Object, "status")
+	keepPaused(status, liveStatus)
+	out := live.DeepCopy()
+	out.Object["status"] = status
+	return out
+}
+
+func mapGenerations(v any, from, to int64) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if g, ok := e.(int64); ok && k == "observedGeneration" {
+				switch {
+				case g == from:
+					v[k] = to
+				case to > 1:
+					v[k] = to - 1
+				default:
+					delete(v, k) // nothing is observed yet; 0 is not valid in the schema of Cluster API
+				}
+				continue
+			}
+			mapGenerations(e, from, to)
+		}
+	case []any:
+		for _, e := range v {
+			mapGenerations(e, from, to)
+		}
+	}
+}
+
+// keepPaused replaces the Paused condition of want by the one of live, or removes it when live has none yet, wherever conditions are kept.
+func keepPaused(want, live map[string]any) {
+	for _, path := range [][]string{{"conditions"}, {"v1beta2", "conditions"}} {
+		conditions, ok, _ := unstructured.NestedSlice(want, path...)
+		if !ok {
+			continue
+		}
+		liveConditions, _, _ := unstructured.NestedSlice(live, path...)
+		paused := condition(liveConditions, conditionPaused)
+		kept := make([]any, 0, len(conditions))
+		for _, c := range conditions {
+			if m, ok := c.(map[string]any); ok && m["type"] == conditionPaused {
+				continue
+			}
+			kept = append(kept, c)
+		}
+		if paused != nil {
+			kept = append(kept, paused)
+		}
+		_ = unstructured.SetNestedSlice(want, kept, path...) // its parents were read just now
+	}
+	if _, ok := want["conditions"]; !ok {
+		if paused := condition(sliceOf(live, "conditions"), conditionPaused); paused != nil {
+			want["conditions"] = []any{paused}
+		}
+	}
+}
+
+func sliceOf(m map[string]any, path ...string) []any {
+	s, _, _ := unstructured.NestedSlice(m, path...)
+	return s
+}
+
+func condition(conditions []any, name string) map[string]any {
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); ok && m["type"] == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// safe gives the text of an API error without values of fields, for kinds whose fields may be secrets (invariant I6).
+func safe(gk mgmt.GroupKind, err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err.Error()
+	}
+	if !mayHoldSecrets(gk) {
+		return err.Error()
+	}
+	s := status.Status()
+	text := fmt.Sprintf("%s (%d)", s.Reason, s.Code)
+	if s.Details != nil {
+		for _, c := range s.Details.Causes {
+			text += fmt.Sprintf(", %s: %s", c.Field, c.Type)
+		}
+	}
+	return text
+}
+
+func mayHoldSecrets(gk mgmt.GroupKind) bool {
+	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") || strings.HasPrefix(gk.Group, "controlplane.")
+}
+
+func decodeBase64(s string) ([]byte, error) { return base64.StdEncoding.DecodeString(s) }
+
+// keysMatch reports whether a public and a private key in PEM belong together. The service account pair is keys, not certificates.
+func keysMatch(publicPEM, privatePEM []byte) bool {
+	pub, _ := pem.Decode(publicPEM)
+	priv, _ := pem.Decode(privatePEM)
+	if pub == nil || priv == nil {
+		return false
+	}
+	public, err := x509.ParsePKIXPublicKey(pub.Bytes)
+	if err != nil {
+		if public, err = x509.ParsePKCS1PublicKey(pub.Bytes); err != nil {
+			return false
+		}
+	}
+	private, err := parsePrivateKey(priv.Bytes)
+	if err != nil {
+		return false
+	}
+	equal, ok := private.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && equal.Equal(public)
+}
+
+func parsePrivateKey(der []byte) (crypto.Signer, error) {
+	if k, err := x509.ParsePKCS1PrivateKey(der); err == nil {
+		return k, nil
+	}
+	if k, err := x509.ParseECPrivateKey(der); err == nil {
+		return k, nil
+	}
+	k, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, err
+	}
+	if signer, ok := k.(crypto.Signer); ok {
+		return signer, nil
+	}
+	return nil, fmt.Errorf("key of type %T cannot sign", k)
+}

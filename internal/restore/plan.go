@@ -1,0 +1,220 @@
+package restore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// ManagedFields says for which objects the snapshot's managedFields are written.
+type ManagedFields string
+
+// The choices; the zero value means FieldsApply.
+const (
+	FieldsApply ManagedFields = "apply" // objects in which a server-side-apply manager owns fields
+	FieldsAll   ManagedFields = "all"
+	FieldsNone  ManagedFields = "none"
+)
+
+// Selection picks a part of a snapshot; the zero value picks everything. Several entries add up.
+type Selection struct {
+	Namespaces []string   `json:"namespaces,omitempty"`
+	Workloads  []mgmt.Key `json:"workloads,omitempty"`
+	Selector   string     `json:"selector,omitempty"`
+}
+
+func (s Selection) everything() bool {
+	return len(s.Namespaces) == 0 && len(s.Workloads) == 0 && s.Selector == ""
+}
+
+// Spec is what decides a plan.
+type Spec struct {
+	Selection     Selection     `json:"selection"`
+	SourceIsGone  bool          `json:"sourceIsGone,omitempty"`
+	Force         bool          `json:"force,omitempty"`
+	NoRelease     bool          `json:"noRelease,omitempty"`
+	DropOwners    []mgmt.Ref    `json:"dropOwners,omitempty"`
+	ManagedFields ManagedFields `json:"managedFields,omitempty"`
+}
+
+// Action is what happens to an object.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create"
+	Adopt  Action = "adopt" // an equal one is on the target
+	Skip   Action = "skip"
+)
+
+// Plan is what a restore will do. It is data: no client, no content, no secret. The stored plan is what a resume goes by.
+type Plan struct {
+	Snapshot Snapshot       `json:"snapshot"`
+	Target   Side           `json:"target"`
+	Spec     Spec           `json:"spec"`
+	Shared   Unit           `json:"shared"`
+	Units    []Unit         `json:"units"` // by name
+	Findings []mgmt.Finding `json:"findings"`
+	Blocked  bool           `json:"blocked"` // nothing can run
+}
+
+// Side names a management cluster.
+type Side struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// Snapshot names the snapshot that is restored.
+type Snapshot struct {
+	StoreID string    `json:"storeID"`
+	ID      string    `json:"id"`
+	Key     string    `json:"key"`
+	Source  Side      `json:"source"`
+	Time    time.Time `json:"time"`
+}
+
+// Unit is a workload cluster in the plan, or what units share.
+type Unit struct {
+	Name        string   `json:"name"`
+	WorkloadID  string   `json:"workloadID,omitempty"`
+	Objects     []Object `json:"objects"` // by wave
+	Machines    int      `json:"machines,omitempty"`
+	StaysPaused bool     `json:"staysPaused,omitempty"`
+	Blocked     bool     `json:"blocked,omitempty"`
+}
+
+// Object is an object in the plan.
+type Object struct {
+	mgmt.Ref
+	Version string `json:"version"`
+	// Wave is its place in the order, from 1. Late objects, of kinds with no known pause, have waves of their own after the release.
+	Wave int  `json:"wave"`
+	Late bool `json:"late,omitempty"`
+	// Action, and the reason of a skip.
+	Action Action `json:"action"`
+	Reason string `json:"reason,omitempty"`
+	// UID on the target, when it was there at planning.
+	UID string `json:"uid,omitempty"`
+	// Owners to write; dropped ones are left out.
+	Owners []mgmt.Ref `json:"owners,omitempty"`
+	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by position in Owners; nil when there are none.
+	Outside map[int]string `json:"outside,omitempty"`
+	// Paused tells that it was paused on the source and stays so.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Digest is a hash over objects, owners, pause states and blocking findings: two plans with one digest do the same.
+func (p *Plan) Digest() string {
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	line := func(v ...any) {
+		if err := enc.Encode(v); err != nil {
+			panic(fmt.Sprintf("encode plan: %v", err)) // plain data always encodes
+		}
+	}
+	line(p.Snapshot.ID, p.Target.UID, p.Spec)
+	for _, u := range append([]Unit{p.Shared}, p.Units...) {
+		line(u.Name, u.StaysPaused, u.Blocked)
+		for _, o := range u.Objects {
+			line(o.Ref, o.Action, o.Owners, o.Paused, o.Wave)
+		}
+	}
+	for _, f := range p.Findings {
+		if f.Severity >= mgmt.Error {
+			line(f.Code, f.Ref, f.Unit)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Counts returns how many objects are created, adopted and skipped, and how many units are blocked.
+func (p *Plan) Counts() (create, adopt, skip, blocked int) {
+	for _, u := range append([]Unit{p.Shared}, p.Units...) {
+		if u.Blocked {
+			blocked++
+		}
+		for _, o := range u.Objects {
+			switch {
+			case o.Action == Skip, u.Blocked:
+				skip++
+			case o.Action == Adopt:
+				adopt++
+			default:
+				create++
+			}
+		}
+	}
+	return create, adopt, skip, blocked
+}
+
+// settle sorts the findings and decides what they block.
+func (p *Plan) settle() {
+	slices.SortStableFunc(p.Findings, func(a, b mgmt.Finding) int {
+		if a.Severity != b.Severity {
+			return int(b.Severity - a.Severity)
+		}
+		return strings.Compare(a.Code+a.Unit+a.Ref.String(), b.Code+b.Unit+b.Ref.String())
+	})
+	blocked := map[string]bool{}
+	for _, f := range p.Findings {
+		switch {
+		case f.Severity == mgmt.Fatal, f.Severity == mgmt.Error && f.Unit == "":
+			p.Blocked = true
+		case f.Severity == mgmt.Error:
+			blocked[f.Unit] = true
+		}
+	}
+	runnable := 0
+	for i := range p.Units {
+		p.Units[i].Blocked = p.Units[i].Blocked || blocked[p.Units[i].Name]
+		if !p.Units[i].Blocked {
+			runnable++
+		}
+	}
+	if len(p.Units) > 0 && runnable == 0 {
+		p.Blocked = true
+	}
+}
+
+// FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
+type FindingsError struct{ Findings []mgmt.Finding }
+
+func (e *FindingsError) Error() string {
+	var first string
+	n := 0
+	for _, f := range e.Findings {
+		if f.Severity >= mgmt.Error {
+			if n == 0 {
+				first = f.String()
+			}
+			n++
+		}
+	}
+	if n == 1 {
+		return "pre-flight: " + first
+	}
+	return fmt.Sprintf("pre-flight: %d findings block it, the first: %s", n, first)
+}
+
+// Hint tells the operator what to do.
+func (e *FindingsError) Hint() string {
+	return "nothing was changed; mgmtctl restore plan lists all findings and what to do about each"
+}
+
+// PlanChangedError says that a plan that was looked at is not the one that would run now.
+type PlanChangedError struct{ Want, Got string }
+
+func (e *PlanChangedError) Error() string {
+	return fmt.Sprintf("plan changed: looked at %.12s, would run %.12s", e.Want, e.Got)
+}
+
+// Hint tells the operator what to do.
+func (e *PlanChangedError) Hint() string {
+	return "objects, owners, pause states or findings differ from the plan that was looked at: plan again and look at the new one"
+}

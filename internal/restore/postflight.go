@@ -1,0 +1,235 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// postFlight looks at a released unit until it is well: every object there, equal in what controllers do not write, owned by live UIDs, acknowledged as no
+// longer paused, and in no condition worse than on the source. It changes nothing.
+func (r *run) postFlight(ctx context.Context, u Unit) error {
+	var objects []Object
+	for _, o := range u.Objects {
+		if o.Action != Skip {
+			objects = append(objects, o)
+		}
+	}
+	err := r.wait(ctx, objects, "the released unit to be as it was", func(o Object, source, live *unstructured.Unstructured) string {
+		if why := r.changed(o, source, live); why != "" || u.StaysPaused {
+			return why
+		}
+		if pausedCondition(source) != nil && !o.Paused {
+			if why := notAcknowledged(live, "False"); why != "" {
+				return why
+			}
+		}
+		return worse(source, live)
+	})
+	if err != nil {
+		return fmt.Errorf("post-flight: %w", err)
+	}
+	for _, o := range objects {
+		if o.Kind == "Secret" && o.Group == "" && strings.HasSuffix(o.Name, "-kubeconfig") {
+			r.tryKubeconfig(ctx, u.Name, o)
+		}
+	}
+	return nil
+}
+
+// changed compares what controllers do not write: metadata, spec, data.
+func (r *run) changed(o Object, source, live *unstructured.Unstructured) string {
+	want := source.DeepCopy()
+	if err := r.setOwners(want, o, false); err != nil {
+		return err.Error()
+	}
+	if paths := snapshot.Differences(want.Object, live.Object, snapshot.Spec); len(paths) > 0 {
+		return "it differs in " + strings.Join(paths, ", ")
+	}
+	for i, ref := range want.GetOwnerReferences() {
+		if refs := live.GetOwnerReferences(); i < len(refs) && refs[i].UID != ref.UID && refs[i].Name == ref.Name {
+			return fmt.Sprintf("its owner %s/%s has a UID that does not live", ref.Kind, ref.Name)
+		}
+	}
+	return ""
+}
+
+// goodConditions are the endings of condition types whose True is good. Others, such as ScalingUp or Deleting, say what goes on and may change.
+var goodConditions = []string{"Ready", "Available", "Healthy", "UpToDate", "Provisioned", "Initialized", "Succeeded", "Reconciled", "RemoteConnectionProbe", "UpToDateMachines"}
+
+// worse names a condition that was True on the source and is not on the target; "" when there is none.
+func worse(source, live *unstructured.Unstructured) string {
+	have := sliceOf(live.Object, "status", "conditions")
+	for _, c := range sliceOf(source.Object, "status", "conditions") {
+		m, ok := c.(map[string]any)
+		name, _ := m["type"].(string)
+		if !ok || m["status"] != "True" || !isGood(name) {
+			continue
+		}
+		now := condition(have, name)
+		if now == nil {
+			return "condition " + name + " was True and is not there"
+		}
+		if now["status"] != "True" {
+			return fmt.Sprintf("condition %s was True and is %v (%v)", name, now["status"], now["reason"])
+		}
+	}
+	return ""
+}
+
+func isGood(condition string) bool {
+	for _, ending := range goodConditions {
+		if strings.HasSuffix(condition, ending) {
+			return true
+		}
+	}
+	return false
+}
+
+// report puts a finding into the history of the operation. A history that cannot be written must not stop what is under way.
+func (r *run) report(ctx context.Context, unit string, f mgmt.Finding) {
+	_ = r.Journal.Emit(context.WithoutCancel(ctx), FindingEvent(unit, f))
+}
+
+// FindingEvent makes an event of a finding.
+func FindingEvent(unit string, f mgmt.Finding) catalog.Event {
+	e := catalog.Event{Type: catalog.EventFinding, Unit: unit, Finding: &catalog.Finding{Severity: f.Severity.String(), Code: f.Code, Message: f.Message, Hint: f.Hint}}
+	if !f.Ref.IsZero() {
+		e.Finding.Ref = &catalog.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace, Name: f.Ref.Name}
+	}
+	return e
+}
+
+// tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it does not answer here is a warning only: this host may have
+// no way to it, and the controllers' own view is in the conditions.
+func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
+	err := func() error {
+		raw, err := r.Contents.Bytes(o.Ref)
+		if err != nil {
+			return err
+		}
+		text, err := decodeBase64(gjson.GetBytes(raw, "data.value").String())
+		if err != nil || len(text) == 0 {
+			return errors.New("it holds no kubeconfig")
+		}
+		cfg, err := reduce(text)
+		if err != nil {
+			return err
+		}
+		cfg.Timeout = 5 * time.Second
+		client, err := rest.UnversionedRESTClientFor(cfg)
+		if err != nil {
+			return errors.New("it cannot be used")
+		}
+		err = client.Get().AbsPath("/version").Do(ctx).Error()
+		if _, answered := errors.AsType[*apierrors.StatusError](err); answered && !apierrors.IsUnauthorized(err) {
+			return nil // it has another opinion of the path; that it is the server of this CA is what matters
+		}
+		return err
+	}()
+	if err != nil && ctx.Err() == nil {
+		r.report(ctx, unit, mgmt.Finding{Severity: mgmt.Warning, Code: "workload-api", Ref: o.Ref, Message: "the workload cluster's API server did not answer through this kubeconfig: " + err.Error(),
+			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe of the Cluster"})
+	}
+}
+
+// reduce takes from a kubeconfig of a snapshot the server, the CA and inline credentials and nothing else: exec and auth providers would run programs of the
+// snapshot's choice on this host, file paths and proxies would lead elsewhere (invariant I8).
+func reduce(text []byte) (*rest.Config, error) {
+	c, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, errors.New("it is not a kubeconfig")
+	}
+	kctx := c.Contexts[c.CurrentContext]
+	if kctx == nil || c.Clusters[kctx.Cluster] == nil || c.AuthInfos[kctx.AuthInfo] == nil {
+		return nil, errors.New("its current context is incomplete")
+	}
+	cluster, user := c.Clusters[kctx.Cluster], c.AuthInfos[kctx.AuthInfo]
+	if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "" ||
+		cluster.CertificateAuthority != "" || cluster.ProxyURL != "" || cluster.InsecureSkipTLSVerify {
+		return nil, errors.New("it names programs, files or a proxy, which are never used from a snapshot")
+	}
+	return &rest.Config{
+		Host: cluster.Server, BearerToken: user.Token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData, CertData: user.ClientCertificateData, KeyData: user.ClientKeyData, ServerName: cluster.TLSServerName},
+		ContentConfig:   mgmt.JSONContent(),
+	}, nil
+}
+
+// observe watches the Machines of all released units for a while: none may be made or deleted.
+func (r *run) observe(ctx context.Context) error {
+	if r.Tuning.Observe <= 0 || r.Plan.Spec.NoRelease {
+		return nil
+	}
+	k, ok := r.kinds[snapshot.MachineKind]
+	if !ok {
+		return nil
+	}
+	deadline := time.Now().Add(r.Tuning.Observe)
+	for {
+		if err := r.compareMachines(ctx, k); err != nil {
+			r.report(ctx, "", mgmt.Finding{Severity: mgmt.Error, Code: "observe", Message: err.Error(), Hint: "look at the controllers of the target at once: something replaces Machines"})
+			return &IncompleteError{Failed: 1, First: err}
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil
+		}
+		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second), int64(r.Tuning.Observe/time.Second))
+		if err := mgmt.Sleep(ctx, min(left, 2*time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *run) compareMachines(ctx context.Context, k mgmt.Kind) error {
+	want := map[mgmt.Ref]string{}
+	clusters := map[mgmt.Key]bool{}
+	for _, u := range r.Plan.Units {
+		if u.Blocked {
+			continue
+		}
+		if key, err := mgmt.ParseKey(u.Name); err == nil {
+			clusters[key] = true
+		}
+		for _, o := range u.Objects {
+			if o.GroupKind() == snapshot.MachineKind && o.Action != Skip {
+				want[o.Ref] = r.uid(o.Ref)
+			}
+		}
+	}
+	var problem error
+	_, err := r.Reader.List(ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
+		meta := gjson.GetBytes(raw, "metadata")
+		ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+		switch uid, known := want[ref]; {
+		case known && uid != meta.Get("uid").String():
+			problem = fmt.Errorf("%s was made anew", ref)
+		case known && meta.Get("deletionTimestamp").Exists():
+			problem = fmt.Errorf("%s is being deleted", ref)
+		case !known && clusters[mgmt.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw, "spec.clusterName").String()}]:
+			problem = fmt.Errorf("%s is new", ref)
+		}
+		delete(want, ref)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for ref := range want {
+		return fmt.Errorf("%s is gone", ref)
+	}
+	return problem
+}

@@ -1,0 +1,105 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// SelectionError says that a selection names what the snapshot does not hold.
+type SelectionError struct{ Reason, Has string }
+
+func (e *SelectionError) Error() string { return "select: " + e.Reason }
+
+// Hint tells what there is.
+func (e *SelectionError) Hint() string { return e.Has }
+
+// selectNodes returns the nodes of a selection and all that they need, by ref.
+func selectNodes(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
+	if s.everything() {
+		return slices.Clone(g.Nodes), nil
+	}
+	units, err := selectUnits(g, s)
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range s.Namespaces {
+		if g.Node(mgmt.Ref{Kind: "Namespace", Name: ns}) == nil {
+			return nil, &SelectionError{fmt.Sprintf("namespace %s is not in the snapshot", ns), "it holds " + listNamespaces(g)}
+		}
+	}
+	var start []*snapshot.Node
+	for _, n := range g.Nodes {
+		if n.Unit != "" && units[n.Unit] || n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace) {
+			start = append(start, n)
+		}
+	}
+	return g.Closure(start), nil
+}
+
+func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
+	units := map[string]bool{}
+	clusters := g.Clusters()
+	for _, w := range s.Workloads {
+		if g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: w.Namespace, Name: w.Name}) == nil {
+			return nil, &SelectionError{fmt.Sprintf("workload cluster %s is not in the snapshot", w), "it holds " + listClusters(clusters)}
+		}
+		units[w.String()] = true
+	}
+	if s.Selector == "" {
+		return units, nil
+	}
+	selector, err := labels.Parse(s.Selector)
+	if err != nil {
+		return nil, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err), "use the syntax of kubectl's --selector"}
+	}
+	matched := false
+	for _, c := range clusters {
+		set := labels.Set{}
+		for _, l := range c.Labels {
+			k, v, _ := strings.Cut(l, "=")
+			set[k] = v
+		}
+		if selector.Matches(set) {
+			units[c.Key().String()], matched = true, true
+		}
+	}
+	if !matched {
+		return nil, &SelectionError{fmt.Sprintf("selector %q matches no workload cluster", s.Selector), "the snapshot holds " + listClusters(clusters)}
+	}
+	return units, nil
+}
+
+func listClusters(clusters []*snapshot.Node) string {
+	names := make([]string, len(clusters))
+	for i, c := range clusters {
+		names[i] = c.Key().String()
+	}
+	return listed(names)
+}
+
+func listNamespaces(g *snapshot.Graph) string {
+	var names []string
+	for _, n := range g.Nodes {
+		if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+			names = append(names, n.Name)
+		}
+	}
+	return listed(names)
+}
+
+func listed(names []string) string {
+	const most = 12
+	if len(names) == 0 {
+		return "none"
+	}
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,275 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// WaitError says what the target's controllers did not do in time.
+type WaitError struct {
+	What  string
+	Left  int
+	First string
+}
+
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
+}
+
+// Hint tells the operator what to do.
+func (e *WaitError) Hint() string {
+	return "look at the logs of the target's controllers, then resume the operation"
+}
+
+// wait looks at objects again and again until problem finds none with any of them. A missing object is a problem too.
+func (r *run) wait(ctx context.Context, objects []Object, what string, problem func(o Object, source, live *unstructured.Unstructured) string) error {
+	deadline := time.Now().Add(r.Tuning.Wait)
+	pause := 100 * time.Millisecond
+	for {
+		left, first, err := r.look(ctx, objects, problem)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return &WaitError{What: what, Left: len(left), First: first}
+		}
+		if err := mgmt.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		objects, pause = left, min(pause*3/2, 2*time.Second)
+	}
+}
+
+// look returns the objects that have a problem, and the text of one of them.
+func (r *run) look(ctx context.Context, objects []Object, problem func(o Object, source, live *unstructured.Unstructured) string) (left []Object, first string, err error) {
+	err = r.each(ctx, objects, func(o Object) error {
+		source, err := decodeObject(r.Contents, o.Ref)
+		if err != nil {
+			return err
+		}
+		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+		why := ""
+		switch {
+		case apierrors.IsNotFound(err):
+			why = "it is gone"
+		case err != nil:
+			return err
+		case string(live.GetUID()) != r.uid(o.Ref):
+			why = "it was deleted and made anew by somebody else"
+		default:
+			why = problem(o, source, live)
+		}
+		if why != "" {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			left = append(left, o)
+			if first == "" {
+				first = o.Ref.String() + ": " + why
+			}
+		}
+		return nil
+	})
+	return left, first, err
+}
+
+// settleTime is how long an object must have stood still where its kind publishes no acknowledgement of the pause.
+const settleTime = 2 * time.Second
+
+// verify compares the copy with the snapshot, paused as it is, with every owner reference on a live UID. A controller of the target may be in the middle of
+// its first touch, so a difference has to last for a while to count.
+func (r *run) verify(ctx context.Context, u Unit) error {
+	const patience = 15 * time.Second
+	deadline := time.Now().Add(patience)
+	objects := early(u.Objects)
+	for {
+		left, first, err := r.look(ctx, objects, r.difference)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("verify: %d objects on the target are not equal to the snapshot, the first: %s", len(left), first)
+		}
+		if err := mgmt.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+		objects = left
+	}
+}
+
+func early(objects []Object) []Object {
+	var out []Object
+	for _, o := range objects {
+		if !o.Late && o.Action != Skip {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// difference compares a live object with what it should be while it is paused.
+func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
+	want := source.DeepCopy()
+	if o.Action == Create || mgmt.Pause(o.GroupKind()) == mgmt.PauseSpec {
+		if o.Action == Create {
+			pause(want)
+		}
+		if p, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); p && o.Action == Adopt {
+			pause(want) // left paused by an earlier restore
+		}
+	}
+	if err := r.setOwners(want, o, false); err != nil {
+		return err.Error()
+	}
+	for i, ref := range live.GetOwnerReferences() {
+		if wants := want.GetOwnerReferences(); i < len(wants) && wants[i].UID != ref.UID {
+			return fmt.Sprintf("its owner %s/%s has UID %s, live is %s", ref.Kind, ref.Name, ref.UID, wants[i].UID)
+		}
+	}
+	aspect := snapshot.All
+	if mgmt.Pause(o.GroupKind()) == mgmt.PauseNever {
+		aspect = snapshot.Spec // its controller is at work
+	}
+	if !r.wantsFields(source) {
+		want.SetManagedFields(nil)
+		live = live.DeepCopy()
+		live.SetManagedFields(nil)
+	}
+	if paths := snapshot.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
+		return "it differs in " + strings.Join(paths, ", ")
+	}
+	return ""
+}
+
+// waitAcknowledged waits until the target's controllers have seen every object of the unit and acknowledge its pause. A controller that lags behind its watch
+// would, once the pause ends, act on the Machines that it can see: too few.
+func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
+	copied := time.Now()
+	var publish []Object
+	silent := false
+	for _, o := range early(u.Objects) {
+		n := r.Snapshot.Graph.Node(o.Ref)
+		source, err := decodeObject(r.Contents, n.Ref)
+		if err != nil {
+			return err
+		}
+		switch {
+		case o.Action != Create:
+		case pausedCondition(source) != nil:
+			publish = append(publish, o)
+		case mgmt.Pause(o.GroupKind()) == mgmt.PauseWithCluster:
+			silent = true
+		}
+	}
+	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
+		return notAcknowledged(live, "True")
+	})
+	if err != nil || !silent {
+		return err
+	}
+	return mgmt.Sleep(ctx, settleTime-time.Since(copied))
+}
+
+func pausedCondition(u *unstructured.Unstructured) map[string]any {
+	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
+		if c := condition(sliceOf(u.Object, path...), conditionPaused); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// notAcknowledged says why the Paused condition of live does not show status at its current generation; "" when it does.
+func notAcknowledged(live *unstructured.Unstructured, status string) string {
+	c := pausedCondition(live)
+	if c == nil {
+		return "it has no Paused condition yet"
+	}
+	if c["status"] != status {
+		return fmt.Sprintf("Paused is %v", c["status"])
+	}
+	if observed, ok := c["observedGeneration"].(int64); ok && observed < live.GetGeneration() {
+		return fmt.Sprintf("Paused was observed at generation %d of %d", observed, live.GetGeneration())
+	}
+	return ""
+}
+
+func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
+
+// release hands the unit to the target's controllers: one write to its Cluster. Of a Cluster that was paused on the source it only removes our notes.
+func (r *run) release(ctx context.Context, u Unit) error {
+	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		for _, o := range u.Objects {
+			if o.Action == Skip || mgmt.Pause(o.GroupKind()) != mgmt.PauseSpec {
+				continue
+			}
+			if err := r.releaseObject(ctx, o); err != nil {
+				return fmt.Errorf("release %s: %w", o.Ref, err)
+			}
+		}
+		return h.SetUnit(catalog.UnitReleased)
+	})
+}
+
+func (r *run) releaseObject(ctx context.Context, o Object) error {
+	k := r.kinds[o.GroupKind()]
+	_, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.checkOurs(o.Ref, live); err != nil {
+			return nil, err
+		}
+		if !unpause(live, o.Paused) {
+			return live, nil
+		}
+		return r.Writer.Update(ctx, k, live)
+	})
+	return err
+}
+
+// releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all released Clusters: without its Binding a ClusterResourceSet
+// applies everything anew. Where a unit failed, those of its namespace wait for the resume.
+func (r *run) releaseShared(ctx context.Context, failed map[string]bool) error {
+	if r.Plan.Spec.NoRelease {
+		return nil
+	}
+	waiting := map[string]bool{}
+	for unit := range failed {
+		ns, _, _ := strings.Cut(unit, "/")
+		waiting[ns] = true
+	}
+	byNamespace := map[string][]Object{}
+	for _, o := range r.Plan.Shared.Objects {
+		if o.Action == Create && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation && !waiting[o.Namespace] {
+			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
+		}
+	}
+	for ns, objects := range byNamespace {
+		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared"}
+		if ns == "" {
+			step.Unit = ""
+		}
+		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+			return r.each(ctx, objects, func(o Object) error { return r.releaseObject(ctx, o) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package service
+
+import (
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+var operationStates = map[catalog.State]mgmtv1.OperationState{
+	catalog.Planned:       mgmtv1.OperationState_OPERATION_STATE_PLANNED,
+	catalog.Running:       mgmtv1.OperationState_OPERATION_STATE_RUNNING,
+	catalog.Succeeded:     mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED,
+	catalog.Stopped:       mgmtv1.OperationState_OPERATION_STATE_STOPPED,
+	catalog.Failed:        mgmtv1.OperationState_OPERATION_STATE_FAILED,
+	catalog.RolledBack:    mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK,
+	catalog.NeedsIdentity: mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY,
+}
+
+func operationToProto(op catalog.Operation) *mgmtv1.Operation {
+	p := &mgmtv1.Operation{
+		Id: string(op.ID), Kind: string(op.Kind), State: operationStates[op.State],
+		CreateTime: timestamppb.New(op.Created), UpdateTime: timestamppb.New(op.Updated),
+		Source: op.Source.Name, Target: op.Target.Name, SnapshotId: op.SnapshotID, Message: op.Message, Changed: op.Changed,
+		Units: map[string]string{},
+	}
+	for unit, state := range op.Units {
+		p.Units[unit] = string(state)
+	}
+	if op.State.Ended() && op.State != catalog.Succeeded {
+		p.ExitCode = int32((&Error{Reason: Reason(op.Code)}).ExitCode())
+	}
+	return p
+}
+
+var eventTypes = map[catalog.EventType]mgmtv1.EventType{
+	catalog.EventOperation: mgmtv1.EventType_EVENT_TYPE_OPERATION,
+	catalog.EventUnit:      mgmtv1.EventType_EVENT_TYPE_UNIT,
+	catalog.EventStep:      mgmtv1.EventType_EVENT_TYPE_STEP,
+	catalog.EventProgress:  mgmtv1.EventType_EVENT_TYPE_PROGRESS,
+	catalog.EventFinding:   mgmtv1.EventType_EVENT_TYPE_FINDING,
+	catalog.EventMessage:   mgmtv1.EventType_EVENT_TYPE_MESSAGE,
+}
+
+func eventToProto(e catalog.Event) *mgmtv1.Event {
+	p := &mgmtv1.Event{Seq: e.Seq, Time: timestamppb.New(e.Time), Type: eventTypes[e.Type], Unit: e.Unit, Step: e.Step, Message: e.Message}
+	switch e.Type {
+	case catalog.EventOperation:
+		p.State = operationStates[catalog.State(e.State)]
+	case catalog.EventUnit:
+		p.UnitState = e.State
+	case catalog.EventStep:
+		p.StepState = e.State
+	}
+	if e.Progress != nil {
+		p.Progress, p.Done, p.Total = e.Progress.What, e.Progress.Done, e.Progress.Total
+	}
+	if f := e.Finding; f != nil {
+		p.Finding = &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: e.Unit, Message: f.Message, Hint: f.Hint}
+		if f.Ref != nil {
+			p.Finding.Ref = &mgmtv1.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace, Name: f.Ref.Name}
+		}
+	}
+	return p
+}
+
+var severities = map[string]mgmtv1.Severity{
+	mgmt.Info.String():    mgmtv1.Severity_SEVERITY_INFO,
+	mgmt.Warning.String(): mgmtv1.Severity_SEVERITY_WARNING,
+	mgmt.Error.String():   mgmtv1.Severity_SEVERITY_ERROR,
+	mgmt.Fatal.String():   mgmtv1.Severity_SEVERITY_FATAL,
+}
+
+func findingToProto(f mgmt.Finding) *mgmtv1.Finding {
+	p := &mgmtv1.Finding{Severity: severities[f.Severity.String()], Code: f.Code, Unit: f.Unit, Message: f.Message, Hint: f.Hint}
+	if !f.Ref.IsZero() {
+		p.Ref = refToProto(f.Ref)
+	}
+	return p
+}
+
+func refToProto(r mgmt.Ref) *mgmtv1.Ref {
+	return &mgmtv1.Ref{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+}
+
+var trusts = map[store.Trust]mgmtv1.Trust{
+	store.Trusted:   mgmtv1.Trust_TRUST_TRUSTED,
+	store.Stranger:  mgmtv1.Trust_TRUST_STRANGER,
+	store.Unsigned:  mgmtv1.Trust_TRUST_UNSIGNED,
+	store.Unchecked: mgmtv1.Trust_TRUST_UNCHECKED,
+}
+
+func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
+	return &mgmtv1.Snapshot{
+		Id: string(e.ID), SourceUid: e.Source.UID, Source: e.Source.Name, Time: timestamppb.New(e.Time), ResourceVersion: e.ResourceVersion,
+		Sequence: e.Sequence, Objects: e.Counts.Objects, Units: e.Counts.Units, Missing: e.Counts.Missing, StoredBytes: e.Bytes,
+		NotInCut: e.NotInCut, Trust: trusts[e.Trust], TrustDetail: e.KeyID, Partial: e.Partial, Key: e.Key().String(),
+	}
+}
+
+func damagedToProto(key store.EnvelopeKey, err error) *mgmtv1.Snapshot {
+	return &mgmtv1.Snapshot{
+		Id: string(key.ID), SourceUid: key.Source, Time: timestamppb.New(key.Time), Trust: mgmtv1.Trust_TRUST_DAMAGED, TrustDetail: err.Error(), Key: key.String(),
+	}
+}
+
+var managedFields = map[mgmtv1.ManagedFields]restore.ManagedFields{
+	mgmtv1.ManagedFields_MANAGED_FIELDS_UNSPECIFIED: restore.FieldsApply,
+	mgmtv1.ManagedFields_MANAGED_FIELDS_APPLY:       restore.FieldsApply,
+	mgmtv1.ManagedFields_MANAGED_FIELDS_ALL:         restore.FieldsAll,
+	mgmtv1.ManagedFields_MANAGED_FIELDS_NONE:        restore.FieldsNone,
+}
+
+// specFromProto reads what decides a plan. Errors are usage errors.
+func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
+	usage := func(err error) error { return &Error{Reason: ReasonUsage, Message: err.Error(), err: err} }
+	spec := restore.Spec{
+		Selection:    restore.Selection{Namespaces: p.GetSelection().GetNamespaces(), Selector: p.GetSelection().GetSelector()},
+		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(), NoRelease: p.GetNoRelease(), ManagedFields: managedFields[p.GetManagedFields()],
+	}
+	for _, w := range p.GetSelection().GetWorkloads() {
+		key, err := mgmt.ParseKey(w)
+		if err != nil {
+			return spec, usage(err)
+		}
+		spec.Selection.Workloads = append(spec.Selection.Workloads, key)
+	}
+	for _, o := range p.GetDropOwners() {
+		ref, err := mgmt.ParseRef(o)
+		if err != nil {
+			return spec, usage(err)
+		}
+		spec.DropOwners = append(spec.DropOwners, ref)
+	}
+	return spec, nil
+}
+
+var actions = map[restore.Action]mgmtv1.PlanAction{
+	restore.Create: mgmtv1.PlanAction_PLAN_ACTION_CREATE,
+	restore.Adopt:  mgmtv1.PlanAction_PLAN_ACTION_ADOPT,
+	restore.Skip:   mgmtv1.PlanAction_PLAN_ACTION_SKIP,
+}
+
+func planObjectToProto(unit string, o restore.Object) *mgmtv1.PlanObject {
+	p := &mgmtv1.PlanObject{Ref: refToProto(o.Ref), Unit: unit, Wave: int32(o.Wave), Action: actions[o.Action], Reason: o.Reason}
+	for _, owner := range o.Owners {
+		p.Owners = append(p.Owners, refToProto(owner))
+	}
+	return p
+}

@@ -1,0 +1,146 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// latest is the word for the newest operation or snapshot.
+const latest = "latest"
+
+type operationService struct {
+	mgmtv1.UnimplementedOperationServiceServer
+	s *Server
+}
+
+func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListOperationsRequest) (*mgmtv1.ListOperationsResponse, error) {
+	c, peer, err := o.s.catalogOrPeer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if peer != nil {
+		return peer.ListOperations(ctx, req)
+	}
+	ops, err := c.Operations(ctx, catalog.OperationFilter{})
+	if err != nil {
+		return nil, err
+	}
+	resp := &mgmtv1.ListOperationsResponse{}
+	for _, op := range ops {
+		resp.Operations = append(resp.Operations, operationToProto(op))
+	}
+	return resp, nil
+}
+
+func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (*mgmtv1.GetOperationResponse, error) {
+	c, peer, err := o.s.catalogOrPeer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if peer != nil {
+		return peer.GetOperation(ctx, req)
+	}
+	op, err := findOperation(ctx, c, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.GetOperationResponse{Operation: operationToProto(op)}, nil
+}
+
+func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest, stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+	ctx := stream.Context()
+	c, peer, err := o.s.catalogOrPeer(ctx)
+	if err != nil {
+		return err
+	}
+	if peer != nil {
+		return forward(ctx, peer, req, stream)
+	}
+	op, err := findOperation(ctx, c, req.GetId())
+	if err != nil {
+		return err
+	}
+	for e, err := range c.Watch(ctx, op.ID, req.GetAfterSeq()) {
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&mgmtv1.WatchOperationResponse{Event: eventToProto(e)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func forward(ctx context.Context, peer mgmtv1.OperationServiceClient, req *mgmtv1.WatchOperationRequest, to grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+	from, err := peer.WatchOperation(ctx, req)
+	if err != nil {
+		return err
+	}
+	for {
+		resp, err := from.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := to.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.ResumeOperationRequest) (*mgmtv1.ResumeOperationResponse, error) {
+	c, err := o.s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op, err := findOperation(ctx, c, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if op.State.Final() {
+		return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(op)}, nil
+	}
+	if op.Kind != catalog.KindRestore {
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s and changed nothing", op.ID, op.Kind), Hint: "run the command again instead"}
+	}
+	text, err := c.Plan(ctx, op.ID)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and changed nothing", op.ID), Hint: "run the restore again instead"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	var stored storedRestore
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return nil, fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
+	}
+	running, err := o.s.resumeRestore(ctx, c, op, stored, req.GetIdentity())
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.ResumeOperationResponse{Operation: running}, nil
+}
+
+func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog.Operation, error) {
+	if ref != latest {
+		return c.FindOperation(ctx, ref)
+	}
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
+	if err != nil {
+		return catalog.Operation{}, err
+	}
+	if len(ops) == 0 {
+		return catalog.Operation{}, fmt.Errorf("find operation: the catalog has none: %w", catalog.ErrNotFound)
+	}
+	return ops[0], nil
+}

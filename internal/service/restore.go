@@ -1,0 +1,306 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+type restoreService struct {
+	mgmtv1.UnimplementedRestoreServiceServer
+	s *Server
+}
+
+// storedRestore is what the catalog keeps of a restore, and all that a resume needs but the identity.
+type storedRestore struct {
+	Plan   restore.Plan   `json:"plan"`
+	Tuning restore.Tuning `json:"tuning"`
+}
+
+// opened is a snapshot and the management cluster that it is restored into.
+type opened struct {
+	snapshot *snapshot.Snapshot
+	signed   store.Signed
+	store    *store.Store
+	target   *mgmt.Mgmt
+	kinds    []mgmt.Kind
+}
+
+func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
+	ctx := stream.Context()
+	spec, err := specFromProto(req.GetSpec())
+	if err != nil {
+		return err
+	}
+	o, err := r.s.open(ctx, req.GetSpec(), req.GetIdentity())
+	if err != nil {
+		return err
+	}
+	plan, _, err := o.plan(ctx, spec, nil)
+	if err != nil {
+		return err
+	}
+	return sendPlan(stream, req.GetSpec(), o.signed, plan)
+}
+
+// open finds and opens the snapshot, checks its signature before anything else of it is read, and reaches the target.
+func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*opened, error) {
+	st, err := s.openStore(ctx, identity, false)
+	if err != nil {
+		return nil, err
+	}
+	ref := spec.GetSnapshot()
+	if at := spec.GetAt(); at != nil {
+		if ref != "" {
+			return nil, &Error{Reason: ReasonUsage, Message: "a snapshot and a time exclude each other"}
+		}
+		ref = at.AsTime().Format(time.RFC3339)
+	}
+	e, err := findSnapshot(ctx, st, spec.GetSource(), ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.openSigned(ctx, st, e, spec.GetTarget())
+}
+
+func (s *Server) openSigned(ctx context.Context, st *store.Store, e store.Signed, targetName string) (*opened, error) {
+	// In a store opened with --plain and without trusted keys the operator vouches for the snapshot; a signature that is there is checked all the same.
+	if vouched := !st.Encrypted() && len(s.cfg.Store.TrustedKeyFiles) == 0; !vouched {
+		if err := e.RequireTrusted(); err != nil {
+			return nil, err
+		}
+	}
+	target, err := connect(ctx, "target", s.cfg.Targets, targetName)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := snapshot.Open(ctx, st, e.Envelope)
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := target.Reader().Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{snapshot: snap, signed: e, store: st, target: target, kinds: kinds}, nil
+}
+
+// plan makes the plan and returns the contents that it was made from.
+func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done, total int64)) (*restore.Plan, *snapshot.Contents, error) {
+	nodes, err := restore.Nodes(o.snapshot, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	contents, err := o.snapshot.Load(ctx, nodes, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	providers, err := o.target.Providers(ctx, o.kinds)
+	if err != nil {
+		return nil, nil, err
+	}
+	newest, gaps, err := o.chain(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := restore.Make(ctx, restore.Input{
+		Snapshot: o.snapshot, Contents: contents,
+		Source: restore.Snapshot{
+			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(), Time: o.signed.Time,
+			Source: restore.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
+		},
+		Target: restore.Side{Name: o.target.Name(), UID: o.target.UID()},
+		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers, Spec: spec, Newer: newest, Gaps: gaps,
+	})
+	return plan, contents, err
+}
+
+// chain returns the time of the source's newest snapshot and what is wrong in the chain from the chosen one to it. Gaps before it are what retention leaves.
+func (o *opened) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
+	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	var later []store.Signed
+	for _, key := range keys {
+		if key.Time.Before(o.signed.Time) {
+			continue
+		}
+		newest = key.Time
+		e, err := o.store.GetEnvelope(ctx, key)
+		if err != nil {
+			gaps = append(gaps, "a later snapshot cannot be read: "+err.Error())
+			continue
+		}
+		later = append(later, e)
+	}
+	for _, f := range store.CheckChain(later) {
+		if f.Key.ID != o.signed.ID {
+			gaps = append(gaps, f.Message)
+		}
+	}
+	return newest, gaps, nil
+}
+
+func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse], spec *mgmtv1.RestoreSpec, e store.Signed, plan *restore.Plan) error {
+	spec = proto.Clone(spec).(*mgmtv1.RestoreSpec)
+	spec.Snapshot, spec.At, spec.Source = plan.Snapshot.ID, nil, plan.Snapshot.Source.UID
+	header := &mgmtv1.PlanHeader{Snapshot: snapshotToProto(e), Target: plan.Target.Name, TargetUid: plan.Target.UID, Spec: spec}
+	if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Header{Header: header}}); err != nil {
+		return err
+	}
+	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
+	for _, u := range parts {
+		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)), Machines: int64(u.Machines), StaysPaused: u.StaysPaused, Blocked: u.Blocked}
+		if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: unit}}); err != nil {
+			return err
+		}
+	}
+	for _, u := range parts {
+		for _, o := range u.Objects {
+			if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{Object: planObjectToProto(u.Name, o)}}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, f := range plan.Findings {
+		if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: findingToProto(f)}}); err != nil {
+			return err
+		}
+	}
+	create, adopt, skip, blocked := plan.Counts()
+	return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{Summary: &mgmtv1.PlanSummary{
+		Digest: plan.Digest(), Create: int64(create), Adopt: int64(adopt), Skip: int64(skip), BlockedUnits: int64(blocked), Blocked: plan.Blocked,
+	}}})
+}
+
+func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (*mgmtv1.RunRestoreResponse, error) {
+	spec, err := specFromProto(req.GetSpec())
+	if err != nil {
+		return nil, err
+	}
+	o, err := r.s.open(ctx, req.GetSpec(), req.GetIdentity())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := restore.Nodes(o.snapshot, spec); err != nil {
+		return nil, err
+	}
+	c, err := r.s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindRestore, Store: o.signed.StoreID, SnapshotID: string(o.signed.ID),
+		Source: catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID}, Target: catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := req.GetTuning()
+	tuning := restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(), MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
+	running, err := r.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		plan, contents, err := o.plan(ctx, spec, func(done, total int64) { j.Progress("objects read", done, total) })
+		if err != nil {
+			return err
+		}
+		if err := preFlight(ctx, c, j, plan, tuning, req.GetPlanDigest()); err != nil {
+			return err
+		}
+		return o.run(ctx, j, plan, contents, tuning)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.RunRestoreResponse{Operation: running}, nil
+}
+
+// preFlight tells the findings, refuses what must not run, and stores the plan before anything changes.
+func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan, tuning restore.Tuning, digest string) error {
+	var events []catalog.Event
+	for _, f := range plan.Findings {
+		events = append(events, restore.FindingEvent(f.Unit, f))
+	}
+	if err := j.Emit(ctx, events...); err != nil {
+		return err
+	}
+	if digest != "" && digest != plan.Digest() {
+		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
+	}
+	if plan.Blocked {
+		return &restore.FindingsError{Findings: plan.Findings}
+	}
+	text, err := json.Marshal(storedRestore{Plan: *plan, Tuning: tuning})
+	if err != nil {
+		return err
+	}
+	if _, err := c.PutPlan(ctx, j.Operation(), bytes.NewReader(text)); err != nil {
+		return err
+	}
+	for _, u := range plan.Units {
+		state := catalog.UnitPending
+		if u.Blocked {
+			state = catalog.UnitBlocked
+		}
+		if err := j.SetUnit(ctx, u.Name, state, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan, contents *snapshot.Contents, tuning restore.Tuning) error {
+	return restore.Run(ctx, restore.RunOptions{
+		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(), Writer: o.target.Writer(), Kinds: o.kinds,
+		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
+	})
+}
+
+// resumeRestore goes on with a restore by its stored plan, on the same target and from the same snapshot.
+func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
+	st, err := s.openStore(ctx, identity, false)
+	if err != nil {
+		return nil, err
+	}
+	if st.ID() != stored.Plan.Snapshot.StoreID {
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " restores from another store", Hint: "name the store that it was started with"}
+	}
+	key, err := store.ParseEnvelopeKey(stored.Plan.Snapshot.Key)
+	if err != nil {
+		return nil, err
+	}
+	e, err := st.GetEnvelope(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.openSigned(ctx, st, e, "")
+	if err != nil {
+		return nil, err
+	}
+	if o.target.UID() != stored.Plan.Target.UID {
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " restores into management cluster " + stored.Plan.Target.Name + ", this is " + o.target.Name(),
+			Hint: "name the target that it was started with; another one would end up with half of the objects"}
+	}
+	nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		contents, err := o.snapshot.Load(ctx, nodes, func(done, total int64) { j.Progress("objects read", done, total) })
+		if err != nil {
+			return err
+		}
+		return o.run(ctx, j, &stored.Plan, contents, stored.Tuning)
+	})
+}

@@ -1,0 +1,324 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+type snapshotService struct {
+	mgmtv1.UnimplementedSnapshotServiceServer
+	s *Server
+}
+
+func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
+	source, err := connect(ctx, "source", s.s.cfg.Sources, req.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.s.openStore(ctx, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	if o := s.s.cfg.Store; o.SigningKeyFile == "" && !o.Plain {
+		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
+	}
+	c, err := s.s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name(), UID: source.UID()}, Store: st.ID()})
+	if err != nil {
+		return nil, err
+	}
+	running, err := s.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		return takeSnapshot(ctx, c, j, snapshot.Options{
+			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
+			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: req.GetNamespaces()},
+			Writer: "mgmtctl " + s.s.cfg.Version, Progress: j.Progress,
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.CreateSnapshotResponse{Operation: running}, nil
+}
+
+func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) error {
+	r, err := snapshot.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := c.UpdateOperation(ctx, j.Operation(), func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
+		return err
+	}
+	if err := c.PutSnapshot(ctx, recordOf(r.Signed)); err != nil {
+		return err
+	}
+	var events []catalog.Event
+	for _, m := range r.Missing {
+		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "missing", Ref: m.Ref,
+			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field), Hint: "mgmtctl snapshot coverage shows why"}))
+	}
+	return j.Emit(ctx, events...)
+}
+
+func recordOf(e store.Signed) catalog.SnapshotRecord {
+	return catalog.SnapshotRecord{
+		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID), Key: e.Key().String(), Time: e.Time,
+		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects), Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
+		Bytes: e.Bytes, Tree: string(e.Tree), Partial: e.Partial,
+	}
+}
+
+func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (*mgmtv1.ListSnapshotsResponse, error) {
+	st, err := s.s.openStore(ctx, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := st.Snapshots(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*mgmtv1.Snapshot, len(keys))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, key := range keys {
+		g.Go(func() error {
+			e, err := st.GetEnvelope(gctx, key)
+			switch {
+			case err == nil:
+				list[i] = snapshotToProto(e)
+			case gctx.Err() != nil:
+				return err
+			default:
+				list[i] = damagedToProto(key, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if source := req.GetSource(); source != "" {
+		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool { return p.GetSource() != source && p.GetSourceUid() != source })
+		if len(list) == 0 && len(keys) > 0 {
+			return nil, &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("the store holds no snapshot of source %q", source)}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *mgmtv1.Snapshot) int { return b.GetTime().AsTime().Compare(a.GetTime().AsTime()) })
+	return &mgmtv1.ListSnapshotsResponse{Snapshots: list}, nil
+}
+
+// findSource returns the UID of the source that a request names, by name or UID; the only one when it names none.
+func findSource(ctx context.Context, st *store.Store, name string) (string, error) {
+	uids, err := st.Sources(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(uids) == 0 {
+		return "", &Error{Reason: ReasonNotFound, Message: "the store holds no snapshots", Hint: "take one with mgmtctl snapshot create, or look whether --store names the right place"}
+	}
+	if slices.Contains(uids, name) {
+		return name, nil
+	}
+	var labels, matches []string
+	for _, uid := range uids {
+		label := "" // of a source none of whose envelopes can be read
+		if key, err := st.Find(ctx, uid, latest); err == nil {
+			if e, err := st.GetEnvelope(ctx, key); err == nil {
+				label = e.Source.Name
+			}
+		}
+		labels = append(labels, strings.TrimSpace(label+" ("+uid+")"))
+		if name == "" || label == name {
+			matches = append(matches, uid)
+		}
+	}
+	switch {
+	case len(matches) == 1:
+		return matches[0], nil
+	case len(matches) == 0:
+		return "", &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("the store holds no snapshot of source %q", name), Hint: "it holds " + strings.Join(labels, ", ")}
+	default:
+		return "", &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("the store holds snapshots of %d sources", len(matches)), Hint: "name one with --source: " + strings.Join(labels, ", ")}
+	}
+}
+
+// findSnapshot returns the envelope that a request names.
+func findSnapshot(ctx context.Context, st *store.Store, source, ref string) (store.Signed, error) {
+	uid, err := findSource(ctx, st, source)
+	if err != nil {
+		return store.Signed{}, err
+	}
+	if ref == "" {
+		ref = latest
+	}
+	key, err := st.Find(ctx, uid, ref)
+	if err != nil {
+		return store.Signed{}, err
+	}
+	return st.GetEnvelope(ctx, key)
+}
+
+func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapshotRequest) (*mgmtv1.GetSnapshotResponse, error) {
+	st, err := s.s.openStore(ctx, req.GetIdentity(), false)
+	if err != nil {
+		return nil, err
+	}
+	e, err := findSnapshot(ctx, st, req.GetSource(), req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	resp := &mgmtv1.GetSnapshotResponse{Snapshot: snapshotToProto(e)}
+	if st.Encrypted() && len(req.GetIdentity()) == 0 {
+		return resp, nil
+	}
+	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	if err != nil {
+		return nil, err
+	}
+	resp.Units = summarize(opened.Graph)
+	return resp, nil
+}
+
+// summarize counts what is in each unit and, outside of units, in each namespace.
+func summarize(g *snapshot.Graph) []*mgmtv1.UnitSummary {
+	byName := map[string]*mgmtv1.UnitSummary{}
+	var list []*mgmtv1.UnitSummary
+	for _, n := range g.Nodes {
+		key := "unit " + n.Unit
+		if n.Unit == "" {
+			key = n.Namespace
+		}
+		u := byName[key]
+		if u == nil {
+			u = &mgmtv1.UnitSummary{Name: n.Unit}
+			if n.Unit == "" {
+				u.SharedNamespace = n.Namespace
+			}
+			byName[key] = u
+			list = append(list, u)
+		}
+		u.Objects++
+		if n.GroupKind() == snapshot.MachineKind {
+			u.Machines++
+		}
+		if n.GroupKind() == snapshot.ClusterKind {
+			u.WorkloadId, u.Paused = n.WorkloadID, n.Paused
+		}
+	}
+	for _, m := range g.Missing {
+		if by := g.Node(m.By); by.Unit != "" {
+			u := byName["unit "+by.Unit]
+			u.Missing = append(u.Missing, refToProto(m.Ref))
+		}
+	}
+	slices.SortFunc(list, func(a, b *mgmtv1.UnitSummary) int {
+		return strings.Compare(a.GetName()+"\x00"+a.GetSharedNamespace(), b.GetName()+"\x00"+b.GetSharedNamespace())
+	})
+	return list
+}
+
+func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
+	ctx := stream.Context()
+	source, err := connect(ctx, "source", s.s.cfg.Sources, req.GetSource())
+	if err != nil {
+		return err
+	}
+	cut, err := snapshot.Capture(ctx, source.Reader(), snapshot.Scope{Namespaces: req.GetNamespaces()}, snapshot.Rules, func(*snapshot.Node, []byte) error { return nil })
+	if err != nil {
+		return err
+	}
+	for _, n := range cut.Graph.Nodes {
+		why := n.Why
+		if n.Unit == "" && !n.Shared {
+			why += "; no-unit: no workload cluster needs it"
+		}
+		if err := stream.Send(&mgmtv1.ExplainCoverageResponse{Ref: refToProto(n.Ref), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED, Reason: why, Unit: n.Unit}); err != nil {
+			return err
+		}
+	}
+	for _, r := range cut.LeftOut {
+		if err := stream.Send(&mgmtv1.ExplainCoverageResponse{Ref: refToProto(r), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT, Reason: "nothing captured owns it, names it or is named by its labels"}); err != nil {
+			return err
+		}
+	}
+	for _, m := range cut.Graph.Missing {
+		err := stream.Send(&mgmtv1.ExplainCoverageResponse{
+			Ref: refToProto(m.Ref), Coverage: mgmtv1.Coverage_COVERAGE_MISSING, Reason: fmt.Sprintf("%s needs it (%s)", m.By, m.Field), Unit: cut.Graph.Node(m.By).Unit,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (*mgmtv1.VerifySnapshotResponse, error) {
+	st, err := s.s.openStore(ctx, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	e, err := findSnapshot(ctx, st, req.GetSource(), req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindVerify, Source: catalog.Side{Name: e.Source.Name, UID: e.Source.UID}, Store: st.ID(), SnapshotID: string(e.ID),
+	})
+	if err != nil {
+		return nil, err
+	}
+	running, err := s.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error { return verifyStructure(ctx, j, st, e) })
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.VerifySnapshotResponse{Operation: running}, nil
+}
+
+func verifyStructure(ctx context.Context, j *catalog.Journal, st *store.Store, e store.Signed) error {
+	report, err := st.VerifyStructure(ctx, e.Envelope, func(p store.VerifyProgress) { j.Progress("keys checked", int64(p.Done), int64(p.Total)) })
+	if err != nil {
+		return err
+	}
+	var events []catalog.Event
+	for _, f := range report.Findings {
+		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Error, Code: string(f.Code), Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
+			Hint: "restore from another snapshot; older versions of the key may be in a versioned bucket"}))
+	}
+	if e.Trust != store.Trusted {
+		severity := mgmt.Error
+		if e.Trust == store.Unchecked || !st.Encrypted() {
+			severity = mgmt.Warning
+		}
+		f := mgmt.Finding{Severity: severity, Code: "signature", Message: "the envelope is " + string(e.Trust), Hint: "give the keys that you trust with --trusted-key"}
+		events = append(events, restore.FindingEvent("", f))
+		if severity == mgmt.Error {
+			return errors.Join(j.Emit(ctx, events...), e.RequireTrusted())
+		}
+	}
+	if err := j.Emit(ctx, events...); err != nil {
+		return err
+	}
+	if n := len(report.Findings); n > 0 {
+		return &Error{Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d keys are not as they should be", n, report.Keys), Hint: "do not rely on this snapshot; take a new one, or restore from another"}
+	}
+	return nil
+}

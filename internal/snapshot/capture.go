@@ -1,0 +1,269 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// Source is what capturing needs of a management cluster. It cannot write.
+type Source interface {
+	Kinds(ctx context.Context) ([]mgmt.Kind, error)
+	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error)
+}
+
+var _ Source = (*mgmt.Reader)(nil)
+
+// captureLists is how many LISTs run at once: more only queue at the API server.
+const captureLists = 4
+
+// Scope is what a snapshot is asked to hold. The zero value is everything.
+type Scope struct {
+	// Namespaces are captured whole, with what they need from others; cluster-scoped objects always are. Empty captures all namespaces.
+	Namespaces []string
+}
+
+func (s Scope) has(namespace string) bool {
+	return len(s.Namespaces) == 0 || namespace == "" || slices.Contains(s.Namespaces, namespace)
+}
+
+// Cut is the result of a capture.
+type Cut struct {
+	// ResourceVersion is the one at which every kind was read, but for those in NotInCut.
+	ResourceVersion string
+	// NotInCut are kinds for which the server refused an exact read; they were read at its newest state.
+	NotInCut []mgmt.GroupKind
+	Kinds    []mgmt.Kind
+	Graph    *Graph
+	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
+	LeftOut []mgmt.Ref
+}
+
+// Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must copy what it wants to hold and may be called from
+// several goroutines. It changes nothing on the source. When the resourceVersion expires in the middle it returns mgmt.ErrExpired: begin anew.
+func Capture(ctx context.Context, source Source, scope Scope, rules []Rule, keep func(n *Node, raw []byte) error) (*Cut, error) {
+	kinds, err := source.Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("begin cut: %w", err)
+	}
+	if err := checkNamespaces(ctx, source, scope); err != nil {
+		return nil, err
+	}
+	c := &capture{
+		source: source, scope: scope, keep: keep, read: newReader(kinds, rules),
+		cut:     &Cut{ResourceVersion: at.ResourceVersion, Kinds: kinds},
+		outside: map[mgmt.Ref]*Node{}, index: map[mgmt.Ref]*Node{}, wanted: map[mgmt.Ref]string{},
+	}
+	if err := c.run(ctx); err != nil {
+		return nil, err
+	}
+	return c.cut, nil
+}
+
+// UnknownNamespaceError says that a namespace in the scope does not exist: a typing error that would give an empty snapshot.
+type UnknownNamespaceError struct{ Namespace string }
+
+func (e *UnknownNamespaceError) Error() string {
+	return fmt.Sprintf("namespace %s: not found on the source", e.Namespace)
+}
+
+func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
+	for _, ns := range scope.Namespaces {
+		got, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Name: ns, Metadata: true}, func([]byte) error { return nil })
+		if err != nil {
+			return err
+		}
+		if got.Items == 0 {
+			return &UnknownNamespaceError{ns}
+		}
+	}
+	return nil
+}
+
+// capture is one run. Kinds of Cluster API come first: what they own and name decides which Secrets and ConfigMaps are needed, and what lies in which
+// namespace decides which Namespaces are.
+type capture struct {
+	source Source
+	scope  Scope
+	read   *reader
+	keep   func(*Node, []byte) error
+	cut    *Cut
+
+	mu      sync.Mutex
+	nodes   []*Node
+	index   map[mgmt.Ref]*Node
+	outside map[mgmt.Ref]*Node  // read, but in no namespace of the scope: kept only when needed
+	wanted  map[mgmt.Ref]string // named by a captured object, and by which field
+}
+
+func (c *capture) run(ctx context.Context) error {
+	if err := c.listAll(ctx, captureKinds(c.cut.Kinds, c.read.rules), func(n *Node, _ []byte) (string, bool) {
+		return "kind of Cluster API", c.scope.has(n.Namespace)
+	}); err != nil {
+		return err
+	}
+	if err := c.fetchNeeded(ctx); err != nil {
+		return err
+	}
+	if err := c.listAll(ctx, []mgmt.Kind{mgmt.SecretKind, mgmt.ConfigMapKind}, c.wantCore); err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, n := range c.nodes {
+		used[n.Namespace] = true
+	}
+	if err := c.listAll(ctx, []mgmt.Kind{mgmt.NamespaceKind}, func(n *Node, _ []byte) (string, bool) {
+		return "holds captured objects", used[n.Name]
+	}); err != nil {
+		return err
+	}
+	slices.SortFunc(c.cut.LeftOut, mgmt.CompareRefs)
+	c.cut.Graph = NewGraph(c.nodes)
+	return nil
+}
+
+// captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and those that a rule reads from.
+func captureKinds(kinds []mgmt.Kind, rules map[mgmt.GroupKind][]Rule) []mgmt.Kind {
+	var out []mgmt.Kind
+	for _, k := range kinds {
+		if k.Group != "" && (k.Contract || rules[k.GroupKind] != nil) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Node, []byte) (string, bool)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(captureLists)
+	for _, k := range kinds {
+		g.Go(func() error { return c.list(ctx, k, "", "", want) })
+	}
+	return g.Wait()
+}
+
+// list reads one kind, or one object of it, at the cut. Where the server refuses an exact read it reads the newest state and says so.
+func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string, want func(*Node, []byte) (string, bool)) error {
+	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: c.cut.ResourceVersion}
+	take := func(raw []byte) error {
+		n := c.read.node(k, raw)
+		why, ok := want(n, raw)
+		if !ok {
+			c.leave(n)
+			return nil
+		}
+		n.Why = why
+		c.take(n)
+		return c.keep(n, raw)
+	}
+	_, err := c.source.List(ctx, k, o, take)
+	if errors.Is(err, mgmt.ErrExactRefused) {
+		c.mu.Lock()
+		if !slices.Contains(c.cut.NotInCut, k.GroupKind) {
+			c.cut.NotInCut = append(c.cut.NotInCut, k.GroupKind)
+		}
+		c.mu.Unlock()
+		o.Exact = ""
+		_, err = c.source.List(ctx, k, o, take)
+	}
+	return err
+}
+
+func (c *capture) take(n *Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.outside, n.Ref)
+	c.nodes = append(c.nodes, n)
+	c.index[n.Ref] = n
+	for _, need := range n.Needs {
+		if c.wanted[need.Ref] == "" {
+			c.wanted[need.Ref] = fmt.Sprintf("named by %s in %s", n.Ref, need.Field)
+		}
+	}
+}
+
+func (c *capture) leave(n *Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch n.GroupKind() {
+	case secretKind, configMapKind:
+		if c.scope.has(n.Namespace) {
+			c.cut.LeftOut = append(c.cut.LeftOut, n.Ref)
+		}
+	case namespaceKind:
+	default:
+		c.outside[n.Ref] = n
+	}
+}
+
+// fetchNeeded takes in what captured objects need from namespaces outside of the scope, and what that needs in turn, for example a ClusterClass and its
+// templates.
+func (c *capture) fetchNeeded(ctx context.Context) error {
+	done := map[mgmt.Ref]bool{}
+	for {
+		var more []*Node
+		for ref := range c.wanted {
+			if n := c.outside[ref]; n != nil && !done[ref] {
+				done[ref] = true
+				more = append(more, n)
+			}
+		}
+		if len(more) == 0 {
+			return nil
+		}
+		slices.SortFunc(more, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+		for _, n := range more {
+			k, _ := mgmt.FindKind(c.cut.Kinds, n.GroupKind())
+			why := c.wanted[n.Ref]
+			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node, []byte) (string, bool) { return why, true }); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// wantCore decides over Secrets and ConfigMaps: in are those that a captured object owns or names, those labelled for a captured Cluster or for a move,
+// and certificates by their name.
+func (c *capture) wantCore(n *Node, raw []byte) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if isInitLock(n) {
+		return "", false
+	}
+	for _, o := range n.Owners {
+		if owner := c.index[o.Ref]; owner != nil {
+			return "owned by " + o.Ref.String(), true
+		}
+	}
+	if why := c.wanted[n.Ref]; why != "" {
+		return why, true
+	}
+	if !c.scope.has(n.Namespace) {
+		return "", false
+	}
+	if n.Cluster != "" && c.index[mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace, Name: n.Cluster}] != nil {
+		return "labelled or named for Cluster " + n.Key().Namespace + "/" + n.Cluster, true
+	}
+	if movable(raw) {
+		return "labelled for clusterctl move", true
+	}
+	return "", false
+}
+
+// isInitLock reports the ConfigMap by which the kubeadm bootstrap provider lets one machine at a time initialise a control plane. Brought back it would
+// block, or be taken over by, the wrong machine (cluster-api issue 7794).
+func isInitLock(n *Node) bool {
+	return n.GroupKind() == configMapKind && slices.ContainsFunc(n.Owners, func(o Owner) bool {
+		return o.GroupKind() == ClusterKind && n.Name == o.Name+"-lock"
+	})
+}

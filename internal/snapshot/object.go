@@ -1,0 +1,156 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// Annotations and labels that are read or written here and in restore.
+const (
+	// AnnotationPaused pauses one object (Cluster API contract).
+	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the next.
+	AnnotationWorkloadID = "mgmtd.dev/workload-id"
+
+	labelClusterName   = "cluster.x-k8s.io/cluster-name"
+	labelMove          = "clusterctl.cluster.x-k8s.io/move"
+	labelMoveHierarchy = "clusterctl.cluster.x-k8s.io/move-hierarchy"
+)
+
+// Node is an object of the graph: what is known of it without its content.
+type Node struct {
+	mgmt.Ref
+	Version         string   `json:"version"` // API version its bytes are in
+	UID             string   `json:"uid"`
+	ResourceVersion string   `json:"resourceVersion"`
+	Owners          []Owner  `json:"owners,omitempty"`
+	Needs           []Need   `json:"needs,omitempty"`
+	Cluster         string   `json:"cluster,omitempty"` // name of the workload cluster in the same namespace that its label, spec or name says
+	Labels          []string `json:"labels,omitempty"`  // of a Cluster: "key=value", for --selector
+	WorkloadID      string   `json:"workloadId,omitempty"`
+	Paused          bool     `json:"paused,omitempty"`   // by spec.paused or by annotation
+	Deleting        bool     `json:"deleting,omitempty"` // had a deletionTimestamp
+	Content         string   `json:"sha256"`             // of the stored bytes
+	Size            int      `json:"size"`
+	Pack            string   `json:"pack"`
+	Unit            string   `json:"-"` // "namespace/name" of its workload cluster; empty when shared or without a unit
+	Shared          bool     `json:"-"` // needed by units, belongs to none
+	Why             string   `json:"-"` // why it is in scope, for coverage
+}
+
+// Owner is an owner reference: an edge to the object that owns, which is created first.
+type Owner struct {
+	mgmt.Ref
+	UID string `json:"uid"`
+}
+
+// Need is an edge to an object that is named in a field.
+type Need struct {
+	mgmt.Ref
+	Field string `json:"field"`
+	Owner bool   `json:"owner,omitempty"` // soft owner: created first
+}
+
+// Key is the namespace and name of the node.
+func (n *Node) Key() mgmt.Key { return mgmt.Key{Namespace: n.Namespace, Name: n.Name} }
+
+// reader turns the bytes of objects into nodes.
+type reader struct {
+	rules  map[mgmt.GroupKind][]Rule
+	scoped func(mgmt.GroupKind) bool
+}
+
+func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
+	clusterScoped := map[mgmt.GroupKind]bool{}
+	for _, k := range kinds {
+		clusterScoped[k.GroupKind] = !k.Namespaced
+	}
+	r := &reader{rules: map[mgmt.GroupKind][]Rule{}, scoped: func(gk mgmt.GroupKind) bool { return !clusterScoped[gk] }}
+	for _, rule := range rules {
+		r.rules[rule.From] = append(r.rules[rule.From], rule)
+	}
+	return r
+}
+
+// node reads metadata and the reference fields of an object. It decodes nothing else.
+func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
+	meta := gjson.GetBytes(raw, "metadata")
+	n := &Node{
+		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()},
+		Version:         k.Version,
+		UID:             meta.Get("uid").String(),
+		ResourceVersion: meta.Get("resourceVersion").String(),
+		Deleting:        meta.Get("deletionTimestamp").Exists(),
+		Size:            len(raw),
+	}
+	sum := sha256.Sum256(raw)
+	n.Content = hex.EncodeToString(sum[:])
+	meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
+		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: o.Get("uid").String()})
+		return true
+	})
+	annotations := meta.Get("annotations").Map()
+	_, n.Paused = annotations[AnnotationPaused]
+	n.Cluster = r.clusterName(n, meta, raw)
+	if n.GroupKind() == ClusterKind {
+		n.Paused = n.Paused || gjson.GetBytes(raw, "spec.paused").Bool()
+		n.WorkloadID = n.UID
+		if id := annotations[AnnotationWorkloadID].String(); id != "" {
+			n.WorkloadID = id
+		}
+		meta.Get("labels").ForEach(func(k, v gjson.Result) bool {
+			n.Labels = append(n.Labels, k.String()+"="+v.String())
+			return true
+		})
+		slices.Sort(n.Labels)
+	}
+	for _, rule := range r.rules[n.GroupKind()] {
+		for _, ref := range refsAt(raw, rule, n.Namespace, r.scoped) {
+			n.Needs = append(n.Needs, Need{Ref: ref, Field: rule.Path, Owner: rule.Owner})
+		}
+	}
+	return n
+}
+
+// clusterName says which workload cluster an object belongs to by its label, its spec or, for certificate Secrets, its name. The object of that name need
+// not exist.
+func (r *reader) clusterName(n *Node, meta gjson.Result, raw []byte) string {
+	if n.GroupKind() == ClusterKind {
+		return ""
+	}
+	if v := meta.Get("labels").Map()[labelClusterName]; v.String() != "" {
+		return v.String()
+	}
+	if n.GroupKind() == secretKind {
+		return certificateOf(n.Name)
+	}
+	if n.GroupKind() == configMapKind {
+		return ""
+	}
+	return gjson.GetBytes(raw, "spec.clusterName").String()
+}
+
+// certificateOf returns the name of the workload cluster to which a Secret of this name would belong as a certificate, or "".
+func certificateOf(name string) string {
+	shortest := ""
+	for _, p := range certificatePurposes {
+		if c, ok := strings.CutSuffix(name, "-"+p); ok && (shortest == "" || len(c) < len(shortest)) {
+			shortest = c // the longest purpose wins: "x-apiserver-etcd-client" belongs to x
+		}
+	}
+	return shortest
+}
+
+// movable reports the labels by which users ask clusterctl to take an object along.
+func movable(raw []byte) bool {
+	labels := gjson.GetBytes(raw, "metadata.labels").Map()
+	_, move := labels[labelMove]
+	_, hierarchy := labels[labelMoveHierarchy]
+	return move || hierarchy
+}

@@ -1,0 +1,164 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// Snapshot is a snapshot in a store, opened for reading.
+type Snapshot struct {
+	Envelope store.Envelope
+	About    About
+	Graph    *Graph
+	store    *store.Store
+}
+
+// Open reads the tree and all shards of a snapshot and links its graph. It needs an identity unless the store is plain. The caller has checked the
+// envelope's signature. Errors: *store.KeyError, *store.CorruptError, store.ErrNotFound.
+func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, error) {
+	tree, err := st.GetTree(ctx, e.Tree)
+	if err != nil {
+		return nil, err
+	}
+	parts := make([]Shard, len(tree.Shards))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(shardWrites)
+	for i, key := range tree.Shards {
+		g.Go(func() error {
+			text, err := st.GetShard(gctx, key)
+			if err != nil {
+				return err
+			}
+			if parts[i], err = decodeShard(text); err != nil {
+				return &store.CorruptError{Key: string(key), Reason: err.Error()}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return link(st, e, tree, parts)
+}
+
+// link makes the graph and checks that it is the one that the envelope and the tree speak of.
+func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*Snapshot, error) {
+	damaged := func(format string, a ...any) error {
+		return &store.CorruptError{Key: string(e.Tree), Reason: fmt.Sprintf(format, a...)}
+	}
+	s := &Snapshot{Envelope: e, store: st}
+	var nodes []*Node
+	seen := map[mgmt.Ref]bool{}
+	for _, p := range parts {
+		if p.About != nil {
+			s.About = *p.About
+		}
+		for _, n := range p.Objects {
+			if seen[n.Ref] {
+				return nil, damaged("two shards hold %s", n.Ref)
+			}
+			if _, ok := slices.BinarySearch(tree.Packs, store.Key(n.Pack)); !ok {
+				return nil, damaged("%s is said to be in a pack that the tree does not name", n.Ref)
+			}
+			seen[n.Ref] = true
+			nodes = append(nodes, n)
+		}
+	}
+	if int64(len(nodes)) != e.Counts.Objects {
+		return nil, damaged("the envelope counts %d objects, the shards hold %d", e.Counts.Objects, len(nodes))
+	}
+	s.Graph = NewGraph(nodes)
+	return s, nil
+}
+
+// Contents holds the bytes of chosen objects, compressed one by one: a tenth of their size, and any of them at hand.
+type Contents struct {
+	mu     sync.Mutex
+	bodies map[mgmt.Ref][]byte
+	enc    *zstd.Encoder
+	dec    *zstd.Decoder
+}
+
+// Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in its shard.
+func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (*Contents, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return nil, fmt.Errorf("make compressor: %w", err)
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
+	if err != nil {
+		return nil, fmt.Errorf("make decompressor: %w", err)
+	}
+	c := &Contents{bodies: make(map[mgmt.Ref][]byte, len(nodes)), enc: enc, dec: dec}
+	byPack := map[string]map[string]*Node{}
+	for _, n := range nodes {
+		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
+		if err != nil {
+			return nil, err
+		}
+		if byPack[n.Pack] == nil {
+			byPack[n.Pack] = map[string]*Node{}
+		}
+		byPack[n.Pack][name] = n
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for pack, wanted := range byPack {
+		g.Go(func() error { return c.loadPack(gctx, s.store, store.Key(pack), wanted, progress, int64(len(nodes))) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key, wanted map[string]*Node, progress func(done, total int64), total int64) error {
+	found := 0
+	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
+		n := wanted[name]
+		if n == nil {
+			return nil
+		}
+		if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
+			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says", n.Ref)}
+		}
+		found++
+		packed := c.enc.EncodeAll(body, nil)
+		c.mu.Lock()
+		c.bodies[n.Ref] = packed
+		done := int64(len(c.bodies))
+		c.mu.Unlock()
+		if progress != nil {
+			progress(done, total)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if found != len(wanted) {
+		return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("holds %d of %d objects that shards say are in it", found, len(wanted))}
+	}
+	return nil
+}
+
+// Bytes returns the object as the source served it.
+func (c *Contents) Bytes(r mgmt.Ref) ([]byte, error) {
+	c.mu.Lock()
+	packed, ok := c.bodies[r]
+	c.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("read %s: not among the objects loaded", r)
+	}
+	return c.dec.DecodeAll(packed, nil)
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// ChainCode is what is wrong in a chain.
+type ChainCode string
+
+// Codes of ChainFinding.
+const (
+	// ChainGap: sequence numbers From to To are not there. Snapshots may have been deleted on purpose; a hidden one looks the same.
+	ChainGap ChainCode = "gap"
+	// ChainFork: a sequence number occurs more than once: two writers, or one that did not see the newest snapshot.
+	ChainFork ChainCode = "fork"
+	// ChainParent: a snapshot names as its parent another file than the one that is there.
+	ChainParent ChainCode = "parent"
+)
+
+// ChainFinding is one break in the chain of a source's snapshots.
+type ChainFinding struct {
+	Code     ChainCode
+	Key      EnvelopeKey // the snapshot at which it shows
+	From, To int64       // sequence numbers of a gap
+	Message  string
+}
+
+// CheckChain reports all breaks in the chain of the envelopes of one source, given in any order. It cannot see that the newest ones are hidden: that
+// shows as a gap or a fork after the next snapshot, or to who remembers the last sequence number.
+func CheckChain(envelopes []Signed) []ChainFinding {
+	sorted := slices.Clone(envelopes)
+	slices.SortFunc(sorted, func(a, b Signed) int {
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID))
+	})
+	byID := make(map[SnapshotID]*Signed, len(sorted))
+	for i := range sorted {
+		byID[sorted[i].ID] = &sorted[i]
+	}
+	var findings []ChainFinding
+	var last int64
+	for i := range sorted {
+		e := &sorted[i]
+		switch {
+		case i > 0 && e.Sequence == last:
+			findings = append(findings, ChainFinding{Code: ChainFork, Key: e.Key(), Message: fmt.Sprintf("snapshots %s and %s both have number %d", sorted[i-1].ID, e.ID, last)})
+		case e.Sequence > last+1:
+			findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: last + 1, To: e.Sequence - 1, Message: gapMessage(last+1, e.Sequence-1)})
+		}
+		if reason := checkParent(e, byID, last, i > 0); reason != "" {
+			findings = append(findings, ChainFinding{Code: ChainParent, Key: e.Key(), Message: reason})
+		}
+		last = e.Sequence
+	}
+	return findings
+}
+
+func gapMessage(from, to int64) string {
+	if from == to {
+		return fmt.Sprintf("snapshot number %d is not there", from)
+	}
+	return fmt.Sprintf("snapshots number %d to %d are not there", from, to)
+}
+
+// checkParent returns what is wrong with the parent of e, whose predecessor in the list has the number last.
+func checkParent(e *Signed, byID map[SnapshotID]*Signed, last int64, hasLast bool) string {
+	if e.Parent == nil {
+		if e.Sequence > 1 {
+			return fmt.Sprintf("snapshot %s has number %d and names no parent", e.ID, e.Sequence)
+		}
+		return ""
+	}
+	parent, ok := byID[e.Parent.ID]
+	switch {
+	case ok && parent.SHA256 != e.Parent.SHA256:
+		return fmt.Sprintf("the envelope of %s is not the one that %s was made after", e.Parent.ID, e.ID)
+	case ok && parent.Sequence != e.Sequence-1:
+		return fmt.Sprintf("snapshot %s has number %d, its parent %s has %d", e.ID, e.Sequence, parent.ID, parent.Sequence)
+	case !ok && hasLast && last == e.Sequence-1:
+		return fmt.Sprintf("snapshot %s was made after %s, which is not there; another one has its number", e.ID, e.Parent.ID)
+	}
+	return ""
+}

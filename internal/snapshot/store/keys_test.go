@@ -1,0 +1,203 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"aead.dev/minisign"
+	"filippo.io/age"
+)
+
+func TestKeygen(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "keys")
+	g, err := Keygen(dir, testTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{IdentityFile: 0o600, SigningFile: 0o600, RecipientFile: 0o644, SigningPubFile: 0o644} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Mode()&^0o044 != mode&^0o044 || info.Mode()&0o077&^mode != 0 {
+			t.Errorf("%s: %v, %v, want %v", name, info, err, mode)
+		}
+	}
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	identity := read(IdentityFile)
+	if !strings.HasPrefix(identity, "# created: 2026-01-02T03:04:05Z\n# public key: "+g.Recipient+"\nAGE-SECRET-KEY-1") {
+		t.Error("identity.txt is not as age-keygen writes it")
+	}
+	ids, err := age.ParseIdentities(strings.NewReader(identity))
+	if err != nil || len(ids) != 1 || ids[0].(*age.X25519Identity).Recipient().String() != g.Recipient {
+		t.Errorf("age reads identity.txt as %d identities, %v", len(ids), err)
+	}
+	if read(RecipientFile) != g.Recipient+"\n" {
+		t.Error("recipient.txt is not the recipient")
+	}
+	private, err := os.ReadFile(filepath.Join(dir, SigningFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var key minisign.PrivateKey
+	if err := key.UnmarshalText(bytes.TrimSpace(private)); err != nil {
+		t.Fatal(err)
+	}
+	public, err := minisign.PublicKeyFromFile(filepath.Join(dir, SigningPubFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !minisign.Verify(public, []byte("m"), minisign.Sign(key, []byte("m"))) || keyID(public.ID()) != g.SigningKeyID {
+		t.Error("signing.key and signing.pub do not belong together")
+	}
+}
+
+func TestKeygenNeverReplaces(t *testing.T) {
+	for _, name := range []string{IdentityFile, RecipientFile, SigningFile, SigningPubFile} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Keygen(dir, testTime)
+			if u, ok := errors.AsType[*UsageError](err); !ok || !strings.Contains(u.Error(), name) {
+				t.Errorf("error %v, want *UsageError that names the file", err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 1 {
+				t.Errorf("files after a refusal: %v, %v", entries, err)
+			}
+			if data, _ := os.ReadFile(filepath.Join(dir, name)); string(data) != "mine" {
+				t.Error("the file was replaced")
+			}
+		})
+	}
+}
+
+func TestLoadKeysErrors(t *testing.T) {
+	good := testKeys(t)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	hybrid, err := age.GenerateHybridIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := os.ReadFile(good.IdentityFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.ToLower(identity[:len(identity)-3])
+	encryptedKey := "untrusted comment: minisign encrypted secret key\nRWRTY0Iy" + strings.Repeat("A", 204) + "\n"
+	type class int
+	const (
+		usage class = iota
+		key
+	)
+	tests := []struct {
+		name string
+		o    KeyOptions
+		want class
+		text string
+	}{
+		{"recipient is junk", KeyOptions{Recipients: []string{"me@example.com"}}, usage, "not an age recipient"},
+		{"recipient is empty", KeyOptions{Recipients: []string{""}}, usage, "not an age recipient"},
+		{"recipient is an identity", KeyOptions{Recipients: []string{hybrid.String()}}, usage, "secret key"},
+		{"recipients that do not go together", KeyOptions{Recipients: []string{good.Recipients[0], hybrid.Recipient().String()}}, usage, "together"},
+		{"identity file missing", KeyOptions{IdentityFiles: []string{filepath.Join(dir, "none")}}, usage, "no such file"},
+		{"identity file is a recipient", KeyOptions{IdentityFiles: []string{write("r", good.Recipients[0])}}, key, "not an age identity"},
+		{"identity file is damaged", KeyOptions{IdentityFiles: []string{write("d", string(damaged))}}, key, "not an age identity"},
+		{"identity file has a passphrase", KeyOptions{IdentityFiles: []string{write("p", "age-encryption.org/v1\n-> scrypt")}}, key, "passphrase"},
+		{"identity file has a passphrase, armored", KeyOptions{IdentityFiles: []string{write("pa", "-----BEGIN AGE ENCRYPTED FILE-----\n")}}, key, "passphrase"},
+		{"given identity is empty", KeyOptions{Identities: []Secret{nil}}, key, "given identity"},
+		{"signing key missing", KeyOptions{SigningKeyFile: filepath.Join(dir, "none")}, usage, "no such file"},
+		{"signing key has a password", KeyOptions{SigningKeyFile: write("s", encryptedKey)}, usage, "password"},
+		{"signing key is the public one", KeyOptions{SigningKeyFile: good.TrustedKeyFiles[0]}, usage, "not a minisign secret key"},
+		{"trusted key is the secret one", KeyOptions{TrustedKeyFiles: []string{good.SigningKeyFile}}, usage, "not a minisign public key"},
+		{"trusted key missing", KeyOptions{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, usage, "no such file"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := LoadKeys(tt.o)
+			_, isKey := errors.AsType[*KeyError](err)
+			_, isUsage := errors.AsType[*UsageError](err)
+			if tt.want == key && !isKey || tt.want == usage && !isUsage || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("error %v", err)
+			}
+			if strings.Contains(strings.ToUpper(fmt.Sprint(err)), "AGE-SECRET-KEY-") {
+				t.Errorf("the error holds secret text: %v", err)
+			}
+		})
+	}
+}
+
+func TestSecretsNeverPrint(t *testing.T) {
+	o := testKeys(t)
+	text, err := os.ReadFile(o.IdentityFiles[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Identities = []Secret{text}
+	keys := mustLoad(t, o)
+	secret := string(text[strings.Index(string(text), "AGE-SECRET"):][:40])
+	hexSecret := fmt.Sprintf("%x", secret)
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	jsonLog := slog.New(slog.NewJSONHandler(&out, nil))
+	for _, v := range []any{keys, *keys, o, &o, o.Identities[0], &o.Identities[0], Options{Keys: keys}, &Store{keys: keys}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+			fmt.Fprintf(&out, verb+"\n", v)
+		}
+		log.Info("test", "value", v)
+		jsonLog.Info("test", "value", v)
+		data, _ := json.Marshal(v)
+		out.Write(data)
+	}
+	for _, leak := range []string{secret, hexSecret, strings.ToUpper(hexSecret), "65 71 69 45 83", fmt.Sprintf("%d", text[:10])} {
+		if strings.Contains(out.String(), leak) {
+			t.Errorf("output holds %s", leak)
+		}
+	}
+	if !strings.Contains(keys.String(), "2 identities") {
+		t.Errorf("keys print as %q", keys)
+	}
+}
+
+func TestIdentityKinds(t *testing.T) {
+	hybrid, err := age.GenerateHybridIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	classic, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, id := range map[string][2]string{"X25519": {classic.Recipient().String(), classic.String()}, "post-quantum": {hybrid.Recipient().String(), hybrid.String()}} {
+		t.Run(name, func(t *testing.T) {
+			keys := mustLoad(t, KeyOptions{Recipients: []string{id[0]}, Identities: []Secret{Secret("# comment\n" + id[1] + "\n")}})
+			s := mustOpen(t, Options{Bucket: NewDir(t.TempDir()), Keys: keys, Create: true})
+			shard, err := s.PutShard(t.Context(), []byte("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.GetShard(t.Context(), shard.Key); err != nil || string(got) != "{}" {
+				t.Errorf("get: %q, %v", got, err)
+			}
+		})
+	}
+}

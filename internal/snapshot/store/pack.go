@@ -1,0 +1,221 @@
+package store
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+)
+
+// Stored is a key and how many bytes are stored under it.
+type Stored struct {
+	Key  Key
+	Size int64
+}
+
+// uploads is how many packs are on their way at a time: two keep a link busy while the next pack is filled, and bound memory to about four packs.
+const uploads = 2
+
+// PackWriter writes objects into packs and the packs to the store. Only compressed and encrypted bytes are buffered, never more than about four
+// packs. All methods may be called concurrently. Packs of a writer that fails or is aborted may stay in the store; nothing names them.
+type PackWriter struct {
+	store  *Store
+	mtime  time.Time
+	cancel context.CancelCauseFunc
+	ctx    context.Context // of NewPackWriter; ends the uploads
+	group  *errgroup.Group
+
+	mu     sync.Mutex
+	enc    *zstd.Encoder
+	pack   *openPack // being filled, or nil
+	packs  []Stored
+	err    error // why the writer is of no more use
+	closed bool  // no more Add
+	done   bool  // Close succeeded: all packs are durable
+}
+
+// PackRef says which pack an object is in. Objects of one pack share it.
+type PackRef struct {
+	writer *PackWriter
+	key    Key
+}
+
+// Key returns the pack's key, or "" as long as Close has not returned nil: before that nobody may name the pack.
+func (r *PackRef) Key() Key {
+	r.writer.mu.Lock()
+	defer r.writer.mu.Unlock()
+	if !r.writer.done {
+		return ""
+	}
+	return r.key
+}
+
+type openPack struct {
+	ref    *PackRef
+	stored bytes.Buffer
+	sealer *sealer
+	tar    *tar.Writer
+	size   int64 // of the tar so far
+	names  map[string]bool
+}
+
+// NewPackWriter begins to write packs; mtime, in whole seconds, becomes the time of all files in them. The context also ends the uploads in the
+// background. A *UsageError says that the store was not opened for writing. The caller ends it with Close, or with Abort, which may follow Close.
+func (s *Store) NewPackWriter(ctx context.Context, mtime time.Time) (*PackWriter, error) {
+	if err := s.mayWrite(); err != nil {
+		return nil, err
+	}
+	enc, err := newEncoder()
+	if err != nil {
+		return nil, fmt.Errorf("begin packs: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(uploads)
+	return &PackWriter{store: s, mtime: mtime.UTC().Truncate(time.Second), cancel: cancel, ctx: ctx, group: group, enc: enc}, nil
+}
+
+var errPacksClosed = errors.New("add to pack: the writer is closed")
+
+// Add puts an object into the pack that is being filled; name is from EntryName. The body is copied, and waits when uploads are slow. It refuses a bad
+// name, one that is in the same pack already, and more than 16 MiB; the writer goes on after those. An error of an upload ends the writer.
+func (w *PackWriter) Add(name string, body []byte) (*PackRef, error) {
+	if _, err := ParseEntryName(name); err != nil {
+		return nil, err
+	}
+	if most := w.store.limits.maxObject; int64(len(body)) > most {
+		return nil, fmt.Errorf("add %s to pack: it has %d bytes, more than the %d of the format", name, len(body), most)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil, errPacksClosed
+	}
+	if err := w.failed(); err != nil {
+		return nil, err
+	}
+	if w.pack != nil && w.pack.names[name] {
+		return nil, fmt.Errorf("add %s to pack: the name is there already", name)
+	}
+	ref, err := w.add(name, body)
+	if err != nil {
+		w.err = fmt.Errorf("add %s to pack: %w", name, err)
+		return nil, w.err
+	}
+	return ref, nil
+}
+
+// failed returns why the writer is of no more use, also when that happened in the background.
+func (w *PackWriter) failed() error {
+	if w.err == nil && w.ctx.Err() != nil {
+		w.err = context.Cause(w.ctx)
+	}
+	return w.err
+}
+
+func (w *PackWriter) add(name string, body []byte) (*PackRef, error) {
+	// A header has one block, three when the name is long.
+	need := int64(3*512) + int64(len(body)+511)/512*512
+	if w.pack != nil && (w.pack.size+need > w.store.limits.packTarget || len(w.pack.names) == w.store.limits.maxEntries) {
+		if err := w.cut(); err != nil {
+			return nil, err
+		}
+	}
+	if w.pack == nil {
+		if err := w.begin(); err != nil {
+			return nil, err
+		}
+	}
+	p := w.pack
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(body)), Mode: 0o600, ModTime: w.mtime}
+	if err := p.tar.WriteHeader(header); err != nil {
+		return nil, err
+	}
+	if _, err := p.tar.Write(body); err != nil {
+		return nil, err
+	}
+	p.names[name] = true
+	p.size += need
+	return p.ref, nil
+}
+
+func (w *PackWriter) begin() error {
+	p := &openPack{ref: &PackRef{writer: w}, names: map[string]bool{}}
+	var err error
+	if p.sealer, err = w.store.newSealer(&p.stored, w.enc, w.store.Encrypted()); err != nil {
+		return err
+	}
+	p.tar = tar.NewWriter(p.sealer)
+	w.pack = p
+	return nil
+}
+
+// cut ends the pack that is being filled and uploads it in the background. It waits while as many as allowed are on their way.
+func (w *PackWriter) cut() error {
+	p := w.pack
+	w.pack = nil
+	if err := errors.Join(p.tar.Close(), p.sealer.Close()); err != nil {
+		return err
+	}
+	stored := p.stored.Bytes()
+	key := keyOf(KindPack, w.store.Encrypted(), stored)
+	p.ref.key = key
+	w.packs = append(w.packs, Stored{Key: key, Size: int64(len(stored))})
+	w.group.Go(func() error { return w.store.putContent(w.ctx, key, stored) })
+	return nil
+}
+
+// Close uploads the last pack and waits for all; when it returns nil, all packs are durable and every PackRef has its key. It may be called again and
+// returns the same.
+func (w *PackWriter) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return w.err
+	}
+	w.closed = true
+	if w.failed() == nil && w.pack != nil {
+		w.err = w.cut()
+	}
+	w.end()
+	w.done = w.err == nil
+	return w.err
+}
+
+// Abort gives up what is not uploaded and waits for the background to end. After Close it does nothing, so it can be deferred.
+func (w *PackWriter) Abort() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.closed = true
+	w.err = errors.New("write packs: aborted")
+	w.cancel(w.err)
+	w.end()
+}
+
+func (w *PackWriter) end() {
+	if err := w.group.Wait(); err != nil && w.err == nil {
+		w.err = err
+	}
+	w.cancel(nil)
+	w.enc.Reset(nil) // ends its goroutines when a pack was left half-filled
+	w.pack = nil
+}
+
+// Packs returns what was written, in order; nil unless Close returned nil.
+func (w *PackWriter) Packs() []Stored {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.done {
+		return nil
+	}
+	return w.packs
+}

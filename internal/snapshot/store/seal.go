@@ -1,0 +1,173 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+	"github.com/klauspost/compress/zstd"
+)
+
+// limits of what is stored, in bytes. Writers stay within them, readers refuse what is beyond: they are part of the format. A Store has its own so
+// that tests can reach them.
+type limits struct {
+	packTarget int64 // uncompressed tar after which a pack is cut
+	maxObject  int64 // one object; etcd takes a tenth of that
+	maxEntries int   // files in one pack
+	maxPlain   int64 // uncompressed pack, shard or tree
+	maxStored  int64 // the same as stored: what cannot be compressed grows a little
+}
+
+func formatLimits() limits {
+	return limits{packTarget: 16 << 20, maxObject: 16 << 20, maxEntries: 1 << 15, maxPlain: 32 << 20, maxStored: 33 << 20}
+}
+
+// zstdWindow is the memory that a reader must have for decompression; part of the format.
+const zstdWindow = 8 << 20
+
+// newEncoder makes a compressor; Reset gives it a destination.
+func newEncoder() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+}
+
+// sealer compresses, then encrypts unless the store is plain. Close ends the stream but leaves the destination open.
+type sealer struct {
+	zstd *zstd.Encoder
+	age  io.WriteCloser // nil in a plain store
+}
+
+// newSealer begins a stream into dst. Trees are never encrypted: they hold hashes only, and "verify" without a key needs them.
+func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool) (*sealer, error) {
+	sl := &sealer{zstd: enc}
+	if encrypt {
+		w, err := age.Encrypt(dst, s.keys.recipients...)
+		if err != nil {
+			return nil, fmt.Errorf("begin encryption: %w", err)
+		}
+		sl.age, dst = w, w
+	}
+	enc.Reset(dst)
+	return sl, nil
+}
+
+func (s *sealer) Write(p []byte) (int, error) { return s.zstd.Write(p) }
+
+func (s *sealer) Close() error {
+	if err := s.zstd.Close(); err != nil {
+		return err
+	}
+	if s.age == nil {
+		return nil
+	}
+	return s.age.Close()
+}
+
+// seal makes the stored bytes of a whole document and their key.
+func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
+	if int64(len(plain)) > s.limits.maxPlain {
+		return "", nil, fmt.Errorf("store %s: it has %d bytes, more than the %d of the format", kind, len(plain), s.limits.maxPlain)
+	}
+	enc, err := newEncoder()
+	if err != nil {
+		return "", nil, fmt.Errorf("store %s: %w", kind, err)
+	}
+	encrypt := s.Encrypted() && kind != KindTree
+	var buf bytes.Buffer
+	w, err := s.newSealer(&buf, enc, encrypt)
+	if err == nil {
+		_, err = w.Write(plain)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("store %s: %w", kind, err)
+	}
+	return keyOf(kind, encrypt, buf.Bytes()), buf.Bytes(), nil
+}
+
+// damage is why stored bytes are no good, where the key is not known yet.
+type damage string
+
+func (d damage) Error() string { return string(d) }
+
+// asCorrupt turns damage into a *CorruptError and leaves other errors alone.
+func asCorrupt(key Key, err error) error {
+	if d, ok := errors.AsType[damage](err); ok {
+		return &CorruptError{Key: string(key), Reason: string(d)}
+	}
+	return err
+}
+
+// unseal begins to read what getContent returned for key: decrypts if the key says so, decompresses, and bounds how much comes out. The caller closes
+// it. *KeyError when no identity fits, damage when it is no age file.
+func (s *Store) unseal(key Key, stored []byte) (io.ReadCloser, error) {
+	var r io.Reader = bytes.NewReader(stored)
+	if f, _, _ := splitKey(string(key)); f.encrypted {
+		if !s.keys.CanRead() {
+			return nil, &KeyError{Object: string(key), Reason: "identity missing: it is encrypted"}
+		}
+		plain, err := age.Decrypt(r, s.keys.identities...)
+		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
+			return nil, &KeyError{Object: string(key), Reason: "identity wrong: it is encrypted to other recipients"}
+		}
+		if err != nil {
+			return nil, damage("decrypt: " + err.Error())
+		}
+		r = plain
+	}
+	return decompress(r, s.limits.maxPlain)
+}
+
+// decompress bounds memory by the window and the output by most, however small the input is.
+func decompress(r io.Reader, most int64) (io.ReadCloser, error) {
+	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(most, zstdWindow))+1))
+	if err != nil {
+		return nil, damage("decompress: " + err.Error())
+	}
+	return &plainReader{dec: dec, most: most}, nil
+}
+
+type plainReader struct {
+	dec  *zstd.Decoder
+	read int64
+	most int64
+}
+
+// Read returns damage for all that is wrong with the stream, so that callers need not tell apart whose error it is.
+func (p *plainReader) Read(b []byte) (int, error) {
+	n, err := p.dec.Read(b)
+	if p.read += int64(n); p.read > p.most {
+		return 0, damage(fmt.Sprintf("more than %d bytes when decompressed", p.most))
+	}
+	if err != nil && err != io.EOF {
+		err = damage("decompress: " + err.Error())
+	}
+	return n, err
+}
+
+func (p *plainReader) Close() error {
+	p.dec.Close()
+	return nil
+}
+
+// getPlain reads a whole shard or tree.
+func (s *Store) getPlain(ctx context.Context, key Key, kind Kind) ([]byte, error) {
+	stored, err := s.getContent(ctx, key, kind)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.unseal(key, stored)
+	if err != nil {
+		return nil, asCorrupt(key, err)
+	}
+	defer r.Close()
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		return nil, asCorrupt(key, err)
+	}
+	return plain, nil
+}

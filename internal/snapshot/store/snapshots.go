@@ -1,0 +1,160 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses (ErrNotFound) when the tree is not there. It sets
+// Format and StoreID and signs if there is a signing key. Run twice with the same envelope it succeeds; ErrExists when another one has its key,
+// ErrForeign when StoreID is set to another store's.
+func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
+	if err := s.mayWrite(); err != nil {
+		return Signed{}, err
+	}
+	if e.StoreID != "" && e.StoreID != s.ID() {
+		return Signed{}, &BucketError{Op: "put", Key: e.Key().String(), Class: ErrForeign}
+	}
+	e.Format, e.StoreID, e.Time = Format, s.ID(), e.Time.UTC().Truncate(time.Millisecond)
+	if err := e.check(); err != nil {
+		return Signed{}, fmt.Errorf("write envelope: %w", err)
+	}
+	if _, err := s.bucket.Stat(ctx, string(e.Tree)); err != nil {
+		return Signed{}, fmt.Errorf("write envelope: %w", err)
+	}
+	data, err := s.encodeEnvelope(&e)
+	if err != nil {
+		return Signed{}, fmt.Errorf("write envelope: %w", err)
+	}
+	key := e.Key()
+	err = s.bucket.Put(ctx, key.String(), data)
+	if errors.Is(err, ErrExists) {
+		there, readErr := readBounded(ctx, s.bucket, key.String(), maxEnvelope)
+		if readErr != nil {
+			return Signed{}, readErr
+		}
+		if bytes.Equal(there, data) {
+			err = nil // an earlier try, of which we did not hear that it worked
+		}
+	}
+	if err != nil {
+		return Signed{}, err
+	}
+	return s.openEnvelope(key, data)
+}
+
+// GetEnvelope reads and checks one envelope: the signature, then that it is what its name says (an old one under a new name is damage) and of this
+// store. It does not require a signature: see Signed.RequireTrusted. Errors: ErrNotFound, *CorruptError, *FormatError, ErrForeign.
+func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error) {
+	data, err := readBounded(ctx, s.bucket, key.String(), maxEnvelope)
+	if err != nil {
+		return Signed{}, err
+	}
+	return s.openEnvelope(key, data)
+}
+
+func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {
+	corrupt := func(reason string) (Signed, error) {
+		return Signed{}, &CorruptError{Key: key.String(), Reason: reason}
+	}
+	payload, signature, err := decodeEnvelopeFile(data)
+	if err != nil {
+		return corrupt(err.Error())
+	}
+	trust, by, err := s.keys.check(payload, signature)
+	if err != nil {
+		return corrupt(err.Error())
+	}
+	e, err := decodePayload(payload)
+	if f, ok := errors.AsType[*FormatError](err); ok {
+		f.Key = key.String()
+		return Signed{}, f
+	}
+	if err != nil {
+		return corrupt(err.Error())
+	}
+	if e.StoreID != s.ID() {
+		return Signed{}, &BucketError{Op: "get", Key: key.String(), Class: ErrForeign, Err: fmt.Errorf("its store id is %.40q", e.StoreID)}
+	}
+	if e.Key().String() != key.String() {
+		return corrupt("it is the envelope of " + e.Key().String())
+	}
+	return Signed{Envelope: e, SHA256: sha256Hex(data), Size: int64(len(data)), Trust: trust, KeyID: by}, nil
+}
+
+// Snapshots lists the envelopes of one source, or of all when source is "", without reading them: oldest first within a source. Files with other names
+// are passed over.
+func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, error) {
+	prefix := envelopeFolder
+	if source != "" {
+		if !validSource(source) {
+			return nil, fmt.Errorf("list snapshots: source %.40q is not a UID", source)
+		}
+		prefix += source + "/"
+	}
+	var keys []EnvelopeKey
+	err := s.bucket.List(ctx, prefix, func(i Info) error {
+		if key, err := ParseEnvelopeKey(i.Key); err == nil {
+			keys = append(keys, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+// Sources lists the UIDs of sources that have snapshots, sorted.
+func (s *Store) Sources(ctx context.Context) ([]string, error) {
+	keys, err := s.Snapshots(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	var sources []string
+	for _, key := range keys {
+		sources = append(sources, key.Source)
+	}
+	slices.Sort(sources)
+	return slices.Compact(sources), nil
+}
+
+// Latest is what Find takes for the newest snapshot.
+const Latest = "latest"
+
+// Find looks a snapshot of a source up: "latest", the beginning of an id, or a time (RFC 3339), which means the newest that is not after it. It reads no
+// envelope, so "newest" is by the time in the name. Errors: *LookupError when there is none or several, *UsageError when ref is none of the three.
+func (s *Store) Find(ctx context.Context, source, ref string) (EnvelopeKey, error) {
+	when, timeErr := time.Parse(time.RFC3339, ref)
+	isID := ref != "" && len(ref) <= snapshotIDLength && strings.Trim(ref, hexDigits) == ""
+	if ref != Latest && timeErr != nil && !isID {
+		return EnvelopeKey{}, &UsageError{Text: fmt.Sprintf("find snapshot %.80q: not a snapshot id", ref), Tip: "give \"latest\", the beginning of an id, or a time such as 2006-01-02T15:04:05Z"}
+	}
+	keys, err := s.Snapshots(ctx, source)
+	if err != nil {
+		return EnvelopeKey{}, err
+	}
+	slices.SortStableFunc(keys, func(a, b EnvelopeKey) int { return a.Time.Compare(b.Time) })
+	var found []EnvelopeKey
+	for _, key := range keys {
+		switch {
+		case ref == Latest, timeErr == nil && !key.Time.After(when):
+			found = []EnvelopeKey{key}
+		case isID && strings.HasPrefix(string(key.ID), ref):
+			found = append(found, key)
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return EnvelopeKey{}, &LookupError{Ref: ref, Source: source, Matches: keys}
+	default:
+		return EnvelopeKey{}, &LookupError{Ref: ref, Source: source, Ambiguous: true, Matches: found}
+	}
+}

@@ -1,0 +1,273 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Format is the version of the format that this package writes, and the only one it reads.
+const Format = 1
+
+const (
+	markerKey  = "mgmtd.json"
+	maxMarker  = 64 << 10
+	encryptAge = "age"
+	encryptNo  = "none"
+)
+
+// Store is an opened store. It holds no connection, no lock and no cache; opening another one on the same bucket, say with an identity, costs one
+// read. All methods may be called concurrently.
+type Store struct {
+	bucket Bucket
+	keys   *Keys
+	plain  bool // the caller asked for it
+	marker marker
+	limits limits
+}
+
+// marker is mgmtd.json.
+type marker struct {
+	Format     int       `json:"format"`
+	StoreID    string    `json:"storeID"`
+	Created    time.Time `json:"created"`
+	Encryption string    `json:"encryption"`
+}
+
+// Options of Open. Only Bucket is needed to list snapshots and to verify their structure.
+type Options struct {
+	Bucket Bucket
+	// Keys may be nil.
+	Keys *Keys
+	// Plain asks for a store that is not encrypted, in so many words: without it nothing is written to a plain store.
+	Plain bool
+	// Create makes the store when there is none, for the first snapshot.
+	Create bool
+	// Now is the clock, for the time of creation; nil means time.Now.
+	Now func() time.Time
+}
+
+// Open opens the store in a bucket or, with Create, makes it. It may run twice, and from several hosts at once: one makes the store, all open it.
+// Errors: ErrStoreMissing without Create; *FormatError when the store is too new, or when Create finds a bucket that holds something else;
+// *CorruptError when mgmtd.json is damaged, or gone while snapshots are there; *UsageError when Plain or Recipients do not fit the store.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Plain && o.Keys.CanEncrypt() {
+		return nil, &UsageError{Text: "open store: plain and recipients exclude each other"}
+	}
+	if o.Create && !o.Plain && !o.Keys.CanEncrypt() {
+		return nil, errNoRecipient()
+	}
+	m, err := readMarker(ctx, o.Bucket)
+	if errors.Is(err, ErrNotFound) || o.Create && errors.Is(err, ErrStoreMissing) {
+		if !o.Create {
+			return nil, &BucketError{Op: "open", Key: o.Bucket.String(), Class: ErrStoreMissing, Err: errors.New("it holds no " + markerKey)}
+		}
+		m, err = create(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{bucket: o.Bucket, keys: o.Keys, plain: o.Plain, marker: m, limits: formatLimits()}
+	if o.Plain && s.Encrypted() {
+		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is encrypted, not plain", Tip: "leave out --plain; give recipients to write, an identity to read"}
+	}
+	if o.Keys.CanEncrypt() && !s.Encrypted() {
+		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is plain, recipients would not be used", Tip: "use another store, or ask for this one with --plain"}
+	}
+	return s, nil
+}
+
+func errNoRecipient() error {
+	return &UsageError{Text: "write to store: no recipient to encrypt to", Tip: "give --recipient age1…, or --plain to store Secrets unencrypted"}
+}
+
+// create writes mgmtd.json. Of several at once one wins, the others read what it wrote.
+func create(ctx context.Context, o Options) (marker, error) {
+	if b, ok := o.Bucket.(interface{ Init(context.Context) error }); ok {
+		if err := b.Init(ctx); err != nil {
+			return marker{}, err
+		}
+	}
+	other, err := firstKey(ctx, o.Bucket)
+	if err != nil {
+		return marker{}, err
+	}
+	if other != "" {
+		// Somebody else may have made the store since we looked.
+		m, err := readMarker(ctx, o.Bucket)
+		if !errors.Is(err, ErrNotFound) {
+			return m, err
+		}
+		if Key(other).Kind() != "" {
+			return marker{}, &CorruptError{Key: markerKey, Reason: "it is gone, but " + other + " is there"}
+		}
+		if _, err := ParseEnvelopeKey(other); err == nil {
+			return marker{}, &CorruptError{Key: markerKey, Reason: "it is gone, but " + other + " is there"}
+		}
+		return marker{}, &FormatError{Key: o.Bucket.String(), Reason: "it holds " + other}
+	}
+	m := marker{Format: Format, StoreID: newStoreID(), Created: o.Now().UTC().Truncate(time.Second), Encryption: encryptAge}
+	if o.Plain {
+		m.Encryption = encryptNo
+	}
+	data, err := encodeJSON(m)
+	if err != nil {
+		return marker{}, fmt.Errorf("encode %s: %w", markerKey, err)
+	}
+	err = o.Bucket.Put(ctx, markerKey, data)
+	if errors.Is(err, ErrExists) {
+		return readMarker(ctx, o.Bucket)
+	}
+	return m, err
+}
+
+func newStoreID() string {
+	var id [16]byte
+	rand.Read(id[:]) // never fails: crypto/rand ends the process when there is no randomness
+	return hex.EncodeToString(id[:])
+}
+
+var errStop = errors.New("stop")
+
+func firstKey(ctx context.Context, b Bucket) (string, error) {
+	var key string
+	err := b.List(ctx, "", func(i Info) error {
+		key = i.Key
+		return errStop
+	})
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return key, err
+}
+
+func readMarker(ctx context.Context, b Bucket) (marker, error) {
+	data, err := readBounded(ctx, b, markerKey, maxMarker)
+	if err != nil {
+		return marker{}, err
+	}
+	if found, err := formatOf(data); err != nil {
+		return marker{}, &FormatError{Key: markerKey, Reason: err.Error()}
+	} else if found != Format {
+		return marker{}, &FormatError{Key: markerKey, Format: found}
+	}
+	var m marker
+	if err := decodeStrict(data, &m); err != nil {
+		return marker{}, &CorruptError{Key: markerKey, Reason: err.Error()}
+	}
+	switch {
+	case !isHex(m.StoreID, 32):
+		return marker{}, &CorruptError{Key: markerKey, Reason: "storeID is not 32 lower-case hex digits"}
+	case m.Encryption != encryptAge && m.Encryption != encryptNo:
+		return marker{}, &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" nor \"none\""}
+	}
+	return m, nil
+}
+
+// formatOf reads the one field that every version of every document has.
+func formatOf(data []byte) (int, error) {
+	var v struct {
+		Format *int `json:"format"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return 0, errors.New("not our JSON")
+	}
+	if v.Format == nil || *v.Format < 1 {
+		return 0, errors.New("no format version in it")
+	}
+	return *v.Format, nil
+}
+
+// ID returns the store's id, 32 hex digits.
+func (s *Store) ID() string { return s.marker.StoreID }
+
+// Encrypted tells whether packs and shards are encrypted.
+func (s *Store) Encrypted() bool { return s.marker.Encryption == encryptAge }
+
+// Created returns when the store was made.
+func (s *Store) Created() time.Time { return s.marker.Created }
+
+// String returns where the store is.
+func (s *Store) String() string { return s.bucket.String() }
+
+// mayWrite checks what a write needs before any work is done: a *UsageError tells what is missing.
+func (s *Store) mayWrite() error {
+	switch {
+	case s.Encrypted() && !s.keys.CanEncrypt():
+		return errNoRecipient()
+	case !s.Encrypted() && !s.plain:
+		return &UsageError{Text: "write to store " + s.String() + ": it is plain", Tip: "ask for that with --plain, or use another store"}
+	}
+	return nil
+}
+
+// putContent stores bytes under the key made of their hash; the key being there already with the same size is success, so it may run twice.
+func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
+	err := s.bucket.Put(ctx, string(key), data)
+	if !errors.Is(err, ErrExists) {
+		return err
+	}
+	info, err := s.bucket.Stat(ctx, string(key))
+	if err != nil {
+		return err
+	}
+	if info.Size != int64(len(data)) {
+		return &CorruptError{Key: string(key), Reason: fmt.Sprintf("it has %d bytes, those of its name are %d", info.Size, len(data))}
+	}
+	return nil
+}
+
+// getContent reads a key of a kind and checks the bytes against the name, and the name against the kind of store: a plain pack in an encrypted store
+// was put there by somebody who could not encrypt.
+func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, error) {
+	if err := s.checkKey(key, want); err != nil {
+		return nil, err
+	}
+	data, err := readBounded(ctx, s.bucket, string(key), s.limits.maxStored)
+	if err != nil {
+		return nil, err
+	}
+	if sha256Hex(data) != key.SHA256() {
+		return nil, &CorruptError{Key: string(key), Reason: reasonHash}
+	}
+	return data, nil
+}
+
+const reasonHash = "its bytes do not fit the hash in its name"
+
+func (s *Store) checkKey(key Key, want Kind) error {
+	f, _, ok := splitKey(string(key))
+	if !ok || f.kind != want {
+		return &CorruptError{Key: fmt.Sprintf("%.120q", string(key)), Reason: "it is not the key of a " + string(want)}
+	}
+	if want != KindTree && f.encrypted != s.Encrypted() {
+		return &CorruptError{Key: string(key), Reason: "it is not encrypted as the store says"}
+	}
+	return nil
+}
+
+// readBounded reads a whole key; one that is larger than most is damage.
+func readBounded(ctx context.Context, b Bucket, key string, most int64) (data []byte, err error) {
+	r, err := b.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	var buf bytes.Buffer
+	if _, err := io.Copy(&buf, io.LimitReader(r, most+1)); err != nil {
+		return nil, err
+	}
+	if int64(buf.Len()) > most {
+		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it is larger than %d bytes", most)}
+	}
+	return buf.Bytes(), nil
+}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// Tree lists the keys of all shards and packs of a snapshot, each list sorted and without repeats. Snapshots between which nothing changed share one.
+type Tree struct {
+	Shards []Key `json:"shards"`
+	Packs  []Key `json:"packs"`
+}
+
+// PutTree stores a tree and returns its key; it sorts a copy of the lists and drops repeats. It may run twice: the same tree has the same key.
+func (s *Store) PutTree(ctx context.Context, t Tree) (Key, error) {
+	if err := s.mayWrite(); err != nil {
+		return "", err
+	}
+	t = Tree{Shards: sortedKeys(t.Shards), Packs: sortedKeys(t.Packs)}
+	for kind, keys := range map[Kind][]Key{KindShard: t.Shards, KindPack: t.Packs} {
+		for _, key := range keys {
+			if err := s.checkKey(key, kind); err != nil {
+				return "", fmt.Errorf("store tree: %w", err)
+			}
+		}
+	}
+	text, err := encodeTree(t)
+	if err != nil {
+		return "", fmt.Errorf("store tree: %w", err)
+	}
+	key, stored, err := s.seal(KindTree, text)
+	if err != nil {
+		return "", err
+	}
+	return key, s.putContent(ctx, key, stored)
+}
+
+// GetTree reads a tree; it needs no identity. ErrNotFound, *CorruptError.
+func (s *Store) GetTree(ctx context.Context, key Key) (Tree, error) {
+	text, err := s.getPlain(ctx, key, KindTree)
+	if err != nil {
+		return Tree{}, err
+	}
+	t, err := decodeTree(text)
+	if err != nil {
+		return Tree{}, asCorrupt(key, err)
+	}
+	for _, k := range slices.Concat(t.Shards, t.Packs) {
+		if err := s.checkKey(k, k.Kind()); err != nil {
+			return Tree{}, &CorruptError{Key: string(key), Reason: "it names " + string(k) + ", which is not encrypted as the store says"}
+		}
+	}
+	return t, nil
+}
+
+func sortedKeys(keys []Key) []Key {
+	sorted := append([]Key{}, keys...) // never nil: an empty list is [], not null
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}
+
+func encodeTree(t Tree) ([]byte, error) { return encodeJSON(t) }
+
+// decodeTree takes only the bytes that encodeTree makes of the same tree: so there is nothing in a tree but sorted keys, each once.
+func decodeTree(text []byte) (Tree, error) {
+	var t Tree
+	if err := json.Unmarshal(text, &t); err != nil {
+		return Tree{}, damage("decode tree: " + err.Error())
+	}
+	for kind, keys := range map[Kind][]Key{KindShard: t.Shards, KindPack: t.Packs} {
+		for _, key := range keys {
+			if key.Kind() != kind {
+				return Tree{}, damage(fmt.Sprintf("it names %.120q as a %s", string(key), kind))
+			}
+		}
+	}
+	canonical, err := encodeTree(Tree{Shards: sortedKeys(t.Shards), Packs: sortedKeys(t.Packs)})
+	if err != nil {
+		return Tree{}, damage("decode tree: " + err.Error())
+	}
+	if !bytes.Equal(canonical, text) {
+		return Tree{}, damage("it is more than two sorted lists of keys, each key once")
+	}
+	return t, nil
+}

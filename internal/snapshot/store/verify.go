@@ -1,0 +1,129 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// VerifyCode is what is wrong with a key.
+type VerifyCode string
+
+// Codes of VerifyFinding.
+const (
+	VerifyMissing    VerifyCode = "missing"    // the key is not there
+	VerifyDamaged    VerifyCode = "damaged"    // its bytes do not fit its name, or it breaks the format
+	VerifyUnreadable VerifyCode = "unreadable" // the store did not give it
+)
+
+// VerifyFinding is one key that is not as it should be.
+type VerifyFinding struct {
+	Code    VerifyCode
+	Key     Key
+	Message string
+}
+
+// VerifyReport is the result of VerifyStructure.
+type VerifyReport struct {
+	Keys     int             // shards and packs that the tree names
+	Bytes    int64           // of those that were read
+	Findings []VerifyFinding // sorted by key; none means that every key is there and its bytes fit its name
+}
+
+// VerifyProgress tells how far VerifyStructure is.
+type VerifyProgress struct {
+	Done, Total int
+	Bytes       int64
+}
+
+// verifyReads is how many keys are read at a time; more do not help a disk, and each needs little memory.
+const verifyReads = 4
+
+// VerifyStructure checks without an identity that the tree of an envelope is well formed and that every key it names is there with the bytes of its
+// name. It reads all of them, streaming, and reports all findings. The error is about the check itself: a cancelled context, the store gone. progress
+// may be nil; it is called from one goroutine at a time.
+func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(VerifyProgress)) (VerifyReport, error) {
+	var report VerifyReport
+	tree, err := s.GetTree(ctx, e.Tree)
+	if err != nil {
+		finding, err := verifyFinding(ctx, e.Tree, err)
+		if err != nil {
+			return report, err
+		}
+		report.Findings = append(report.Findings, finding)
+		return report, nil
+	}
+	keys := slices.Concat(tree.Shards, tree.Packs)
+	report.Keys = len(keys)
+	var mu sync.Mutex
+	done := 0
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(verifyReads)
+	for _, key := range keys {
+		group.Go(func() error {
+			size, err := s.verifyKey(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				finding, err := verifyFinding(ctx, key, err)
+				if err != nil {
+					return err
+				}
+				report.Findings = append(report.Findings, finding)
+			}
+			report.Bytes += size
+			done++
+			if progress != nil {
+				progress(VerifyProgress{Done: done, Total: len(keys), Bytes: report.Bytes})
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return report, err
+	}
+	slices.SortFunc(report.Findings, func(a, b VerifyFinding) int { return cmp.Compare(a.Key, b.Key) })
+	return report, nil
+}
+
+func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) {
+	r, err := s.bucket.Get(ctx, string(key))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	h := sha256.New()
+	size, err = io.Copy(h, io.LimitReader(r, s.limits.maxStored+1))
+	if err != nil {
+		return size, err
+	}
+	if size > s.limits.maxStored {
+		return size, &CorruptError{Key: string(key), Reason: fmt.Sprintf("it is larger than %d bytes", s.limits.maxStored)}
+	}
+	if hex.EncodeToString(h.Sum(nil)) != key.SHA256() {
+		return size, &CorruptError{Key: string(key), Reason: reasonHash}
+	}
+	return size, nil
+}
+
+// verifyFinding tells what an error says about the key, or returns the error when it is not about the key.
+func verifyFinding(ctx context.Context, key Key, err error) (VerifyFinding, error) {
+	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) {
+		return VerifyFinding{}, err
+	}
+	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
+		return VerifyFinding{Code: VerifyDamaged, Key: key, Message: corrupt.Reason}, nil
+	}
+	if errors.Is(err, ErrNotFound) {
+		return VerifyFinding{Code: VerifyMissing, Key: key, Message: "it is not in the store"}, nil
+	}
+	return VerifyFinding{Code: VerifyUnreadable, Key: key, Message: err.Error()}, nil
+}
