@@ -17,6 +17,9 @@ import (
 // lastWord bounds a call that is made although the command's context has ended, to learn how things stand.
 const lastWord = 10 * time.Second
 
+// clocksApart is how much earlier than ours a time in the catalog may seem: it may be rounded down.
+const clocksApart = time.Second
+
 // outcome is a run of an operation as it was seen from here.
 type outcome struct {
 	operation *mgmtv1.Operation
@@ -33,11 +36,16 @@ type starter func(context.Context) (*mgmtv1.Operation, error)
 // carryOut starts an operation, shows its progress until its run ends, prints what came of it, and gives the exit code as an error. id is the operation's
 // when it is there already, to be resumed.
 func (p *program) carryOut(ctx context.Context, c *connection, id string, start starter) error {
+	begun := time.Now().Add(-clocksApart)
 	op, err := p.start(ctx, c, id, start)
 	if err != nil {
 		return err
 	}
-	o, err := p.followOwn(ctx, c, op)
+	p.say("operation %s", op.GetId())
+	if id == "" {
+		begun = time.Time{}
+	}
+	o, err := p.followOwn(ctx, c, op, begun)
 	if err != nil {
 		return err
 	}
@@ -46,11 +54,14 @@ func (p *program) carryOut(ctx context.Context, c *connection, id string, start 
 
 // start calls start. An interrupt breaks the call off, and an operation may have begun all the same: it is looked for, since it decides the exit code.
 func (p *program) start(ctx context.Context, c *connection, id string, start starter) (*mgmtv1.Operation, error) {
-	const clocksApart = time.Second // a time in the catalog may be rounded down
 	begun := time.Now().Add(-clocksApart)
 	op, err := start(ctx)
-	if err == nil || ctx.Err() == nil || c.stop == nil {
+	if err == nil || ctx.Err() == nil {
 		return op, err
+	}
+	if c.stop == nil {
+		p.say("the daemon may have begun it all the same; to see:\n  %s", p.commandLine("operation", "list"))
+		return nil, err
 	}
 	c.stop()
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
@@ -67,10 +78,10 @@ func (p *program) start(ctx context.Context, c *connection, id string, start sta
 }
 
 // followOwn follows an operation that this command has started. When the command's context ends, the operation is stopped between two steps and followed to
-// there; through a daemon it goes on, and only the watching ends.
-func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation) (*outcome, error) {
+// there; through a daemon it goes on, and only the watching ends. What happened before since, in an earlier run, is not shown again.
+func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation, since time.Time) (*outcome, error) {
 	if c.stop == nil {
-		o, err := p.follow(ctx, c, op.GetId(), nil)
+		o, err := p.followQuietly(ctx, c, op.GetId(), since)
 		if ctx.Err() == nil {
 			return o, err
 		}
@@ -81,7 +92,7 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 		c.stop()
 	})
 	defer unregister()
-	o, err := p.follow(context.WithoutCancel(ctx), c, op.GetId(), nil)
+	o, err := p.followQuietly(context.WithoutCancel(ctx), c, op.GetId(), since)
 	if err != nil {
 		// What changed, changed: the operation tells, if it can still be asked.
 		p.say("mgmtctl: watch operation %s: %s", op.GetId(), service.FromStatus(err).Message)
@@ -103,19 +114,20 @@ func (p *program) latest(ctx context.Context, c *connection, op *mgmtv1.Operatio
 	return op
 }
 
-// follow shows the progress of an operation until its run ends, and gives each event to see, which may be nil.
-func (p *program) follow(ctx context.Context, c *connection, id string, see func(*mgmtv1.Event)) (*outcome, error) {
+// followQuietly shows the progress of an operation on stderr until its run ends.
+func (p *program) followQuietly(ctx context.Context, c *connection, id string, since time.Time) (*outcome, error) {
 	progress := p.newProgress()
-	o, err := followEvents(ctx, c, id, func(e *mgmtv1.Event) {
-		if see != nil {
-			see(e)
-		}
-		// What see prints need not be said twice; only the numbers are.
-		if see == nil || e.GetType() == mgmtv1.EventType_EVENT_TYPE_PROGRESS {
+	defer progress.end()
+	return follow(ctx, c, id, func(e *mgmtv1.Event) {
+		if !e.GetTime().AsTime().Before(since) {
 			progress.show(e)
 		}
 	})
-	progress.end()
+}
+
+// follow gives each event of an operation to show, until its run ends.
+func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome, error) {
+	o, err := followEvents(ctx, c, id, show)
 	if err != nil {
 		return nil, err
 	}

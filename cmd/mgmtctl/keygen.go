@@ -22,7 +22,7 @@ func newKeygen(p *program) *cobra.Command {
 Changes: makes the folder and the files, readable by you alone.
 Does not change: files that are there are never overwritten. Nothing is sent anywhere.
 
-Exit codes: 0 made; 1 other error, such as a file that is there already; 2 usage.`,
+Exit codes: 0 made; 1 other error, such as no space; 2 usage, or a file that is there already.`,
 		Example: `  mgmtctl keygen --out keys`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -46,8 +46,8 @@ func runOperationShow(ctx context.Context, p *program, c *connection, id string)
 		l.add("created", p.when(op.GetCreateTime()))
 		l.add("updated", p.when(op.GetUpdateTime()))
 		l.add("changed something", yesNo(op.GetChanged()))
+		l.addFacts(op)
 		l.write(w)
-		writeFacts(w, op)
 		if len(op.GetUnits()) == 0 {
 			return
 		}

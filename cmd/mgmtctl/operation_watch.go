@@ -43,8 +43,10 @@ type operationDocument struct {
 
 func runOperationWatch(ctx context.Context, p *program, c *connection, id string) error {
 	var events []*mgmtv1.Event
-	o, err := p.follow(ctx, c, id, func(e *mgmtv1.Event) {
+	progress := p.newProgress()
+	o, err := follow(ctx, c, id, func(e *mgmtv1.Event) {
 		if e.GetType() == mgmtv1.EventType_EVENT_TYPE_PROGRESS {
+			progress.show(e)
 			return
 		}
 		if p.format != formatTable {
@@ -53,6 +55,7 @@ func runOperationWatch(ctx context.Context, p *program, c *connection, id string
 		}
 		fmt.Fprintf(p.stdout, "%s  %s\n", e.GetTime().AsTime().UTC().Format(time.RFC3339), eventText(e))
 	})
+	progress.end()
 	if err != nil {
 		return err
 	}

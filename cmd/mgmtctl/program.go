@@ -40,7 +40,7 @@ type program struct {
 
 // errInterrupted and errTimeout are the causes with which the context of a command ends.
 var (
-	errInterrupted = &service.Error{Reason: service.ReasonInterrupted, Message: "interrupted, nothing was changed"}
+	errInterrupted = &service.Error{Reason: service.ReasonInterrupted, Message: "interrupted"}
 	errTimeout     = &service.Error{Reason: service.ReasonTimeout, Message: "the time given with --timeout is over"}
 )
 

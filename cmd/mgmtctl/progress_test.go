@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -108,6 +109,20 @@ func (l *lockedBuffer) wait(t *testing.T, texts ...string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not drawn: %q in\n%q", missing, l.String())
 		}
+	}
+}
+
+// TestResumeShowsItsOwnRun does not tell the earlier run's story again.
+func TestResumeShowsItsOwnRun(t *testing.T) {
+	f := newFake()
+	f.operation = testOperation(succeeded, 0, true)
+	for i, e := range []*mgmtv1.Event{stateEvent(running), stateEvent(stopped), stateEvent(running), stateEvent(succeeded)} {
+		e.Time = timestamppb.New(time.Now().Add(time.Duration(i/2*2-1) * time.Hour))
+		f.events = append(f.events, e)
+	}
+	r := runner{fake: f}.run(t, "operation resume latest"+readFlags).want(t, 0)
+	if want := "operation 65f1a2b3c4d5\noperation running\noperation succeeded\n"; r.stderr != want {
+		t.Errorf("stderr %q, want %q", r.stderr, want)
 	}
 }
 

@@ -48,7 +48,9 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 		fmt.Fprintf(w, " after %s", lasted(op))
 	}
 	fmt.Fprintln(w)
-	writeFacts(w, op)
+	var l pairs
+	l.addFacts(op)
+	l.write(w)
 	writeUnitsLeft(w, op)
 	worth := slices.DeleteFunc(slices.Clone(o.findings), func(f *mgmtv1.Finding) bool { return f.GetSeverity() < mgmtv1.Severity_SEVERITY_WARNING })
 	if len(worth) == 0 {
@@ -62,15 +64,13 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 	}
 }
 
-// writeFacts writes what an operation is about.
-func writeFacts(w io.Writer, op *mgmtv1.Operation) {
-	var l pairs
+// addFacts adds what an operation is about.
+func (l *pairs) addFacts(op *mgmtv1.Operation) {
 	l.add("source", op.GetSource())
 	l.add("target", op.GetTarget())
 	l.add("snapshot", op.GetSnapshotId())
 	l.add("units", unitCounts(op))
 	l.add("message", op.GetMessage())
-	l.write(w)
 }
 
 // writeUnitsLeft writes the units that are not where they should be at the end, the part that somebody has to look at.

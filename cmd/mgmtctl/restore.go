@@ -49,7 +49,6 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	spec := &mgmtv1.RestoreSpec{Selection: &mgmtv1.Selection{}}
 	f := &restoreFlags{spec: spec, managedFields: managedFieldsApply}
 	set := cmd.Flags()
-	set.SortFlags = false
 	set.StringVar(&spec.Snapshot, "snapshot", "", "`ID` of the snapshot, the beginning of one, or \"latest\" (default latest)")
 	set.Var(&f.at, "at", "the newest snapshot not after this time, such as 2026-03-01T14:30:00Z")
 	addSource(cmd, &spec.Source)

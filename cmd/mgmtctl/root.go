@@ -43,6 +43,8 @@ func newRoot(p *program) *cobra.Command {
 		Long:          rootLong,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		// A typo or two is what "did you mean" is for.
+		SuggestionsMinimumDistance: 2,
 	}
 	p.format = formatTable
 	p.flags = flagGroups{
@@ -164,7 +166,7 @@ func (p *program) usage(cmd *cobra.Command) error {
 			}
 		}
 	}
-	if own := ownFlags(cmd); own.HasAvailableFlags() {
+	if own := p.ownFlags(cmd); own.HasAvailableFlags() {
 		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
 	}
 	if !cmd.HasParent() || cmd.Annotations[reachesServer] != "" || cmd.Parent().Annotations[reachesServer] != "" {
@@ -175,9 +177,14 @@ func (p *program) usage(cmd *cobra.Command) error {
 	return err
 }
 
-// ownFlags are the flags that only cmd has.
-func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
+// ownFlags are the flags that only cmd has, in the order of its code.
+func (p *program) ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { own.AddFlag(f) })
+	own.SortFlags, cmd.Flags().SortFlags = false, false
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if p.flags.global.Lookup(f.Name) == nil && p.flags.standalone.Lookup(f.Name) == nil {
+			own.AddFlag(f)
+		}
+	})
 	return own
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,55 @@ func TestInterruptWhileBeginning(t *testing.T) {
 		}
 		runner{fake: f, signals: signals}.run(t, "restore run --yes"+readFlags).want(t, want)
 	}
+}
+
+// TestInterruptDetachesFromDaemon leaves the operation to the daemon.
+func TestInterruptDetachesFromDaemon(t *testing.T) {
+	for changed, code := range map[bool]int{true: 4, false: 130} {
+		f := newFake()
+		f.operation, f.events, f.untilStop = testOperation(running, 0, changed), testEvents(stopped), true
+		dir, listener := listenShort(t)
+		serveOn(t, f, listener)
+		signals := make(chan os.Signal, 1)
+		go func() { <-f.watching; signals <- os.Interrupt }()
+		r := runner{fake: newFake(), signals: signals, getenv: map[string]string{"XDG_RUNTIME_DIR": dir}}
+		r.run(t, "restore run --yes").want(t, code).stderrHas(t, "goes on in the daemon; to watch it:\n  mgmtctl operation watch 65f1a2b3c4d5\n")
+		select {
+		case <-f.stopped:
+			t.Error("the daemon was stopped")
+		default:
+		}
+	}
+}
+
+// TestSignals ends a real run, one that waits for a server that never answers, by a real signal.
+func TestSignals(t *testing.T) {
+	dir, listener := listenShort(t)
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	accepted := make(chan net.Conn, 2)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				close(accepted)
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	go func() {
+		first, second := <-accepted, <-accepted // the first only asks whether anyone is there
+		defer first.Close()
+		defer second.Close()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		for range accepted {
+		}
+	}()
+	var stderr strings.Builder
+	if code := Run(t.Context(), []string{"operation", "list"}, strings.NewReader(""), io.Discard, &stderr); code != 130 {
+		t.Errorf("exit code %d, want 130: %s", code, stderr.String())
+	}
+	_ = listener.Close()
 }
 
 // TestSecondInterrupt does not wait for anything.

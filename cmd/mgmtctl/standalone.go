@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -119,7 +120,7 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 		return nil
 	}
 	err := usageError(cmd, "standalone, this needs %s", strings.Join(missing, ", "))
-	if e, ok := err.(*service.Error); ok && reason != "" {
+	if e, ok := errors.AsType[*service.Error](err); ok && reason != "" {
 		e.Reason = reason
 	}
 	return err
@@ -135,7 +136,10 @@ func (p *program) given(name string) bool {
 func (p *program) commandLine(words ...string) string {
 	words = append([]string{"mgmtctl"}, words...)
 	if p.standalone.enabled {
-		p.flags.standalone.Visit(func(f *pflag.Flag) {
+		p.flags.standalone.VisitAll(func(f *pflag.Flag) {
+			if !p.given(f.Name) {
+				return
+			}
 			switch v := f.Value.(type) {
 			case pflag.SliceValue:
 				for _, s := range v.GetSlice() {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/service"
 )
 
 func newVersion(p *program) *cobra.Command {
@@ -37,7 +37,7 @@ type build struct {
 }
 
 func readBuild() build {
-	b := build{Go: runtime.Version(), StoreFormat: store.Format}
+	b := build{Go: runtime.Version(), StoreFormat: service.StoreFormat}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		b.Version = info.Main.Version
 		for _, s := range info.Settings {

@@ -39,16 +39,15 @@ func snapshotIDKey(s SnapshotRecord) []byte {
 }
 
 // parseSnapshotKey takes a key of the bucket snapshots apart.
-func parseSnapshotKey(key []byte) (at time.Time, id, store, source string, err error) {
+func parseSnapshotKey(key []byte) (id, store, source string, err error) {
 	parts := strings.Split(string(key), "/")
 	if len(parts) != 4 || len(parts[0]) != 16 {
-		return time.Time{}, "", "", "", fmt.Errorf("snapshot key %q: want time/id/store/source", key)
+		return "", "", "", fmt.Errorf("snapshot key %q: want time/id/store/source", key)
 	}
-	nanos, err := strconv.ParseInt(parts[0], 16, 64)
-	if err != nil {
-		return time.Time{}, "", "", "", fmt.Errorf("snapshot key %q: %w", key, err)
+	if _, err := strconv.ParseInt(parts[0], 16, 64); err != nil {
+		return "", "", "", fmt.Errorf("snapshot key %q: %w", key, err)
 	}
-	return time.Unix(0, nanos).UTC(), parts[1], parts[2], parts[3], nil
+	return parts[1], parts[2], parts[3], nil
 }
 
 // checkKeyPart refuses what would make a snapshot's key ambiguous.

@@ -6,17 +6,17 @@ import "strings"
 type PauseSwitch int
 
 const (
-	// PauseUnknown: no switch is known. Such objects are created last, when their workload cluster is released.
+	// PauseUnknown means: no switch is known. Such objects are created last, when their workload cluster is released.
 	PauseUnknown PauseSwitch = iota
-	// PauseSpec: the object's own spec.paused (Cluster).
+	// PauseSpec means: the object's own spec.paused (Cluster).
 	PauseSpec
-	// PauseWithCluster: stands still while its Cluster is paused.
+	// PauseWithCluster means: stands still while its Cluster is paused.
 	PauseWithCluster
-	// PauseAnnotation: the annotation cluster.x-k8s.io/paused on the object itself; its Cluster's pause does not reach it.
+	// PauseAnnotation means: the annotation cluster.x-k8s.io/paused on the object itself; its Cluster's pause does not reach it.
 	PauseAnnotation
-	// PauseNone: nothing reconciles it in a way that could do harm.
+	// PauseNone means: nothing reconciles it in a way that could do harm.
 	PauseNone
-	// PauseNever: must not be paused, on either side: the Cluster webhook waits seconds for a ClusterClass that is not reconciled.
+	// PauseNever means: must not be paused, on either side: the Cluster webhook waits seconds for a ClusterClass that is not reconciled.
 	PauseNever
 )
 

@@ -25,7 +25,7 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 		return nil
 	}
 	return r.Journal.Do(ctx, createStep(unit, wave[0].Wave), func(ctx context.Context, h *catalog.StepHandle) error {
-		return r.each(ctx, wave, func(o Object) error {
+		return r.each(wave, func(o Object) error {
 			if err := r.apply(ctx, h, unit, o); err != nil {
 				return err
 			}
@@ -227,7 +227,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 		return nil
 	}
 	return r.Journal.Do(ctx, catalog.Step{Unit: unit, Phase: "owners"}, func(ctx context.Context, _ *catalog.StepHandle) error {
-		return r.each(ctx, objects, func(o Object) error {
+		return r.each(objects, func(o Object) error {
 			source, err := decodeObject(r.Contents, o.Ref)
 			if err != nil {
 				return err

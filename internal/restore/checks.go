@@ -207,7 +207,7 @@ func checkWorkloadCode(_ context.Context, p *planner) error {
 		}
 	}
 	for gk, n := range count {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "runs-code", Message: fmt.Sprintf("%d %s: %s; the signature of the snapshot is what vouches for them", n, gk, codeKinds[gk.Kind])})
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "runs-code", Message: fmt.Sprintf("%s (%d): %s; the signature of the snapshot is what vouches for them", gk, n, codeKinds[gk.Kind])})
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -351,7 +352,7 @@ func decodeObject(c *snapshot.Contents, r mgmt.Ref) (*unstructured.Unstructured,
 
 // jsonError keeps the position of a syntax error and drops the text around it, which may be a Secret's.
 func jsonError(err error) error {
-	if s, ok := err.(*json.SyntaxError); ok {
+	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("invalid JSON at offset %d", s.Offset)
 	}
 	return fmt.Errorf("invalid JSON (%T)", err)

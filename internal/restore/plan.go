@@ -159,7 +159,7 @@ func (p *Plan) settle() {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
 		}
-		return strings.Compare(a.Code+a.Unit+a.Ref.String(), b.Code+b.Unit+b.Ref.String())
+		return strings.Compare(a.Code+a.Unit+a.Ref.String()+a.Message, b.Code+b.Unit+b.Ref.String()+b.Message)
 	})
 	blocked := map[string]bool{}
 	for _, f := range p.Findings {

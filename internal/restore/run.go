@@ -310,7 +310,7 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 
 // each runs fn for objects side by side, as far as there are slots for requests, and returns the first error; the others of the wave end first, so that the
 // journal knows what was created.
-func (r *run) each(ctx context.Context, objects []Object, fn func(o Object) error) error {
+func (r *run) each(objects []Object, fn func(o Object) error) error {
 	var g errgroup.Group
 	for _, o := range objects {
 		if o.Action == Skip {

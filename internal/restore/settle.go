@@ -51,7 +51,7 @@ func (r *run) wait(ctx context.Context, objects []Object, what string, problem f
 
 // look returns the objects that have a problem, and the text of one of them.
 func (r *run) look(ctx context.Context, objects []Object, problem func(o Object, source, live *unstructured.Unstructured) string) (left []Object, first string, err error) {
-	err = r.each(ctx, objects, func(o Object) error {
+	err = r.each(objects, func(o Object) error {
 		source, err := decodeObject(r.Contents, o.Ref)
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ func (r *run) look(ctx context.Context, objects []Object, problem func(o Object,
 			}
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
-		why := ""
+		var why string
 		switch {
 		case apierrors.IsNotFound(err):
 			why = "it is gone"
@@ -265,7 +265,7 @@ func (r *run) releaseShared(ctx context.Context, failed map[string]bool) error {
 			step.Unit = ""
 		}
 		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
-			return r.each(ctx, objects, func(o Object) error { return r.releaseObject(ctx, o) })
+			return r.each(objects, func(o Object) error { return r.releaseObject(ctx, o) })
 		})
 		if err != nil {
 			return err

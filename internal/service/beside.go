@@ -29,7 +29,7 @@ func serveBeside(s *Server, catalogFile string) (*beside, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
+	l, err := (&net.ListenConfig{}).Listen(s.ctx, "unix", path)
 	if err != nil {
 		// Paths of sockets are short (108 bytes on Linux). To be watched is a convenience: the work goes on without it.
 		s.cfg.Log.Warn("serve beside catalog", "path", path, "error", err)
@@ -66,7 +66,7 @@ func (s *Server) dialBeside(ctx context.Context, locked error) (mgmtv1.Operation
 		return s.peer.client, nil
 	}
 	path := s.cfg.CatalogFile + besideSuffix
-	probe, err := net.DialTimeout("unix", path, time.Second)
+	probe, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, locked
 	}

@@ -75,8 +75,8 @@ func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []
 }
 
 func (s *Server) openSigned(ctx context.Context, st *store.Store, e store.Signed, targetName string) (*opened, error) {
-	// In a store opened with --plain and without trusted keys the operator vouches for the snapshot; a signature that is there is checked all the same.
-	if vouched := !st.Encrypted() && len(s.cfg.Store.TrustedKeyFiles) == 0; !vouched {
+	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
+	if vouched := s.cfg.Store.Plain && !st.Encrypted() && len(s.cfg.Store.TrustedKeyFiles) == 0; !vouched {
 		if err := e.RequireTrusted(); err != nil {
 			return nil, err
 		}

@@ -35,6 +35,9 @@ type Config struct {
 	Version          string
 }
 
+// StoreFormat is the version of the storage format that this program writes.
+const StoreFormat = store.Format
+
 // errStopping is the cause with which operations end when the server stops.
 var errStopping = &Error{Reason: ReasonInterrupted, Message: "stopped on request"}
 

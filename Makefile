@@ -1,0 +1,56 @@
+# Everything that is built or fetched goes to .lab/ (ignored by git) and bin/. A fresh machine needs Go, git, make and a C compiler.
+TOOLS := $(CURDIR)/.lab/tools
+export PATH := $(TOOLS):$(PATH)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GO_TEST := gotestsum --format pkgname-and-test-fails --
+RUN ?= .
+
+.PHONY: build lab demo test test-unit test-api test-live test-long check lint proto tools clean
+
+build: ## mgmtctl into bin/
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/...
+
+lab: ## everything real management clusters are made of, from modules into .lab/; a second run takes seconds
+	cd e2e && go run ./cmd/lab build
+
+demo: build lab ## lose a management cluster and restore it into another one
+	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl
+
+test: test-unit test-api test-live ## all three tiers
+
+test-unit: $(TOOLS)/gotestsum ## no API server
+	$(GO_TEST) -race ./... && cd e2e && $(GO_TEST) $$(go list ./... | grep -v /live)
+
+test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd
+	$(GO_TEST) -tags api -timeout 15m -run '^TestAPI' ./...
+
+test-live: build lab $(TOOLS)/gotestsum ## real management clusters
+	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl $(GO_TEST) -timeout 20m ./live/...
+
+test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: random kills, fuzzing; by hand, not in CI
+	$(GO_TEST) -tags 'api long' -timeout 30m -run '^TestLong.*($(RUN))' -v ./...
+
+check: lint ## formatting, linters, import direction, generated code, go.mod
+	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go mod tidy -diff
+	cd proto && buf lint && rm -rf ../.lab/gen && buf generate -o ../.lab/gen && diff -r --exclude='*.proto' mgmt ../.lab/gen/mgmt
+
+lint: tools
+	golangci-lint run ./... && golangci-lint run --build-tags api,long ./... && cd e2e && golangci-lint run --config ../.golangci.yml ./...
+
+proto: tools ## generate the API from proto/
+	cd proto && buf lint && buf generate
+
+tools: $(TOOLS)/buf $(TOOLS)/golangci-lint $(TOOLS)/gotestsum
+
+$(TOOLS)/buf: tools/buf/go.sum
+	cd tools/buf && go build -o $(TOOLS)/ github.com/bufbuild/buf/cmd/buf google.golang.org/grpc/cmd/protoc-gen-go-grpc google.golang.org/protobuf/cmd/protoc-gen-go && touch $(TOOLS)/buf
+
+$(TOOLS)/golangci-lint: tools/lint/go.sum
+	cd tools/lint && go build -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint && touch $@
+
+$(TOOLS)/gotestsum: tools/lint/go.sum
+	cd tools/lint && go build -o $(TOOLS)/ gotest.tools/gotestsum && touch $@
+
+clean: ## what was built, but not the module cache
+	rm -rf bin .lab

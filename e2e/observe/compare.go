@@ -1,0 +1,241 @@
+package observe
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// OwnAnnotations is the prefix of the product's annotations: they are no part of
+// what an object is.
+const OwnAnnotations = "mgmtd.dev/"
+
+// What became of an object.
+const (
+	Gone      = "gone"
+	New       = "new"
+	Different = "different"
+)
+
+// Difference is one object that is not Equal to what it was.
+type Difference struct {
+	Ref  Ref
+	What string
+	// Paths are the fields that differ, never their values.
+	Paths []string
+}
+
+// String is for people.
+func (d Difference) String() string {
+	if d.What != Different {
+		return d.Ref.String() + " is " + d.What
+	}
+	return fmt.Sprintf("%s differs in %s", d.Ref, strings.Join(d.Paths, ", "))
+}
+
+// Options of Compare; the zero value compares everything.
+type Options struct {
+	// WithoutStatus leaves status out: once released, controllers write it anew.
+	WithoutStatus bool
+}
+
+// Compare says which objects are gone, new or different, sorted by name.
+//
+// Equal means equal but for: uid, resourceVersion, generation,
+// creationTimestamp, owner UIDs, times of managedFields and the entries of
+// managers that do not apply, observedGeneration, times and generations of
+// conditions, the Paused condition, and annotations mgmtd.dev/*.
+func Compare(before, after Objects, opts Options) []Difference {
+	var differences []Difference
+	for _, ref := range before.Refs() {
+		is, ok := after[ref]
+		if !ok {
+			differences = append(differences, Difference{Ref: ref, What: Gone})
+			continue
+		}
+		if paths := differing(before[ref], is, opts); len(paths) > 0 {
+			differences = append(differences, Difference{Ref: ref, What: Different, Paths: paths})
+		}
+	}
+	for _, ref := range after.Refs() {
+		if _, ok := before[ref]; !ok {
+			differences = append(differences, Difference{Ref: ref, What: New})
+		}
+	}
+	return differences
+}
+
+func differing(was, is *unstructured.Unstructured, opts Options) []string {
+	var paths []string
+	walk("", normalized(was, opts), normalized(is, opts), &paths)
+	slices.Sort(paths)
+	return paths
+}
+
+// normalized is a copy of what Equal looks at.
+func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
+	content := o.DeepCopy().Object
+	metadata, _ := content["metadata"].(map[string]any)
+	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp"} {
+		delete(metadata, field)
+	}
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		maps.DeleteFunc(annotations, func(key string, _ any) bool { return strings.HasPrefix(key, OwnAnnotations) })
+		if len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
+	if owners, ok := metadata["ownerReferences"].([]any); ok {
+		for _, owner := range owners {
+			delete(owner.(map[string]any), "uid")
+		}
+		sortByText(owners)
+	}
+	if entries, ok := metadata["managedFields"].([]any); ok {
+		if applied := applyEntries(entries); len(applied) > 0 {
+			metadata["managedFields"] = applied
+		} else {
+			delete(metadata, "managedFields")
+		}
+	}
+	if opts.WithoutStatus {
+		delete(content, "status")
+		// An applier of status, such as a controller, owns nothing else in its entry.
+		if entries, ok := metadata["managedFields"].([]any); ok {
+			kept := slices.DeleteFunc(entries, func(e any) bool { return e.(map[string]any)["subresource"] == "status" })
+			if metadata["managedFields"] = kept; len(kept) == 0 {
+				delete(metadata, "managedFields")
+			}
+		}
+	} else if status, ok := content["status"].(map[string]any); ok {
+		if normalizeStatus(status); len(status) == 0 {
+			delete(content, "status")
+		}
+	}
+	return content
+}
+
+// applyEntries are those of server-side appliers: they decide which fields an
+// applier removes the next time. The others only tell who wrote last.
+func applyEntries(entries []any) []any {
+	var applied []any
+	for _, item := range entries {
+		if entry := item.(map[string]any); entry["operation"] == "Apply" {
+			delete(entry, "time")
+			applied = append(applied, entry)
+		}
+	}
+	sortByText(applied)
+	return applied
+}
+
+// normalizeStatus takes observedGeneration out at any depth, and what changes
+// by itself out of lists of conditions.
+func normalizeStatus(value any) {
+	switch value := value.(type) {
+	case []any:
+		for _, element := range value {
+			normalizeStatus(element)
+		}
+	case map[string]any:
+		delete(value, "observedGeneration")
+		if conditions, ok := value["conditions"].([]any); ok {
+			kept := normalConditions(conditions)
+			if value["conditions"] = kept; len(kept) == 0 {
+				delete(value, "conditions")
+			}
+		}
+		for key, element := range value {
+			normalizeStatus(element)
+			if content, ok := element.(map[string]any); ok && len(content) == 0 {
+				delete(value, key)
+			}
+		}
+	}
+}
+
+func normalConditions(conditions []any) []any {
+	var kept []any
+	for _, item := range conditions {
+		condition, ok := item.(map[string]any)
+		if ok && condition["type"] == "Paused" {
+			continue
+		}
+		for _, field := range []string{"lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime", "observedGeneration"} {
+			delete(condition, field)
+		}
+		kept = append(kept, item)
+	}
+	// Their order says nothing.
+	slices.SortFunc(kept, func(a, b any) int { return cmp.Compare(typeOf(a), typeOf(b)) })
+	return kept
+}
+
+func typeOf(condition any) string {
+	content, _ := condition.(map[string]any)
+	name, _ := content["type"].(string)
+	return name
+}
+
+func sortByText(list []any) {
+	slices.SortFunc(list, func(a, b any) int { return cmp.Compare(text(a), text(b)) })
+}
+
+// text is canonical: encoding/json sorts keys.
+func text(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it came from JSON
+	}
+	return string(data)
+}
+
+// walk adds the paths at which a and b differ.
+func walk(path string, a, b any, paths *[]string) {
+	if x, ok := a.(map[string]any); ok {
+		if y, ok := b.(map[string]any); ok {
+			for key := range x {
+				at := step(path, key)
+				if _, ok := y[key]; !ok {
+					*paths = append(*paths, at)
+					continue
+				}
+				walk(at, x[key], y[key], paths)
+			}
+			for key := range y {
+				if _, ok := x[key]; !ok {
+					*paths = append(*paths, step(path, key))
+				}
+			}
+			return
+		}
+	}
+	if x, ok := a.([]any); ok {
+		if y, ok := b.([]any); ok && len(x) == len(y) {
+			for i := range x {
+				walk(fmt.Sprintf("%s[%d]", path, i), x[i], y[i], paths)
+			}
+			return
+		}
+	}
+	if !reflect.DeepEqual(a, b) {
+		*paths = append(*paths, path)
+	}
+}
+
+func step(path, key string) string {
+	if strings.ContainsAny(key, "./") {
+		key = fmt.Sprintf("[%q]", key)
+		return path + key
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,204 @@
+package observe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	coreGroup         = "cluster.x-k8s.io"
+	controlPlaneGroup = "controlplane.cluster.x-k8s.io"
+	infraGroup        = "infrastructure.cluster.x-k8s.io"
+	clusterLabel      = "cluster.x-k8s.io/cluster-name"
+)
+
+// Machine is what must not change about a Machine when its management does.
+type Machine struct {
+	Namespace, Name string
+	Cluster         string // name of its workload cluster
+	ControlPlane    bool
+	ProviderID      string
+	Node            string // name of its Node
+	Infra           string // kind and name of its infrastructure object
+}
+
+// Machines are all Machines, by namespace and name.
+func Machines(objects Objects) []Machine {
+	var machines []Machine
+	for _, o := range objects.Of(coreGroup, "Machine") {
+		_, controlPlane := o.GetLabels()["cluster.x-k8s.io/control-plane"]
+		machines = append(machines, Machine{
+			Namespace: o.GetNamespace(), Name: o.GetName(),
+			Cluster:      stringAt(o, "spec", "clusterName"),
+			ControlPlane: controlPlane,
+			ProviderID:   stringAt(o, "spec", "providerID"),
+			Node:         stringAt(o, "status", "nodeRef", "name"),
+			Infra:        stringAt(o, "spec", "infrastructureRef", "kind") + " " + stringAt(o, "spec", "infrastructureRef", "name"),
+		})
+	}
+	return machines
+}
+
+// CompareMachines says which Machines are gone, new or another machine.
+func CompareMachines(before, after Objects) []string {
+	var problems []string
+	is := map[string]Machine{}
+	for _, m := range Machines(after) {
+		is[m.Namespace+"/"+m.Name] = m
+	}
+	for _, was := range Machines(before) {
+		key := was.Namespace + "/" + was.Name
+		switch m, ok := is[key]; {
+		case !ok:
+			problems = append(problems, "Machine "+key+" is gone")
+		case m != was:
+			problems = append(problems, fmt.Sprintf("Machine %s was %+v and is %+v", key, was, m))
+		}
+		delete(is, key)
+	}
+	for key := range is {
+		problems = append(problems, "Machine "+key+" is new")
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// authorities are the endings of names of the Secrets that a workload cluster's trust rests on.
+var authorities = []string{"-ca", "-etcd", "-proxy", "-sa"}
+
+// isAuthority tells Secrets of certificate authorities and keys by their name
+// and the label of their workload cluster.
+func isAuthority(o *unstructured.Unstructured) bool {
+	cluster := o.GetLabels()[clusterLabel]
+	return o.GetKind() == "Secret" && cluster != "" && slices.ContainsFunc(authorities, func(ending string) bool {
+		return o.GetName() == cluster+ending
+	})
+}
+
+// Authorities are the Secrets of certificate authorities and service account
+// keys, with a hash over their values.
+func Authorities(objects Objects) map[Ref]string {
+	hashes := map[Ref]string{}
+	for ref, o := range objects {
+		if isAuthority(o) {
+			hashes[ref] = text(o.Object["data"])
+		}
+	}
+	return hashes
+}
+
+// Health says what is not as healthy as it was: of workload clusters that were
+// not paused every Machine must be Ready and the Cluster, its control plane and
+// its MachineDeployments Available with all replicas, as seen by controllers
+// that work again; of paused ones everything must be as it was.
+func Health(before, after Objects) []string {
+	paused := map[string]bool{} // by namespace/name
+	for _, o := range before.Of(coreGroup, "Cluster") {
+		paused[o.GetNamespace()+"/"+o.GetName()] = specPaused(o)
+	}
+	var problems []string
+	for _, watched := range []struct{ group, kind, condition string }{
+		{coreGroup, "Cluster", "Available"},
+		{controlPlaneGroup, "KubeadmControlPlane", "Available"},
+		{coreGroup, "MachineDeployment", "Available"},
+		{coreGroup, "Machine", "Ready"},
+	} {
+		for _, was := range before.Of(watched.group, watched.kind) {
+			ref := RefOf(was)
+			is, ok := after[ref]
+			if !ok {
+				problems = append(problems, ref.String()+" is gone")
+				continue
+			}
+			var problem string
+			if paused[was.GetNamespace()+"/"+clusterOf(was)] {
+				problem = asItWas(was, is, watched.condition)
+			} else {
+				problem = healthy(is, watched.condition)
+			}
+			if problem != "" {
+				problems = append(problems, ref.String()+": "+problem)
+			}
+		}
+	}
+	return problems
+}
+
+// ControlPlanesReady is the part of Health that tells whether the workload
+// clusters' control planes are in good hands again.
+func ControlPlanesReady(before, after Objects) []string {
+	return slices.DeleteFunc(Health(before, after), func(problem string) bool {
+		return !strings.HasPrefix(problem, "KubeadmControlPlane.")
+	})
+}
+
+func clusterOf(o *unstructured.Unstructured) string {
+	if o.GetKind() == "Cluster" {
+		return o.GetName()
+	}
+	return o.GetLabels()[clusterLabel]
+}
+
+func asItWas(was, is *unstructured.Unstructured, condition string) string {
+	w, i := conditionOf(was, condition)["status"], conditionOf(is, condition)["status"]
+	if w != i {
+		return fmt.Sprintf("%s was %v and is %v", condition, w, i)
+	}
+	return ""
+}
+
+// healthy wants the condition at the object's generation. A status can also be
+// a copy of an old one, so the controllers must have said since that the
+// object is not paused: a restored one was, a moment before.
+func healthy(o *unstructured.Unstructured, condition string) string {
+	for _, want := range []struct{ condition, status string }{{"Paused", "False"}, {condition, "True"}} {
+		if got := conditionStatus(o, want.condition); got != want.status {
+			return fmt.Sprintf("%s is %s", want.condition, got)
+		}
+	}
+	if observed, found, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); found && observed != o.GetGeneration() {
+		return fmt.Sprintf("generation %d is observed, not %d", observed, o.GetGeneration())
+	}
+	want, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
+	if !found {
+		return ""
+	}
+	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
+		if got, _, _ := unstructured.NestedInt64(o.Object, "status", field); got != want {
+			return fmt.Sprintf("%s is %d of %d", field, got, want)
+		}
+	}
+	return ""
+}
+
+// conditionStatus is the status of a condition at the object's generation, and
+// tells when it is absent or of an older one.
+func conditionStatus(o *unstructured.Unstructured, name string) string {
+	condition := conditionOf(o, name)
+	if condition == nil {
+		return "absent"
+	}
+	status, _ := condition["status"].(string)
+	if observed, ok := condition["observedGeneration"].(int64); ok && observed != o.GetGeneration() {
+		return status + " at an older generation"
+	}
+	return status
+}
+
+func conditionOf(o *unstructured.Unstructured, name string) map[string]any {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, item := range conditions {
+		if condition, ok := item.(map[string]any); ok && condition["type"] == name {
+			return condition
+		}
+	}
+	return nil
+}
+
+func stringAt(o *unstructured.Unstructured, path ...string) string {
+	s, _, _ := unstructured.NestedString(o.Object, path...)
+	return s
+}

@@ -1,0 +1,272 @@
+package observe
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Ref names an object. UIDs are no part of it: they do not travel.
+type Ref struct{ Group, Kind, Namespace, Name string }
+
+// String is Kind.group/namespace/name.
+func (r Ref) String() string {
+	s := r.Kind
+	if r.Group != "" {
+		s += "." + r.Group
+	}
+	if r.Namespace != "" {
+		s += "/" + r.Namespace
+	}
+	return s + "/" + r.Name
+}
+
+func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
+
+// RefOf names o.
+func RefOf(o *unstructured.Unstructured) Ref {
+	gvk := o.GroupVersionKind()
+	return Ref{Group: gvk.Group, Kind: gvk.Kind, Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// Objects is what an API server holds, as read, with the hash of each value of
+// a Secret in the place of the value.
+type Objects map[Ref]*unstructured.Unstructured
+
+// Refs are the names of all objects, sorted.
+func (o Objects) Refs() []Ref { return sortedRefs(o) }
+
+// In are the objects of namespaces, and these Namespaces themselves.
+func (o Objects) In(namespaces ...string) Objects {
+	in := Objects{}
+	for ref, object := range o {
+		if slices.Contains(namespaces, ref.Namespace) || ref.Kind == "Namespace" && slices.Contains(namespaces, ref.Name) {
+			in[ref] = object
+		}
+	}
+	return in
+}
+
+// Of are the objects of a kind, sorted by name.
+func (o Objects) Of(group, kind string) []*unstructured.Unstructured {
+	var of []*unstructured.Unstructured
+	for _, ref := range sortedRefs(o) {
+		if ref.Group == group && ref.Kind == kind {
+			of = append(of, o[ref])
+		}
+	}
+	return of
+}
+
+func sortedRefs[T any](objects map[Ref]T) []Ref {
+	refs := make([]Ref, 0, len(objects))
+	for ref := range objects {
+		refs = append(refs, ref)
+	}
+	slices.SortFunc(refs, func(a, b Ref) int { return strings.Compare(a.String(), b.String()) })
+	return refs
+}
+
+// Inventory reads every object of every kind that belongs to Cluster API, and
+// all Secrets, ConfigMaps and Namespaces. With namespaces it reads these alone;
+// without, all but those that every management cluster has of its own: the
+// API server's and the providers'.
+func Inventory(ctx context.Context, kubeconfig string, namespaces ...string) (Objects, error) {
+	v, err := newView(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return v.inventory(ctx, namespaces)
+}
+
+// view is one API server, read-only.
+type view struct {
+	client dynamic.Interface
+	config *rest.Config
+}
+
+func newView(kubeconfig string) (*view, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return &view{client: client, config: config}, nil
+}
+
+// kind is one kind and where it is served.
+type kind struct {
+	schema.GroupKind
+	resource schema.GroupVersionResource
+}
+
+var (
+	crds         = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	providerKind = schema.GroupKind{Group: "clusterctl.cluster.x-k8s.io", Kind: "Provider"}
+	secretKind   = schema.GroupKind{Kind: "Secret"}
+)
+
+// kinds are the kinds of all CustomResourceDefinitions with a label of
+// clusterctl or of a contract version, and the core kinds.
+func (v *view) kinds(ctx context.Context) ([]kind, error) {
+	core := func(name, resource string) kind {
+		return kind{schema.GroupKind{Kind: name}, schema.GroupVersionResource{Version: "v1", Resource: resource}}
+	}
+	kinds := []kind{core("Namespace", "namespaces"), core("Secret", "secrets"), core("ConfigMap", "configmaps")}
+	list, err := v.client.Resource(crds).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list CRDs: %w", err)
+	}
+	for _, crd := range list.Items {
+		if !ofClusterAPI(crd.GetLabels()) {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+		name, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+		plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+		kinds = append(kinds, kind{
+			schema.GroupKind{Group: group, Kind: name},
+			schema.GroupVersionResource{Group: group, Version: storageVersion(&crd), Resource: plural},
+		})
+	}
+	return kinds, nil
+}
+
+func ofClusterAPI(labels map[string]string) bool {
+	for label := range labels {
+		if label == "clusterctl.cluster.x-k8s.io" || strings.HasPrefix(label, "cluster.x-k8s.io/v1") {
+			return true
+		}
+	}
+	return false
+}
+
+func storageVersion(crd *unstructured.Unstructured) string {
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, item := range versions {
+		if version, ok := item.(map[string]any); ok && version["storage"] == true {
+			name, _ := version["name"].(string)
+			return name
+		}
+	}
+	return ""
+}
+
+func (v *view) inventory(ctx context.Context, namespaces []string) (Objects, error) {
+	return v.inventoryOf(ctx, func(kind) bool { return true }, namespaces)
+}
+
+func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespaces []string) (Objects, error) {
+	kinds, err := v.kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := Objects{}
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(4)
+	for _, k := range kinds {
+		if !wanted(k) {
+			continue
+		}
+		group.Go(func() error {
+			return v.each(ctx, k, func(o *unstructured.Unstructured) {
+				mu.Lock()
+				defer mu.Unlock()
+				all[RefOf(o)] = o
+			})
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if len(namespaces) > 0 {
+		return all.In(namespaces...), nil
+	}
+	return withoutOwn(all), nil
+}
+
+// each reads all objects of a kind, in pages.
+func (v *view) each(ctx context.Context, k kind, fn func(*unstructured.Unstructured)) error {
+	opts := metav1.ListOptions{Limit: 500}
+	for {
+		list, err := v.client.Resource(k.resource).List(ctx, opts)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", k.resource.Resource, err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if k.GroupKind == secretKind {
+				hashValues(o)
+			}
+			fn(o)
+		}
+		if opts.Continue = list.GetContinue(); opts.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// hashValues replaces each value of a Secret, so that nothing that prints or
+// compares it can show one.
+func hashValues(secret *unstructured.Unstructured) {
+	data, _, _ := unstructured.NestedMap(secret.Object, "data")
+	for key, value := range data {
+		text, err := json.Marshal(value)
+		if err != nil {
+			panic(err) // it was JSON a moment ago
+		}
+		data[key] = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
+	}
+	if data != nil {
+		secret.Object["data"] = data
+	}
+	// kubectl apply keeps a copy of what it was given.
+	const applied = "kubectl.kubernetes.io/last-applied-configuration"
+	if annotations := secret.GetAnnotations(); annotations[applied] != "" {
+		annotations[applied] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(annotations[applied])))
+		secret.SetAnnotations(annotations)
+	}
+}
+
+// withoutOwn leaves out what every management cluster has of its own.
+func withoutOwn(all Objects) Objects {
+	own := map[string]bool{"default": true}
+	for ref := range all {
+		if ref.groupKind() == providerKind {
+			own[ref.Namespace] = true
+		}
+	}
+	kept := Objects{}
+	for ref, o := range all {
+		namespace := ref.Namespace
+		if ref.Kind == "Namespace" && ref.Group == "" {
+			namespace = ref.Name
+		}
+		if !own[namespace] && !strings.HasPrefix(namespace, "kube-") && ref.Name != "kube-root-ca.crt" {
+			kept[ref] = o
+		}
+	}
+	return kept
+}
+
+func secretsOf(v *view, namespace string) dynamic.ResourceInterface {
+	return v.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(namespace)
+}
