@@ -11,6 +11,7 @@ tool (
 )
 
 require (
+	github.com/go-logr/logr v1.4.4
 	github.com/moby/moby/api v1.55.0
 	golang.org/x/sync v0.22.0
 	k8s.io/api v0.36.3
@@ -60,7 +61,6 @@ require (
 	github.com/flatcar/ignition v0.36.2 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-logr/zapr v1.3.0 // indirect
 	github.com/go-openapi/jsonpointer v0.21.0 // indirect

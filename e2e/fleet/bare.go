@@ -28,6 +28,8 @@ type BareOptions struct {
 	Machines int
 	// MachinePools adds a MachinePool to each workload cluster without a class.
 	MachinePools bool
+	// Fast leaves out what makes server-side apply managers owners of fields, for thousands of objects.
+	Fast bool
 	// Seed of all random names.
 	Seed uint64
 	// KeyDir keeps RSA keys for the next fleet; empty keeps none.
@@ -258,7 +260,11 @@ func (f *bareFleet) create(ctx context.Context, o *unstructured.Unstructured) (*
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	live, err := replay(ctx, f.client, o)
+	write := replay
+	if f.opts.Fast {
+		write = createAtOnce
+	}
+	live, err := write(ctx, f.client, o)
 	if err == nil {
 		f.created.Add(1)
 	}

@@ -99,22 +99,37 @@ func classReconciled(ctx context.Context, c client.Reader, key types.NamespacedN
 	return hasCondition(class, "VariablesReady")
 }
 
-// hasCondition returns nil when the condition is True at the object's generation.
+// hasCondition returns nil when the condition is True at the object's
+// generation. A paused object's other conditions stay where they were when the
+// pause made a new generation: theirs may be older.
 func hasCondition(o *unstructured.Unstructured, conditionType string) error {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	message := "absent"
-	for _, item := range conditions {
-		condition, ok := item.(fields)
-		if !ok || condition["type"] != conditionType {
-			continue
-		}
-		observed, _ := condition["observedGeneration"].(int64)
-		if condition["status"] == "True" && observed == o.GetGeneration() {
+	condition := conditionOf(o, conditionType)
+	if condition["status"] == "True" {
+		paused := conditionOf(o, "Paused")
+		if isCurrent(o, condition) || (paused["status"] == "True" && isCurrent(o, paused)) {
 			return nil
 		}
-		message = fmt.Sprintf("%v at generation %d of %d: %v", condition["status"], observed, o.GetGeneration(), condition["message"])
+	}
+	message := "absent"
+	if condition != nil {
+		message = fmt.Sprintf("%v at generation %v of %d: %v", condition["status"], condition["observedGeneration"], o.GetGeneration(), condition["message"])
 	}
 	return fmt.Errorf("condition %s of %s %s/%s is %s", conditionType, o.GetKind(), o.GetNamespace(), o.GetName(), message)
+}
+
+// conditionOf returns nil when there is no such condition.
+func conditionOf(o *unstructured.Unstructured, conditionType string) fields {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, item := range conditions {
+		if condition, ok := item.(fields); ok && condition["type"] == conditionType {
+			return condition
+		}
+	}
+	return nil
+}
+
+func isCurrent(o *unstructured.Unstructured, condition fields) bool {
+	return condition["observedGeneration"] == o.GetGeneration()
 }
 
 func get(ctx context.Context, c client.Reader, apiVersion, kind string, key types.NamespacedName) (*unstructured.Unstructured, error) {

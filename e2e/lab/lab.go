@@ -188,10 +188,14 @@ func (l *Lab) Mgmt(name string) *Mgmt {
 
 // AddMgmt starts a further management cluster on the same cloud.
 func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
+	l.mu.Lock()
+	var err error
 	if l.cloud == nil {
-		if err := l.startCloud(ctx); err != nil {
-			return nil, err
-		}
+		err = l.startCloud(ctx)
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
 	return l.add(ctx, name, false)
 }

@@ -53,16 +53,13 @@ type Mgmt struct {
 	pki  *pki
 
 	etcd, apiServer *process
-	controllers     []*process // controller manager first; empty when bare
+	controllers     []*process // controller manager first, and alone when bare
 }
 
 func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
 	m := &Mgmt{lab: l, name: name, dir: filepath.Join(l.opts.Dir, name), port: port, bare: bare}
 	m.etcd = m.process(roleEtcd, m.etcdArgs())
 	m.apiServer = m.process(roleAPIServer, m.apiServerArgs())
-	if bare {
-		return m
-	}
 	m.controllers = []*process{m.process(roleControllerManager, []string{
 		"--kubeconfig=" + m.Kubeconfig(),
 		// The garbage collector makes a wrong owner UID as dangerous as in production.
@@ -70,6 +67,9 @@ func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
 		"--leader-elect=false",
 		"--secure-port=0",
 	})}
+	if bare {
+		return m
+	}
 	for i, p := range providers() {
 		if p.role == roleCloud {
 			continue
@@ -166,6 +166,7 @@ func (m *Mgmt) RESTConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("read kubeconfig of %s: %w", m.name, err)
 	}
 	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
 	return config, nil
 }
 
@@ -264,22 +265,26 @@ func (m *Mgmt) startServers(ctx context.Context) error {
 // startControllers starts what does not run, and waits until every provider is
 // ready and its webhooks answer.
 func (m *Mgmt) startControllers(ctx context.Context) error {
-	if m.bare {
-		return m.lab.writeState()
-	}
 	for _, p := range m.controllers {
 		if err := m.lab.spawner.start(p); err != nil {
 			return err
 		}
+	}
+	if m.bare {
+		return m.lab.writeState()
 	}
 	// The group's context ends with its Wait: what follows needs the caller's.
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, p := range providers() {
 		if p.role == roleCloud {
 			group.Go(func() error {
-				return m.lab.control.Attach(groupCtx, m.name, control.Mgmt{
+				err := m.lab.control.Attach(groupCtx, m.name, control.Mgmt{
 					Kubeconfig: m.Kubeconfig(), WebhookPort: m.webhookPort(i), CertDir: m.pkiDir(),
 				})
+				if err != nil {
+					return fmt.Errorf("%w\n%s", err, m.lab.cloud.logTail())
+				}
+				return nil
 			})
 			continue
 		}

@@ -97,22 +97,9 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 		}
 		sortByText(owners)
 	}
-	if entries, ok := metadata["managedFields"].([]any); ok {
-		if applied := applyEntries(entries); len(applied) > 0 {
-			metadata["managedFields"] = applied
-		} else {
-			delete(metadata, "managedFields")
-		}
-	}
+	setOrDelete(metadata, "managedFields", applyEntries(o, opts))
 	if opts.WithoutStatus {
 		delete(content, "status")
-		// An applier of status, such as a controller, owns nothing else in its entry.
-		if entries, ok := metadata["managedFields"].([]any); ok {
-			kept := slices.DeleteFunc(entries, func(e any) bool { return e.(map[string]any)["subresource"] == "status" })
-			if metadata["managedFields"] = kept; len(kept) == 0 {
-				delete(metadata, "managedFields")
-			}
-		}
 	} else if status, ok := content["status"].(map[string]any); ok {
 		if normalizeStatus(status); len(status) == 0 {
 			delete(content, "status")
@@ -121,18 +108,46 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 	return content
 }
 
-// applyEntries are those of server-side appliers: they decide which fields an
-// applier removes the next time. The others only tell who wrote last.
-func applyEntries(entries []any) []any {
+// applyEntries are the managedFields of server-side appliers: they decide which
+// fields an applier removes the next time. The others only tell who wrote last.
+func applyEntries(o *unstructured.Unstructured, opts Options) []any {
+	entries, _, _ := unstructured.NestedSlice(o.Object, "metadata", "managedFields")
 	var applied []any
 	for _, item := range entries {
-		if entry := item.(map[string]any); entry["operation"] == "Apply" {
-			delete(entry, "time")
-			applied = append(applied, entry)
+		entry, ok := item.(map[string]any)
+		if !ok || entry["operation"] != "Apply" || opts.WithoutStatus && entry["subresource"] == "status" {
+			continue
 		}
+		delete(entry, "time")
+		nameOwners(entry, o)
+		applied = append(applied, entry)
 	}
 	sortByText(applied)
 	return applied
+}
+
+// nameOwners names owners in the fields of an applier, where their UIDs are the
+// keys: k:{"uid":"..."}. A UID that is none of the object's owners stays, and
+// so counts as a difference: that applier would own what does not exist.
+func nameOwners(entry map[string]any, o *unstructured.Unstructured) {
+	fields, ok, _ := unstructured.NestedMap(entry, "fieldsV1", "f:metadata", "f:ownerReferences")
+	if !ok {
+		return
+	}
+	for _, owner := range o.GetOwnerReferences() {
+		key := fmt.Sprintf(`k:{"uid":%q}`, owner.UID)
+		if value, ok := fields[key]; ok {
+			delete(fields, key)
+			fields["owner "+owner.Kind+" "+owner.Name] = value
+		}
+	}
+	_ = unstructured.SetNestedMap(entry, fields, "fieldsV1", "f:metadata", "f:ownerReferences") // it was there a moment ago
+}
+
+func setOrDelete(content map[string]any, field string, list []any) {
+	if content[field] = list; len(list) == 0 {
+		delete(content, field)
+	}
 }
 
 // normalizeStatus takes observedGeneration out at any depth, and what changes
@@ -146,10 +161,7 @@ func normalizeStatus(value any) {
 	case map[string]any:
 		delete(value, "observedGeneration")
 		if conditions, ok := value["conditions"].([]any); ok {
-			kept := normalConditions(conditions)
-			if value["conditions"] = kept; len(kept) == 0 {
-				delete(value, "conditions")
-			}
+			setOrDelete(value, "conditions", normalConditions(conditions))
 		}
 		for key, element := range value {
 			normalizeStatus(element)

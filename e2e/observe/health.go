@@ -202,3 +202,8 @@ func stringAt(o *unstructured.Unstructured, path ...string) string {
 	s, _, _ := unstructured.NestedString(o.Object, path...)
 	return s
 }
+
+// ConditionTrue tells whether a condition is True at the object's generation.
+func ConditionTrue(o *unstructured.Unstructured, name string) bool {
+	return conditionStatus(o, name) == "True"
+}

@@ -25,6 +25,10 @@ const (
 	// probeEvery is often enough to see an API server that is away for a moment.
 	probeEvery   = 200 * time.Millisecond
 	probeTimeout = 5 * time.Second
+	// probeFresh: every so many times it asks over a new connection, which shows
+	// the certificate. A server made anew in between ends the old one. Always a
+	// new one would cost more of the machine than all controllers together.
+	probeFresh = 5
 )
 
 // Answers is what a workload API server said over time.
@@ -122,8 +126,6 @@ func (t *probeTarget) open(ctx context.Context, v *view) error {
 	t.url = config.Host + "/api/v1/nodes"
 	t.client = &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-		// A connection that is kept would not show the certificate of a new server.
-		DisableKeepAlives: true,
 	}}
 	if t.nodes, err = t.ask(ctx); err != nil {
 		return fmt.Errorf("ask %s for its Nodes: %w", t.workload, err)
@@ -168,11 +170,14 @@ func (p *Probe) run(ctx context.Context, t *probeTarget) {
 	defer ticker.Stop()
 	last := time.Now()
 	defer func() { p.gap(t, last) }()
-	for {
+	for i := 0; ; i++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if i%probeFresh == 0 {
+			t.client.CloseIdleConnections()
 		}
 		begin := time.Now()
 		nodes, err := t.ask(ctx)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Names of buckets and fixed keys; the tree is drawn in the package documentation. They are never changed.

@@ -74,7 +74,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 		live = live.DeepCopy()
 		unannotate(live, annotationOperation)
 		if r.wantsFields(source) {
-			live.SetManagedFields(source.GetManagedFields())
+			live.SetManagedFields(movedFields(source, live))
 		}
 		return r.Writer.Update(ctx, k, live)
 	})

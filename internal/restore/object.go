@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/x509"
 	"encoding/base64"
@@ -139,6 +140,24 @@ func sameOwner(ref metav1.OwnerReference, owner mgmt.Ref) bool {
 		group = ""
 	}
 	return group == owner.Group && ref.Kind == owner.Kind && ref.Name == owner.Name
+}
+
+// movedFields returns the managedFields of source for live. Owner references are keyed by UID in them, so they follow the owners to their live UIDs.
+func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
+	fields := source.GetManagedFields()
+	for _, was := range source.GetOwnerReferences() {
+		for _, is := range live.GetOwnerReferences() {
+			if was.Kind != is.Kind || was.Name != is.Name {
+				continue
+			}
+			for i := range fields {
+				if f := fields[i].FieldsV1; f != nil {
+					fields[i].FieldsV1 = &metav1.FieldsV1{Raw: bytes.ReplaceAll(f.Raw, []byte(was.UID), []byte(is.UID))}
+				}
+			}
+		}
+	}
+	return fields
 }
 
 // withStatus returns live with the status of the snapshot's object. The target's controllers write their own Paused condition as soon as the object is there,

@@ -68,23 +68,62 @@ func normalMetadata(meta map[string]any, aspect Aspect) map[string]any {
 		out["ownerReferences"] = kept
 	}
 	if fields, ok := meta["managedFields"].([]any); ok && aspect == All {
-		if kept := applied(fields); len(kept) > 0 {
+		if kept := applied(fields, ownersByUID(meta)); len(kept) > 0 {
 			out["managedFields"] = kept
 		}
 	}
 	return out
 }
 
-// applied returns the entries of server-side appliers, without their times. Entries of plain updates only say who wrote last.
-func applied(fields []any) []any {
+// ownersByUID gives each owner a name that is the same on every management cluster.
+func ownersByUID(meta map[string]any) map[string]string {
+	names := map[string]string{}
+	owners, _ := meta["ownerReferences"].([]any)
+	for _, o := range owners {
+		if m, ok := o.(map[string]any); ok {
+			names[fmt.Sprintf(`k:{"uid":"%v"}`, m["uid"])] = fmt.Sprintf("owner %v/%v", m["kind"], m["name"])
+		}
+	}
+	return names
+}
+
+// applied returns the entries of server-side appliers, without their times. Entries of plain updates only say who wrote last. Owner references are keyed by
+// UID there, and compare by name.
+func applied(fields []any, owners map[string]string) []any {
 	var kept []any
 	for _, f := range fields {
-		if m, ok := f.(map[string]any); ok && m["operation"] == "Apply" {
-			kept = append(kept, without(m, "time"))
+		m, ok := f.(map[string]any)
+		if !ok || m["operation"] != "Apply" {
+			continue
 		}
+		entry := without(m, "time").(map[string]any)
+		if v1, ok := m["fieldsV1"].(map[string]any); ok {
+			entry["fieldsV1"] = renamed(v1, owners)
+		}
+		kept = append(kept, entry)
 	}
 	slices.SortFunc(kept, func(a, b any) int { return strings.Compare(managerOf(a), managerOf(b)) })
 	return kept
+}
+
+// renamed copies a set of fields on the way to its owner references, and these by name.
+func renamed(fields map[string]any, owners map[string]string) map[string]any {
+	meta, _ := fields["f:metadata"].(map[string]any)
+	refs, ok := meta["f:ownerReferences"].(map[string]any)
+	if !ok {
+		return fields
+	}
+	byName := make(map[string]any, len(refs))
+	for k, v := range refs {
+		if name := owners[k]; name != "" {
+			k = name
+		}
+		byName[k] = v
+	}
+	fields, meta = maps.Clone(fields), maps.Clone(meta)
+	meta["f:ownerReferences"] = byName
+	fields["f:metadata"] = meta
+	return fields
 }
 
 func managerOf(entry any) string {

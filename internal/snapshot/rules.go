@@ -53,6 +53,8 @@ var Rules = concat(
 		{ClusterKind, "spec.topology.classRef", ClusterClassKind, true},
 		{ClusterKind, "spec.infrastructureRef", mgmt.GroupKind{}, false},
 		{ClusterKind, "spec.controlPlaneRef", mgmt.GroupKind{}, false},
+		{ClusterKind, "spec.topology.controlPlane.healthCheck.remediation.templateRef", mgmt.GroupKind{}, false},
+		{ClusterKind, "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef", mgmt.GroupKind{}, false},
 		{core("MachineHealthCheck"), "spec.remediation.templateRef", mgmt.GroupKind{}, false},
 		{core("MachineHealthCheck"), "spec.remediationTemplate", mgmt.GroupKind{}, false},
 		{KubeadmControlPlane, "spec.machineTemplate.spec.infrastructureRef", mgmt.GroupKind{}, false},

@@ -35,6 +35,7 @@ Flags:
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the demo at once, and with it every process of the lab
 	err := demo.Run(ctx, opts)
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,7 +27,8 @@ func runFleet(ctx context.Context, args []string) error {
 	flags.IntVar(&bare.Machines, "machines", 8, "bare: Machines of each workload cluster")
 	flags.BoolVar(&bare.MachinePools, "machine-pools", false, "bare: add a MachinePool to every second workload cluster")
 	flags.Uint64Var(&bare.Seed, "seed", 1, "bare: seed of all random names")
-	timeout := flags.Duration("timeout", 10*time.Minute, "how long it may take")
+	flags.BoolVar(&bare.Fast, "fast", false, "bare: no server-side apply managers in managedFields; for tens of thousands of objects")
+	timeout := flags.Duration("timeout", 30*time.Minute, "how long it may take")
 	record := flags.String("record", "", "record the prototypes of bare fleets into `folder`, and do nothing else")
 	var names []string
 	for _, shape := range fleet.Shapes() {
@@ -52,6 +54,7 @@ Shapes: `+strings.Join(names, ", "), args[1:]); err != nil {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)

@@ -10,6 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 const usage = `lab runs real Cluster API management clusters on one machine.
@@ -29,6 +32,8 @@ var errUsage = errors.New("wrong usage")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The client library wants a logger; all that matters comes back as an error.
+	log.SetLogger(logr.Discard())
 	commands := map[string]func(context.Context, []string) error{
 		"build": runBuild, "up": runUp, "add": runChange, "kill": runChange, "restart": runChange, "fleet": runFleet,
 	}

@@ -1,0 +1,265 @@
+// Package live tests mgmtctl against real management clusters: one source with
+// a fleet is killed with kill -9, once for all tests, and each scenario brings
+// a part of the fleet under the target. What became of it is seen from outside
+// (package observe). One lab serves all: run the tests with -timeout 20m.
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mgmtd/mgmtd/e2e/fleet"
+	"github.com/mgmtd/mgmtd/e2e/lab"
+	"github.com/mgmtd/mgmtd/e2e/observe"
+)
+
+// world is what all tests share: the source is gone when they begin.
+type world struct {
+	dir            string // of the store and the keys
+	mgmtctl        string // path
+	lab            *lab.Lab
+	source, target *lab.Mgmt
+	bare           *lab.Mgmt // a management cluster without providers
+	client         client.Client
+	mixed          string          // id of the snapshot that holds the mixed fleet alone
+	before         observe.Objects // the source at rest, right before its end
+	secrets        []unstructured.Unstructured
+	probe          *observe.Probe
+	watcher        *observe.Watcher
+}
+
+// shared is set by TestMain before the first test, and only read then.
+var shared *world
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "mgmtd-live-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "make folder:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	// A bound, not a measure: what hangs should say where.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	shared = &world{dir: dir}
+	defer shared.close()
+	if err := shared.build(ctx); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: run make lab", err)
+		}
+		fmt.Fprintln(os.Stderr, "prepare live tests:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+func (w *world) close() {
+	if w.probe != nil {
+		w.probe.Stop()
+	}
+	if w.watcher != nil {
+		_ = w.watcher.Stop() // the test that needs its error has stopped it before
+	}
+	if w.lab != nil {
+		w.lab.Close()
+	}
+}
+
+func say(text string) {
+	if testing.Verbose() {
+		fmt.Println(time.Now().Format("15:04:05"), text)
+	}
+}
+
+// build makes the world: two management clusters and a bare one, the mixed
+// fleet and its snapshot, the fleets of the other scenarios and a snapshot of
+// all, and the end of the source.
+func (w *world) build(ctx context.Context) error {
+	path := os.Getenv("MGMTCTL")
+	if path == "" {
+		path = "../../bin/mgmtctl"
+	}
+	var err error
+	if w.mgmtctl, err = filepath.Abs(path); err != nil {
+		return fmt.Errorf("find mgmtctl: %w", err)
+	}
+	if _, err := os.Stat(w.mgmtctl); err != nil {
+		return fmt.Errorf("find mgmtctl: %w", err)
+	}
+	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2, Progress: say}); err != nil {
+		return fmt.Errorf("start lab: %w", err)
+	}
+	w.source, w.target = w.lab.Mgmt("mgmt-1"), w.lab.Mgmt("mgmt-2")
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		var err error
+		w.bare, err = w.lab.AddBare(groupCtx, "bare")
+		return err
+	})
+	group.Go(func() error { return w.populate(groupCtx) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if w.client, err = clientOf(w.target); err != nil {
+		return err
+	}
+	if w.probe, err = observe.StartProbe(ctx, w.source.Kubeconfig()); err != nil {
+		return fmt.Errorf("start probe: %w", err)
+	}
+	// Not with ctx, which ends before the tests do.
+	if w.watcher, err = observe.Watch(context.WithoutCancel(ctx), w.target.Kubeconfig()); err != nil {
+		return fmt.Errorf("watch the target: %w", err)
+	}
+	if err := w.source.KillAll(); err != nil {
+		return fmt.Errorf("kill the source: %w", err)
+	}
+	say("the source is gone")
+	return nil
+}
+
+// populate has the source provision everything, and takes the snapshots.
+func (w *world) populate(ctx context.Context) error {
+	c, err := clientOf(w.source)
+	if err != nil {
+		return err
+	}
+	if out := w.exec(ctx, w.dir, "keygen", "--out", filepath.Join(w.dir, "keys")); out.code != 0 {
+		return fmt.Errorf("make keys: %s", out.text())
+	}
+	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-", Progress: say}); err != nil {
+		return fmt.Errorf("provision mixed fleet: %w", err)
+	}
+	if _, err := observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+		return err
+	}
+	if w.mixed, err = w.snapshot(ctx); err != nil {
+		return err
+	}
+	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(), Progress: say}); err != nil {
+		return fmt.Errorf("provision fleets of the scenarios: %w", err)
+	}
+	if err := prepare(ctx, c); err != nil {
+		return err
+	}
+	if w.before, err = observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+		return err
+	}
+	var secrets unstructured.UnstructuredList
+	secrets.SetAPIVersion("v1")
+	secrets.SetKind("SecretList")
+	if err := c.List(ctx, &secrets); err != nil {
+		return fmt.Errorf("list Secrets: %w", err)
+	}
+	w.secrets = secrets.Items
+	_, err = w.snapshot(ctx)
+	return err
+}
+
+// Namespaces of the scenarios.
+const (
+	selectionNS, classesNS = "selection", "selection-classes"
+	resumeNS               = "resume"
+	pausedNS               = "no-release"
+	badNS                  = "bad-input"
+)
+
+// scenarioShapes are small: they are provisioned side by side on one machine.
+func scenarioShapes() []fleet.Shape {
+	return []fleet.Shape{
+		{Name: "by-name", Namespace: selectionNS, ClassNamespace: classesNS, ControlPlanes: 1, Pools: []int{1}},
+		{Name: "by-label", Namespace: selectionNS, ControlPlanes: 1},
+		{Name: "left", Namespace: selectionNS, ControlPlanes: 1},
+		{Name: "web", Namespace: resumeNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
+		{Name: "web", Namespace: pausedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true, HealthChecks: true},
+		{Name: "web", Namespace: badNS, ControlPlanes: 1},
+	}
+}
+
+// outsider owns an object of the fleet and is nothing that a snapshot holds.
+var outsider = observe.Ref{Group: "coordination.k8s.io", Kind: "Lease", Namespace: badNS, Name: "outsider"}
+
+// owned is that object.
+var owned = observe.Ref{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate", Namespace: badNS, Name: "web-control-plane"}
+
+// prepare changes the fleets as scenarios want them.
+func prepare(ctx context.Context, c client.Client) error {
+	cluster := object("cluster.x-k8s.io/v1beta2", "Cluster", selectionNS, "by-label")
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"stage":"chosen"}}}`))
+	if err := c.Patch(ctx, cluster, label); err != nil {
+		return fmt.Errorf("label Cluster: %w", err)
+	}
+	lease := object("coordination.k8s.io/v1", outsider.Kind, outsider.Namespace, outsider.Name)
+	if err := c.Create(ctx, lease); err != nil {
+		return fmt.Errorf("create Lease: %w", err)
+	}
+	template := object("infrastructure.cluster.x-k8s.io/v1beta2", owned.Kind, owned.Namespace, owned.Name)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
+		return fmt.Errorf("get template: %w", err)
+	}
+	template.SetOwnerReferences(append(template.GetOwnerReferences(), metav1.OwnerReference{
+		APIVersion: "coordination.k8s.io/v1", Kind: outsider.Kind, Name: outsider.Name, UID: lease.GetUID(),
+	}))
+	if err := c.Update(ctx, template); err != nil {
+		return fmt.Errorf("give template an owner: %w", err)
+	}
+	return nil
+}
+
+// snapshot takes one of the source and returns its id.
+func (w *world) snapshot(ctx context.Context) (string, error) {
+	recipient, err := os.ReadFile(filepath.Join(w.dir, "keys", "recipient.txt"))
+	if err != nil {
+		return "", fmt.Errorf("read recipient: %w", err)
+	}
+	out := w.exec(ctx, w.dir, "snapshot", "create", "--standalone", "--store", w.store(), "--source-kubeconfig", w.source.Kubeconfig(),
+		"--recipient", strings.TrimSpace(string(recipient)), "--signing-key", filepath.Join(w.dir, "keys", "signing.key"), "-o", "json")
+	if out.code != 0 {
+		return "", fmt.Errorf("take snapshot: %s", out.text())
+	}
+	var operation struct {
+		SnapshotID string `json:"snapshotId"`
+	}
+	if err := out.decode(&operation); err != nil {
+		return "", fmt.Errorf("take snapshot: %w", err)
+	}
+	say("took snapshot " + operation.SnapshotID)
+	return operation.SnapshotID, nil
+}
+
+func (w *world) store() string { return filepath.Join(w.dir, "store") }
+
+func clientOf(m *lab.Mgmt) (client.Client, error) {
+	config, err := m.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return c, nil
+}
+
+func object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(apiVersion)
+	o.SetKind(kind)
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}

@@ -1,0 +1,197 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Exit codes that the help of mgmtctl promises.
+const (
+	codeDone     = 0
+	codeFindings = 3
+	codeLeft     = 4
+	codeKilled   = -1 // by a signal
+)
+
+// output is what mgmtctl printed and how it ended.
+type output struct {
+	args           []string
+	code           int
+	stdout, stderr string
+}
+
+func (o output) text() string {
+	return fmt.Sprintf("mgmtctl %s\nexit code %d\n--- stdout\n%s\n--- stderr\n%s", strings.Join(o.args, " "), o.code, o.stdout, o.stderr)
+}
+
+func (o output) decode(v any) error {
+	if err := json.Unmarshal([]byte(o.stdout), v); err != nil {
+		return fmt.Errorf("decode output: %w\n%s", err, o.text())
+	}
+	return nil
+}
+
+// exec runs mgmtctl with a state folder of its own, so that scenarios do not share a catalog.
+func (w *world) exec(ctx context.Context, state string, args ...string) output {
+	cmd, stdout, stderr := w.command(ctx, state, args)
+	err := cmd.Run()
+	return ended(cmd, err, stdout, stderr)
+}
+
+func (w *world) command(ctx context.Context, state string, args []string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	cmd = exec.CommandContext(ctx, w.mgmtctl, args...)
+	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
+}
+
+func ended(cmd *exec.Cmd, err error, stdout, stderr *bytes.Buffer) output {
+	o := output{args: cmd.Args[1:], stdout: stdout.String(), stderr: stderr.String()}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		o.code = exit.ExitCode()
+	} else if err != nil {
+		o.code, o.stderr = 1, o.stderr+err.Error()
+	}
+	return o
+}
+
+// operator runs commands of one scenario.
+type operator struct {
+	*world
+	t     *testing.T
+	state string
+}
+
+// operate is for a scenario that runs beside others.
+func operate(t *testing.T) *operator {
+	t.Parallel()
+	return &operator{world: shared, t: t, state: t.TempDir()}
+}
+
+// target are the flags of commands that restore.
+func (o *operator) flags() []string {
+	return []string{
+		"--standalone", "--store", o.store(), "--identity", filepath.Join(o.dir, "keys", "identity.txt"),
+		"--trusted-key", filepath.Join(o.dir, "keys", "signing.pub"), "--target-kubeconfig", o.target.Kubeconfig(),
+	}
+}
+
+// run runs a command and wants it to end with code.
+func (o *operator) run(code int, args ...string) output {
+	o.t.Helper()
+	out := o.exec(o.t.Context(), o.state, args...)
+	o.look(out, code)
+	return out
+}
+
+// look checks the exit code, and that no value of a Secret was printed.
+func (o *operator) look(out output, code int) {
+	o.t.Helper()
+	if out.code != code {
+		o.t.Fatalf("want exit code %d:\n%s", code, out.text())
+	}
+	printed := out.stdout + out.stderr
+	for _, secret := range o.secrets {
+		for key, value := range values(secret) {
+			if strings.Contains(printed, value) {
+				o.t.Errorf("mgmtctl %s prints the value of %s of Secret %s/%s", strings.Join(out.args[:2], " "), key, secret.GetNamespace(), secret.GetName())
+			}
+		}
+	}
+}
+
+// values are texts that only somebody can print who has the values of a Secret.
+func values(secret unstructured.Unstructured) map[string]string {
+	texts := map[string]string{}
+	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
+	for key, encoded := range data {
+		value, err := base64.StdEncoding.DecodeString(encoded)
+		if err != nil || len(value) < 12 {
+			continue
+		}
+		texts[key+" in base64"] = encoded
+		// Of a key or a certificate one line is enough.
+		lines := strings.Split(string(value), "\n")
+		texts[key] = slices.MaxFunc(lines, func(a, b string) int { return len(a) - len(b) })
+	}
+	return texts
+}
+
+// restore runs "restore run" with --yes.
+func (o *operator) restore(code int, args ...string) output {
+	o.t.Helper()
+	return o.run(code, slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), args)...)
+}
+
+// plan is what a restore would do.
+type plan struct {
+	Units []struct {
+		Name    string `json:"name"`
+		Blocked bool   `json:"blocked"`
+	} `json:"units"`
+	Findings []struct {
+		Severity string `json:"severity"`
+		Code     string `json:"code"`
+		Unit     string `json:"unit"`
+	} `json:"findings"`
+	Summary struct {
+		Create int64 `json:"create,string"`
+		Adopt  int64 `json:"adopt,string"`
+	} `json:"summary"`
+}
+
+func (o *operator) plan(code int, args ...string) plan {
+	o.t.Helper()
+	var p plan
+	if err := o.run(code, slices.Concat([]string{"restore", "plan", "-o", "json"}, o.flags(), args)...).decode(&p); err != nil {
+		o.t.Fatal(err)
+	}
+	return p
+}
+
+// finds tells whether the plan has a finding that blocks, of this code.
+func (p plan) finds(code string) bool {
+	for _, f := range p.Findings {
+		if f.Code == code && (f.Severity == "SEVERITY_ERROR" || f.Severity == "SEVERITY_FATAL") {
+			return true
+		}
+	}
+	return false
+}
+
+// killed starts a command and kills it with kill -9 as soon as reached holds.
+func (o *operator) killed(reached func() bool, args ...string) {
+	o.t.Helper()
+	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
+	if err := cmd.Start(); err != nil {
+		o.t.Fatalf("start mgmtctl: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for !reached() {
+		select {
+		case err := <-done:
+			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
+		default:
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		o.t.Fatalf("kill mgmtctl: %v", err)
+	}
+	o.look(ended(cmd, <-done, stdout, stderr), codeKilled)
+}

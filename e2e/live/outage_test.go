@@ -1,0 +1,279 @@
+package live
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mgmtd/mgmtd/e2e/fleet"
+	"github.com/mgmtd/mgmtd/e2e/observe"
+)
+
+// window is three full resyncs of the lab's controllers: what they would do to
+// a workload cluster that they misunderstand, they have done by then.
+const window = 60 * time.Second
+
+// TestOutage restores different parts of the fleet side by side. When all are
+// done, one window of observation serves them all.
+func TestOutage(t *testing.T) {
+	t.Run("Scenarios", func(t *testing.T) {
+		t.Run("Whole", testWhole)
+		t.Run("Selection", testSelection)
+		t.Run("KilledAndResumed", testKilledAndResumed)
+		t.Run("NoRelease", testNoRelease)
+		t.Run("BadInput", testBadInput)
+	})
+	t.Run("NothingMadeAnew", testNothingMadeAnew)
+}
+
+// testWhole restores a whole snapshot of a mixed fleet, and then again.
+func testWhole(t *testing.T) {
+	o := operate(t)
+	namespaces := o.namespacesWith("mixed-")
+	before := o.before.In(namespaces...)
+	out := o.restore(codeDone, "--source-is-gone", "--snapshot", o.mixed)
+	for _, shape := range fleet.Shapes() {
+		if key := shape.Key("mixed-").String(); len(out.stdout) == 0 {
+			t.Errorf("the result says nothing of %s:\n%s", key, out.text())
+		}
+	}
+	o.restored(t, before, nil, namespaces...)
+
+	t.Run("Again", func(t *testing.T) {
+		o := &operator{world: o.world, t: t, state: t.TempDir()}
+		is, err := observe.Settled(t.Context(), o.target.Kubeconfig(), namespaces...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := o.plan(codeDone, "--source-is-gone", "--snapshot", o.mixed)
+		if p.Summary.Create != 0 || p.Summary.Adopt == 0 {
+			t.Errorf("the plan creates %d and adopts %d objects, want to adopt all", p.Summary.Create, p.Summary.Adopt)
+		}
+		o.restore(codeDone, "--source-is-gone", "--snapshot", o.mixed)
+		o.unchanged(is, namespaces...)
+	})
+}
+
+// testSelection restores one workload cluster by its name and one by its label;
+// a third of their namespace stays away.
+func testSelection(t *testing.T) {
+	o := operate(t)
+	check := func(came, stayed []string) {
+		t.Helper()
+		after := o.inventory(selectionNS, classesNS)
+		none(t, "came without need", belonging(after, stayed))
+		// Whatever belongs to those that came must be there, and all that is there must be equal.
+		wanted := observe.Objects{}
+		for ref, object := range o.before.In(selectionNS, classesNS) {
+			if slices.Contains(came, clusterOf(object)) || after[ref] != nil {
+				wanted[ref] = object
+			}
+		}
+		o.restored(t, wanted, nil, selectionNS, classesNS)
+	}
+	o.restore(codeDone, "--source-is-gone", "--workload", selectionNS+"/by-name")
+	check([]string{"by-name"}, []string{"by-label", "left"})
+	// What the ClusterClass of another namespace consists of has come along.
+	after := o.inventory(classesNS)
+	for _, ref := range o.before.In(classesNS).Refs() {
+		isTemplate := strings.HasSuffix(ref.Kind, "Template")
+		if (ref.Kind == "ClusterClass" || ref.Kind == "Namespace" || isTemplate) && after[ref] == nil {
+			t.Errorf("%s did not come along", ref)
+		}
+	}
+	o.restore(codeDone, "--source-is-gone", "--selector", "stage=chosen")
+	check([]string{"by-name", "by-label"}, []string{"left"})
+}
+
+func clusterOf(o *unstructured.Unstructured) string {
+	if o.GetKind() == "Cluster" {
+		return o.GetName()
+	}
+	return o.GetLabels()["cluster.x-k8s.io/cluster-name"]
+}
+
+// belonging are the objects that belong to workload clusters.
+func belonging(objects observe.Objects, clusters []string) []string {
+	var refs []string
+	for _, ref := range objects.Refs() {
+		if slices.Contains(clusters, clusterOf(objects[ref])) {
+			refs = append(refs, ref.String())
+		}
+	}
+	return refs
+}
+
+// testKilledAndResumed kills mgmtctl with kill -9 at three places of a restore,
+// and goes on each time.
+func testKilledAndResumed(t *testing.T) {
+	o := operate(t)
+	exists := func(apiVersion, kind string, also func(*unstructured.Unstructured) bool) func() bool {
+		return func() bool {
+			time.Sleep(20 * time.Millisecond)
+			list := &unstructured.UnstructuredList{}
+			list.SetAPIVersion(apiVersion)
+			list.SetKind(kind + "List")
+			if err := o.client.List(t.Context(), list, client.InNamespace(resumeNS)); err != nil {
+				t.Fatalf("list %s: %v", kind, err)
+			}
+			return slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool { return also == nil || also(&u) })
+		}
+	}
+	const core = "cluster.x-k8s.io/v1beta2"
+	resume := slices.Concat([]string{"operation", "resume", "latest"}, o.flags())
+	o.killed(exists(core, "Cluster", nil), slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace", resumeNS}, o.flags())...)
+	o.readable("stopped", codeLeft)
+	if machines := o.inventory(resumeNS).Of("cluster.x-k8s.io", "Machine"); len(machines) == 0 {
+		t.Log("killed before the first Machine was there")
+	}
+	o.killed(exists(core, "Machine", nil), resume...)
+	o.killed(exists(core, "Cluster", func(u *unstructured.Unstructured) bool { return !observe.Paused(u) }), resume...)
+	o.run(codeDone, resume...)
+	o.restored(t, o.before.In(resumeNS), nil, resumeNS)
+	o.readable("succeeded", codeDone)
+
+	is, err := observe.Settled(t.Context(), o.target.Kubeconfig(), resumeNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.run(codeDone, resume...) // a succeeded operation is left as it is
+	o.unchanged(is, resumeNS)
+}
+
+// readable looks at what operation list, show and watch tell of the one operation.
+func (o *operator) readable(state string, code int) {
+	o.t.Helper()
+	unit := resumeNS + "/web"
+	for _, c := range []struct {
+		code int
+		args []string
+		want []string
+	}{
+		{codeDone, []string{"operation", "list"}, []string{"ID", "KIND", "STATE", "restore", state}},
+		{codeDone, []string{"operation", "show", "latest"}, []string{"restore", state, unit}},
+		{code, []string{"operation", "watch", "latest"}, []string{unit, "create"}},
+	} {
+		out := o.run(c.code, append(c.args, "--standalone")...)
+		for _, want := range c.want {
+			if !strings.Contains(out.stdout, want) {
+				o.t.Errorf("want %q in:\n%s", want, out.text())
+			}
+		}
+	}
+}
+
+// testNoRelease leaves everything paused, and releases it later.
+func testNoRelease(t *testing.T) {
+	o := operate(t)
+	before := o.before.In(pausedNS)
+	// It needs no word on the source: nothing on the target works.
+	o.restore(codeDone, "--no-release", "--namespace", pausedNS)
+	after := o.inventory(pausedNS)
+	var differences []string
+	for _, d := range observe.Compare(before, after, observe.Options{}) {
+		differences = append(differences, d.String())
+	}
+	same(t, "differences", differences, []string{
+		"Cluster.cluster.x-k8s.io/no-release/web differs in spec.paused",
+		`ClusterResourceSet.addons.cluster.x-k8s.io/no-release/addons differs in metadata.annotations["cluster.x-k8s.io/paused"]`,
+	})
+	for _, machine := range after.Of("cluster.x-k8s.io", "Machine") {
+		if !observe.ConditionTrue(machine, "Paused") {
+			t.Errorf("Machine %s is not paused", machine.GetName())
+		}
+	}
+	if refs, dangling, err := observe.CheckOwners(t.Context(), o.target.Kubeconfig(), pausedNS); err != nil || len(dangling) > 0 || refs == 0 {
+		t.Errorf("owners: %d, %v, %v", refs, dangling, err)
+	}
+	// Some while later, with the controllers of the target at work all the time.
+	time.Sleep(5 * time.Second)
+	o.restore(codeDone, "--source-is-gone", "--namespace", pausedNS)
+	o.restored(t, before, nil, pausedNS)
+}
+
+// testBadInput makes one mistake after the other, on a real target: nothing
+// changes until the last one is mended.
+func testBadInput(t *testing.T) {
+	o := operate(t)
+	selection := []string{"--namespace", badNS}
+	gone := append([]string{"--source-is-gone"}, selection...)
+	refused := func(code string, flags ...string) {
+		t.Helper()
+		is := o.inventory(badNS)
+		if p := o.plan(codeFindings, flags...); !p.finds(code) {
+			t.Errorf("the plan does not find %s: %+v", code, p.Findings)
+		}
+		out := o.restore(codeFindings, flags...)
+		if !strings.Contains(out.stdout+out.stderr, code) {
+			t.Errorf("the refusal does not say %s:\n%s", code, out.text())
+		}
+		o.unchanged(is, badNS)
+	}
+	refused("source-not-gone", selection...)
+
+	t.Run("ProviderMissing", func(t *testing.T) {
+		o := &operator{world: o.world, t: t, state: t.TempDir()}
+		flags := slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), gone, []string{"--target-kubeconfig", o.bare.Kubeconfig()})
+		if out := o.run(codeFindings, flags...); !strings.Contains(out.stdout+out.stderr, "provider-missing") {
+			t.Errorf("the refusal does not say provider-missing:\n%s", out.text())
+		}
+		objects, err := observe.Inventory(t.Context(), o.bare.Kubeconfig())
+		if err != nil || len(objects) > 0 {
+			t.Errorf("the target without providers holds %d objects: %v", len(objects), err)
+		}
+	})
+
+	// A stranger's object has the name of one that is restored.
+	namespace := o.before[observe.Ref{Kind: "Namespace", Name: badNS}]
+	o.create(namespace)
+	equal := o.secret(badNS, "registry-credentials")
+	stranger := equal.DeepCopy()
+	stranger.Object["data"] = map[string]any{"config.json": "c29tZWJvZHkgZWxzZSdz"}
+	o.create(stranger)
+	refused("exists-different", append([]string{"--drop-owner", outsider.String()}, gone...)...)
+
+	// It is the same now, and adopted. What is left is an owner that no snapshot holds.
+	o.create(equal)
+	adopted := o.inventory(badNS)
+	refused("owner-missing", gone...)
+	o.restore(codeDone, append([]string{"--drop-owner", outsider.String()}, gone...)...)
+	o.restored(t, o.before.In(badNS), []string{owned.String() + " differs in metadata.ownerReferences"}, badNS)
+	after := o.inventory(badNS)
+	for ref, was := range adopted {
+		if is := after[ref]; is == nil || is.GetUID() != was.GetUID() || is.GetResourceVersion() != was.GetResourceVersion() {
+			t.Errorf("%s was there and was not just adopted", ref)
+		}
+	}
+}
+
+// testNothingMadeAnew looks on, and then at everything once more.
+func testNothingMadeAnew(t *testing.T) {
+	w := shared
+	time.Sleep(window)
+	if err := w.watcher.Stop(); err != nil {
+		t.Errorf("watch the target: %v", err)
+	}
+	none(t, "made anew", observe.Anew(w.watcher.Events(), w.before))
+	answers := w.probe.Stop()
+	for _, a := range answers {
+		if a.Failures > 0 || a.Good == 0 {
+			t.Errorf("%s: its API server answered %d times and failed %d times, the first: %s", a.Workload, a.Good, a.Failures, a.First)
+		}
+		t.Logf("%+v", a)
+	}
+	if want := len(w.before.Of("cluster.x-k8s.io", "Cluster")); len(answers) != want || want == 0 {
+		t.Errorf("%d workload API servers were asked, want %d", len(answers), want)
+	}
+	t.Run("Mixed", func(t *testing.T) {
+		namespaces := w.namespacesWith("mixed-")
+		w.restored(t, w.before.In(namespaces...), nil, namespaces...)
+	})
+	t.Run("Others", func(t *testing.T) {
+		namespaces := []string{resumeNS, pausedNS, badNS}
+		w.restored(t, w.before.In(namespaces...), []string{owned.String() + " differs in metadata.ownerReferences"}, namespaces...)
+	})
+}

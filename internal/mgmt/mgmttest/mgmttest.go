@@ -1,0 +1,137 @@
+// Package mgmttest starts real API servers for tests: kube-apiserver, etcd and the garbage collector with the CRDs of Cluster API, but no Cluster API
+// controllers and no webhooks. They are built by "make lab".
+package mgmttest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// startTimeout bounds the start; on a busy machine with cold caches it takes half a minute.
+const startTimeout = 3 * time.Minute
+
+// Servers are running API servers.
+type Servers struct {
+	dir string
+	cmd *exec.Cmd
+	n   int
+}
+
+// Main starts n API servers for the tests of a package, runs them and ends the servers. set gets them before the tests run. Use it from TestMain.
+func Main(m *testing.M, n int, set func(*Servers)) int {
+	s, err := start(n)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer s.stop()
+	set(s)
+	return m.Run()
+}
+
+// lab is the path of the program that "make lab" builds.
+func lab() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		path := filepath.Join(dir, ".lab", "bin", "lab")
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("start API servers: .lab/bin/lab is missing: run make lab")
+}
+
+func start(n int) (*Servers, error) {
+	program, err := lab()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "mgmttest")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	cmd := exec.Command(program, "up", "--bare", "--dir", dir, "--mgmt", strconv.Itoa(n))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start API servers: %w", err)
+	}
+	s := &Servers{dir: dir, cmd: cmd, n: n}
+	ready := make(chan error, 1)
+	go func() {
+		var seen []string
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			seen = append(seen, lines.Text())
+			if lines.Text() == "ready" {
+				ready <- nil
+			}
+		}
+		ready <- fmt.Errorf("start API servers: %s", strings.Join(seen, "\n"))
+	}()
+	select {
+	case err = <-ready:
+	case <-ctx.Done():
+		err = fmt.Errorf("start API servers: not ready after %s", startTimeout)
+	}
+	if err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Servers) stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	_ = s.cmd.Wait()
+	_ = os.RemoveAll(s.dir)
+}
+
+// Options of server i, from 0.
+func (s *Servers) Options(i int) mgmt.Options {
+	name := fmt.Sprintf("mgmt-%d", i+1)
+	return mgmt.Options{Name: name, KubeconfigFile: filepath.Join(s.dir, name, "kubeconfig")}
+}
+
+// Connect reaches server i.
+func (s *Servers) Connect(t testing.TB, i int) *mgmt.Mgmt {
+	t.Helper()
+	m, err := mgmt.Connect(t.Context(), s.Options(i))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Fleet fills server i with workload clusters as their controllers would have left them. args are those of "lab fleet --bare".
+func (s *Servers) Fleet(t testing.TB, i int, args ...string) {
+	t.Helper()
+	program, err := lab()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append([]string{"fleet", "--bare", "--kubeconfig", s.Options(i).KubeconfigFile}, args...)
+	if out, err := exec.CommandContext(t.Context(), program, all...).CombinedOutput(); err != nil {
+		t.Fatalf("lab %s: %v\n%s", strings.Join(all, " "), err, out)
+	}
+}

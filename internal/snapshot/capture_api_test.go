@@ -1,0 +1,346 @@
+//go:build api
+
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// scattered reads without Exact and lets time pass between kinds, as a tool does that lists kind after kind.
+type scattered struct{ snapshot.Source }
+
+func (s scattered) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+	o.Exact = ""
+	if k.GroupKind == snapshot.MachineKind {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return s.Source.List(ctx, k, o, fn)
+}
+
+// TestAPICutIsConsistent writes a counter into a Cluster and then the same into a Machine, over and over. In a consistent cut the Machine is never ahead of
+// the Cluster and never more than one behind; a capture that reads kind after kind sees otherwise, which shows that the test can fail.
+func TestAPICutIsConsistent(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "cut-", "--workloads", "30", "--machines", "10", "--fast")
+	m := servers.Connect(t, 0)
+	namespace := onlyNamespace(t, m, "cut-")
+	stop := countUp(t, m, namespace)
+	defer stop()
+	captures := func(source snapshot.Source, n int) (torn int) {
+		for range n {
+			cluster, machine := int64(-1), int64(-1)
+			var mu sync.Mutex
+			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, snapshot.Rules, func(n *snapshot.Node, raw []byte) error {
+				count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case !count.Exists():
+				case n.GroupKind() == snapshot.ClusterKind:
+					cluster = count.Int()
+				case n.GroupKind() == snapshot.MachineKind:
+					machine = count.Int()
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cluster < 0 || machine < 0 {
+				t.Fatal("the counters were not captured")
+			}
+			if machine > cluster || machine < cluster-1 {
+				torn++
+			}
+		}
+		return torn
+	}
+	if torn := captures(m.Reader(), 25); torn > 0 {
+		t.Errorf("%d of 25 captures are torn", torn)
+	}
+	if captures(scattered{m.Reader()}, 5) == 0 {
+		t.Error("captures of scattered lists are never torn: the test proves nothing")
+	}
+}
+
+func onlyNamespace(t *testing.T, m *mgmt.Mgmt, prefix string) string {
+	t.Helper()
+	var found string
+	_, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
+		if name := gjson.GetBytes(raw, "metadata.name").String(); found == "" && len(name) > len(prefix) && name[:len(prefix)] == prefix {
+			found = name
+		}
+		return nil
+	})
+	if err != nil || found == "" {
+		t.Fatalf("no namespace with prefix %s: %v", prefix, err)
+	}
+	return found
+}
+
+// countUp makes a Cluster and a Machine and counts up in both, the Cluster first, until stop is called.
+func countUp(t *testing.T, m *mgmt.Mgmt, namespace string) (stop func()) {
+	t.Helper()
+	kinds, err := m.Reader().Kinds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []*unstructured.Unstructured
+	var objectKinds []mgmt.Kind
+	for _, gk := range []mgmt.GroupKind{snapshot.ClusterKind, snapshot.MachineKind} {
+		k, ok := mgmt.FindKind(kinds, gk)
+		if !ok {
+			t.Fatalf("%s is not served", gk)
+		}
+		var first *unstructured.Unstructured
+		_, err := m.Reader().List(t.Context(), k, mgmt.ListOptions{Namespace: namespace, Limit: 1}, func(raw []byte) error {
+			first = &unstructured.Unstructured{}
+			return first.UnmarshalJSON(raw)
+		})
+		if err != nil || first == nil {
+			t.Fatalf("no %s in %s: %v", gk, namespace, err)
+		}
+		objects, objectKinds = append(objects, first), append(objectKinds, k)
+	}
+	set := func(ctx context.Context, i, count int) error {
+		annotations := objects[i].GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations["test.mgmtd.dev/count"] = strconv.Itoa(count)
+		objects[i].SetAnnotations(annotations)
+		updated, err := m.Writer().Update(ctx, objectKinds[i], objects[i])
+		if err == nil {
+			objects[i] = updated
+		}
+		return err
+	}
+	for i := range objects {
+		if err := set(t.Context(), i, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for count := 1; ctx.Err() == nil; count++ {
+			for i := range objects {
+				if err := set(ctx, i, count); err != nil && ctx.Err() == nil {
+					done <- err
+					return
+				}
+			}
+		}
+		done <- nil
+	}()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("count up: %v", err)
+		}
+	}
+}
+
+// keys makes keys and an empty encrypted store.
+func newStore(t *testing.T) *store.Store {
+	t.Helper()
+	dir := t.TempDir()
+	generated, err := store.Keygen(dir+"/keys", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := store.LoadKeys(store.KeyOptions{
+		Recipients: []string{generated.Recipient}, IdentityFiles: []string{dir + "/keys/identity.txt"},
+		SigningKeyFile: dir + "/keys/signing.key", TrustedKeyFiles: []string{dir + "/keys/signing.pub"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func run(t *testing.T, m *mgmt.Mgmt, st *store.Store, scope snapshot.Scope) *snapshot.Result {
+	t.Helper()
+	r, err := snapshot.Run(t.Context(), snapshot.Options{
+		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(), Providers: m.Providers, Store: st, Scope: scope, Writer: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAPISnapshotHoldsTheServersBytes takes a snapshot of everything and compares each object with what the server gives for it.
+func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "bytes-", "--workloads", "4", "--machines", "3", "--machine-pools", "--fast")
+	m, st := servers.Connect(t, 0), newStore(t)
+	first := run(t, m, st, snapshot.Scope{})
+	r := run(t, m, st, snapshot.Scope{})
+	if r.Sequence != first.Sequence+1 || r.Parent == nil || r.Parent.ID != first.ID || r.Parent.SHA256 != first.SHA256 {
+		t.Errorf("number %d, parent %+v after number %d, %s", r.Sequence, r.Parent, first.Sequence, first.ID)
+	}
+	report, err := st.VerifyStructure(t.Context(), r.Envelope, nil)
+	if err != nil || len(report.Findings) > 0 {
+		t.Fatalf("verify: %v, %v", report.Findings, err)
+	}
+	s, err := snapshot.Open(t.Context(), st, r.Envelope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, err := s.Load(t.Context(), s.Graph.Nodes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Graph.Missing) > 0 {
+		t.Errorf("missing: %v", s.Graph.Missing)
+	}
+	compared := compareWithServer(t, m, s, contents)
+	if compared != len(s.Graph.Nodes) || compared < 200 {
+		t.Errorf("compared %d of %d objects", compared, len(s.Graph.Nodes))
+	}
+	pools := slices.ContainsFunc(s.Graph.Nodes, func(n *snapshot.Node) bool { return n.Kind == "MachinePool" && n.Unit != "" })
+	if !pools {
+		t.Error("no MachinePool in a unit")
+	}
+}
+
+func compareWithServer(t *testing.T, m *mgmt.Mgmt, s *snapshot.Snapshot, contents *snapshot.Contents) (compared int) {
+	t.Helper()
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(8)
+	for _, n := range s.Graph.Nodes {
+		g.Go(func() error {
+			k, _ := mgmt.FindKind(s.About.Kinds, n.GroupKind())
+			live, err := m.Reader().Get(ctx, k, n.Namespace, n.Name)
+			if err != nil {
+				return fmt.Errorf("%s: %w", n.Ref, err)
+			}
+			want, err := live.MarshalJSON()
+			if err != nil {
+				return err
+			}
+			raw, err := contents.Bytes(n.Ref)
+			if err != nil {
+				return err
+			}
+			if live.GetResourceVersion() != n.ResourceVersion || string(live.GetUID()) != n.UID || !sameJSON(t, raw, want) {
+				t.Errorf("%s is not what the server gives", n.Ref)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			compared++
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return compared
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var out [2][]byte
+	for i, raw := range [][]byte{a, b} {
+		var v any
+		if err := json.Unmarshal(raw, &v); err != nil {
+			t.Error(err)
+			return false
+		}
+		out[i], _ = json.Marshal(v)
+	}
+	return bytes.Equal(out[0], out[1])
+}
+
+// borrowClass makes a namespace with a Cluster whose class is in another one.
+func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
+	t.Helper()
+	kinds, err := m.Reader().Kinds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var class string
+	classes, _ := mgmt.FindKind(kinds, snapshot.ClusterClassKind)
+	if _, err := m.Reader().List(t.Context(), classes, mgmt.ListOptions{Namespace: lender}, func(raw []byte) error {
+		class = gjson.GetBytes(raw, "metadata.name").String()
+		return nil
+	}); err != nil || class == "" {
+		t.Fatalf("no ClusterClass in %s: %v", lender, err)
+	}
+	clusters, _ := mgmt.FindKind(kinds, snapshot.ClusterKind)
+	for k, text := range map[*mgmt.Kind]string{
+		&mgmt.NamespaceKind: fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, borrower),
+		&clusters: fmt.Sprintf(`{"apiVersion":%q,"kind":"Cluster","metadata":{"name":"borrower","namespace":%q},"spec":{"topology":{"classRef":{"name":%q,"namespace":%q},"version":"v1.35.0"}}}`,
+			clusters.APIVersion(), borrower, class, lender),
+	} {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, err := m.Writer().Create(t.Context(), *k, u)
+			if err == nil {
+				break
+			}
+			if !apierrors.IsNotFound(err) { // the namespace comes with the other one
+				t.Fatal(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+}
+
+// TestAPIScopedSnapshotTakesWhatItNeeds captures one namespace: it must come with the ClusterClass in another one and its templates, and with nothing else
+// from there.
+func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "scope-", "--workloads", "2", "--machines", "2", "--fast")
+	m, st := servers.Connect(t, 0), newStore(t)
+	const namespace = "scope-borrows"
+	borrowClass(t, m, onlyNamespace(t, m, "scope-"), namespace)
+	all, err := snapshot.Open(t.Context(), st, run(t, m, st, snapshot.Scope{}).Envelope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, m, st, snapshot.Scope{Namespaces: []string{namespace}})
+	s, err := snapshot.Open(t.Context(), st, r.Envelope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Partial || len(s.Graph.Missing) > 0 {
+		t.Errorf("partial %v, missing %v", r.Partial, s.Graph.Missing)
+	}
+	for _, n := range all.Graph.Nodes {
+		if n.Namespace == namespace && s.Graph.Node(n.Ref) == nil {
+			t.Errorf("%s is in the namespace and not in its snapshot", n.Ref)
+		}
+	}
+	for _, n := range s.Graph.Nodes {
+		if n.Namespace != "" && n.Namespace != namespace && !n.Shared {
+			t.Errorf("%s is of another namespace and nobody here needs it", n.Ref)
+		}
+	}
+	if _, err := snapshot.Capture(t.Context(), m.Reader(), snapshot.Scope{Namespaces: []string{"no-such"}}, snapshot.Rules, nil); err == nil {
+		t.Error("a namespace that does not exist gives a snapshot")
+	}
+}
