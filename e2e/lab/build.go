@@ -27,7 +27,7 @@ type target struct {
 	module  string // folder of its go.mod, below e2e/
 	pkg     string
 	ldflags string
-	sources []string // folders of e2e/ whose Go files its stamp covers, for our own programs
+	sources []string // folders of e2e/ that its stamp covers, for our own programs
 }
 
 // targets is in the order of need: what takes longest comes first, so that a
@@ -44,7 +44,7 @@ func targets() []target {
 		{name: "capi-core", module: ".", pkg: "sigs.k8s.io/cluster-api/core", ldflags: capi},
 		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm", ldflags: capi},
 		{name: "capi-kubeadm-control-plane", module: ".", pkg: "sigs.k8s.io/cluster-api/controlplane/kubeadm", ldflags: capi},
-		{name: "lab", module: ".", pkg: "./cmd/lab", sources: []string{"."}},
+		{name: "lab", module: ".", pkg: "./cmd/lab", sources: []string{"cmd/lab", "lab", "fleet", "cloud/control"}},
 	}
 }
 
@@ -134,11 +134,12 @@ func step(home Home, name, input string, progress func(string), build func() err
 	return nil
 }
 
-// hashSources hashes the Go files below dir, tests apart.
+// hashSources hashes the Go files below dir and what they embed, tests apart.
 func hashSources(dir string) (string, error) {
 	hash := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+		source := filepath.Ext(path) == ".go" || filepath.Ext(path) == ".jsonl"
+		if err != nil || entry.IsDir() || !source || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		data, err := os.ReadFile(path)

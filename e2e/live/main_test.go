@@ -7,6 +7,7 @@ package live
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -44,7 +45,14 @@ type world struct {
 // shared is set by TestMain before the first test, and only read then.
 var shared *world
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The scenarios wait for controllers most of the time: all run side by side, whatever the number of processors.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "mgmtd-live-")

@@ -88,6 +88,9 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if err != nil {
 		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
 	}
+	if len(raw.Contexts) == 0 {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: errors.New("it holds no context")}
+	}
 	cfg, err := loader.ClientConfig()
 	if err != nil {
 		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}

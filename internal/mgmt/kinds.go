@@ -12,7 +12,7 @@ import (
 // Kind is a kind that a management cluster serves, at its storage version: objects are read and written at that version.
 type Kind struct {
 	GroupKind
-	Version    string   `json:"version"`            // storage version
+	Version    string   `json:"version"`            // storage version, or a served one where that is not served
 	Resource   string   `json:"resource"`           // lower-case plural
 	Namespaced bool     `json:"namespaced"`         //
 	Status     bool     `json:"status,omitempty"`   // has a status subresource
@@ -44,7 +44,7 @@ func (k Kind) Path(namespace string) string {
 
 // The core kinds that a snapshot reads.
 var (
-	NamespaceKind = Kind{GroupKind: GroupKind{Kind: "Namespace"}, Version: "v1", Resource: "namespaces", Status: true, Served: []string{"v1"}}
+	NamespaceKind = Kind{GroupKind: GroupKind{Kind: "Namespace"}, Version: "v1", Resource: "namespaces", Served: []string{"v1"}} // its status is the API server's own
 	SecretKind    = Kind{GroupKind: GroupKind{Kind: "Secret"}, Version: "v1", Resource: "secrets", Namespaced: true, Served: []string{"v1"}}
 	ConfigMapKind = Kind{GroupKind: GroupKind{Kind: "ConfigMap"}, Version: "v1", Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
 	crdKind       = Kind{GroupKind: GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
@@ -119,8 +119,11 @@ func kindOfCRD(raw []byte) (Kind, bool, error) {
 			k.Version, k.Status = v.Name, v.Subresources.Status != nil
 		}
 	}
-	// A storage version that is not served cannot be read at all: the API server has no path for it.
-	return k, slices.Contains(k.Served, k.Version), nil
+	// A storage version that is not served has no path to read it by; any served one gives the same objects, converted.
+	if len(k.Served) > 0 && !slices.Contains(k.Served, k.Version) {
+		k.Version = k.Served[len(k.Served)-1]
+	}
+	return k, len(k.Served) > 0, nil
 }
 
 func isContract(labels map[string]string) bool {

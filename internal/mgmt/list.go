@@ -126,11 +126,7 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 		Continue        string `json:"continue"`
 	}
 	prefix := l.corePrefix()
-	err = readList(body, &head, func(raw []byte) error {
-		if skip > 0 {
-			skip--
-			return nil
-		}
+	give := func(raw []byte) error {
 		if prefix != nil {
 			raw = append(bytes.Clone(prefix), raw[1:]...)
 		}
@@ -139,9 +135,28 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 		}
 		l.given++
 		return nil
+	}
+	// A second try of an exact page gives the same objects in the same order. Any other may not, so its objects wait until the page is whole.
+	exact := l.opts.Exact != "" || l.token != ""
+	var waiting [][]byte
+	err = readList(body, &head, func(raw []byte) error {
+		switch {
+		case !exact:
+			waiting = append(waiting, bytes.Clone(raw))
+		case skip > 0:
+			skip--
+		default:
+			return give(raw)
+		}
+		return nil
 	})
 	if err != nil {
 		return "", err
+	}
+	for _, raw := range waiting {
+		if err := give(raw); err != nil {
+			return "", err
+		}
 	}
 	l.version = head.ResourceVersion
 	return head.Continue, nil

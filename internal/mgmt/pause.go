@@ -16,6 +16,8 @@ const (
 	PauseAnnotation
 	// PauseNone means: nothing reconciles it in a way that could do harm.
 	PauseNone
+	// PauseUnsupported means: it has a switch of its own, which this version does not know how to set and to give back.
+	PauseUnsupported
 	// PauseNever means: must not be paused, on either side: the Cluster webhook waits seconds for a ClusterClass that is not reconciled.
 	PauseNever
 )
@@ -34,10 +36,17 @@ var pauseSwitches = map[GroupKind]PauseSwitch{
 	{"addons.cluster.x-k8s.io", "ClusterResourceSetBinding"}: PauseNone, // deleted by its controller while its Cluster is absent, so it comes after it
 	{"runtime.cluster.x-k8s.io", "ExtensionConfig"}:          PauseAnnotation,
 	{"ipam.cluster.x-k8s.io", "IPAddressClaim"}:              PauseWithCluster,
-	{"ipam.cluster.x-k8s.io", "IPAddress"}:                   PauseNone,
-	{"", "Namespace"}:                                        PauseNone,
-	{"", "Secret"}:                                           PauseNone,
-	{"", "ConfigMap"}:                                        PauseNone,
+	{"ipam.cluster.x-k8s.io", "InClusterIPPool"}:             PauseAnnotation,
+	{"ipam.cluster.x-k8s.io", "GlobalInClusterIPPool"}:       PauseAnnotation,
+	// Restored with an empty status for only a moment, a BareMetalHost has its disk imaged anew; a pool hands out addresses that are in use.
+	{"metal3.io", "BareMetalHost"}:                                 PauseUnsupported,
+	{"infrastructure.cluster.x-k8s.io", "OpenStackFloatingIPPool"}: PauseUnsupported,
+	{"infrastructure.cluster.x-k8s.io", "AWSFargateProfile"}:       PauseUnsupported,
+	{"azimuth.stackhpc.com", "Cluster"}:                            PauseUnsupported,
+	{"ipam.cluster.x-k8s.io", "IPAddress"}:                         PauseNone,
+	{"", "Namespace"}:                                              PauseNone,
+	{"", "Secret"}:                                                 PauseNone,
+	{"", "ConfigMap"}:                                              PauseNone,
 }
 
 // providerGroups are the groups whose contract makes their controllers heed the pause of the Cluster.
@@ -47,6 +56,9 @@ var providerGroups = []string{"infrastructure.cluster.x-k8s.io", "bootstrap.clus
 func Pause(gk GroupKind) PauseSwitch {
 	if s, ok := pauseSwitches[gk]; ok {
 		return s
+	}
+	if gk.Group == "addons.stackhpc.com" || strings.HasSuffix(gk.Group, ".azure.com") {
+		return PauseUnsupported
 	}
 	for _, g := range providerGroups {
 		if gk.Group != g {

@@ -25,6 +25,12 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 		return nil
 	}
 	return r.Journal.Do(ctx, createStep(unit, wave[0].Wave), func(ctx context.Context, h *catalog.StepHandle) error {
+		if err := r.checkOwners(ctx, wave); err != nil {
+			return err
+		}
+		if err := r.checkPaused(ctx, unit, wave[0].Late); err != nil {
+			return err
+		}
 		return r.each(wave, func(o Object) error {
 			if err := r.apply(ctx, h, unit, o); err != nil {
 				return err
@@ -33,6 +39,97 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 			return nil
 		})
 	})
+}
+
+// checkOwners makes sure that the owners of a wave live, with the UIDs that will be written. One that the plan or the journal knows may have been deleted since,
+// and the garbage collector would delete what names it.
+func (r *run) checkOwners(ctx context.Context, wave []Object) error {
+	var owners []Object
+	seen := map[mgmt.Ref]bool{}
+	for _, o := range wave {
+		for i, ref := range o.Owners {
+			uid := o.Outside[i]
+			if uid == "" {
+				uid = r.uid(ref)
+			}
+			if uid == "" || seen[ref] || r.seenAlive(ref) || o.Action == Skip {
+				continue
+			}
+			seen[ref] = true
+			owners = append(owners, Object{Ref: ref, UID: uid})
+		}
+	}
+	return r.each(owners, func(o Object) error {
+		k, ok := mgmt.FindKind(r.Kinds, o.GroupKind())
+		if !ok {
+			return fmt.Errorf("the target no longer serves %s", o.GroupKind())
+		}
+		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, o.Namespace, o.Name) })
+		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID || live.GetDeletionTimestamp() != nil) {
+			return &GoneError{}
+		}
+		if err == nil {
+			r.setAlive(o.Ref)
+		}
+		return err
+	})
+}
+
+// checkPaused makes sure, before objects of a unit are created, that its Cluster on the target is the one that we know and stands still: controllers that see
+// a MachineSet and not yet its Machines would make new ones.
+func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
+	key, err := mgmt.ParseKey(unit)
+	if err != nil || late {
+		return nil // shared objects have no Cluster
+	}
+	ref := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: key.Namespace, Name: key.Name}
+	if r.uid(ref) == "" {
+		return nil // this wave creates it
+	}
+	k := r.kinds[ref.GroupKind()]
+	live, err := retry(ctx, ref.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, ref.Namespace, ref.Name) })
+	if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != r.uid(ref) || live.GetDeletionTimestamp() != nil) {
+		return fmt.Errorf("%s: %w", ref, &GoneError{})
+	}
+	if err != nil {
+		return err
+	}
+	if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused && r.missing(unit) {
+		return &UnpausedError{unit}
+	}
+	return nil
+}
+
+// missing tells whether objects of a unit still have to be created.
+func (r *run) missing(unit string) bool {
+	for _, u := range r.Plan.Units {
+		if u.Name == unit {
+			return slices.ContainsFunc(u.Objects, func(o Object) bool { return o.Action == Create && !o.Late })
+		}
+	}
+	return false
+}
+
+// UnpausedError says that somebody ended the pause of a workload cluster in the middle of its restore.
+type UnpausedError struct{ Unit string }
+
+func (e *UnpausedError) Error() string {
+	return "the workload cluster " + e.Unit + " is not paused any more on the target, and not all of its objects are there"
+}
+
+// Hint tells the operator what to do.
+func (e *UnpausedError) Hint() string {
+	return "pause it at once (spec.paused: true), look whether its controllers made new Machines, then resume"
+}
+
+// GoneError says that an object that this restore created, adopted or relies on was deleted, or is being deleted.
+type GoneError struct{}
+
+func (e *GoneError) Error() string { return "it was deleted on the target, or is being deleted" }
+
+// Hint tells the operator what to do.
+func (e *GoneError) Hint() string {
+	return "find out who deleted it; then run the restore again as a new operation, which adopts what is equal and creates what is missing"
 }
 
 // apply brings one object to the target: create, status, managedFields. It looks first and may run again after a crash at any point.
@@ -60,6 +157,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 		}
 		r.setUID(o.Ref, uid)
 	}
+	r.setAlive(o.Ref)
 	if k.Status && source.Object["status"] != nil {
 		if live, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			return r.Writer.UpdateStatus(ctx, k, withStatus(live, source))
@@ -87,7 +185,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 // createOrFind creates the object, or finds the one that this operation created before.
 func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructured.Unstructured, unit string, o Object) (*unstructured.Unstructured, error) {
 	body := source.DeepCopy()
-	if err := r.prepare(body, o, r.workloadID(unit), unit == ""); err != nil {
+	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
 	}
 	annotate(body, annotationOperation, r.Operation)
@@ -102,11 +200,38 @@ func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructure
 			}
 		}
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
+		if apierrors.IsNotFound(err) && r.uid(o.Ref) != "" || err == nil && live.GetDeletionTimestamp() != nil {
+			return nil, &GoneError{}
+		}
 		if err != nil {
 			return nil, err
 		}
-		return live, r.checkOurs(o.Ref, live)
+		if err := r.checkOurs(o.Ref, live); err != nil && o.GroupKind() == snapshot.ResourceSetBindingKind && r.createdCluster(unit) {
+			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is there, and knows nothing of what was applied before.
+			return r.takeOver(ctx, k, body, live)
+		} else if err != nil {
+			return nil, err
+		}
+		return live, nil
 	})
+}
+
+// createdCluster tells whether this operation created the Cluster of a unit.
+func (r *run) createdCluster(unit string) bool {
+	for _, u := range r.Plan.Units {
+		if u.Name == unit {
+			return slices.ContainsFunc(u.Objects, func(o Object) bool { return o.GroupKind() == snapshot.ClusterKind && o.Action == Create })
+		}
+	}
+	return false
+}
+
+// takeOver replaces live by body.
+func (r *run) takeOver(ctx context.Context, k mgmt.Kind, body, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	body = body.DeepCopy()
+	body.SetUID(live.GetUID())
+	body.SetResourceVersion(live.GetResourceVersion())
+	return r.Writer.Update(ctx, k, body)
 }
 
 // StrangerError says that an object on the target is not the one that this operation created or adopted.
@@ -136,19 +261,11 @@ func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	if err != nil {
 		return err
 	}
-	if string(live.GetUID()) != o.UID {
-		return &StrangerError{o.Ref}
+	if string(live.GetUID()) != o.UID || live.GetDeletionTimestamp() != nil {
+		return &GoneError{}
 	}
+	r.setAlive(o.Ref)
 	return nil
-}
-
-func (r *run) workloadID(unit string) string {
-	for i := range r.Plan.Units {
-		if r.Plan.Units[i].Name == unit {
-			return r.Plan.Units[i].WorkloadID
-		}
-	}
-	return ""
 }
 
 // wantsFields tells for which objects managedFields are written: without them, appliers such as the topology controller would never remove a field again.
@@ -176,8 +293,8 @@ func (r *run) converge(ctx context.Context, k mgmt.Kind, live *unstructured.Unst
 			if err != nil {
 				return nil, err
 			}
-			if newer.GetUID() != uid {
-				return nil, &StrangerError{}
+			if newer.GetUID() != uid || newer.GetDeletionTimestamp() != nil {
+				return nil, &GoneError{}
 			}
 			live = newer
 		}
@@ -245,10 +362,16 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 				if err := r.setOwners(owned, o, true); err != nil {
 					return nil, err
 				}
-				if len(owned.GetOwnerReferences()) == len(live.GetOwnerReferences()) {
+				refs := live.GetOwnerReferences()
+				for _, ref := range owned.GetOwnerReferences() {
+					if !slices.ContainsFunc(refs, func(l metav1.OwnerReference) bool { return l.UID == ref.UID }) {
+						refs = append(refs, ref)
+					}
+				}
+				if len(refs) == len(live.GetOwnerReferences()) {
 					return live, nil
 				}
-				live.SetOwnerReferences(owned.GetOwnerReferences())
+				live.SetOwnerReferences(refs)
 				return r.Writer.Update(ctx, k, live)
 			})
 			return err

@@ -29,6 +29,7 @@ var checks = []check{
 	{"rights", checkRights},
 	{"owners", checkOwners},
 	{"units", checkUnits},
+	{"needs", checkNeeds},
 	{"certificates", checkCertificates},
 	{"collisions", checkCollisions},
 	{"webhooks", checkWebhooks},
@@ -43,6 +44,12 @@ const oldSnapshot = 24 * time.Hour
 func checkSource(_ context.Context, p *planner) error {
 	if p.Source.Source.UID == p.Target.UID {
 		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "same-management-cluster", Message: "the target is the management cluster that the snapshot was taken of"})
+		return nil
+	}
+	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone && !p.Spec.NoRelease && !p.Spec.Force &&
+		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
+		p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-alive", Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
+			Hint: "make sure that its controllers do not run, then say --force as well"})
 		return nil
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
@@ -82,10 +89,16 @@ func checkSnapshot(_ context.Context, p *planner) error {
 
 // checkKinds: every kind must be served at the version of the snapshot's objects.
 func checkKinds(_ context.Context, p *planner) error {
+	type place struct {
+		unit string
+		kind mgmt.GroupKind
+	}
+	told := map[place]bool{}
 	for n := range p.active {
-		if _, ok := p.kinds[n.GroupKind()]; ok {
+		if _, ok := p.kinds[n.GroupKind()]; ok || n.Unit != "" && told[place{n.Unit, n.GroupKind()}] {
 			continue
 		}
+		told[place{n.Unit, n.GroupKind()}] = true
 		msg := fmt.Sprintf("the target does not serve %s", n.GroupKind())
 		if k, ok := mgmt.FindKind(p.Kinds, n.GroupKind()); ok {
 			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(), strings.Join(k.Served, ", "), n.Version)
@@ -161,7 +174,7 @@ func checkRights(ctx context.Context, p *planner) error {
 func checkOwners(_ context.Context, p *planner) error {
 	for n := range p.active {
 		for _, o := range n.Owners {
-			if p.inPlan(o.Ref) || p.outside[o.Ref] != "" {
+			if p.inPlan(o.Ref) || p.outside[o.Ref] != "" || p.comesLater(n, o.Ref) {
 				continue
 			}
 			if p.dropped[o.Ref] {
@@ -185,7 +198,13 @@ func checkUnits(_ context.Context, p *planner) error {
 			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "deleting", Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint: "its controllers decide anew; look at it after the release"})
 		}
-		if isLate(n) {
+		switch {
+		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnsupported:
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unsupported", Message: "this kind has a pause of its own that this version cannot set; it would come to life before its status is back",
+				Hint: "restore its unit by hand, or leave it out"})
+		case mgmt.Pause(n.GroupKind()) != mgmt.PauseUnknown && mgmt.Pause(n.GroupKind()) != mgmt.PauseNone && ownedByLate(p.Snapshot.Graph, n):
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-late", Message: "its owner is of a kind for which no pause is known, and would have to come to life before it", Hint: "leave the reference out with --drop-owner"})
+		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown:
 			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "no way to pause this kind is known; it is created after the release"})
 		}
 	}
@@ -197,6 +216,16 @@ var codeKinds = map[string]string{
 	"ClusterResourceSet": "applies manifests to workload clusters", "KubeadmConfig": "runs commands on machines", "KubeadmConfigTemplate": "runs commands on machines",
 	"KubeadmControlPlane": "runs commands on machines", "KubeadmControlPlaneTemplate": "runs commands on machines",
 	"HelmChartProxy": "installs charts", "HelmReleaseProxy": "installs charts", "HelmRelease": "installs charts", "Manifests": "applies manifests",
+}
+
+// checkNeeds tells what objects name and the snapshot does not hold.
+func checkNeeds(_ context.Context, p *planner) error {
+	for _, m := range p.Snapshot.Graph.Missing {
+		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
+			p.add(by, mgmt.Finding{Severity: mgmt.Warning, Code: "need-missing", Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field), Hint: "see that the target has it before the release (--no-release)"})
+		}
+	}
+	return nil
 }
 
 func checkWorkloadCode(_ context.Context, p *planner) error {

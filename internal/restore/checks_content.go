@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tidwall/gjson"
@@ -31,7 +32,7 @@ func (p *planner) refuse() error {
 		if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
 			namespace = n.Name
 		}
-		k, known := mgmt.FindKind(p.Snapshot.About.Kinds, n.GroupKind())
+		k, known := mgmt.FindKind(p.Kinds, n.GroupKind()) // what the target says of its kinds: the snapshot may say anything
 		switch {
 		case n.GroupKind() == snapshot.ProviderKind:
 			p.skipped[n] = "the target has a provider inventory of its own"
@@ -39,7 +40,7 @@ func (p *planner) refuse() error {
 			p.skipped[n] = "nothing is restored into the API server's own namespaces"
 		case providers[namespace]:
 			p.skipped[n] = "nothing is restored into the namespaces of providers"
-		case n.Group != "" && !(known && k.Contract) && !snapshot.KnownKind(n.GroupKind()):
+		case n.Group != "" && known && !k.Contract && !snapshot.KnownKind(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
 		case n.GroupKind() == mgmt.SecretKind.GroupKind:
 			raw, err := p.Contents.Bytes(n.Ref)
@@ -69,7 +70,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 			r := mgmt.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
 				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-missing", Message: "Secret " + r.String() + " is not in the snapshot; the control-plane provider would make a new one",
-					Hint: "find the Secret in an older snapshot (snapshot list), or create it on the target first"})
+					Hint: "restore from an older snapshot that has it (mgmtctl snapshot list)"})
 				continue
 			}
 			raw, err := p.Contents.Bytes(r)
@@ -113,39 +114,72 @@ func certificateProblem(raw []byte, purpose string) string {
 
 // checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is ever overwritten.
 func checkCollisions(ctx context.Context, p *planner) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
+	var there []*snapshot.Node
 	for n := range p.active {
-		uid, ok := p.existing[n.Ref]
-		if !ok {
-			continue
+		if p.existing[n.Ref] != "" {
+			there = append(there, n)
 		}
+	}
+	lives := make([]*unstructured.Unstructured, len(there))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(looks)
+	for i, n := range there {
 		g.Go(func() error {
-			k := p.kinds[n.GroupKind()]
-			live, err := p.Reader.Get(ctx, k, n.Namespace, n.Name)
-			if apierrors.IsNotFound(err) {
-				p.mu.Lock()
-				delete(p.existing, n.Ref)
-				p.mu.Unlock()
-				return nil
-			}
-			if err != nil {
+			live, err := p.Reader.Get(gctx, p.kinds[n.GroupKind()], n.Namespace, n.Name)
+			if err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("get %s: %w", n.Ref, err)
 			}
-			want, err := decodeObject(p.Contents, n.Ref)
-			if err != nil {
-				return err
-			}
-			if string(live.GetUID()) == uid {
-				p.collide(n, want, live)
+			if err == nil {
+				lives[i] = live
 			}
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, n := range there {
+		if lives[i] == nil {
+			delete(p.existing, n.Ref)
+			continue
+		}
+		p.existing[n.Ref] = string(lives[i].GetUID())
+		want, err := decodeObject(p.Contents, n.Ref)
+		if err != nil {
+			return err
+		}
+		p.collide(n, want, lives[i])
+	}
+	p.checkLiveClusters(there, lives)
+	return nil
+}
+
+// checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their objects are missing there: its controllers would see a
+// MachineSet without its Machines and make new ones.
+func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructured.Unstructured) {
+	absent := map[string]int{}
+	for n := range p.active {
+		if n.Unit != "" && p.existing[n.Ref] == "" {
+			absent[n.Unit]++
+		}
+	}
+	for i, n := range there {
+		if n.GroupKind() != snapshot.ClusterKind || lives[i] == nil || absent[n.Key().String()] == 0 {
+			continue
+		}
+		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live", Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects are missing there", absent[n.Key().String()]),
+				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing while it is being restored"})
+		}
+	}
 }
 
 func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured) {
+	if live.GetDeletionTimestamp() != nil {
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-deleting", Message: "the target has an object of this name that is being deleted",
+			Hint: "let the deletion finish, or find out what holds it, then plan again"})
+		return
+	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
 		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "left-by-operation", Message: "it was left half restored by operation " + other,
 			Hint: "go on with it: mgmtctl operation resume " + other + "; if its catalog is lost, delete the object and plan again"})
@@ -158,6 +192,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 		}
 		return
 	}
+	p.forgetAbsentOwners(n, want, live)
 	paths := differences(want, live)
 	if len(paths) == 0 {
 		return
@@ -172,7 +207,7 @@ func differences(want, live *unstructured.Unstructured) []string {
 	if len(paths) == 0 {
 		return nil
 	}
-	if _, ours := live.GetAnnotations()[snapshot.AnnotationWorkloadID]; ours || mgmt.Pause(gkOf(want)) == mgmt.PauseAnnotation {
+	if pausedByUs(live) {
 		paused := want.DeepCopy()
 		pause(paused)
 		if len(snapshot.Differences(paused.Object, live.Object, snapshot.All)) == 0 {
@@ -180,6 +215,21 @@ func differences(want, live *unstructured.Unstructured) []string {
 		}
 	}
 	return paths
+}
+
+// forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared object the workload clusters that have not come yet.
+func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.Unstructured) {
+	var kept []metav1.OwnerReference
+	for i, ref := range want.GetOwnerReferences() {
+		has := slices.ContainsFunc(live.GetOwnerReferences(), func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
+		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.comesLater(n, n.Owners[i].Ref) {
+			kept = append(kept, ref)
+		}
+	}
+	want.SetOwnerReferences(kept)
+	if len(kept) == 0 {
+		unstructured.RemoveNestedField(want.Object, fieldMetadata, fieldOwnerReferences)
+	}
 }
 
 // namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace lacks or has otherwise. More of them do no harm, and

@@ -92,6 +92,7 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 		return nil, err
 	}
 	p.findUsers()
+	p.tellRefused()
 	p.matchKinds()
 	if err := p.findExisting(ctx); err != nil {
 		return nil, err
@@ -163,6 +164,26 @@ func (p *planner) findUsers() {
 	}
 }
 
+// tellRefused says what invariant I8 keeps from being restored. Without its Cluster a unit is nothing.
+func (p *planner) tellRefused() {
+	for _, n := range p.nodes {
+		why := p.skipped[n]
+		switch {
+		case why == "" || n.GroupKind() == snapshot.ProviderKind:
+		case n.GroupKind() == snapshot.ClusterKind:
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "refused", Message: why, Hint: "workload clusters live in namespaces of their own; create this one by hand if it must be there"})
+		default:
+			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "refused", Message: why, Hint: "create it by hand if something needs it"})
+		}
+	}
+}
+
+// comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the reference follows when that unit does.
+func (p *planner) comesLater(n *snapshot.Node, owner mgmt.Ref) bool {
+	o := p.Snapshot.Graph.Node(owner)
+	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
+}
+
 // matchKinds finds for each kind how the target serves it, at the version in which the snapshot has its objects.
 func (p *planner) matchKinds() {
 	for n := range p.active {
@@ -206,7 +227,7 @@ func (p *planner) findExisting(ctx context.Context) error {
 func (p *planner) findOwners(ctx context.Context) error {
 	for n := range p.active {
 		for _, o := range n.Owners {
-			if _, done := p.outside[o.Ref]; done || p.inPlan(o.Ref) || p.dropped[o.Ref] {
+			if _, done := p.outside[o.Ref]; done || p.inPlan(o.Ref) {
 				continue
 			}
 			uid, err := p.lookUp(ctx, o.Ref)
@@ -241,6 +262,9 @@ func (p *planner) lookUp(ctx context.Context, r mgmt.Ref) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("look up owner %s: %w", r, err)
 	}
+	if obj.GetDeletionTimestamp() != nil {
+		return "", nil // what it owns goes with it
+	}
 	return string(obj.GetUID()), nil
 }
 
@@ -270,10 +294,18 @@ func (p *planner) skipUnneeded(plan *Plan) {
 	for _, u := range plan.Units {
 		blocked[u.Name] = u.Blocked
 	}
+	var kept []*snapshot.Node
+	for n := range p.active {
+		if n.Unit != "" && !blocked[n.Unit] || n.Unit == "" && len(p.users[n]) == 0 {
+			kept = append(kept, n)
+		}
+	}
+	needed := map[mgmt.Ref]bool{}
+	for _, n := range p.Snapshot.Graph.Closure(kept) {
+		needed[n.Ref] = true
+	}
 	for i := range plan.Shared.Objects {
-		o := &plan.Shared.Objects[i]
-		users := p.users[p.Snapshot.Graph.Node(o.Ref)]
-		if len(users) > 0 && !slices.ContainsFunc(users, func(u string) bool { return !blocked[u] }) {
+		if o := &plan.Shared.Objects[i]; o.Action != Skip && !needed[o.Ref] {
 			o.Action, o.Reason = Skip, "only blocked units need it"
 		}
 	}
@@ -282,15 +314,12 @@ func (p *planner) skipUnneeded(plan *Plan) {
 func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
 	u := Unit{Name: name}
 	wave := 0
-	early, late := nodes, []*snapshot.Node(nil)
-	if slices.ContainsFunc(nodes, isLate) {
-		early, late = nil, nil
-		for _, n := range nodes {
-			if isLate(n) {
-				late = append(late, n)
-			} else {
-				early = append(early, n)
-			}
+	var early, late []*snapshot.Node
+	for _, n := range nodes {
+		if isLate(p.Snapshot.Graph, n) {
+			late = append(late, n)
+		} else {
+			early = append(early, n)
 		}
 	}
 	for _, part := range [][]*snapshot.Node{early, late} {
@@ -311,11 +340,27 @@ func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
 	return u
 }
 
-// isLate tells of kinds for which no pause is known: they come to life as soon as they are created, so they are created after the release.
-func isLate(n *snapshot.Node) bool { return mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown }
+// isLate tells of objects that are created after the release: those of a kind for which no pause is known, since they come to life as soon as they are
+// created, and passive ones that such an object owns.
+func isLate(g *snapshot.Graph, n *snapshot.Node) bool {
+	switch mgmt.Pause(n.GroupKind()) {
+	case mgmt.PauseUnknown:
+		return true
+	case mgmt.PauseNone:
+		return ownedByLate(g, n)
+	}
+	return false
+}
+
+func ownedByLate(g *snapshot.Graph, n *snapshot.Node) bool {
+	return slices.ContainsFunc(n.Owners, func(o snapshot.Owner) bool {
+		owner := g.Node(o.Ref)
+		return owner != nil && mgmt.Pause(owner.GroupKind()) == mgmt.PauseUnknown
+	})
+}
 
 func (p *planner) object(n *snapshot.Node, wave int) Object {
-	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(n), Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
+	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n), Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
 	if o.UID != "" {
 		o.Action = Adopt
 	}
@@ -323,7 +368,7 @@ func (p *planner) object(n *snapshot.Node, wave int) Object {
 		o.Action, o.Reason = Skip, why
 	}
 	for _, owner := range n.Owners {
-		if p.dropped[owner.Ref] && !p.inPlan(owner.Ref) {
+		if !p.inPlan(owner.Ref) && p.outside[owner.Ref] == "" && (p.dropped[owner.Ref] || p.comesLater(n, owner.Ref)) {
 			continue
 		}
 		if uid := p.outside[owner.Ref]; uid != "" {

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +24,7 @@ import (
 const (
 	ownAnnotations       = "mgmtd.dev/"
 	annotationOperation  = "mgmtd.dev/operation"  // by which operation an object was created, until its UID is journaled
-	annotationWasPaused  = "mgmtd.dev/was-paused" // it was paused on the source and stays so
+	annotationWasPaused  = "mgmtd.dev/was-paused" // a restore set the switch: "true" when it was set on the source, too
 	fieldMetadata        = "metadata"
 	conditionPaused      = "Paused"
 	fieldOwnerReferences = "ownerReferences"
@@ -36,42 +37,57 @@ func gkOf(u *unstructured.Unstructured) mgmt.GroupKind {
 
 // strip removes what a management cluster sets itself; what is left can be created.
 func strip(u *unstructured.Unstructured) {
-	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generateName"} {
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
 		unstructured.RemoveNestedField(u.Object, fieldMetadata, f)
 	}
 }
 
-// pause sets the switch of u's kind, if it has one of its own, and notes when it was set already.
+// pause sets the switch of u's kind, if it has one of its own, and marks that we did.
 func pause(u *unstructured.Unstructured) {
+	was := false
 	switch mgmt.Pause(gkOf(u)) {
 	case mgmt.PauseSpec:
-		if was, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); was {
-			annotate(u, annotationWasPaused, "")
-		}
+		was, _, _ = unstructured.NestedBool(u.Object, "spec", "paused")
 		// spec is an object in every kind that has this switch.
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
 	case mgmt.PauseAnnotation:
-		if _, was := u.GetAnnotations()[snapshot.AnnotationPaused]; was {
-			annotate(u, annotationWasPaused, "")
+		if _, was = u.GetAnnotations()[snapshot.AnnotationPaused]; !was {
+			annotate(u, snapshot.AnnotationPaused, "")
 		}
-		annotate(u, snapshot.AnnotationPaused, "")
+	default:
+		return
 	}
+	annotate(u, annotationWasPaused, strconv.FormatBool(was))
 }
 
-// unpause removes the switch again, unless it was set on the source, and our annotations. It removes what was absent and sets nothing to false, so that the
-// object is what it was. It reports whether anything changed.
-func unpause(u *unstructured.Unstructured, wasPaused bool) bool {
-	before := u.DeepCopy()
-	if !wasPaused {
-		switch mgmt.Pause(gkOf(u)) {
-		case mgmt.PauseSpec:
+// pausedByUs tells whether a restore set the switch and has not given it back.
+func pausedByUs(u *unstructured.Unstructured) bool {
+	_, ours := u.GetAnnotations()[annotationWasPaused]
+	return ours
+}
+
+// unpause gives the switch back, to exactly what it is in source: what was absent is removed, not set to false. A switch that we did not set stays as it is:
+// somebody else set it. It reports whether it changed anything.
+func unpause(u, source *unstructured.Unstructured) bool {
+	if !pausedByUs(u) {
+		return false
+	}
+	switch mgmt.Pause(gkOf(u)) {
+	case mgmt.PauseSpec:
+		if was, set, _ := unstructured.NestedBool(source.Object, "spec", "paused"); set {
+			_ = unstructured.SetNestedField(u.Object, was, "spec", "paused")
+		} else {
 			unstructured.RemoveNestedField(u.Object, "spec", "paused")
-		case mgmt.PauseAnnotation:
+		}
+	case mgmt.PauseAnnotation:
+		if was, set := source.GetAnnotations()[snapshot.AnnotationPaused]; set {
+			annotate(u, snapshot.AnnotationPaused, was)
+		} else {
 			unannotate(u, snapshot.AnnotationPaused)
 		}
 	}
 	unannotate(u, annotationWasPaused)
-	return len(snapshot.Differences(before.Object, u.Object, snapshot.Spec)) > 0 || len(before.GetAnnotations()) != len(u.GetAnnotations())
+	return true
 }
 
 func annotate(u *unstructured.Unstructured, key, value string) {
@@ -132,6 +148,18 @@ func (r *run) setOwners(u *unstructured.Unstructured, o Object, partial bool) er
 		unstructured.RemoveNestedField(u.Object, fieldMetadata, fieldOwnerReferences)
 	}
 	return nil
+}
+
+// wrongOwner names an owner reference of live that has another UID than the same one of want; "" when there is none.
+func wrongOwner(want, live *unstructured.Unstructured) string {
+	for _, is := range live.GetOwnerReferences() {
+		for _, should := range want.GetOwnerReferences() {
+			if is.Kind == should.Kind && is.Name == should.Name && is.APIVersion == should.APIVersion && is.UID != should.UID {
+				return fmt.Sprintf("its owner %s/%s is not the one that lives", is.Kind, is.Name)
+			}
+		}
+	}
+	return ""
 }
 
 func sameOwner(ref metav1.OwnerReference, owner mgmt.Ref) bool {
@@ -245,21 +273,19 @@ func safe(gk mgmt.GroupKind, err error) string {
 	if !errors.As(err, &status) {
 		return err.Error()
 	}
-	if !mayHoldSecrets(gk) {
-		return err.Error()
-	}
 	s := status.Status()
-	text := fmt.Sprintf("%s (%d)", s.Reason, s.Code)
+	var fields []string
 	if s.Details != nil {
 		for _, c := range s.Details.Causes {
-			text += fmt.Sprintf(", %s: %s", c.Field, c.Type)
+			if c.Field != "" {
+				fields = append(fields, fmt.Sprintf("%s: %s", c.Field, c.Type)) // its message quotes the value
+			}
 		}
 	}
-	return text
-}
-
-func mayHoldSecrets(gk mgmt.GroupKind) bool {
-	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") || strings.HasPrefix(gk.Group, "controlplane.")
+	if len(fields) == 0 && gk.Group != "" {
+		return err.Error() // the words of a webhook, of authorization, of a conflict
+	}
+	return fmt.Sprintf("%s (%d) %s", s.Reason, s.Code, strings.Join(fields, ", "))
 }
 
 func decodeBase64(s string) ([]byte, error) { return base64.StdEncoding.DecodeString(s) }

@@ -119,10 +119,10 @@ func (p *Plan) Digest() string {
 		}
 	}
 	line(p.Snapshot.ID, p.Target.UID, p.Spec)
-	for _, u := range append([]Unit{p.Shared}, p.Units...) {
+	for _, u := range p.parts() {
 		line(u.Name, u.StaysPaused, u.Blocked)
 		for _, o := range u.Objects {
-			line(o.Ref, o.Action, o.Owners, o.Paused, o.Wave)
+			line(o) // all of it: the UIDs in it are those of adopted objects and of owners outside
 		}
 	}
 	for _, f := range p.Findings {
@@ -133,9 +133,31 @@ func (p *Plan) Digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// parts are what units share, then the units.
+func (p *Plan) parts() []Unit { return append([]Unit{p.Shared}, p.Units...) }
+
+// CheckCanary refuses a canary that is not a unit of the plan (*SelectionError) or is blocked (*FindingsError): going on without one is what it is there to
+// prevent.
+func (p *Plan) CheckCanary(name string) error {
+	if name == "" {
+		return nil
+	}
+	names := make([]string, 0, len(p.Units))
+	for _, u := range p.Units {
+		if u.Name == name && u.Blocked {
+			return &FindingsError{Findings: p.Findings}
+		}
+		if u.Name == name {
+			return nil
+		}
+		names = append(names, u.Name)
+	}
+	return &SelectionError{fmt.Sprintf("canary %s is not a unit of the plan", name), "the plan has " + listed(names)}
+}
+
 // Counts returns how many objects are created, adopted and skipped, and how many units are blocked.
 func (p *Plan) Counts() (create, adopt, skip, blocked int) {
-	for _, u := range append([]Unit{p.Shared}, p.Units...) {
+	for _, u := range p.parts() {
 		if u.Blocked {
 			blocked++
 		}

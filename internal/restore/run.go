@@ -27,7 +27,7 @@ type Writer interface {
 
 // Tuning changes how a run goes about, not what it does. The zero value works.
 type Tuning struct {
-	// Concurrency is how many units are at work at once; 0 means 8, with which 32 requests in flight are kept busy.
+	// Concurrency is how many units are at work at once; 0 means 32: a unit spends most of its time waiting for acknowledgements.
 	Concurrency int
 	// Canary is the unit that is restored and released before all others.
 	Canary string
@@ -57,19 +57,23 @@ type RunOptions struct {
 
 // IncompleteError says that something was changed and work is left: units failed, or a finding of post-flight stands. Resume goes on.
 type IncompleteError struct {
-	Failed, Blocked int
-	Stopped         bool // by MaxFailures
-	First           error
+	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
+	First                 error
 }
 
 func (e *IncompleteError) Error() string {
 	switch {
-	case e.First != nil && e.Blocked > 0:
-		return fmt.Sprintf("%d units failed and %d are blocked by pre-flight; the first: %v", e.Failed, e.Blocked, e.First)
 	case e.First != nil:
-		return fmt.Sprintf("%d units failed; the first: %v", e.Failed, e.First)
+		text := fmt.Sprintf("units failed: %d", e.Failed)
+		if e.Left > 0 {
+			text += fmt.Sprintf(", not begun: %d", e.Left)
+		}
+		if e.Blocked > 0 {
+			text += fmt.Sprintf(", blocked by pre-flight: %d", e.Blocked)
+		}
+		return fmt.Sprintf("%s; the first: %v", text, e.First)
 	default:
-		return fmt.Sprintf("%d units are blocked by pre-flight; all others are restored", e.Blocked)
+		return fmt.Sprintf("units blocked by pre-flight: %d; all others are restored", e.Blocked)
 	}
 }
 
@@ -78,22 +82,28 @@ func (e *IncompleteError) Unwrap() error { return e.First }
 // run is one run of a plan.
 type run struct {
 	RunOptions
-	kinds  map[mgmt.GroupKind]mgmt.Kind // at the versions of the plan
-	unitOf map[mgmt.Ref]string          // of planned objects
-	total  int64
-	done   atomic.Int64
-	slots  chan struct{} // one a request in flight
+	stop       context.Context              // ends when the run has to stop; waves begin no further object then
+	kinds      map[mgmt.GroupKind]mgmt.Kind // at the versions of the plan
+	unitOf     map[mgmt.Ref]string          // of planned objects
+	workloadID map[string]string            // by unit
+	total      int64
+	done       atomic.Int64
+	slots      chan struct{} // one a request in flight
 
-	mu   sync.Mutex
-	uids map[mgmt.Ref]string // live on the target: created by us, or adopted
+	mu    sync.Mutex
+	uids  map[mgmt.Ref]string // on the target: created by us, or adopted
+	lives map[mgmt.Ref]bool   // whose UID this process has seen alive; one from the plan or the journal may be of yesterday
 }
 
 // Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It may run again after any crash. Cancelling ctx stops it
 // between two steps. Errors: *IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o RunOptions) error {
-	r := &run{RunOptions: o, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{}, uids: map[mgmt.Ref]string{}, slots: make(chan struct{}, requests)}
+	r := &run{
+		RunOptions: o, stop: ctx, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{}, workloadID: map[string]string{},
+		uids: map[mgmt.Ref]string{}, lives: map[mgmt.Ref]bool{}, slots: make(chan struct{}, requests),
+	}
 	if r.Tuning.Concurrency <= 0 {
-		r.Tuning.Concurrency = 8
+		r.Tuning.Concurrency = 32
 	}
 	if r.Tuning.Wait <= 0 {
 		r.Tuning.Wait = 5 * time.Minute
@@ -111,18 +121,22 @@ func Run(ctx context.Context, o RunOptions) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := r.releaseShared(ctx, result.failed); err != nil {
-		return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked, First: err}
+	if err := r.finishShared(ctx, result); err != nil && result.first == nil {
+		result.first = err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if result.first == nil && result.blocked == 0 {
 		return r.observe(ctx)
 	}
-	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked, First: result.first}
+	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked, Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first}
 }
 
 // prepareRun finds the kinds and what is known to live on the target: adopted objects from the plan, created ones from the journal.
 func (r *run) prepareRun(ctx context.Context) error {
-	for _, u := range r.parts() {
+	for _, u := range r.Plan.parts() {
+		r.workloadID[u.Name] = u.WorkloadID
 		for _, o := range u.Objects {
 			if o.Action == Skip || u.Blocked {
 				continue
@@ -160,8 +174,6 @@ func (r *run) prepareRun(ctx context.Context) error {
 	return nil
 }
 
-func (r *run) parts() []Unit { return append([]Unit{r.Plan.Shared}, r.Plan.Units...) }
-
 func createStep(unit string, wave int) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "create", Wave: wave}
 }
@@ -184,6 +196,18 @@ func (r *run) uid(ref mgmt.Ref) string {
 	return r.uids[ref]
 }
 
+func (r *run) seenAlive(ref mgmt.Ref) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lives[ref]
+}
+
+func (r *run) setAlive(ref mgmt.Ref) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lives[ref] = true
+}
+
 func (r *run) setUID(ref mgmt.Ref, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,37 +216,73 @@ func (r *run) setUID(ref mgmt.Ref, uid string) {
 
 // restoreShared creates what units share, and waits until classes are reconciled: the Cluster webhook waits seconds for one that is not.
 func (r *run) restoreShared(ctx context.Context) error {
-	for _, wave := range waves(r.Plan.Shared.Objects) {
-		if err := r.createWave(ctx, "", wave); err != nil {
-			return fmt.Errorf("create shared objects: %w", err)
-		}
+	if err := r.createWaves(ctx, r.Plan.Shared, false); err != nil {
+		return fmt.Errorf("create shared objects: %w", err)
+	}
+	if err := r.verify(ctx, r.Plan.Shared); err != nil {
+		return fmt.Errorf("shared objects: %w", err)
 	}
 	return r.waitClasses(ctx)
 }
 
+// finishShared releases what is shared and, after that, creates what comes to life at once.
+func (r *run) finishShared(ctx context.Context, result unitsResult) error {
+	if r.Plan.Spec.NoRelease {
+		return nil
+	}
+	if err := r.releaseShared(ctx, result.released); err != nil {
+		return err
+	}
+	return r.createWaves(ctx, r.Plan.Shared, true)
+}
+
+// createWaves creates the waves of one part that come before its release, or those after it.
+func (r *run) createWaves(ctx context.Context, u Unit, late bool) error {
+	for _, wave := range waves(u.Objects) {
+		if wave[0].Late != late {
+			continue
+		}
+		if err := r.createWave(ctx, u.Name, wave); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 type unitsResult struct {
-	failed  map[string]bool
-	blocked int
-	first   error
+	released, failed map[string]bool
+	blocked, begun   int
+	first            error
 }
 
 // restoreUnits restores the canary, then all others side by side. One that fails leaves the others running.
 func (r *run) restoreUnits(ctx context.Context) unitsResult {
-	result := unitsResult{failed: map[string]bool{}}
+	result := unitsResult{released: map[string]bool{}, failed: map[string]bool{}}
 	var mu sync.Mutex
-	one := func(u Unit) {
-		err := r.restoreUnit(ctx, u)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil {
+	var flights sync.WaitGroup // post-flights: they wait for controllers for minutes and keep no other unit from being restored
+	note := func(u Unit, err error, released bool) {
+		if err != nil && ctx.Err() == nil {
 			r.report(ctx, u.Name, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(), Hint: hintOf(err)})
 		}
 		mu.Lock()
 		defer mu.Unlock()
+		result.released[u.Name] = result.released[u.Name] || released
+		if err == nil {
+			return
+		}
 		result.failed[u.Name] = true
-		if result.first == nil || ctx.Err() == nil && errors.Is(result.first, context.Canceled) {
+		if result.first == nil {
 			result.first = fmt.Errorf("%s: %w", u.Name, err)
+		}
+	}
+	one := func(u Unit) {
+		mu.Lock()
+		result.begun++
+		mu.Unlock()
+		err := r.restoreUnit(ctx, u)
+		note(u, err, err == nil)
+		if err == nil && !r.Plan.Spec.NoRelease {
+			flights.Go(func() { note(u, r.postFlight(ctx, u), true) })
 		}
 	}
 	enough := func() bool {
@@ -233,16 +293,18 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	units := slices.Clone(r.Plan.Units)
 	if i := slices.IndexFunc(units, func(u Unit) bool { return u.Name == r.Tuning.Canary && !u.Blocked }); i >= 0 {
 		one(units[i])
+		flights.Wait()
 		units = slices.Delete(units, i, i+1)
-		if len(result.failed) > 0 {
-			return result // the canary is there to be the only one
-		}
 	}
+	canaryFailed := len(result.failed) > 0 // it is there to be the only one
 	var g errgroup.Group
 	g.SetLimit(r.Tuning.Concurrency)
 	for _, u := range units {
 		if u.Blocked {
 			result.blocked++
+			continue
+		}
+		if canaryFailed {
 			continue
 		}
 		g.Go(func() error {
@@ -253,26 +315,27 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 		})
 	}
 	_ = g.Wait() // its functions return nil
+	flights.Wait()
 	return result
 }
 
-// restoreUnit brings one unit to the target, from its first object to post-flight.
+// restoreUnit brings one unit to the target, from its first object to its release and what comes after that.
 func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 	released, err := r.stepDone(ctx, releaseStep(u.Name))
 	if err != nil {
 		return err
 	}
 	if !released {
-		for _, wave := range waves(u.Objects) {
-			if wave[0].Late {
-				break
-			}
-			if err := r.createWave(ctx, u.Name, wave); err != nil {
-				return err
-			}
+		if err := r.createWaves(ctx, u, false); err != nil {
+			return err
 		}
 		if err := r.completeOwners(ctx, u.Name); err != nil {
 			return err
+		}
+		if !r.Plan.Spec.NoRelease {
+			if err := r.waitAcknowledged(ctx, u); err != nil {
+				return err
+			}
 		}
 		if err := r.verify(ctx, u); err != nil {
 			return err
@@ -283,21 +346,11 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 		if r.Plan.Spec.NoRelease {
 			return nil
 		}
-		if err := r.waitAcknowledged(ctx, u); err != nil {
-			return err
-		}
 		if err := r.release(ctx, u); err != nil {
 			return err
 		}
 	}
-	for _, wave := range waves(u.Objects) {
-		if wave[0].Late {
-			if err := r.createWave(ctx, u.Name, wave); err != nil {
-				return err
-			}
-		}
-	}
-	return r.postFlight(ctx, u)
+	return r.createWaves(ctx, u, true)
 }
 
 func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
@@ -308,24 +361,33 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 	return err == nil, err
 }
 
-// each runs fn for objects side by side, as far as there are slots for requests, and returns the first error; the others of the wave end first, so that the
-// journal knows what was created.
+// each runs fn for objects side by side, as far as there are slots for requests, and returns the first error. After an error, or when the run has to stop, it
+// begins no further object; those begun end first, so that the journal knows what was created.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
 	var g errgroup.Group
+	var failed atomic.Bool
 	for _, o := range objects {
 		if o.Action == Skip {
 			continue
 		}
 		r.slots <- struct{}{}
+		if failed.Load() || r.stop.Err() != nil {
+			<-r.slots
+			break
+		}
 		g.Go(func() error {
 			defer func() { <-r.slots }()
 			if err := fn(o); err != nil {
+				failed.Store(true)
 				return fmt.Errorf("%s: %w", o.Ref, err)
 			}
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(r.stop)
 }
 
 // hintOf finds what an error tells the operator to do.

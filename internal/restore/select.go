@@ -33,9 +33,14 @@ func selectNodes(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 			return nil, &SelectionError{fmt.Sprintf("namespace %s is not in the snapshot", ns), "it holds " + listNamespaces(g)}
 		}
 	}
+	for _, c := range g.Clusters() {
+		if slices.Contains(s.Namespaces, c.Namespace) {
+			units[c.Key().String()] = true
+		}
+	}
 	var start []*snapshot.Node
 	for _, n := range g.Nodes {
-		if n.Unit != "" && units[n.Unit] || n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace) {
+		if n.Unit != "" && units[n.Unit] || n.Unit == "" && n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace) {
 			start = append(start, n)
 		}
 	}

@@ -70,6 +70,8 @@ func (r *run) look(ctx context.Context, objects []Object, problem func(o Object,
 			return err
 		case string(live.GetUID()) != r.uid(o.Ref):
 			why = "it was deleted and made anew by somebody else"
+		case live.GetDeletionTimestamp() != nil:
+			why = "it is being deleted"
 		default:
 			why = problem(o, source, live)
 		}
@@ -122,22 +124,33 @@ func early(objects []Object) []Object {
 
 // difference compares a live object with what it should be while it is paused.
 func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
-	want := source.DeepCopy()
-	if o.Action == Create || mgmt.Pause(o.GroupKind()) == mgmt.PauseSpec {
-		if o.Action == Create {
-			pause(want)
-		}
-		if p, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); p && o.Action == Adopt {
-			pause(want) // left paused by an earlier restore
-		}
+	if o.Action == Adopt && (!pausedByUs(live) || o.GroupKind() == mgmt.NamespaceKind.GroupKind) {
+		return "" // pre-flight found it equal; whoever runs it may have changed it since
 	}
-	if err := r.setOwners(want, o, false); err != nil {
+	want := source.DeepCopy()
+	if o.Action == Create || pausedByUs(live) {
+		pause(want)
+	}
+	shared := r.unitOf[o.Ref] == "" // its owners may come later
+	if err := r.setOwners(want, o, shared); err != nil {
 		return err.Error()
 	}
-	for i, ref := range live.GetOwnerReferences() {
-		if wants := want.GetOwnerReferences(); i < len(wants) && wants[i].UID != ref.UID {
-			return fmt.Sprintf("its owner %s/%s has UID %s, live is %s", ref.Kind, ref.Name, ref.UID, wants[i].UID)
+	if why := wrongOwner(want, live); why != "" {
+		return why
+	}
+	want.SetManagedFields(movedFields(source, want))
+	if shared {
+		live = live.DeepCopy()
+		live.SetOwnerReferences(want.GetOwnerReferences())
+		if len(want.GetOwnerReferences()) == 0 {
+			unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
 		}
+	}
+	if o.GroupKind() == mgmt.NamespaceKind.GroupKind {
+		if missing := namespaceDifferences(want, live); len(missing) > 0 {
+			return "it lacks " + strings.Join(missing, ", ")
+		}
+		return ""
 	}
 	aspect := snapshot.All
 	if mgmt.Pause(o.GroupKind()) == mgmt.PauseNever {
@@ -157,30 +170,44 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 // waitAcknowledged waits until the target's controllers have seen every object of the unit and acknowledge its pause. A controller that lags behind its watch
 // would, once the pause ends, act on the Machines that it can see: too few.
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
-	copied := time.Now()
+	standing, err := r.standsStill(ctx, u)
+	if err != nil || !standing {
+		return err // adopted, and at work all the while
+	}
 	var publish []Object
-	silent := false
 	for _, o := range early(u.Objects) {
-		n := r.Snapshot.Graph.Node(o.Ref)
-		source, err := decodeObject(r.Contents, n.Ref)
+		source, err := decodeObject(r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}
-		switch {
-		case o.Action != Create:
-		case pausedCondition(source) != nil:
+		if pausedCondition(source) != nil {
 			publish = append(publish, o)
-		case mgmt.Pause(o.GroupKind()) == mgmt.PauseWithCluster:
-			silent = true
 		}
 	}
-	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
+	err = r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
 		return notAcknowledged(live, "True")
 	})
-	if err != nil || !silent {
+	if err != nil {
 		return err
 	}
-	return mgmt.Sleep(ctx, settleTime-time.Since(copied))
+	return mgmt.Sleep(ctx, settleTime) // for controllers that publish nothing, and for the caches of those that do
+}
+
+// standsStill tells whether the release will end a pause that a restore set on the unit's Cluster.
+func (r *run) standsStill(ctx context.Context, u Unit) (bool, error) {
+	for _, o := range early(u.Objects) {
+		if o.GroupKind() != snapshot.ClusterKind {
+			continue
+		}
+		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", o.Ref, err)
+		}
+		return pausedByUs(live), nil
+	}
+	return false, nil
 }
 
 func pausedCondition(u *unstructured.Unstructured) map[string]any {
@@ -225,16 +252,23 @@ func (r *run) release(ctx context.Context, u Unit) error {
 }
 
 func (r *run) releaseObject(ctx context.Context, o Object) error {
+	source, err := decodeObject(r.Contents, o.Ref)
+	if err != nil {
+		return err
+	}
 	k := r.kinds[o.GroupKind()]
-	_, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+	_, err = retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		if err != nil {
 			return nil, err
 		}
+		if live.GetDeletionTimestamp() != nil {
+			return nil, &GoneError{}
+		}
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
-		if !unpause(live, o.Paused) {
+		if !unpause(live, source) {
 			return live, nil
 		}
 		return r.Writer.Update(ctx, k, live)
@@ -243,19 +277,17 @@ func (r *run) releaseObject(ctx context.Context, o Object) error {
 }
 
 // releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all released Clusters: without its Binding a ClusterResourceSet
-// applies everything anew. Where a unit failed, those of its namespace wait for the resume.
-func (r *run) releaseShared(ctx context.Context, failed map[string]bool) error {
-	if r.Plan.Spec.NoRelease {
-		return nil
-	}
+// applies everything anew. Where a unit is not released, those of its namespace wait for the resume.
+func (r *run) releaseShared(ctx context.Context, released map[string]bool) error {
 	waiting := map[string]bool{}
-	for unit := range failed {
-		ns, _, _ := strings.Cut(unit, "/")
-		waiting[ns] = true
+	for _, u := range r.Plan.Units {
+		if ns, _, _ := strings.Cut(u.Name, "/"); !u.Blocked && !released[u.Name] {
+			waiting[ns] = true
+		}
 	}
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action == Create && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation && !waiting[o.Namespace] {
+		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation && !waiting[o.Namespace] {
 			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
 		}
 	}

@@ -117,6 +117,7 @@ var mappings = []mapping{
 	{as[*store.KeyError], ReasonIdentity},
 	{as[*store.TrustError], ReasonSignature},
 	{as[*store.CorruptError], ReasonDamaged},
+	{isNoStore, ReasonStoreMissing},
 	{as[*store.FormatError], ReasonUnsupported},
 	{isAmbiguousSnapshot, ReasonAmbiguous},
 	{as[*store.LookupError], ReasonNotFound},
@@ -138,6 +139,12 @@ var mappings = []mapping{
 
 func is(target error) func(error) bool {
 	return func(err error) bool { return errors.Is(err, target) }
+}
+
+// isNoStore tells of a place that holds something else.
+func isNoStore(err error) bool {
+	e, ok := errors.AsType[*store.FormatError](err)
+	return ok && e.Format == 0
 }
 
 func isAmbiguousSnapshot(err error) bool {

@@ -133,7 +133,11 @@ func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.Resu
 
 func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog.Operation, error) {
 	if ref != latest {
-		return c.FindOperation(ctx, ref)
+		op, err := c.FindOperation(ctx, ref)
+		if errors.Is(err, catalog.ErrNotFound) {
+			return op, &Error{Reason: ReasonNotFound, Message: err.Error(), Hint: "mgmtctl operation list shows which there are", err: err}
+		}
+		return op, err
 	}
 	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
 	if err != nil {

@@ -228,15 +228,14 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 
 // preFlight tells the findings, refuses what must not run, and stores the plan before anything changes.
 func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan, tuning restore.Tuning, digest string) error {
-	var events []catalog.Event
-	for _, f := range plan.Findings {
-		events = append(events, restore.FindingEvent(f.Unit, f))
-	}
-	if err := j.Emit(ctx, events...); err != nil {
+	if err := emit(ctx, j, plan.Findings); err != nil {
 		return err
 	}
 	if digest != "" && digest != plan.Digest() {
 		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
+	}
+	if err := plan.CheckCanary(tuning.Canary); err != nil {
+		return err
 	}
 	if plan.Blocked {
 		return &restore.FindingsError{Findings: plan.Findings}

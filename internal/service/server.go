@@ -175,8 +175,17 @@ func (s *Server) start(c *catalog.Catalog, id catalog.OperationID, run func(ctx 
 	s.running.Go(func() {
 		err := run(s.ctx, j)
 		state, why := s.outcome(c, id, err)
-		if _, err := c.SetState(s.ctx, id, state, why); err != nil {
+		for try := 1; ; try++ {
+			_, err := c.SetState(s.ctx, id, state, why)
+			if err == nil {
+				return
+			}
 			s.cfg.Log.Error("record end of operation", "operation", id, "error", err)
+			if try == 5 {
+				_ = c.Close() // ends the watchers, who would wait for ever; the next process finds the operation interrupted
+				return
+			}
+			time.Sleep(time.Second)
 		}
 	})
 	return operationToProto(op), nil

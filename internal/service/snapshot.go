@@ -115,7 +115,8 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 	if source := req.GetSource(); source != "" {
 		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool { return p.GetSource() != source && p.GetSourceUid() != source })
 		if len(list) == 0 && len(keys) > 0 {
-			return nil, &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("the store holds no snapshot of source %q", source)}
+			_, err := findSource(ctx, st, source) // says which there are
+			return nil, err
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *mgmtv1.Snapshot) int { return b.GetTime().AsTime().Compare(a.GetTime().AsTime()) })
@@ -273,7 +274,8 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 		return nil, err
 	}
 	e, err := findSnapshot(ctx, st, req.GetSource(), req.GetId())
-	if err != nil {
+	damaged, isDamaged := errors.AsType[*store.CorruptError](err)
+	if err != nil && !isDamaged {
 		return nil, err
 	}
 	c, err := s.s.openCatalog(ctx)
@@ -286,7 +288,12 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 	if err != nil {
 		return nil, err
 	}
-	running, err := s.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error { return verifyStructure(ctx, j, st, e) })
+	running, err := s.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		if isDamaged {
+			return notWhole(ctx, j, 1, 1, mgmt.Finding{Severity: mgmt.Error, Code: string(store.VerifyDamaged), Message: damaged.Key + ": " + damaged.Reason, Hint: "somebody changed the envelope, or the store lost it: use another snapshot"})
+		}
+		return verifyStructure(ctx, j, st, e)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -298,27 +305,36 @@ func verifyStructure(ctx context.Context, j *catalog.Journal, st *store.Store, e
 	if err != nil {
 		return err
 	}
-	var events []catalog.Event
+	var findings []mgmt.Finding
 	for _, f := range report.Findings {
-		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Error, Code: string(f.Code), Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
-			Hint: "restore from another snapshot; older versions of the key may be in a versioned bucket"}))
+		findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: string(f.Code), Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
+			Hint: "restore from another snapshot; older versions of the key may be in a versioned bucket"})
 	}
-	if e.Trust != store.Trusted {
-		severity := mgmt.Error
+	if untrusted, ok := errors.AsType[*store.TrustError](e.RequireTrusted()); ok {
+		f := mgmt.Finding{Severity: mgmt.Error, Code: "signature", Message: untrusted.Error(), Hint: untrusted.Hint()}
 		if e.Trust == store.Unchecked || !st.Encrypted() {
-			severity = mgmt.Warning
+			f.Severity = mgmt.Warning // nobody asked for it
 		}
-		f := mgmt.Finding{Severity: severity, Code: "signature", Message: "the envelope is " + string(e.Trust), Hint: "give the keys that you trust with --trusted-key"}
-		events = append(events, restore.FindingEvent("", f))
-		if severity == mgmt.Error {
-			return errors.Join(j.Emit(ctx, events...), e.RequireTrusted())
+		if findings = append(findings, f); f.Severity == mgmt.Error && len(findings) == 1 {
+			return errors.Join(emit(ctx, j, findings), untrusted)
 		}
-	}
-	if err := j.Emit(ctx, events...); err != nil {
-		return err
 	}
 	if n := len(report.Findings); n > 0 {
-		return &Error{Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d keys are not as they should be", n, report.Keys), Hint: "do not rely on this snapshot; take a new one, or restore from another"}
+		return notWhole(ctx, j, n, report.Keys, findings...)
 	}
-	return nil
+	return emit(ctx, j, findings)
+}
+
+func emit(ctx context.Context, j *catalog.Journal, findings []mgmt.Finding) error {
+	events := make([]catalog.Event, 0, len(findings))
+	for _, f := range findings {
+		events = append(events, restore.FindingEvent(f.Unit, f))
+	}
+	return j.Emit(ctx, events...)
+}
+
+func notWhole(ctx context.Context, j *catalog.Journal, bad, of int, findings ...mgmt.Finding) error {
+	return errors.Join(emit(ctx, j, findings), &Error{
+		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d keys are not as they should be", bad, of), Hint: "do not rely on this snapshot; take a new one, or restore from another",
+	})
 }

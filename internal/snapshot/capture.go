@@ -77,6 +77,11 @@ func (e *UnknownNamespaceError) Error() string {
 	return fmt.Sprintf("namespace %s: not found on the source", e.Namespace)
 }
 
+// Hint tells the operator what to do.
+func (e *UnknownNamespaceError) Hint() string {
+	return "name a namespace that exists; without --namespace all are captured"
+}
+
 func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 	for _, ns := range scope.Namespaces {
 		got, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Name: ns, Metadata: true}, func([]byte) error { return nil })

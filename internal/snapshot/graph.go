@@ -138,12 +138,14 @@ func (g *Graph) divide() {
 	}
 	g.spread(work, claims, func(n *Node) []*Node { return below[n] })
 	work = work[:0]
+	member := map[*Node]bool{} // hangs below a Cluster
 	for _, n := range g.Nodes {
 		if *claims[n] != (claim{}) {
 			work = append(work, n)
+			member[n] = true
 		}
 	}
-	g.spread(work, claims, g.needed)
+	g.spread(work, claims, func(n *Node) []*Node { return g.claimable(n, member) })
 	for _, n := range g.Nodes {
 		n.Unit, n.Shared = "", false
 		switch c := *claims[n]; {
@@ -154,6 +156,23 @@ func (g *Graph) divide() {
 		}
 	}
 	g.shareBelow(below)
+}
+
+// claimable returns what n needs and can have a claim on. What an object is owned by keeps its place when it hangs below a Cluster itself: a Secret that two
+// workload clusters use does not take the control plane that owns it out of its unit.
+func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
+	var nodes []*Node
+	for _, o := range g.before(n) {
+		if !member[o] {
+			nodes = append(nodes, o)
+		}
+	}
+	for _, need := range n.Needs {
+		if m := g.byRef[need.Ref]; m != nil {
+			nodes = append(nodes, m)
+		}
+	}
+	return nodes
 }
 
 // spread carries the claims of nodes along edges until nothing changes. Claims never leave a Cluster for another one, nor pass through a kind that is
@@ -208,15 +227,19 @@ func (g *Graph) Clusters() []*Node {
 	return clusters
 }
 
-// Closure returns start and all that it needs, by ref.
+// Closure returns start and all that it needs, by ref. It enters no unit but those of which start has objects: half of a workload cluster is worse than none.
 func (g *Graph) Closure(start []*Node) []*Node {
+	units := map[string]bool{"": true}
+	for _, n := range start {
+		units[n.Unit] = true
+	}
 	in := map[*Node]bool{}
 	work := slices.Clone(start)
 	var nodes []*Node
 	for len(work) > 0 {
 		n := work[len(work)-1]
 		work = work[:len(work)-1]
-		if in[n] {
+		if in[n] || !units[n.Unit] {
 			continue
 		}
 		in[n] = true

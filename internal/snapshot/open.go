@@ -8,7 +8,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/klauspost/compress/zstd"
+	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
@@ -87,6 +89,8 @@ type Contents struct {
 	bodies map[mgmt.Ref][]byte
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
+	read   *reader
+	kinds  []mgmt.Kind
 }
 
 // Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in its shard.
@@ -99,7 +103,7 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	c := &Contents{bodies: make(map[mgmt.Ref][]byte, len(nodes)), enc: enc, dec: dec}
+	c := &Contents{bodies: make(map[mgmt.Ref][]byte, len(nodes)), enc: enc, dec: dec, read: newReader(s.About.Kinds, nil), kinds: s.About.Kinds}
 	byPack := map[string]map[string]*Node{}
 	for _, n := range nodes {
 		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
@@ -132,6 +136,9 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 		if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
 			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says", n.Ref)}
 		}
+		if why := c.unlike(n, body); why != "" {
+			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says: %s", n.Ref, why)}
+		}
 		found++
 		packed := c.enc.EncodeAll(body, nil)
 		c.mu.Lock()
@@ -150,6 +157,32 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 		return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("holds %d of %d objects that shards say are in it", found, len(wanted))}
 	}
 	return nil
+}
+
+// unlike says in what an object is another one than its node claims. Checks look at nodes and writes use the bytes, so the two must not differ in anything
+// that a check goes by (invariant I8); a name that occurs twice would be read one way here and another way there.
+func (c *Contents) unlike(n *Node, body []byte) string {
+	if !jsontext.Value(body).IsValid() {
+		return "not JSON, or a name occurs twice"
+	}
+	k, ok := mgmt.FindKind(c.kinds, n.GroupKind())
+	if !ok {
+		return "its kind is not among those captured"
+	}
+	k.Version = n.Version
+	if gjson.GetBytes(body, "kind").String() != n.Kind || gjson.GetBytes(body, "apiVersion").String() != k.APIVersion() {
+		return "another kind or version"
+	}
+	is := c.read.node(k, body)
+	switch {
+	case is.Ref != n.Ref:
+		return "another name or namespace"
+	case is.UID != n.UID, !slices.Equal(is.Owners, n.Owners):
+		return "another UID, or other owners"
+	case is.Paused != n.Paused, is.Deleting != n.Deleting, is.WorkloadID != n.WorkloadID:
+		return "another state"
+	}
+	return ""
 }
 
 // Bytes returns the object as the source served it.

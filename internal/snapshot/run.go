@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,9 @@ func after(ctx context.Context, o Options) (int64, *store.Parent, error) {
 		}
 		if err != nil {
 			return 0, nil, err
+		}
+		if e.Trust == store.Stranger || o.Store.Encrypted() && e.Trust == store.Unsigned || e.Sequence == math.MaxInt64 {
+			continue // whoever can write to the bucket could end the count of snapshots with it
 		}
 		return e.Sequence + 1, &store.Parent{ID: e.ID, SHA256: e.SHA256}, nil
 	}

@@ -107,16 +107,20 @@ func (e *FormatError) Hint() string {
 	return "use a newer mgmtctl: this store was written by one"
 }
 
-// KeyError says that content cannot be read with the identities at hand. ReadPack, GetShard, and LoadKeys for an identity that is none.
+// KeyError says that content cannot be read with the identities at hand, or that a key is none. ReadPack, GetShard, LoadKeys.
 type KeyError struct {
-	Object string // the key in the store, or the identity file
+	Object string // the key in the store, or the file
 	Reason string
+	Tip    string // what to do where that is not about an identity
 }
 
 func (e *KeyError) Error() string { return fmt.Sprintf("open %s: %s", e.Object, e.Reason) }
 
 // Hint says what an operator can do.
 func (e *KeyError) Hint() string {
+	if e.Tip != "" {
+		return e.Tip
+	}
 	return "give an identity file (--identity) that belongs to one of the recipients the snapshot was written to"
 }
 
@@ -140,6 +144,9 @@ func (e *TrustError) Error() string {
 
 // Hint says what an operator can do.
 func (e *TrustError) Hint() string {
+	if e.Trust == Unsigned {
+		return "somebody took its signature away, or it was taken without --signing-key: use another snapshot, and look at the access log of the store"
+	}
 	return "give the public key of the mgmtd that wrote it (--trusted-key signing.pub), after checking that it is the right one"
 }
 

@@ -80,15 +80,18 @@ func LoadKeys(o KeyOptions) (*Keys, error) {
 			return nil, err
 		}
 		k.signing = key
+		if public, ok := key.Public().(minisign.PublicKey); ok {
+			k.trusted = append(k.trusted, public) // who signs trusts himself
+		}
 	}
 	for _, file := range o.TrustedKeyFiles {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, &UsageError{Text: "read trusted key file", Err: err}
+			return nil, &KeyError{Object: "trusted key file", Reason: err.Error(), Tip: "give the path of signing.pub (--trusted-key)"}
 		}
 		var key minisign.PublicKey
 		if err := key.UnmarshalText(bytes.TrimSpace(text)); err != nil {
-			return nil, &UsageError{Text: "read trusted key file " + file + ": not a minisign public key", Tip: "give signing.pub, not signing.key"}
+			return nil, &KeyError{Object: "trusted key file " + file, Reason: "not a minisign public key", Tip: "give signing.pub, not signing.key"}
 		}
 		k.trusted = append(k.trusted, key)
 	}
