@@ -146,7 +146,9 @@ func (o *operator) create(source *unstructured.Unstructured) {
 	applied.SetKind(source.GetKind())
 	applied.SetNamespace(source.GetNamespace())
 	applied.SetName(source.GetName())
-	applied.SetLabels(source.GetLabels())
+	labels := source.GetLabels()
+	delete(labels, "kubernetes.io/metadata.name") // the API server's
+	applied.SetLabels(labels)
 	for _, field := range []string{"data", "type"} {
 		if value, ok := source.Object[field]; ok {
 			applied.Object[field] = value

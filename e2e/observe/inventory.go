@@ -52,7 +52,7 @@ func (o Objects) Refs() []Ref { return sortedRefs(o) }
 func (o Objects) In(namespaces ...string) Objects {
 	in := Objects{}
 	for ref, object := range o {
-		if slices.Contains(namespaces, ref.Namespace) || ref.Kind == "Namespace" && slices.Contains(namespaces, ref.Name) {
+		if slices.Contains(namespaces, ref.Namespace) || isNamespace(ref) && slices.Contains(namespaces, ref.Name) {
 			in[ref] = object
 		}
 	}
@@ -82,7 +82,7 @@ func sortedRefs[T any](objects map[Ref]T) []Ref {
 // Inventory reads every object of every kind that belongs to Cluster API, and
 // all Secrets, ConfigMaps and Namespaces. With namespaces it reads these alone;
 // without, all but those that every management cluster has of its own: the
-// API server's and the providers'.
+// API server's and the providers'. Locks are left out.
 func Inventory(ctx context.Context, kubeconfig string, namespaces ...string) (Objects, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
@@ -118,9 +118,8 @@ type kind struct {
 }
 
 var (
-	crds         = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	providerKind = schema.GroupKind{Group: "clusterctl.cluster.x-k8s.io", Kind: "Provider"}
-	secretKind   = schema.GroupKind{Kind: "Secret"}
+	crds       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	secretKind = schema.GroupKind{Kind: "Secret"}
 )
 
 // kinds are the kinds of all CustomResourceDefinitions with a label of
@@ -188,6 +187,9 @@ func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespac
 		}
 		group.Go(func() error {
 			return v.each(ctx, k, func(o *unstructured.Unstructured) {
+				if isInitLock(o) {
+					return
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				all[RefOf(o)] = o
@@ -249,15 +251,16 @@ func hashValues(secret *unstructured.Unstructured) {
 // withoutOwn leaves out what every management cluster has of its own.
 func withoutOwn(all Objects) Objects {
 	own := map[string]bool{"default": true}
-	for ref := range all {
-		if ref.groupKind() == providerKind {
-			own[ref.Namespace] = true
+	for ref, o := range all {
+		// clusterctl labels the namespaces that it makes for providers.
+		if _, provider := o.GetLabels()["cluster.x-k8s.io/provider"]; provider && isNamespace(ref) {
+			own[ref.Name] = true
 		}
 	}
 	kept := Objects{}
 	for ref, o := range all {
 		namespace := ref.Namespace
-		if ref.Kind == "Namespace" && ref.Group == "" {
+		if isNamespace(ref) {
 			namespace = ref.Name
 		}
 		if !own[namespace] && !strings.HasPrefix(namespace, "kube-") && ref.Name != "kube-root-ca.crt" {
@@ -265,6 +268,17 @@ func withoutOwn(all Objects) Objects {
 		}
 	}
 	return kept
+}
+
+func isNamespace(ref Ref) bool { return ref.Group == "" && ref.Kind == "Namespace" }
+
+// isInitLock tells the ConfigMap by which the kubeadm bootstrap provider lets
+// one machine at a time initialise a control plane. It is a lock, not a state:
+// brought back it would be held by nobody (cluster-api issue 7794).
+func isInitLock(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "ConfigMap" && slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
+		return owner.Kind == "Cluster" && o.GetName() == owner.Name+"-lock"
+	})
 }
 
 func secretsOf(v *view, namespace string) dynamic.ResourceInterface {

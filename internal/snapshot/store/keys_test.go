@@ -128,8 +128,8 @@ func TestLoadKeysErrors(t *testing.T) {
 		{"signing key missing", KeyOptions{SigningKeyFile: filepath.Join(dir, "none")}, usage, "no such file"},
 		{"signing key has a password", KeyOptions{SigningKeyFile: write("s", encryptedKey)}, usage, "password"},
 		{"signing key is the public one", KeyOptions{SigningKeyFile: good.TrustedKeyFiles[0]}, usage, "not a minisign secret key"},
-		{"trusted key is the secret one", KeyOptions{TrustedKeyFiles: []string{good.SigningKeyFile}}, usage, "not a minisign public key"},
-		{"trusted key missing", KeyOptions{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, usage, "no such file"},
+		{"trusted key is the secret one", KeyOptions{TrustedKeyFiles: []string{good.SigningKeyFile}}, key, "not a minisign public key"},
+		{"trusted key missing", KeyOptions{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, key, "no such file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

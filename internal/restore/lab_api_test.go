@@ -1,0 +1,369 @@
+//go:build api
+
+package restore_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// site is where a restore of a test takes place: a directory with keys, store and catalog, and the target.
+type site struct {
+	dir    string
+	target mgmt.Options
+}
+
+func openStore(ctx context.Context, dir string, create bool) (*store.Store, error) {
+	recipient, err := os.ReadFile(dir + "/keys/recipient.txt")
+	if err != nil {
+		return nil, err
+	}
+	keys, err := store.LoadKeys(store.KeyOptions{
+		Recipients: []string{string(bytes.TrimSpace(recipient))}, IdentityFiles: []string{dir + "/keys/identity.txt"},
+		SigningKeyFile: dir + "/keys/signing.key", TrustedKeyFiles: []string{dir + "/keys/signing.pub"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys, Create: create})
+}
+
+// take takes a snapshot of server 0 into a new site whose target is server 1.
+func take(t *testing.T) site {
+	t.Helper()
+	s := site{dir: t.TempDir(), target: servers.Options(1)}
+	if _, err := store.Keygen(s.dir+"/keys", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	st, err := openStore(t.Context(), s.dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := servers.Connect(t, 0)
+	_, err = snapshot.Run(t.Context(), snapshot.Options{
+		Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Store: st, Writer: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// work is an opened snapshot and target.
+type work struct {
+	snapshot *snapshot.Snapshot
+	contents *snapshot.Contents
+	target   *mgmt.Mgmt
+	kinds    []mgmt.Kind
+	signed   store.Signed
+}
+
+func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
+	st, err := openStore(ctx, s.dir, false)
+	if err != nil {
+		return nil, err
+	}
+	key, err := st.Find(ctx, "", store.Latest)
+	if err != nil {
+		return nil, err
+	}
+	w := &work{}
+	if w.signed, err = st.GetEnvelope(ctx, key); err != nil {
+		return nil, err
+	}
+	if w.snapshot, err = snapshot.Open(ctx, st, w.signed.Envelope); err != nil {
+		return nil, err
+	}
+	nodes, err := restore.Nodes(w.snapshot, spec)
+	if err != nil {
+		return nil, err
+	}
+	if w.contents, err = w.snapshot.Load(ctx, nodes, nil); err != nil {
+		return nil, err
+	}
+	if w.target, err = mgmt.Connect(ctx, s.target); err != nil {
+		return nil, err
+	}
+	w.kinds, err = w.target.Reader().Kinds(ctx)
+	return w, err
+}
+
+func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, error) {
+	return restore.Make(ctx, restore.Input{
+		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID), Source: restore.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
+		Target: restore.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(), Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec,
+	})
+}
+
+// carryOut starts a restore, or goes on with the one that the site's catalog holds.
+func (s site) carryOut(ctx context.Context, spec restore.Spec, writer func(*mgmt.Mgmt) restore.Writer) error {
+	w, err := s.open(ctx, spec)
+	if err != nil {
+		return err
+	}
+	c, err := catalog.Open(ctx, s.dir+"/catalog.db", catalog.Options{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	id, plan, err := s.begin(ctx, c, w, spec)
+	if err != nil || plan == nil {
+		return err
+	}
+	err = restore.Run(ctx, restore.RunOptions{
+		Plan: plan, Snapshot: w.snapshot, Contents: w.contents, Reader: w.target.Reader(), Writer: writer(w.target), Kinds: w.kinds,
+		Operation: string(id), Journal: c.Journal(id, catalog.JournalOptions{}), Tuning: restore.Tuning{Wait: time.Minute},
+	})
+	state := catalog.Succeeded
+	if err != nil {
+		state = catalog.Failed
+	}
+	_, stateErr := c.SetState(ctx, id, state, catalog.Outcome{})
+	return errors.Join(err, stateErr)
+}
+
+// begin finds the operation to go on with, or makes one. The plan is nil when it has succeeded.
+func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec restore.Spec) (catalog.OperationID, *restore.Plan, error) {
+	left, err := c.Interrupted(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, op := range left {
+		if _, err := c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{}); err != nil {
+			return "", nil, err
+		}
+	}
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
+	if err != nil {
+		return "", nil, err
+	}
+	plan := &restore.Plan{}
+	if len(ops) > 0 {
+		if ops[0].State == catalog.Succeeded {
+			return "", nil, nil
+		}
+		text, err := c.Plan(ctx, ops[0].ID)
+		if err != nil {
+			return "", nil, err
+		}
+		if err := json.Unmarshal(text, plan); err != nil {
+			return "", nil, err
+		}
+		_, err = c.SetState(ctx, ops[0].ID, catalog.Running, catalog.Outcome{})
+		return ops[0].ID, plan, err
+	}
+	if plan, err = w.plan(ctx, spec); err != nil {
+		return "", nil, err
+	}
+	if plan.Blocked {
+		return "", nil, &restore.FindingsError{Findings: plan.Findings}
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindRestore})
+	if err != nil {
+		return "", nil, err
+	}
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := c.PutPlan(ctx, op.ID, bytes.NewReader(text)); err != nil {
+		return "", nil, err
+	}
+	_, err = c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{})
+	return op.ID, plan, err
+}
+
+// acknowledge publishes Paused as the controllers do that bare servers lack, on every object whose kind publishes it, until the test ends. It also watches
+// invariants: it records a violation for every object that lives unpaused although not all objects of its unit are there.
+func acknowledge(t *testing.T) {
+	t.Helper()
+	m := servers.Connect(t, 1)
+	kinds, err := m.Reader().Kinds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for ctx.Err() == nil {
+			acknowledgeOnce(ctx, m, kinds)
+			_ = mgmt.Sleep(ctx, 50*time.Millisecond)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+}
+
+var publishers = []string{"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine", "DevMachinePool", "ClusterResourceSet"}
+
+func acknowledgeOnce(ctx context.Context, m *mgmt.Mgmt, kinds []mgmt.Kind) {
+	paused := map[mgmt.Key]bool{}
+	clusters, _ := mgmt.FindKind(kinds, snapshot.ClusterKind)
+	_, _ = m.Reader().List(ctx, clusters, mgmt.ListOptions{}, func(raw []byte) error {
+		key := mgmt.Key{Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw, "metadata.name").String()}
+		paused[key] = gjson.GetBytes(raw, "spec.paused").Bool()
+		return nil
+	})
+	for _, k := range kinds {
+		if !slices.Contains(publishers, k.Kind) || !k.Status {
+			continue
+		}
+		_, _ = m.Reader().List(ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
+			u := &unstructured.Unstructured{}
+			if err := u.UnmarshalJSON(raw); err != nil {
+				return err
+			}
+			name := u.GetLabels()["cluster.x-k8s.io/cluster-name"]
+			if k.GroupKind == snapshot.ClusterKind {
+				name = u.GetName()
+			}
+			status := "False"
+			if _, own := u.GetAnnotations()[snapshot.AnnotationPaused]; own || paused[mgmt.Key{Namespace: u.GetNamespace(), Name: name}] {
+				status = "True"
+			}
+			if setPaused(u, status) {
+				if _, err := m.Writer().UpdateStatus(ctx, k, u); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+					fmt.Println("acknowledge", k.GroupKind, u.GetName(), err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func setPaused(u *unstructured.Unstructured, status string) bool {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	want := map[string]any{"type": "Paused", "status": status, "message": "", "reason": map[string]string{"True": "Paused", "False": "NotPaused"}[status], "lastTransitionTime": time.Now().UTC().Format(time.RFC3339), "observedGeneration": u.GetGeneration()}
+	for i, c := range conditions {
+		if m := c.(map[string]any); m["type"] == "Paused" {
+			if m["status"] == status && m["observedGeneration"] == u.GetGeneration() {
+				return false
+			}
+			conditions[i] = want
+			_ = unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions")
+			return true
+		}
+	}
+	_ = unstructured.SetNestedSlice(u.Object, append(conditions, want), "status", "conditions")
+	return true
+}
+
+// empty deletes everything of Cluster API on the target, finalizers or not, and waits until it is gone.
+func empty(t *testing.T) {
+	t.Helper()
+	m := servers.Connect(t, 1)
+	kinds, err := m.Reader().Kinds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		left := 0
+		for _, k := range kinds {
+			_, err := m.Reader().List(t.Context(), k, mgmt.ListOptions{}, func(raw []byte) error {
+				u := &unstructured.Unstructured{}
+				if err := u.UnmarshalJSON(raw); err != nil {
+					return err
+				}
+				if k.Group == "" && (k.Kind != "Namespace" || keep(u.GetName())) {
+					return nil
+				}
+				left++
+				if len(u.GetFinalizers()) > 0 {
+					u.SetFinalizers(nil)
+					if _, err := m.Writer().Update(t.Context(), k, u); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+						return err
+					}
+				}
+				if err := m.Writer().Delete(t.Context(), k, u.GetNamespace(), u.GetName(), u.GetUID()); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+					return err
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d objects are left on the target", left)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func keep(namespace string) bool {
+	return slices.Contains([]string{"default", "kube-system", "kube-public", "kube-node-lease"}, namespace)
+}
+
+// checkRestored compares the target with the snapshot from outside of the code that wrote it: every object there, equal, owned by live UIDs, nothing of ours
+// left on it.
+func checkRestored(t *testing.T, s site) {
+	t.Helper()
+	w, err := s.open(t.Context(), restore.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	uids := map[string]bool{}
+	lives := map[mgmt.Ref]*unstructured.Unstructured{}
+	for _, n := range w.snapshot.Graph.Nodes {
+		k, _ := mgmt.FindKind(w.kinds, n.GroupKind())
+		live, err := w.target.Reader().Get(t.Context(), k, n.Namespace, n.Name)
+		if err != nil {
+			t.Errorf("%s: %v", n.Ref, err)
+			continue
+		}
+		uids[string(live.GetUID())] = true
+		lives[n.Ref] = live
+	}
+	for _, n := range w.snapshot.Graph.Nodes {
+		live := lives[n.Ref]
+		if live == nil || n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+			continue
+		}
+		raw, err := w.contents.Bytes(n.Ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{}
+		if err := json.Unmarshal(raw, &want); err != nil {
+			t.Fatal(err)
+		}
+		if paths := snapshot.Differences(want, live.Object, snapshot.All); len(paths) > 0 {
+			t.Errorf("%s differs in %v", n.Ref, paths)
+		}
+		for _, o := range live.GetOwnerReferences() {
+			if !uids[string(o.UID)] {
+				t.Errorf("%s: owner %s/%s has UID %s, which does not live", n.Ref, o.Kind, o.Name, o.UID)
+			}
+		}
+		for _, a := range []string{"mgmtd.dev/operation", "mgmtd.dev/was-paused"} {
+			if v, left := live.GetAnnotations()[a]; left {
+				t.Errorf("%s still has %s=%s", n.Ref, a, v)
+			}
+		}
+	}
+}
+
+func realWriter(m *mgmt.Mgmt) restore.Writer { return m.Writer() }
