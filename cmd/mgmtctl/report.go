@@ -27,6 +27,8 @@ func (p *program) conclude(o *outcome) error {
 	switch {
 	case o.detached && !isEnd(o.operation.GetState()):
 		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation", "watch", id))
+	case code == service.ExitIncomplete && onlyBlocked(o.operation):
+		p.say("something was changed, and what is left is blocked by findings; once their causes are mended, run the restore again: it adopts what is there")
 	case code == service.ExitIncomplete:
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation", "resume", id))
 	case o.cause != nil && code == o.cause.ExitCode():
@@ -36,6 +38,21 @@ func (p *program) conclude(o *outcome) error {
 		return nil
 	}
 	return exit(code)
+}
+
+// onlyBlocked tells whether every unit is done but for those that pre-flight blocks: a resume goes by the same plan and would not touch them.
+func onlyBlocked(op *mgmtv1.Operation) bool {
+	blocked := false
+	for _, state := range op.GetUnits() {
+		switch state {
+		case "blocked":
+			blocked = true
+		case "released", "copied":
+		default:
+			return false
+		}
+	}
+	return blocked && op.GetState() == mgmtv1.OperationState_OPERATION_STATE_FAILED
 }
 
 // maxFindings is how many findings a report prints; "operation watch" has them all.

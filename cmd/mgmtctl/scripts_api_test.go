@@ -316,13 +316,15 @@ func (s *servers) refuses(ts *testscript.TestScript, neg bool, args []string) {
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(before)), func(key string) bool { return strings.HasPrefix(key, "source: Cluster.") }) {
 		ts.Fatalf("the source holds no Clusters in %s: this proves nothing", ts.Getenv("NS"))
 	}
-	atWork := atWorkIn(ts)
 	exits(ts, neg, split(args))
 	if d := before.differences(s.look(ts)); len(d) > 0 {
 		ts.Fatalf("something changed:\n%s", strings.Join(d, "\n"))
 	}
-	if d := slices.DeleteFunc(atWorkIn(ts), func(id string) bool { return slices.Contains(atWork, id) }); len(d) > 0 {
-		ts.Fatalf("operations were left running: %v", d)
+	if args[0] == "11" {
+		return // another process holds the catalog: no operation could have been written to it
+	}
+	if left := atWorkIn(ts); len(left) > 0 {
+		ts.Fatalf("operations were left running: %v", left)
 	}
 }
 

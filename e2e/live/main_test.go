@@ -34,7 +34,7 @@ type world struct {
 	lab            *lab.Lab
 	source, target *lab.Mgmt
 	bare           *lab.Mgmt // a management cluster without providers
-	client         client.Client
+	client         client.WithWatch
 	mixed          string          // id of the snapshot that holds the mixed fleet alone
 	before         observe.Objects // the source at rest, right before its end
 	secrets        []unstructured.Unstructured
@@ -251,12 +251,12 @@ func (w *world) snapshot(ctx context.Context) (string, error) {
 
 func (w *world) store() string { return filepath.Join(w.dir, "store") }
 
-func clientOf(m *lab.Mgmt) (client.Client, error) {
+func clientOf(m *lab.Mgmt) (client.WithWatch, error) {
 	config, err := m.RESTConfig()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(config, client.Options{})
+	c, err := client.NewWithWatch(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Exit codes that the help of mgmtctl promises.
@@ -174,24 +175,41 @@ func (p plan) finds(code string) bool {
 	return false
 }
 
-// killed starts a command and kills it with kill -9 as soon as reached holds.
-func (o *operator) killed(reached func() bool, args ...string) {
+// killed starts a command and kills it with kill -9 at the very event on the
+// target that reached accepts: a watch is faster than any polling, so the
+// command has no time to note what it did.
+func (o *operator) killed(kind, namespace string, reached func(*unstructured.Unstructured) bool, args ...string) {
 	o.t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("cluster.x-k8s.io/v1beta2")
+	list.SetKind(kind + "List")
+	watcher, err := o.client.Watch(o.t.Context(), list, client.InNamespace(namespace))
+	if err != nil {
+		o.t.Fatalf("watch %s: %v", kind, err)
+	}
+	defer watcher.Stop()
 	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
 	if err := cmd.Start(); err != nil {
 		o.t.Fatalf("start mgmtctl: %v", err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	for !reached() {
+	for {
 		select {
 		case err := <-done:
 			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
-		default:
+		case event, open := <-watcher.ResultChan():
+			if !open {
+				o.t.Fatalf("watch %s: it ended too early", kind)
+			}
+			if seen, ok := event.Object.(*unstructured.Unstructured); !ok || !reached(seen) {
+				continue
+			}
+			if err := cmd.Process.Kill(); err != nil {
+				o.t.Fatalf("kill mgmtctl: %v", err)
+			}
+			o.look(ended(cmd, <-done, stdout, stderr), codeKilled)
+			return
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		o.t.Fatalf("kill mgmtctl: %v", err)
-	}
-	o.look(ended(cmd, <-done, stdout, stderr), codeKilled)
 }

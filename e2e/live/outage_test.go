@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
@@ -108,27 +107,13 @@ func belonging(objects observe.Objects, clusters []string) []string {
 // and goes on each time.
 func testKilledAndResumed(t *testing.T) {
 	o := operate(t)
-	exists := func(apiVersion, kind string, also func(*unstructured.Unstructured) bool) func() bool {
-		return func() bool {
-			time.Sleep(20 * time.Millisecond)
-			list := &unstructured.UnstructuredList{}
-			list.SetAPIVersion(apiVersion)
-			list.SetKind(kind + "List")
-			if err := o.client.List(t.Context(), list, client.InNamespace(resumeNS)); err != nil {
-				t.Fatalf("list %s: %v", kind, err)
-			}
-			return slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool { return also == nil || also(&u) })
-		}
-	}
-	const core = "cluster.x-k8s.io/v1beta2"
+	first := func(*unstructured.Unstructured) bool { return true }
+	released := func(cluster *unstructured.Unstructured) bool { return !observe.Paused(cluster) }
 	resume := slices.Concat([]string{"operation", "resume", "latest"}, o.flags())
-	o.killed(exists(core, "Cluster", nil), slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace", resumeNS}, o.flags())...)
+	o.killed("Cluster", resumeNS, first, slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace", resumeNS}, o.flags())...)
 	o.readable("stopped", codeLeft)
-	if machines := o.inventory(resumeNS).Of("cluster.x-k8s.io", "Machine"); len(machines) == 0 {
-		t.Log("killed before the first Machine was there")
-	}
-	o.killed(exists(core, "Machine", nil), resume...)
-	o.killed(exists(core, "Cluster", func(u *unstructured.Unstructured) bool { return !observe.Paused(u) }), resume...)
+	o.killed("Machine", resumeNS, first, resume...)
+	o.killed("Cluster", resumeNS, released, resume...)
 	o.run(codeDone, resume...)
 	o.restored(t, o.before.In(resumeNS), nil, resumeNS)
 	o.readable("succeeded", codeDone)

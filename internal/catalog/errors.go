@@ -9,6 +9,15 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
+type noSpaceError struct{}
+
+func (noSpaceError) Error() string { return "no space left for the catalog" }
+
+// Hint tells the operator what to do.
+func (noSpaceError) Hint() string {
+	return "make room on its disk, or name a file elsewhere with --catalog"
+}
+
 var (
 	// ErrNotFound is wrapped by errors about an operation, snapshot, plan or result that is not in the catalog.
 	ErrNotFound = errors.New("not found")
@@ -17,7 +26,7 @@ var (
 	// ErrClosed is wrapped by every call after Close; watchers that are waiting end with it.
 	ErrClosed = errors.New("catalog is closed")
 	// ErrNoSpace is wrapped when the disk or the quota is full. Nothing of the call was written, and what was there is whole; make room and try again.
-	ErrNoSpace = errors.New("no space left for the catalog")
+	ErrNoSpace error = noSpaceError{}
 	// ErrNotRunning is wrapped when a step is to begin in an operation whose state is not running.
 	ErrNotRunning = errors.New("operation is not running")
 	// ErrFenceLost is wrapped when the context of the fence ended: another host may be at work now. Do not retry; find out who holds the fence.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,8 +22,8 @@ const tries = 16
 
 // createWave creates the objects of a wave, all at once: none of them owns another.
 func (r *run) createWave(ctx context.Context, unit string, wave []Object) error {
-	if !slices.ContainsFunc(wave, func(o Object) bool { return o.Action != Skip }) {
-		return nil
+	if !slices.ContainsFunc(wave, func(o Object) bool { return o.Action == Create }) {
+		return r.each(wave, func(o Object) error { return r.checkAdopted(ctx, o) }) // no change, so no step
 	}
 	return r.Journal.Do(ctx, createStep(unit, wave[0].Wave), func(ctx context.Context, h *catalog.StepHandle) error {
 		if err := r.checkOwners(ctx, wave); err != nil {
@@ -158,9 +159,16 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 		r.setUID(o.Ref, uid)
 	}
 	r.setAlive(o.Ref)
+	if _, marked := live.GetAnnotations()[annotationOperation]; !marked {
+		return nil // the mark goes with the last write, so an earlier try came to its end
+	}
 	if k.Status && source.Object["status"] != nil {
 		if live, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-			return r.Writer.UpdateStatus(ctx, k, withStatus(live, source))
+			with := withStatus(live, source)
+			if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
+				return live, nil
+			}
+			return r.Writer.UpdateStatus(ctx, k, with)
 		}); err != nil {
 			return fmt.Errorf("write status: %w", err)
 		}

@@ -145,7 +145,7 @@ func (p *Plan) CheckCanary(name string) error {
 	names := make([]string, 0, len(p.Units))
 	for _, u := range p.Units {
 		if u.Name == name && u.Blocked {
-			return &FindingsError{Findings: p.Findings}
+			return &FindingsError{Findings: slices.DeleteFunc(slices.Clone(p.Findings), func(f mgmt.Finding) bool { return f.Unit != "" && f.Unit != name }), Canary: name}
 		}
 		if u.Name == name {
 			return nil
@@ -205,7 +205,10 @@ func (p *Plan) settle() {
 }
 
 // FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
-type FindingsError struct{ Findings []mgmt.Finding }
+type FindingsError struct {
+	Findings []mgmt.Finding
+	Canary   string // set when it is the canary's findings that keep the others from running
+}
 
 func (e *FindingsError) Error() string {
 	var first string
@@ -217,6 +220,9 @@ func (e *FindingsError) Error() string {
 			}
 			n++
 		}
+	}
+	if e.Canary != "" {
+		return fmt.Sprintf("the canary %s is blocked, so nothing runs; its first finding: %s", e.Canary, first)
 	}
 	if n == 1 {
 		return "pre-flight: " + first

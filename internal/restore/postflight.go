@@ -56,6 +56,9 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 			r.tryKubeconfig(ctx, u.Name, o)
 		}
 	}
+	if !creates(u) {
+		return nil
+	}
 	// On record, so that a resume of next week does not compare this unit with what it was then.
 	return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
 }

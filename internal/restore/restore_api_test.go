@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -46,49 +47,45 @@ func TestAPIRestore(t *testing.T) {
 	}
 }
 
-// TestAPICrashAtEveryWrite kills the process with SIGKILL right before, or right after, every single write to the target, resumes it, kills it at the next
-// one, and so on until the restore is through. The target must end up as if nothing had happened.
-func TestAPICrashAtEveryWrite(t *testing.T) {
+// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to fourth write to the target, resumes it, kills it again, and so on
+// until the restore is through. The target must end up as if nothing had happened.
+func TestAPICrashes(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1", "--fast")
 	s := take(t)
-	for _, moment := range []string{"before", "after"} {
-		t.Run(moment, func(t *testing.T) {
-			empty(t)
-			acknowledge(t)
-			here := site{dir: t.TempDir(), target: s.target}
-			if err := os.CopyFS(here.dir, os.DirFS(s.dir)); err != nil {
-				t.Fatal(err)
-			}
-			crashes := 0
-			for ; ; crashes++ {
-				if crashes > 1000 {
-					t.Fatal("no end after 1000 crashes")
-				}
-				if crashed := crashOnce(t, here, moment); !crashed {
-					break
-				}
-			}
-			t.Logf("%d crashes %s a write", crashes, moment)
-			if crashes < 60 {
-				t.Errorf("only %d crashes: the writes were not reached", crashes)
-			}
-			checkRestored(t, here)
-		})
+	empty(t)
+	acknowledge(t)
+	crashes := 0
+	for ; crashOnce(t, s, crash{after: crashes%2 == 1, write: 1 + crashes/2%4}); crashes++ {
+		if crashes > 500 {
+			t.Fatal("no end after 500 crashes")
+		}
 	}
+	t.Logf("%d crashes", crashes)
+	if crashes < 40 {
+		t.Errorf("only %d crashes: the writes were not reached", crashes)
+	}
+	checkRestored(t, s)
+}
+
+// crash says when a process dies: before or after a write; before counts on, so that each run does a write.
+type crash struct {
+	after bool
+	write int
 }
 
 // The environment of a process that dies in the middle of a restore.
 const (
 	crashChild  = "MGMTD_TEST_CRASH_CHILD" // the site's folder
 	crashTarget = "MGMTD_TEST_CRASH_TARGET"
-	crashMoment = "MGMTD_TEST_CRASH_MOMENT"
+	crashAfter  = "MGMTD_TEST_CRASH_AFTER"
+	crashWrite  = "MGMTD_TEST_CRASH_WRITE"
 )
 
-// crashOnce runs a restore, or resumes it, in a process that dies at its second write (of which it does one when it dies before, so that each run gets on).
-func crashOnce(t *testing.T, s site, moment string) (crashed bool) {
+// crashOnce runs a restore, or resumes it, in a process that dies in the middle. It reports false when the restore came to its end.
+func crashOnce(t *testing.T, s site, when crash) (crashed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), crashChild+"="+s.dir, crashTarget+"="+s.target.KubeconfigFile, crashMoment+"="+moment)
+	cmd.Env = append(os.Environ(), crashChild+"="+s.dir, crashTarget+"="+s.target.KubeconfigFile, crashAfter+"="+strconv.FormatBool(when.after), crashWrite+"="+strconv.Itoa(when.write))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return false
@@ -106,8 +103,11 @@ func crashOnce(t *testing.T, s site, moment string) (crashed bool) {
 
 func runCrashChild() int {
 	s := site{dir: os.Getenv(crashChild), target: mgmt.Options{KubeconfigFile: os.Getenv(crashTarget)}}
-	moment := os.Getenv(crashMoment)
-	err := s.carryOut(context.Background(), everything, func(m *mgmt.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), moment: moment} })
+	write, err := strconv.Atoi(os.Getenv(crashWrite))
+	if err == nil {
+		when := crash{after: os.Getenv(crashAfter) == "true", write: write}
+		err = s.carryOut(context.Background(), everything, func(m *mgmt.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), when: when} })
+	}
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -118,17 +118,17 @@ func runCrashChild() int {
 // dying kills its own process at a write.
 type dying struct {
 	restore.Writer
-	moment string
+	when   crash
 	writes atomic.Int64
 }
 
 func (d *dying) at(write func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
-	n := d.writes.Add(1)
-	if d.moment == "before" && n == 2 {
+	n := int(d.writes.Add(1))
+	if !d.when.after && n > d.when.write {
 		die()
 	}
 	obj, err := write()
-	if d.moment == "after" && err == nil {
+	if d.when.after && n >= d.when.write && err == nil {
 		die()
 	}
 	return obj, err

@@ -128,8 +128,11 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 		return "" // pre-flight found it equal; whoever runs it may have changed it since
 	}
 	want := source.DeepCopy()
-	if o.Action == Create || pausedByUs(live) {
+	switch own := mgmt.Pause(o.GroupKind()); {
+	case pausedByUs(live):
 		pause(want)
+	case own == mgmt.PauseAnnotation:
+		return "" // released before, by a process that died then: its controller is at work
 	}
 	shared := r.unitOf[o.Ref] == "" // its owners may come later
 	if err := r.setOwners(want, o, shared); err != nil {
@@ -170,10 +173,6 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 // waitAcknowledged waits until the target's controllers have seen every object of the unit and acknowledge its pause. A controller that lags behind its watch
 // would, once the pause ends, act on the Machines that it can see: too few.
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
-	standing, err := r.standsStill(ctx, u)
-	if err != nil || !standing {
-		return err // adopted, and at work all the while
-	}
 	var publish []Object
 	for _, o := range early(u.Objects) {
 		source, err := decodeObject(r.Contents, o.Ref)
@@ -184,7 +183,7 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 			publish = append(publish, o)
 		}
 	}
-	err = r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
+	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
 		return notAcknowledged(live, "True")
 	})
 	if err != nil {
@@ -292,11 +291,23 @@ func (r *run) releaseShared(ctx context.Context, released map[string]bool) error
 		}
 	}
 	for ns, objects := range byNamespace {
+		paused, _, err := r.look(ctx, objects, func(_ Object, _, live *unstructured.Unstructured) string {
+			if pausedByUs(live) {
+				return "paused"
+			}
+			return ""
+		})
+		if err != nil {
+			return err
+		}
+		if len(paused) == 0 {
+			continue
+		}
 		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared"}
 		if ns == "" {
 			step.Unit = ""
 		}
-		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+		err = r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
 			return r.each(objects, func(o Object) error { return r.releaseObject(ctx, o) })
 		})
 		if err != nil {

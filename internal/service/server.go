@@ -206,8 +206,11 @@ func (s *Server) outcome(c *catalog.Catalog, id catalog.OperationID, err error) 
 	if s.ctx.Err() != nil {
 		state, e.Reason, message = catalog.Stopped, ReasonInterrupted, errStopping.Message
 	}
-	if changed {
+	switch {
+	case changed:
 		e.Reason = ReasonIncomplete
+	case e.Reason == ReasonIncomplete:
+		e.Reason = ReasonFindings // all there was to do is blocked
 	}
 	if e.Hint != "" {
 		message += " (" + e.Hint + ")"

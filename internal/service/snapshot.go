@@ -28,14 +28,14 @@ func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.Create
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.s.openStore(ctx, nil, true)
-	if err != nil {
-		return nil, err
-	}
 	if o := s.s.cfg.Store; o.SigningKeyFile == "" && !o.Plain {
 		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
 	}
 	c, err := s.s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.s.openStore(ctx, nil, true) // last: it makes the store when there is none
 	if err != nil {
 		return nil, err
 	}
