@@ -33,6 +33,9 @@ func (p *program) conclude(o *outcome) error {
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation", "resume", id))
 	case o.cause != nil && code == o.cause.ExitCode():
 		p.say("mgmtctl: %s", o.cause.Message)
+		if o.cause.Hint != "" {
+			p.say("hint: %s", o.cause.Hint)
+		}
 	}
 	if code == service.ExitDone {
 		return nil

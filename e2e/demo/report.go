@@ -41,9 +41,13 @@ func (d *demo) report() {
 		[]string{"what was left", fmt.Sprintf("a store of %s, encrypted and signed: %s after the first snapshot, %s more for the second",
 			bytes(s.stores[1]), bytes(s.stores[0]), bytes(s.stores[1]-s.stores[0]))},
 	)
+	ready := "never"
+	if s.ready > 0 {
+		ready = seconds(s.ready)
+	}
 	d.heading("THE RESTORE, into another management cluster with its controllers running")
 	d.table(
-		[]string{"command to all control planes Ready", seconds(s.ready)},
+		[]string{"command to all control planes Ready for good", ready},
 		[]string{"command to its end, everything verified", seconds(s.command)},
 		[]string{"then looked on for", seconds(s.observed)},
 	)

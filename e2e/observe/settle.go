@@ -36,25 +36,12 @@ func Settled(ctx context.Context, kubeconfig string, namespaces ...string) (Obje
 // Await reads the Inventory again and again until problems finds none in it, and
 // returns it. When ctx ends first, the error says what was left.
 func Await(ctx context.Context, kubeconfig string, problems func(Objects) []string, namespaces ...string) (Objects, error) {
-	return await(ctx, kubeconfig, problems, func(kind) bool { return true }, namespaces)
-}
-
-// AwaitControlPlanes is Await for ControlPlanesReady, and reads no more than
-// that needs: it may run beside what is measured.
-func AwaitControlPlanes(ctx context.Context, kubeconfig string, before Objects) error {
-	_, err := await(ctx, kubeconfig, func(after Objects) []string { return ControlPlanesReady(before, after) }, func(k kind) bool {
-		return k.Group == controlPlaneGroup && k.Kind == "KubeadmControlPlane"
-	}, nil)
-	return err
-}
-
-func await(ctx context.Context, kubeconfig string, problems func(Objects) []string, wanted func(kind) bool, namespaces []string) (Objects, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		objects, err := v.inventoryOf(ctx, wanted, namespaces)
+		objects, err := v.inventory(ctx, namespaces)
 		if err != nil {
 			return nil, err
 		}
@@ -66,6 +53,67 @@ func await(ctx context.Context, kubeconfig string, problems func(Objects) []stri
 			return objects, fmt.Errorf("wait: %w; %d are left, the first: %s", err, len(left), left[0])
 		}
 	}
+}
+
+// Readiness finds out when all control planes became Ready to stay so.
+//
+// To see them Ready once proves nothing: a restored status says so, and the
+// controllers overwrite it when they begin to work.
+type Readiness struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	since  time.Time // zero while some are not Ready
+	left   string    // one that is not
+}
+
+// StartReadiness looks at the control planes that before has, on another
+// management cluster, all the time. The caller must Stop it.
+func StartReadiness(ctx context.Context, kubeconfig string, before Objects) (*Readiness, error) {
+	v, err := newView(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r := &Readiness{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		for {
+			// No more than is needed: it runs beside what is measured.
+			objects, err := v.inventoryOf(ctx, func(k kind) bool {
+				return k.Group == controlPlaneGroup && k.Kind == "KubeadmControlPlane"
+			}, nil)
+			if ctx.Err() != nil {
+				return
+			}
+			r.take(ControlPlanesReady(before, objects), err)
+			if sleep(ctx, 500*time.Millisecond) != nil {
+				return
+			}
+		}
+	}()
+	return r, nil
+}
+
+func (r *Readiness) take(problems []string, err error) {
+	switch {
+	case err != nil:
+		r.since, r.left = time.Time{}, err.Error()
+	case len(problems) > 0:
+		r.since, r.left = time.Time{}, problems[0]
+	case r.since.IsZero():
+		r.since = time.Now()
+	}
+}
+
+// Stop returns since when all control planes have been Ready, and an error when
+// they are not.
+func (r *Readiness) Stop() (time.Time, error) {
+	r.cancel()
+	<-r.done
+	if r.since.IsZero() {
+		return r.since, fmt.Errorf("look for control planes: not all are Ready: %s", r.left)
+	}
+	return r.since, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -70,7 +70,7 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest, str
 	}
 	for e, err := range c.Watch(ctx, op.ID, req.GetAfterSeq()) {
 		if err != nil {
-			return err
+			return o.s.ended(op.ID, err)
 		}
 		if err := stream.Send(&mgmtv1.WatchOperationResponse{Event: eventToProto(e)}); err != nil {
 			return err

@@ -52,6 +52,7 @@ type Server struct {
 	catalog *catalog.Catalog
 	peer    *peer
 	beside  *beside
+	lost    map[catalog.OperationID]error // operations whose end the catalog could not record, and why
 }
 
 // New makes a server. It opens nothing.
@@ -175,20 +176,36 @@ func (s *Server) start(c *catalog.Catalog, id catalog.OperationID, run func(ctx 
 	s.running.Go(func() {
 		err := run(s.ctx, j)
 		state, why := s.outcome(c, id, err)
-		for try := 1; ; try++ {
-			_, err := c.SetState(s.ctx, id, state, why)
-			if err == nil {
-				return
-			}
-			s.cfg.Log.Error("record end of operation", "operation", id, "error", err)
-			if try == 5 {
-				_ = c.Close() // ends the watchers, who would wait for ever; the next process finds the operation interrupted
-				return
-			}
-			time.Sleep(time.Second)
-		}
+		s.recordEnd(c, id, state, why)
 	})
 	return operationToProto(op), nil
+}
+
+// recordEnd tries for a while to record how an operation ended. When the catalog takes it no more, closing it ends the watchers, who would wait for ever; the
+// next process finds the operation interrupted.
+func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State, why catalog.Outcome) {
+	const tries = 5
+	var err error
+	for range tries {
+		if _, err = c.SetState(s.ctx, id, state, why); err == nil {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	s.mu.Lock()
+	s.lost = map[catalog.OperationID]error{id: err}
+	s.mu.Unlock()
+	_ = c.Close()
+}
+
+// ended gives, for the error with which a closed catalog answers about an operation, the reason why it was closed.
+func (s *Server) ended(id catalog.OperationID, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lost := s.lost[id]; lost != nil && errors.Is(err, catalog.ErrClosed) {
+		return lost
+	}
+	return err
 }
 
 // outcome says in which state an operation ends. An error in the middle, whatever it is, leaves work to do once something was changed.
