@@ -60,16 +60,8 @@ func testSelection(t *testing.T) {
 	o := operate(t)
 	check := func(came, stayed []string) {
 		t.Helper()
-		after := o.inventory(selectionNS, classesNS)
-		none(t, "came without need", belonging(after, stayed))
-		// Whatever belongs to those that came must be there, and all that is there must be equal.
-		wanted := observe.Objects{}
-		for ref, object := range o.before.In(selectionNS, classesNS) {
-			if slices.Contains(came, clusterOf(object)) || after[ref] != nil {
-				wanted[ref] = object
-			}
-		}
-		o.restored(t, wanted, nil, selectionNS, classesNS)
+		none(t, "came without need", belonging(o.inventory(selectionNS, classesNS), stayed))
+		o.restored(t, o.selected(t, came...), nil, selectionNS, classesNS)
 	}
 	o.restore(codeDone, "--source-is-gone", "--workload", selectionNS+"/by-name")
 	check([]string{"by-name"}, []string{"by-label", "left"})
@@ -83,6 +75,23 @@ func testSelection(t *testing.T) {
 	}
 	o.restore(codeDone, "--source-is-gone", "--selector", "stage=chosen")
 	check([]string{"by-name", "by-label"}, []string{"left"})
+}
+
+// selected are the objects of the source that belong to workload clusters, and
+// those that have come along: all of them must be there, and equal.
+func (w *world) selected(t *testing.T, clusters ...string) observe.Objects {
+	t.Helper()
+	after, err := observe.Inventory(t.Context(), w.target.Kubeconfig(), selectionNS, classesNS)
+	if err != nil {
+		t.Fatalf("look at the target: %v", err)
+	}
+	selected := observe.Objects{}
+	for ref, object := range w.before.In(selectionNS, classesNS) {
+		if slices.Contains(clusters, clusterOf(object)) || after[ref] != nil {
+			selected[ref] = object
+		}
+	}
+	return selected
 }
 
 func clusterOf(o *unstructured.Unstructured) string {
@@ -240,6 +249,9 @@ func testNothingMadeAnew(t *testing.T) {
 		t.Errorf("watch the target: %v", err)
 	}
 	none(t, "made anew", observe.Anew(w.watcher.Events(), w.before))
+	if want, born := len(observe.Machines(w.before))-1, births(w.watcher.Events(), "Machine"); born != want {
+		t.Errorf("the watch has seen %d Machines come, want %d: all but the one of the workload cluster that was left", born, want)
+	}
 	answers := w.probe.Stop()
 	for _, a := range answers {
 		if a.Failures > 0 || a.Good == 0 {
@@ -254,8 +266,22 @@ func testNothingMadeAnew(t *testing.T) {
 		namespaces := w.namespacesWith("mixed-")
 		w.restored(t, w.before.In(namespaces...), nil, namespaces...)
 	})
+	t.Run("Selection", func(t *testing.T) {
+		w.restored(t, w.selected(t, "by-name", "by-label"), nil, selectionNS, classesNS)
+	})
 	t.Run("Others", func(t *testing.T) {
 		namespaces := []string{resumeNS, pausedNS, badNS}
 		w.restored(t, w.before.In(namespaces...), []string{owned.String() + " differs in metadata.ownerReferences"}, namespaces...)
 	})
+}
+
+// births counts the objects of a kind that have come.
+func births(events []observe.Event, kind string) int {
+	n := 0
+	for _, e := range events {
+		if e.Ref.Kind == kind && !e.Deleted {
+			n++
+		}
+	}
+	return n
 }

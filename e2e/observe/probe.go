@@ -69,8 +69,6 @@ func StartProbe(ctx context.Context, kubeconfig string, namespaces ...string) (*
 	if index < 0 {
 		return nil, errors.New("find workload clusters: the kind Cluster is not installed")
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	p := &Probe{cancel: cancel, answers: map[string]*Answers{}}
 	var targets []*probeTarget
 	err = v.each(ctx, kinds[index], func(o *unstructured.Unstructured) {
 		if len(namespaces) == 0 || slices.Contains(namespaces, o.GetNamespace()) {
@@ -81,14 +79,19 @@ func StartProbe(ctx context.Context, kubeconfig string, namespaces ...string) (*
 		err = errors.Join(err, target.open(ctx, v))
 	}
 	if err != nil {
-		cancel()
 		return nil, err
 	}
+	return startProbe(ctx, targets), nil
+}
+
+func startProbe(ctx context.Context, targets []*probeTarget) *Probe {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &Probe{cancel: cancel, answers: map[string]*Answers{}}
 	for _, target := range targets {
 		p.answers[target.workload] = &Answers{Workload: target.workload, Nodes: len(target.nodes)}
 		p.done.Go(func() { p.run(ctx, target) })
 	}
-	return p, nil
+	return p
 }
 
 // probeTarget is one workload API server.
@@ -124,9 +127,7 @@ func (t *probeTarget) open(ctx context.Context, v *view) error {
 		return fmt.Errorf("read CA of %s: no certificate", t.workload)
 	}
 	t.url = config.Host + "/api/v1/nodes"
-	t.client = &http.Client{Timeout: probeTimeout, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-	}}
+	t.client = clientFor(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	if t.nodes, err = t.ask(ctx); err != nil {
 		return fmt.Errorf("ask %s for its Nodes: %w", t.workload, err)
 	}
@@ -134,6 +135,10 @@ func (t *probeTarget) open(ctx context.Context, v *view) error {
 		return fmt.Errorf("ask %s for its Nodes: it has none", t.workload)
 	}
 	return nil
+}
+
+func clientFor(config *tls.Config) *http.Client {
+	return &http.Client{Timeout: probeTimeout, Transport: &http.Transport{TLSClientConfig: config}}
 }
 
 // ask lists the Nodes.
