@@ -98,7 +98,7 @@ func replayFields(ctx context.Context, c client.Client, want *unstructured.Unstr
 	var live *unstructured.Unstructured
 	for _, manager := range applied {
 		owned := fields{}
-		if err := json.Unmarshal(manager.FieldsV1.Raw, &owned); err != nil {
+		if err := json.Unmarshal(manager.FieldsV1.GetRawBytes(), &owned); err != nil {
 			return nil, fmt.Errorf("read fields of %s: %w", manager.Manager, err)
 		}
 		part, _ := extract(want.Object, owned).(fields)
@@ -123,7 +123,7 @@ func replayFields(ctx context.Context, c client.Client, want *unstructured.Unstr
 }
 
 func ownsSpec(manager metav1.ManagedFieldsEntry) int8 {
-	if strings.Contains(string(manager.FieldsV1.Raw), `"f:spec"`) {
+	if strings.Contains(manager.FieldsV1.GetRawString(), `"f:spec"`) {
 		return 1
 	}
 	return 0

@@ -167,7 +167,7 @@ func wait(ctx context.Context, what string, check func(context.Context) error) e
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w (last: %v)", what, ctx.Err(), err)
+			return fmt.Errorf("wait for %s: %w (last: %w)", what, ctx.Err(), err)
 		case <-ticker.C:
 		}
 	}

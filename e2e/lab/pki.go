@@ -71,7 +71,6 @@ func newPKI(dir string) (*pki, error) {
 	return p, nil
 }
 
-func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
 
 // issue makes a key and a certificate for it.
 func (p *pki) issue(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {

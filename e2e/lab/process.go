@@ -138,7 +138,7 @@ func (p *process) wait(ctx context.Context, what string, check func(context.Cont
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w (last: %v)\n%s", what, ctx.Err(), err, p.logTail())
+			return fmt.Errorf("wait for %s: %w (last: %w)\n%s", what, ctx.Err(), err, p.logTail())
 		case <-p.ended():
 			return fmt.Errorf("wait for %s: %s ended\n%s", what, p.role, p.logTail())
 		case <-ticker.C:

@@ -33,7 +33,6 @@ func (r Ref) String() string {
 	return s + "/" + r.Name
 }
 
-func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
 // RefOf names o.
 func RefOf(o *unstructured.Unstructured) Ref {

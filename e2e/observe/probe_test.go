@@ -4,7 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,24 +16,42 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// workloadAPI is a server with a CA and Nodes of its own. It listens at
-// address, or anywhere. It stands for a workload API server that was destroyed
-// and made anew, which the lab's cloud does not do when the product is right.
+// workloadAPI is a server that can become another one: it stands for a workload
+// API server that was destroyed and made anew.
 type workloadAPI struct {
 	*httptest.Server
-	roots *x509.CertPool
-	nodes *atomic.Value // its answer
+	nodes atomic.Pointer[string]
+	tls   atomic.Pointer[tls.Config]
 }
 
-func (s workloadAPI) has(nodes ...string) {
+func serve(t *testing.T) (*workloadAPI, *x509.CertPool) {
+	t.Helper()
+	s := &workloadAPI{}
+	s.has("a", "b")
+	roots := s.certify(t)
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, *s.nodes.Load()) }))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.TLS = &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.tls.Load(), nil },
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s, roots
+}
+
+// has sets its Nodes.
+func (s *workloadAPI) has(nodes ...string) {
 	var items []string
 	for _, node := range nodes {
 		items = append(items, fmt.Sprintf(`{"metadata":{"name":%q}}`, node))
 	}
-	s.nodes.Store(`{"kind":"NodeList","items":[` + strings.Join(items, ",") + `]}`)
+	answer := `{"kind":"NodeList","items":[` + strings.Join(items, ",") + `]}`
+	s.nodes.Store(&answer)
 }
 
-func serve(t *testing.T, address string, nodes ...string) workloadAPI {
+// certify gives it a new CA.
+func (s *workloadAPI) certify(t *testing.T) *x509.CertPool {
 	t.Helper()
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
@@ -42,46 +61,35 @@ func serve(t *testing.T, address string, nodes ...string) workloadAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := workloadAPI{Server: httptest.NewUnstartedServer(nil), roots: x509.NewCertPool(), nodes: &atomic.Value{}}
-	s.has(nodes...)
-	s.roots.AppendCertsFromPEM(certPEM)
-	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s.nodes.Load()) })
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if address != "" {
-		s.Listener.Close()
-		if s.Listener, err = net.Listen("tcp", address); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s
+	s.tls.Store(&tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(certPEM)
+	return roots
 }
 
 // TestProbe: each thing that must not become of a workload API server is a failure.
 func TestProbe(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(t *testing.T, s workloadAPI)
+		change func(t *testing.T, s *workloadAPI)
 		want   string // in the first failure
 	}{
-		{"nothing", func(*testing.T, workloadAPI) {}, ""},
-		{"gone", func(_ *testing.T, s workloadAPI) { s.Close() }, "connection refused"},
-		{"made anew, with the Nodes of before", func(t *testing.T, s workloadAPI) {
-			s.Close()
-			serve(t, s.Listener.Addr().String(), "a", "b")
+		{"nothing", func(*testing.T, *workloadAPI) {}, ""},
+		{"gone", func(_ *testing.T, s *workloadAPI) { s.Close() }, "connection refused"},
+		{"made anew, with the Nodes of before", func(t *testing.T, s *workloadAPI) {
+			s.certify(t)
 		}, "x509"},
-		{"another Node", func(_ *testing.T, s workloadAPI) {
+		{"another Node", func(_ *testing.T, s *workloadAPI) {
 			s.has("a", "c")
 		}, "its Nodes were"},
-		{"a Node less", func(_ *testing.T, s workloadAPI) {
+		{"a Node less", func(_ *testing.T, s *workloadAPI) {
 			s.has("a")
 		}, "its Nodes were"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			s := serve(t, "", "a", "b")
-			target := &probeTarget{workload: "ns/w", url: s.URL, client: clientFor(&tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12})}
+			s, roots := serve(t)
+			target := &probeTarget{workload: "ns/w", url: s.URL, client: clientFor(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})}
 			var err error
 			if target.nodes, err = target.ask(t.Context()); err != nil {
 				t.Fatal(err)

@@ -48,7 +48,7 @@ func (c *Catalog) checkPages() error {
 func checkSnapshots(tx *bolt.Tx, report func(error)) {
 	snapshots, ids := tx.Bucket(bucketSnapshots), tx.Bucket(bucketSnapshotIDs)
 	report(snapshots.ForEach(func(k, v []byte) error {
-		_, _, _, err := parseSnapshotKey(k)
+		err := checkSnapshotKey(k)
 		report(err)
 		s, err := decodeSnapshot(v)
 		if err != nil {

@@ -37,16 +37,16 @@ func snapshotIDKey(s SnapshotRecord) []byte {
 	return fmt.Appendf(nil, "%s/%s/%s", s.ID, s.StoreID, s.Source)
 }
 
-// parseSnapshotKey takes a key of the bucket snapshots apart.
-func parseSnapshotKey(key []byte) (id, store, source string, err error) {
+// checkSnapshotKey refuses what snapshotKey did not make.
+func checkSnapshotKey(key []byte) error {
 	parts := strings.Split(string(key), "/")
 	if len(parts) != 4 || len(parts[0]) != 16 {
-		return "", "", "", fmt.Errorf("snapshot key %q: want time/id/store/source", key)
+		return fmt.Errorf("snapshot key %q: want time/id/store/source", key)
 	}
 	if _, err := strconv.ParseInt(parts[0], 16, 64); err != nil {
-		return "", "", "", fmt.Errorf("snapshot key %q: %w", key, err)
+		return fmt.Errorf("snapshot key %q: %w", key, err)
 	}
-	return parts[1], parts[2], parts[3], nil
+	return nil
 }
 
 // checkKeyPart refuses what would make a snapshot's key ambiguous.

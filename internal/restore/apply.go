@@ -162,15 +162,9 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 	if _, marked := live.GetAnnotations()[annotationOperation]; !marked {
 		return nil // the mark goes with the last write, so an earlier try came to its end
 	}
-	if k.Status && source.Object["status"] != nil {
-		if live, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-			with := withStatus(live, source)
-			if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
-				return live, nil
-			}
-			return r.Writer.UpdateStatus(ctx, k, with)
-		}); err != nil {
-			return fmt.Errorf("write status: %w", err)
+	if o.GroupKind() != snapshot.ClusterKind { // its status comes with completeCluster
+		if live, err = r.applyStatus(ctx, k, live, source); err != nil {
+			return err
 		}
 	}
 	_, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
@@ -188,6 +182,57 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 		return fmt.Errorf("write managedFields: %w", err)
 	}
 	return nil
+}
+
+// applyStatus gives live the status of source. It writes nothing when that is there already.
+func (r *run) applyStatus(ctx context.Context, k mgmt.Kind, live, source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if !k.Status || source.Object["status"] == nil {
+		return live, nil
+	}
+	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		with := withStatus(live, source)
+		if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
+			return live, nil
+		}
+		return r.Writer.UpdateStatus(ctx, k, with)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write status: %w", err)
+	}
+	return live, nil
+}
+
+// completeCluster gives the Cluster its status, once all other objects of the unit are there. Cluster API connects to a workload cluster as soon as the status
+// says that its infrastructure is provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only after 30 s (controllers/clustercache
+// at v1.14), and until then no control plane is Available.
+func (r *run) completeCluster(ctx context.Context, u Unit) error {
+	var clusters []Object
+	for _, o := range u.Objects {
+		if o.GroupKind() == snapshot.ClusterKind && o.Action == Create {
+			clusters = append(clusters, o)
+		}
+	}
+	if len(clusters) == 0 {
+		return nil
+	}
+	return r.Journal.Do(ctx, catalog.Step{Unit: u.Name, Phase: "cluster-status"}, func(ctx context.Context, _ *catalog.StepHandle) error {
+		return r.each(clusters, func(o Object) error {
+			source, err := decodeObject(r.Contents, o.Ref)
+			if err != nil {
+				return err
+			}
+			k := r.kinds[o.GroupKind()]
+			live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, o.Namespace, o.Name) })
+			if err != nil {
+				return err
+			}
+			if err := r.checkOurs(o.Ref, live); err != nil {
+				return err
+			}
+			_, err = r.applyStatus(ctx, k, live, source)
+			return err
+		})
+	})
 }
 
 // createOrFind creates the object, or finds the one that this operation created before.

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/x509"
 	"encoding/base64"
@@ -44,7 +43,7 @@ func strip(u *unstructured.Unstructured) {
 
 // pause sets the switch of u's kind, if it has one of its own, and marks that we did.
 func pause(u *unstructured.Unstructured) {
-	was := false
+	var was bool
 	switch mgmt.Pause(gkOf(u)) {
 	case mgmt.PauseSpec:
 		was, _, _ = unstructured.NestedBool(u.Object, "spec", "paused")
@@ -180,7 +179,7 @@ func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFields
 			}
 			for i := range fields {
 				if f := fields[i].FieldsV1; f != nil {
-					fields[i].FieldsV1 = &metav1.FieldsV1{Raw: bytes.ReplaceAll(f.Raw, []byte(was.UID), []byte(is.UID))}
+					fields[i].FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(f.GetRawString(), string(was.UID), string(is.UID)))
 				}
 			}
 		}

@@ -332,6 +332,9 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 		if err := r.completeOwners(ctx, u.Name); err != nil {
 			return err
 		}
+		if err := r.completeCluster(ctx, u); err != nil {
+			return err
+		}
 		standing, err := r.standsStill(ctx, u)
 		if err != nil {
 			return err

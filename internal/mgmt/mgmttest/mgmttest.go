@@ -67,7 +67,7 @@ func start(n int) (*Servers, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	cmd := exec.Command(program, "up", "--bare", "--dir", dir, "--mgmt", strconv.Itoa(n))
+	cmd := exec.CommandContext(context.Background(), program, "up", "--bare", "--dir", dir, "--mgmt", strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()
