@@ -71,7 +71,6 @@ func newPKI(dir string) (*pki, error) {
 	return p, nil
 }
 
-
 // issue makes a key and a certificate for it.
 func (p *pki) issue(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

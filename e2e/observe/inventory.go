@@ -33,7 +33,6 @@ func (r Ref) String() string {
 	return s + "/" + r.Name
 }
 
-
 // RefOf names o.
 func RefOf(o *unstructured.Unstructured) Ref {
 	gvk := o.GroupVersionKind()
