@@ -107,7 +107,7 @@ func summaryOf(plan []*mgmtv1.PlanRestoreResponse) *mgmtv1.PlanSummary {
 func testOperation(state mgmtv1.OperationState, exitCode int32, changed bool) *mgmtv1.Operation {
 	return &mgmtv1.Operation{
 		Id: "65f1a2b3c4d5", Kind: "restore", State: state, CreateTime: ago(10 * time.Minute), UpdateTime: ago(8 * time.Minute), Source: "prod", Target: "new",
-		SnapshotId: "1a2b3c4d5e6f", Units: map[string]string{"team-a/api": "released", "team-a/db": "released", "team-a/web": "blocked"},
+		SnapshotId: "1a2b3c4d5e6f", Units: map[string]string{"team-a/api": "released", "team-a/db": "released", "team-a/web": "pending"},
 		ExitCode: exitCode, Changed: changed,
 	}
 }

@@ -1,0 +1,131 @@
+package restore
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+func decoded(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestPauseIsGivenBackExactly: whatever the switch was on the source, absent, false, true or an annotation with a value, it is that again after the release.
+func TestPauseIsGivenBackExactly(t *testing.T) {
+	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a","namespace":"n"`
+	const set = `{"apiVersion":"addons.cluster.x-k8s.io/v1beta2","kind":"ClusterResourceSet","metadata":{"name":"a","namespace":"n"`
+	for name, text := range map[string]string{
+		"absent":           head + `},"spec":{}}`,
+		"false":            head + `},"spec":{"paused":false}}`,
+		"true":             head + `},"spec":{"paused":true}}`,
+		"by annotation":    head + `,"annotations":{"cluster.x-k8s.io/paused":"why"}},"spec":{}}`,
+		"set absent":       set + `},"spec":{}}`,
+		"set by value":     set + `,"annotations":{"cluster.x-k8s.io/paused":"true","x":"y"}},"spec":{}}`,
+		"others untouched": `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","namespace":"n"},"data":{}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			source, u := decoded(t, text), decoded(t, text)
+			pause(u)
+			_, annotated := u.GetAnnotations()[snapshot.AnnotationPaused]
+			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+			if has := paused || annotated; has != (u.GetKind() != "Secret") {
+				t.Errorf("paused %v", has)
+			}
+			if changed := unpause(u, source); changed != (u.GetKind() != "Secret") {
+				t.Errorf("changed %v", changed)
+			}
+			if paths := snapshot.Differences(source.Object, u.Object, snapshot.All); len(paths) > 0 || len(u.GetAnnotations()) != len(source.GetAnnotations()) {
+				t.Errorf("differs in %v, annotations %v", paths, u.GetAnnotations())
+			}
+			if unpause(u, source) {
+				t.Error("a second release changes something")
+			}
+		})
+	}
+}
+
+func TestUnpauseLeavesTheSwitchOfOthers(t *testing.T) {
+	source := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a"},"spec":{}}`)
+	live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a"},"spec":{"paused":true}}`)
+	if unpause(live, source) {
+		t.Error("a pause that an operator set was ended")
+	}
+}
+
+func TestWithStatusMapsGenerationsAndKeepsPaused(t *testing.T) {
+	source := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","generation":5},"status":{"observedGeneration":5,
+		"conditions":[{"type":"Ready","status":"True","observedGeneration":5},{"type":"Old","status":"True","observedGeneration":4},{"type":"Paused","status":"False","observedGeneration":5}]}}`)
+	for _, tt := range []struct {
+		name      string
+		live      int64
+		conds     string
+		ready     any
+		old       any
+		pausedWas string
+	}{
+		{"fresh", 1, `[]`, int64(1), nil, ""},
+		{"touched", 3, `[{"type":"Paused","status":"True","observedGeneration":3}]`, int64(3), int64(2), "True"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a"},"status":{"conditions":`+tt.conds+`}}`)
+			live.SetGeneration(tt.live)
+			got := withStatus(live, source)
+			conditions := sliceOf(got.Object, "status", "conditions")
+			if g := condition(conditions, "Ready")["observedGeneration"]; g != tt.ready {
+				t.Errorf("Ready observed %v, want %v", g, tt.ready)
+			}
+			if g := condition(conditions, "Old")["observedGeneration"]; g != tt.old {
+				t.Errorf("Old observed %v, want %v", g, tt.old)
+			}
+			paused := condition(conditions, "Paused")
+			if tt.pausedWas == "" && paused != nil || tt.pausedWas != "" && (paused == nil || paused["status"] != tt.pausedWas) {
+				t.Errorf("Paused %v", paused)
+			}
+			if observed, _, _ := unstructured.NestedInt64(got.Object, "status", "observedGeneration"); observed != tt.live {
+				t.Errorf("observed %d of %d", observed, tt.live)
+			}
+		})
+	}
+}
+
+func TestMovedFieldsFollowOwners(t *testing.T) {
+	source := decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","ownerReferences":[{"apiVersion":"x/v1","kind":"O","name":"o","uid":"old-uid"}],
+		"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"old-uid\"}":{}}}}}]}}`)
+	live := decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","ownerReferences":[{"apiVersion":"x/v1","kind":"O","name":"o","uid":"new-uid"}]}}`)
+	fields := movedFields(source, live)
+	if raw := fields[0].FieldsV1.GetRawString(); raw != `{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"new-uid\"}":{}}}}` {
+		t.Errorf("fields %s", raw)
+	}
+}
+
+// TestReduceRefusesWhatRunsOrLeadsElsewhere: kubeconfigs from a snapshot are reduced to server, CA and inline credentials (invariant I8).
+func TestReduceRefusesWhatRunsOrLeadsElsewhere(t *testing.T) {
+	config := func(cluster, user string) []byte {
+		return []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],
+			"clusters":[{"name":"k","cluster":{` + cluster + `}}],"users":[{"name":"u","user":{` + user + `}}]}`)
+	}
+	if cfg, err := reduce(config(`"server":"https://a:1"`, `"token":"t"`)); err != nil || cfg.Host != "https://a:1" || cfg.BearerToken != "t" {
+		t.Errorf("a plain one: %v %v", cfg, err)
+	}
+	for name, text := range map[string][]byte{
+		"exec":     config(`"server":"https://a"`, `"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"rm","interactiveMode":"Never"}`),
+		"file":     config(`"server":"https://a"`, `"client-certificate":"/etc/passwd"`),
+		"token":    config(`"server":"https://a"`, `"tokenFile":"/etc/passwd"`),
+		"ca file":  config(`"server":"https://a","certificate-authority":"/etc/passwd"`, ``),
+		"proxy":    config(`"server":"https://a","proxy-url":"http://b"`, ``),
+		"insecure": config(`"server":"https://a","insecure-skip-tls-verify":true`, ``),
+		"no TLS":   config(`"server":"http://a"`, `"token":"t"`),
+		"junk":     []byte(`junk`),
+	} {
+		if cfg, err := reduce(text); err == nil {
+			t.Errorf("%s is used: %v", name, cfg.Host)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package snapshot
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// node makes a node of "Kind.group/namespace/name".
+func node(t *testing.T, ref string, edges ...func(*Node)) *Node {
+	t.Helper()
+	r, err := mgmt.ParseRef(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{Ref: r, UID: "uid of " + ref}
+	for _, e := range edges {
+		e(n)
+	}
+	return n
+}
+
+func ownedBy(ref string) func(*Node) {
+	return func(n *Node) {
+		r, _ := mgmt.ParseRef(ref)
+		n.Owners = append(n.Owners, Owner{Ref: r, UID: "uid of " + ref})
+	}
+}
+
+func needs(ref string) func(*Node) {
+	return func(n *Node) {
+		r, _ := mgmt.ParseRef(ref)
+		n.Needs = append(n.Needs, Need{Ref: r, Field: "spec.ref"})
+	}
+}
+
+func of(cluster string) func(*Node) { return func(n *Node) { n.Cluster = cluster } }
+
+const (
+	clusterA = "Cluster.cluster.x-k8s.io/ns/a"
+	clusterB = "Cluster.cluster.x-k8s.io/ns/b"
+	planeA   = "KubeadmControlPlane.controlplane.cluster.x-k8s.io/ns/a"
+	class    = "ClusterClass.cluster.x-k8s.io/classes/c"
+	template = "DevClusterTemplate.infrastructure.cluster.x-k8s.io/classes/t"
+	common   = "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/common"
+)
+
+func fleet(t *testing.T) *Graph {
+	t.Helper()
+	return NewGraph([]*Node{
+		node(t, "Namespace/ns"), node(t, "Namespace/classes"),
+		node(t, clusterA, needs(class), needs(planeA)), node(t, clusterB, needs(class)),
+		node(t, planeA, ownedBy(clusterA), needs("Secret/ns/credentials"), needs(common)),
+		node(t, "Secret/ns/a-ca", of("a"), ownedBy(planeA)),
+		node(t, "Secret/ns/credentials"),
+		node(t, "Secret/ns/two", ownedBy(planeA), ownedBy(clusterB)), // hangs below both
+		node(t, common, ownedBy(clusterA), ownedBy(clusterB)),
+		node(t, class, needs(template)), node(t, template, ownedBy(class)),
+		node(t, "Secret/ns/nobodys"),
+		node(t, "MachineDrainRule.cluster.x-k8s.io/ns/rule"),
+	})
+}
+
+func TestUnits(t *testing.T) {
+	g := fleet(t)
+	want := map[string]string{
+		clusterA: "ns/a", planeA: "ns/a", "Secret/ns/a-ca": "ns/a", "Secret/ns/credentials": "ns/a", clusterB: "ns/b",
+		"Namespace/ns": "shared", "Namespace/classes": "shared", class: "shared", template: "shared", "Secret/ns/two": "shared", common: "shared",
+		"Secret/ns/nobodys": "", "MachineDrainRule.cluster.x-k8s.io/ns/rule": "",
+	}
+	for _, n := range g.Nodes {
+		got := n.Unit
+		if n.Shared {
+			got = "shared"
+		}
+		if w, ok := want[n.Ref.String()]; !ok || got != w {
+			t.Errorf("%s is in %q, want %q", n.Ref, got, w)
+		}
+	}
+	if len(g.Missing) > 0 {
+		t.Errorf("missing: %v", g.Missing)
+	}
+}
+
+func TestClosureTakesNoHalfOfAnotherUnit(t *testing.T) {
+	g := fleet(t)
+	r, _ := mgmt.ParseRef(clusterA)
+	var start []*Node
+	for _, n := range g.Nodes {
+		if n.Unit == g.Node(r).Unit {
+			start = append(start, n)
+		}
+	}
+	closure := g.Closure(start)
+	for _, n := range closure {
+		if n.Unit == "ns/b" {
+			t.Errorf("%s came along", n.Ref)
+		}
+	}
+	for _, ref := range []string{class, template, common, "Namespace/ns"} {
+		if !slices.ContainsFunc(closure, func(n *Node) bool { return n.Ref.String() == ref }) {
+			t.Errorf("%s is missing", ref)
+		}
+	}
+}
+
+func TestWavesPutOwnersFirst(t *testing.T) {
+	g := fleet(t)
+	wave := map[mgmt.Ref]int{}
+	waves := g.Waves(g.Nodes)
+	for i, nodes := range waves {
+		for _, n := range nodes {
+			wave[n.Ref] = i
+		}
+	}
+	if len(wave) != len(g.Nodes) {
+		t.Fatalf("%d of %d nodes are in a wave", len(wave), len(g.Nodes))
+	}
+	for _, n := range g.Nodes {
+		for _, o := range n.Owners {
+			if wave[o.Ref] >= wave[n.Ref] {
+				t.Errorf("%s is not before %s", o.Ref, n.Ref)
+			}
+		}
+	}
+	cycle := NewGraph([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")), node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))})
+	if n := len(slices.Concat(cycle.Waves(cycle.Nodes)...)); n != 2 {
+		t.Errorf("a cycle leaves %d of 2 nodes", n)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	g := NewGraph([]*Node{
+		node(t, clusterA, needs("Secret/ns/gone")),
+		node(t, planeA, func(n *Node) {
+			r, _ := mgmt.ParseRef(clusterA)
+			n.Owners = []Owner{{Ref: r, UID: "of another life"}}
+		}),
+	})
+	var got []string
+	for _, m := range g.Missing {
+		got = append(got, m.Ref.String())
+	}
+	if strings.Join(got, " ") != "Secret/ns/gone "+clusterA {
+		t.Errorf("missing %v", got)
+	}
+}
+
+func TestNodeOf(t *testing.T) {
+	k := mgmt.Kind{GroupKind: KubeadmControlPlane, Version: "v1beta2", Namespaced: true}
+	raw := []byte(`{"apiVersion":"controlplane.cluster.x-k8s.io/v1beta2","kind":"KubeadmControlPlane","metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"7",
+		"labels":{"cluster.x-k8s.io/cluster-name":"a"},"annotations":{"cluster.x-k8s.io/paused":""},"deletionTimestamp":"x",
+		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"a","uid":"c"}]},
+		"spec":{"machineTemplate":{"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachineTemplate","name":"t"}}},
+		"kubeadmConfigSpec":{"files":[{"path":"/a"},{"contentFrom":{"secret":{"name":"s","key":"k"}}}]}}}`)
+	n := newReader([]mgmt.Kind{k, mgmt.SecretKind}, Rules).node(k, raw)
+	if n.Ref.String() != planeA || n.UID != "u" || n.ResourceVersion != "7" || !n.Paused || !n.Deleting || n.Cluster != "a" {
+		t.Errorf("node %+v", n)
+	}
+	if len(n.Owners) != 1 || n.Owners[0].String() != clusterA || n.Owners[0].UID != "c" {
+		t.Errorf("owners %v", n.Owners)
+	}
+	var named []string
+	for _, need := range n.Needs {
+		named = append(named, need.Ref.String())
+	}
+	if strings.Join(named, " ") != "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/t Secret/ns/s" {
+		t.Errorf("needs %v", named)
+	}
+}
+
+func TestCertificateOf(t *testing.T) {
+	for name, want := range map[string]string{"a-ca": "a", "a-b-kubeconfig": "a-b", "a-apiserver-etcd-client": "a", "a-etcd": "a", "ca": "", "other": ""} {
+		if got := certificateOf(name); got != want {
+			t.Errorf("%s belongs to %q, want %q", name, got, want)
+		}
+	}
+}
