@@ -80,7 +80,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return fmt.Errorf("find mgmtctl: %w", err)
 	}
 	if _, err := os.Stat(d.Mgmtctl); err != nil {
-		return fmt.Errorf("find mgmtctl: %w", err)
+		return fmt.Errorf("find mgmtctl: run make build: %w", err)
 	}
 	if d.dir, err = os.MkdirTemp("", "mgmtd-demo-"); err != nil {
 		return fmt.Errorf("make folder: %w", err)
@@ -114,7 +114,7 @@ func (d *demo) start(ctx context.Context) error {
 	d.title("Start two management clusters: the source, and the target that will take over")
 	l, err := lab.Start(ctx, lab.Options{Dir: filepath.Join(d.dir, "lab"), Mgmt: 2})
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("start lab: it is not built: run make lab (%w)", err)
+		return fmt.Errorf("start lab: it is not built: run make lab: %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("start lab: %w", err)

@@ -62,8 +62,12 @@ func (d *demo) report() {
 		return
 	}
 	d.printf("\n%s\nNOT SO: %d things are not as they must be\n", strings.Repeat("!", 100), len(s.notSo))
-	for _, problem := range s.notSo {
+	const most = 40
+	for _, problem := range s.notSo[:min(most, len(s.notSo))] {
 		d.printf("  - %s\n", problem)
+	}
+	if more := len(s.notSo) - most; more > 0 {
+		d.printf("  - and %d more\n", more)
 	}
 	d.printf("%s\n", strings.Repeat("!", 100))
 }

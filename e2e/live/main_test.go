@@ -67,9 +67,6 @@ func run(m *testing.M) int {
 	shared = &world{dir: dir}
 	defer shared.close()
 	if err := shared.build(ctx); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: run make lab", err)
-		}
 		fmt.Fprintln(os.Stderr, "prepare live tests:", err)
 		return 1
 	}
@@ -107,9 +104,11 @@ func (w *world) build(ctx context.Context) error {
 		return fmt.Errorf("find mgmtctl: %w", err)
 	}
 	if _, err := os.Stat(w.mgmtctl); err != nil {
-		return fmt.Errorf("find mgmtctl: %w", err)
+		return fmt.Errorf("find mgmtctl: run make build: %w", err)
 	}
-	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2, Progress: say}); err != nil {
+	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2, Progress: say}); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("start lab: run make lab: %w", err)
+	} else if err != nil {
 		return fmt.Errorf("start lab: %w", err)
 	}
 	w.source, w.target = w.lab.Mgmt("mgmt-1"), w.lab.Mgmt("mgmt-2")
