@@ -95,7 +95,11 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 	o, err := p.followQuietly(context.WithoutCancel(ctx), c, op.GetId(), since)
 	if err != nil {
 		// What changed, changed: the operation tells, if it can still be asked.
-		p.say("mgmtctl: watch operation %s: %s", op.GetId(), service.FromStatus(err).Message)
+		e := service.FromStatus(err)
+		p.say("mgmtctl: watch operation %s: %s", op.GetId(), e.Message)
+		if e.Hint != "" {
+			p.say("hint: %s", e.Hint)
+		}
 		o = &outcome{operation: p.latest(ctx, c, op)}
 	}
 	if ctx.Err() != nil {

@@ -13,9 +13,14 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 func main() {
+	// client-go logs through klog what it also returns as errors.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -23,8 +23,9 @@ import (
 
 const (
 	// probeEvery is often enough to see an API server that is away for a moment.
-	probeEvery   = 200 * time.Millisecond
-	probeTimeout = 5 * time.Second
+	probeEvery = 200 * time.Millisecond
+	// probeTimeout only ends what hangs: a late answer is an answer, and Slowest tells.
+	probeTimeout = 30 * time.Second
 	// probeFresh: every so many times it asks over a new connection, which shows
 	// the certificate. A server made anew in between ends the old one. Always a
 	// new one would cost more of the machine than all controllers together.

@@ -43,13 +43,15 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 		return worse(source, live)
 	}
 	// What a first look sees may be the conditions that we restored; controllers rewrite them in the seconds after. The second look counts.
-	for range 2 {
-		if err := r.wait(ctx, objects, "the released unit to be as it was", problem); err != nil {
-			return fmt.Errorf("post-flight: %w", err)
-		}
-		if err := mgmt.Sleep(ctx, settleTime); err != nil {
-			return err
-		}
+	const what = "the released unit to be as it was"
+	if err := r.wait(ctx, objects, what, problem); err != nil {
+		return fmt.Errorf("post-flight: %w", err)
+	}
+	if err := mgmt.Sleep(ctx, settleTime); err != nil {
+		return err
+	}
+	if err := r.wait(ctx, objects, what, problem); err != nil {
+		return fmt.Errorf("post-flight: %w", err)
 	}
 	for _, o := range objects {
 		if o.Kind == "Secret" && o.Group == "" && strings.HasSuffix(o.Name, "-kubeconfig") {
