@@ -62,7 +62,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	// A bound, not a measure: what hangs should say where.
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 14*time.Minute)
 	defer cancel()
 	shared = &world{dir: dir}
 	defer shared.close()
