@@ -389,12 +389,12 @@ func (x *Finding) GetHint() string {
 	return ""
 }
 
-// Operation is one run: a snapshot, a restore, a verify.
+// Operation is one run: a snapshot, a restore, a move, a verify.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 12 lower-case hex digits; the first ones order by time.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// snapshot, restore or verify.
+	// snapshot, restore, move or verify.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Where it stands.
 	State OperationState `protobuf:"varint,3,opt,name=state,proto3,enum=mgmt.v1.OperationState" json:"state,omitempty"`
@@ -415,7 +415,11 @@ type Operation struct {
 	// The exit code that mgmtctl gives for this outcome; 0 while it runs.
 	ExitCode int32 `protobuf:"varint,11,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// True once a step has changed something outside of the catalog.
-	Changed       bool `protobuf:"varint,12,opt,name=changed,proto3" json:"changed,omitempty"`
+	Changed bool `protobuf:"varint,12,opt,name=changed,proto3" json:"changed,omitempty"`
+	// The schedule that began it; empty when somebody asked for it.
+	Schedule string `protobuf:"bytes,13,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// Name of the storage location that it uses; empty when there is only one.
+	Location      string `protobuf:"bytes,14,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -532,6 +536,20 @@ func (x *Operation) GetChanged() bool {
 		return x.Changed
 	}
 	return false
+}
+
+func (x *Operation) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *Operation) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
 }
 
 // Event is one entry of an operation's history.
@@ -1065,6 +1083,190 @@ func (x *ResumeOperationResponse) GetOperation() *Operation {
 	return nil
 }
 
+// StopOperationRequest names an operation.
+type StopOperationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or the beginning of one that fits only one operation, or "latest".
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopOperationRequest) Reset() {
+	*x = StopOperationRequest{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopOperationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopOperationRequest) ProtoMessage() {}
+
+func (x *StopOperationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopOperationRequest.ProtoReflect.Descriptor instead.
+func (*StopOperationRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *StopOperationRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// StopOperationResponse holds the operation as it is now.
+type StopOperationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopOperationResponse) Reset() {
+	*x = StopOperationResponse{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopOperationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopOperationResponse) ProtoMessage() {}
+
+func (x *StopOperationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopOperationResponse.ProtoReflect.Descriptor instead.
+func (*StopOperationResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *StopOperationResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+// RollbackOperationRequest names an operation.
+type RollbackOperationRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or the beginning of one that fits only one operation, or "latest".
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackOperationRequest) Reset() {
+	*x = RollbackOperationRequest{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackOperationRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackOperationRequest) ProtoMessage() {}
+
+func (x *RollbackOperationRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackOperationRequest.ProtoReflect.Descriptor instead.
+func (*RollbackOperationRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RollbackOperationRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// RollbackOperationResponse holds the operation, running.
+type RollbackOperationResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackOperationResponse) Reset() {
+	*x = RollbackOperationResponse{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackOperationResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackOperationResponse) ProtoMessage() {}
+
+func (x *RollbackOperationResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackOperationResponse.ProtoReflect.Descriptor instead.
+func (*RollbackOperationResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RollbackOperationResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
 var File_mgmt_v1_operation_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_operation_proto_rawDesc = "" +
@@ -1081,7 +1283,7 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x03ref\x18\x03 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\tR\x04unit\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xe9\x03\n" +
+	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xa1\x04\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12-\n" +
@@ -1098,7 +1300,9 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\amessage\x18\n" +
 	" \x01(\tR\amessage\x12\x1b\n" +
 	"\texit_code\x18\v \x01(\x05R\bexitCode\x12\x18\n" +
-	"\achanged\x18\f \x01(\bR\achanged\x1a8\n" +
+	"\achanged\x18\f \x01(\bR\achanged\x12\x1a\n" +
+	"\bschedule\x18\r \x01(\tR\bschedule\x12\x1a\n" +
+	"\blocation\x18\x0e \x01(\tR\blocation\x1a8\n" +
 	"\n" +
 	"UnitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1138,6 +1342,14 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"K\n" +
 	"\x17ResumeOperationResponse\x120\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"&\n" +
+	"\x14StopOperationRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"I\n" +
+	"\x15StopOperationResponse\x120\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"*\n" +
+	"\x18RollbackOperationRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"M\n" +
+	"\x19RollbackOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\x88\x02\n" +
 	"\x0eOperationState\x12\x1f\n" +
 	"\x1bOPERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
@@ -1161,12 +1373,14 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x0fEVENT_TYPE_STEP\x10\x03\x12\x17\n" +
 	"\x13EVENT_TYPE_PROGRESS\x10\x04\x12\x16\n" +
 	"\x12EVENT_TYPE_FINDING\x10\x05\x12\x16\n" +
-	"\x12EVENT_TYPE_MESSAGE\x10\x062\xdd\x02\n" +
+	"\x12EVENT_TYPE_MESSAGE\x10\x062\x89\x04\n" +
 	"\x10OperationService\x12Q\n" +
 	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\x12K\n" +
 	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\x12S\n" +
 	"\x0eWatchOperation\x12\x1e.mgmt.v1.WatchOperationRequest\x1a\x1f.mgmt.v1.WatchOperationResponse0\x01\x12T\n" +
-	"\x0fResumeOperation\x12\x1f.mgmt.v1.ResumeOperationRequest\x1a .mgmt.v1.ResumeOperationResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\x0fResumeOperation\x12\x1f.mgmt.v1.ResumeOperationRequest\x1a .mgmt.v1.ResumeOperationResponse\x12N\n" +
+	"\rStopOperation\x12\x1d.mgmt.v1.StopOperationRequest\x1a\x1e.mgmt.v1.StopOperationResponse\x12Z\n" +
+	"\x11RollbackOperation\x12!.mgmt.v1.RollbackOperationRequest\x1a\".mgmt.v1.RollbackOperationResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_operation_proto_rawDescOnce sync.Once
@@ -1181,34 +1395,38 @@ func file_mgmt_v1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_mgmt_v1_operation_proto_goTypes = []any{
-	(OperationState)(0),             // 0: mgmt.v1.OperationState
-	(Severity)(0),                   // 1: mgmt.v1.Severity
-	(EventType)(0),                  // 2: mgmt.v1.EventType
-	(*Ref)(nil),                     // 3: mgmt.v1.Ref
-	(*Finding)(nil),                 // 4: mgmt.v1.Finding
-	(*Operation)(nil),               // 5: mgmt.v1.Operation
-	(*Event)(nil),                   // 6: mgmt.v1.Event
-	(*ListOperationsRequest)(nil),   // 7: mgmt.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),  // 8: mgmt.v1.ListOperationsResponse
-	(*GetOperationRequest)(nil),     // 9: mgmt.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),    // 10: mgmt.v1.GetOperationResponse
-	(*WatchOperationRequest)(nil),   // 11: mgmt.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),  // 12: mgmt.v1.WatchOperationResponse
-	(*ResumeOperationRequest)(nil),  // 13: mgmt.v1.ResumeOperationRequest
-	(*ResumeOperationResponse)(nil), // 14: mgmt.v1.ResumeOperationResponse
-	nil,                             // 15: mgmt.v1.Operation.UnitsEntry
-	(*timestamppb.Timestamp)(nil),   // 16: google.protobuf.Timestamp
+	(OperationState)(0),               // 0: mgmt.v1.OperationState
+	(Severity)(0),                     // 1: mgmt.v1.Severity
+	(EventType)(0),                    // 2: mgmt.v1.EventType
+	(*Ref)(nil),                       // 3: mgmt.v1.Ref
+	(*Finding)(nil),                   // 4: mgmt.v1.Finding
+	(*Operation)(nil),                 // 5: mgmt.v1.Operation
+	(*Event)(nil),                     // 6: mgmt.v1.Event
+	(*ListOperationsRequest)(nil),     // 7: mgmt.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),    // 8: mgmt.v1.ListOperationsResponse
+	(*GetOperationRequest)(nil),       // 9: mgmt.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),      // 10: mgmt.v1.GetOperationResponse
+	(*WatchOperationRequest)(nil),     // 11: mgmt.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),    // 12: mgmt.v1.WatchOperationResponse
+	(*ResumeOperationRequest)(nil),    // 13: mgmt.v1.ResumeOperationRequest
+	(*ResumeOperationResponse)(nil),   // 14: mgmt.v1.ResumeOperationResponse
+	(*StopOperationRequest)(nil),      // 15: mgmt.v1.StopOperationRequest
+	(*StopOperationResponse)(nil),     // 16: mgmt.v1.StopOperationResponse
+	(*RollbackOperationRequest)(nil),  // 17: mgmt.v1.RollbackOperationRequest
+	(*RollbackOperationResponse)(nil), // 18: mgmt.v1.RollbackOperationResponse
+	nil,                               // 19: mgmt.v1.Operation.UnitsEntry
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
 }
 var file_mgmt_v1_operation_proto_depIdxs = []int32{
 	1,  // 0: mgmt.v1.Finding.severity:type_name -> mgmt.v1.Severity
 	3,  // 1: mgmt.v1.Finding.ref:type_name -> mgmt.v1.Ref
 	0,  // 2: mgmt.v1.Operation.state:type_name -> mgmt.v1.OperationState
-	16, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	16, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
-	15, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
-	16, // 6: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
+	20, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	20, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
+	19, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
+	20, // 6: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
 	2,  // 7: mgmt.v1.Event.type:type_name -> mgmt.v1.EventType
 	0,  // 8: mgmt.v1.Event.state:type_name -> mgmt.v1.OperationState
 	4,  // 9: mgmt.v1.Event.finding:type_name -> mgmt.v1.Finding
@@ -1216,19 +1434,25 @@ var file_mgmt_v1_operation_proto_depIdxs = []int32{
 	5,  // 11: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
 	6,  // 12: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
 	5,  // 13: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
-	7,  // 14: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
-	9,  // 15: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
-	11, // 16: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
-	13, // 17: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
-	8,  // 18: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
-	10, // 19: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
-	12, // 20: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
-	14, // 21: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	5,  // 14: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
+	5,  // 15: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
+	7,  // 16: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
+	9,  // 17: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
+	11, // 18: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
+	13, // 19: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
+	15, // 20: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
+	17, // 21: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
+	8,  // 22: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
+	10, // 23: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
+	12, // 24: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
+	14, // 25: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
+	16, // 26: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
+	18, // 27: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
+	22, // [22:28] is the sub-list for method output_type
+	16, // [16:22] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_operation_proto_init() }
@@ -1242,7 +1466,7 @@ func file_mgmt_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_operation_proto_rawDesc), len(file_mgmt_v1_operation_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   13,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,10 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	OperationService_ListOperations_FullMethodName  = "/mgmt.v1.OperationService/ListOperations"
-	OperationService_GetOperation_FullMethodName    = "/mgmt.v1.OperationService/GetOperation"
-	OperationService_WatchOperation_FullMethodName  = "/mgmt.v1.OperationService/WatchOperation"
-	OperationService_ResumeOperation_FullMethodName = "/mgmt.v1.OperationService/ResumeOperation"
+	OperationService_ListOperations_FullMethodName    = "/mgmt.v1.OperationService/ListOperations"
+	OperationService_GetOperation_FullMethodName      = "/mgmt.v1.OperationService/GetOperation"
+	OperationService_WatchOperation_FullMethodName    = "/mgmt.v1.OperationService/WatchOperation"
+	OperationService_ResumeOperation_FullMethodName   = "/mgmt.v1.OperationService/ResumeOperation"
+	OperationService_StopOperation_FullMethodName     = "/mgmt.v1.OperationService/StopOperation"
+	OperationService_RollbackOperation_FullMethodName = "/mgmt.v1.OperationService/RollbackOperation"
 )
 
 // OperationServiceClient is the client API for OperationService service.
@@ -41,6 +43,13 @@ type OperationServiceClient interface {
 	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a crash, from its stored plan. Steps that are done are not
 	// run again. Resuming an operation that succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is running.
 	ResumeOperation(ctx context.Context, in *ResumeOperationRequest, opts ...grpc.CallOption) (*ResumeOperationResponse, error)
+	// StopOperation asks a running operation to end after the steps at hand; it returns at once. Its state becomes stopped and it can be resumed. Stopping one
+	// that has ended changes nothing and returns it.
+	StopOperation(ctx context.Context, in *StopOperationRequest, opts ...grpc.CallOption) (*StopOperationResponse, error)
+	// RollbackOperation undoes a move: units that are not handed over are removed from the target and released on the source, which is equal to what it was then.
+	// Units that are handed over can only go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason LOCKED) while it is
+	// running; UNIMPLEMENTED for operations of other kinds. May run twice.
+	RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error)
 }
 
 type operationServiceClient struct {
@@ -100,6 +109,26 @@ func (c *operationServiceClient) ResumeOperation(ctx context.Context, in *Resume
 	return out, nil
 }
 
+func (c *operationServiceClient) StopOperation(ctx context.Context, in *StopOperationRequest, opts ...grpc.CallOption) (*StopOperationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopOperationResponse)
+	err := c.cc.Invoke(ctx, OperationService_StopOperation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operationServiceClient) RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RollbackOperationResponse)
+	err := c.cc.Invoke(ctx, OperationService_RollbackOperation_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationServiceServer is the server API for OperationService service.
 // All implementations must embed UnimplementedOperationServiceServer
 // for forward compatibility.
@@ -116,6 +145,13 @@ type OperationServiceServer interface {
 	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a crash, from its stored plan. Steps that are done are not
 	// run again. Resuming an operation that succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is running.
 	ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error)
+	// StopOperation asks a running operation to end after the steps at hand; it returns at once. Its state becomes stopped and it can be resumed. Stopping one
+	// that has ended changes nothing and returns it.
+	StopOperation(context.Context, *StopOperationRequest) (*StopOperationResponse, error)
+	// RollbackOperation undoes a move: units that are not handed over are removed from the target and released on the source, which is equal to what it was then.
+	// Units that are handed over can only go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason LOCKED) while it is
+	// running; UNIMPLEMENTED for operations of other kinds. May run twice.
+	RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }
 
@@ -137,6 +173,12 @@ func (UnimplementedOperationServiceServer) WatchOperation(*WatchOperationRequest
 }
 func (UnimplementedOperationServiceServer) ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeOperation not implemented")
+}
+func (UnimplementedOperationServiceServer) StopOperation(context.Context, *StopOperationRequest) (*StopOperationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StopOperation not implemented")
+}
+func (UnimplementedOperationServiceServer) RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RollbackOperation not implemented")
 }
 func (UnimplementedOperationServiceServer) mustEmbedUnimplementedOperationServiceServer() {}
 func (UnimplementedOperationServiceServer) testEmbeddedByValue()                          {}
@@ -224,6 +266,42 @@ func _OperationService_ResumeOperation_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperationService_StopOperation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopOperationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationServiceServer).StopOperation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationService_StopOperation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationServiceServer).StopOperation(ctx, req.(*StopOperationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OperationService_RollbackOperation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackOperationRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationServiceServer).RollbackOperation(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationService_RollbackOperation_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationServiceServer).RollbackOperation(ctx, req.(*RollbackOperationRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperationService_ServiceDesc is the grpc.ServiceDesc for OperationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -242,6 +320,14 @@ var OperationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeOperation",
 			Handler:    _OperationService_ResumeOperation_Handler,
+		},
+		{
+			MethodName: "StopOperation",
+			Handler:    _OperationService_StopOperation_Handler,
+		},
+		{
+			MethodName: "RollbackOperation",
+			Handler:    _OperationService_RollbackOperation_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -160,6 +160,8 @@ type RestoreSpec struct {
 	DropOwners []string `protobuf:"bytes,9,rep,name=drop_owners,json=dropOwners,proto3" json:"drop_owners,omitempty"`
 	// For which objects managedFields are written.
 	ManagedFields ManagedFields `protobuf:"varint,10,opt,name=managed_fields,json=managedFields,proto3,enum=mgmt.v1.ManagedFields" json:"managed_fields,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -262,6 +264,13 @@ func (x *RestoreSpec) GetManagedFields() ManagedFields {
 		return x.ManagedFields
 	}
 	return ManagedFields_MANAGED_FIELDS_UNSPECIFIED
+}
+
+func (x *RestoreSpec) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
 }
 
 // RestoreTuning changes how a run goes about, not what it does.
@@ -990,7 +999,7 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xf2\x02\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x8e\x03\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
@@ -1004,7 +1013,8 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\vdrop_owners\x18\t \x03(\tR\n" +
 	"dropOwners\x12=\n" +
 	"\x0emanaged_fields\x18\n" +
-	" \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\"\xa1\x01\n" +
+	" \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\x12\x1a\n" +
+	"\blocation\x18\v \x01(\tR\blocation\"\xa1\x01\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12!\n" +

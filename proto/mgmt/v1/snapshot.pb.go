@@ -535,7 +535,9 @@ type CreateSnapshotRequest struct {
 	// Name of the source management cluster; may be empty when there is only one.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	// Capture only these namespaces, what they need from others and what is cluster-scoped; empty captures all.
-	Namespaces    []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -582,6 +584,13 @@ func (x *CreateSnapshotRequest) GetNamespaces() []string {
 		return x.Namespaces
 	}
 	return nil
+}
+
+func (x *CreateSnapshotRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
 }
 
 // CreateSnapshotResponse holds the operation.
@@ -634,7 +643,9 @@ func (x *CreateSnapshotResponse) GetOperation() *Operation {
 type ListSnapshotsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name or UID of a source; empty lists all sources.
-	Source        string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -672,6 +683,13 @@ func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
 func (x *ListSnapshotsRequest) GetSource() string {
 	if x != nil {
 		return x.Source
+	}
+	return ""
+}
+
+func (x *ListSnapshotsRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
 	}
 	return ""
 }
@@ -730,7 +748,9 @@ type GetSnapshotRequest struct {
 	// Name or UID of the source; may be empty when the store holds one.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// Text of an age identity file; with it the answer holds the units. Not kept.
-	Identity      []byte `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity []byte `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -784,6 +804,13 @@ func (x *GetSnapshotRequest) GetIdentity() []byte {
 		return x.Identity
 	}
 	return nil
+}
+
+func (x *GetSnapshotRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
 }
 
 // GetSnapshotResponse holds the snapshot.
@@ -977,7 +1004,9 @@ type VerifySnapshotRequest struct {
 	// Name or UID of the source; may be empty when the store holds one.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// How deep.
-	Level         VerifyLevel `protobuf:"varint,3,opt,name=level,proto3,enum=mgmt.v1.VerifyLevel" json:"level,omitempty"`
+	Level VerifyLevel `protobuf:"varint,3,opt,name=level,proto3,enum=mgmt.v1.VerifyLevel" json:"level,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1031,6 +1060,13 @@ func (x *VerifySnapshotRequest) GetLevel() VerifyLevel {
 		return x.Level
 	}
 	return VerifyLevel_VERIFY_LEVEL_UNSPECIFIED
+}
+
+func (x *VerifySnapshotRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
 }
 
 // VerifySnapshotResponse holds the operation.
@@ -1117,22 +1153,25 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\tR\n" +
 	"namespaces\x12\x1c\n" +
 	"\tworkloads\x18\x02 \x03(\tR\tworkloads\x12\x1a\n" +
-	"\bselector\x18\x03 \x01(\tR\bselector\"O\n" +
+	"\bselector\x18\x03 \x01(\tR\bselector\"k\n" +
 	"\x15CreateSnapshotRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x02 \x03(\tR\n" +
-	"namespaces\"J\n" +
+	"namespaces\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\"J\n" +
 	"\x16CreateSnapshotResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\".\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"J\n" +
 	"\x14ListSnapshotsRequest\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\"H\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\"H\n" +
 	"\x15ListSnapshotsResponse\x12/\n" +
-	"\tsnapshots\x18\x01 \x03(\v2\x11.mgmt.v1.SnapshotR\tsnapshots\"]\n" +
+	"\tsnapshots\x18\x01 \x03(\v2\x11.mgmt.v1.SnapshotR\tsnapshots\"y\n" +
 	"\x12GetSnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1f\n" +
-	"\bidentity\x18\x03 \x01(\fB\x03\x80\x01\x01R\bidentity\"p\n" +
+	"\bidentity\x18\x03 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1a\n" +
+	"\blocation\x18\x04 \x01(\tR\blocation\"p\n" +
 	"\x13GetSnapshotResponse\x12-\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x11.mgmt.v1.SnapshotR\bsnapshot\x12*\n" +
 	"\x05units\x18\x02 \x03(\v2\x14.mgmt.v1.UnitSummaryR\x05units\"P\n" +
@@ -1145,11 +1184,12 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12-\n" +
 	"\bcoverage\x18\x02 \x01(\x0e2\x11.mgmt.v1.CoverageR\bcoverage\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04unit\x18\x04 \x01(\tR\x04unit\"k\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\x87\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
-	"\x05level\x18\x03 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\"J\n" +
+	"\x05level\x18\x03 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12\x1a\n" +
+	"\blocation\x18\x04 \x01(\tR\blocation\"J\n" +
 	"\x16VerifySnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\x81\x01\n" +
 	"\x05Trust\x12\x15\n" +
