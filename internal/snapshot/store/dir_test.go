@@ -56,6 +56,10 @@ func TestDirContract(t *testing.T) {
 	buckettest.Run(t, func(t *testing.T) store.Bucket { return store.NewDir(t.TempDir()) })
 }
 
+func TestDirConditional(t *testing.T) {
+	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return store.NewDir(t.TempDir()) })
+}
+
 func TestDirMissingRoot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "parent", "root")
 	b := store.NewDir(path)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -175,16 +174,7 @@ func decodePayload(payload []byte) (Envelope, error) {
 
 // encodeEnvelope makes the stored file; the same envelope and key make the same bytes.
 func (s *Store) encodeEnvelope(e *Envelope) ([]byte, error) {
-	payload, err := encodeJSON(e)
-	if err != nil {
-		return nil, err
-	}
-	payload = bytes.TrimSuffix(payload, []byte("\n"))
-	signature, err := s.keys.sign(payload, "mgmtd "+e.Key().String())
-	if err != nil {
-		return nil, err
-	}
-	data, err := encodeJSON(envelopeFile{Payload: string(payload), Signature: signature})
+	data, err := s.encodeSigned(e.Key().String(), e)
 	if err == nil && len(data) > maxEnvelope {
 		err = fmt.Errorf("it has %d bytes, more than the %d of the format", len(data), maxEnvelope)
 	}

@@ -22,7 +22,11 @@ var (
 	ErrStoreMissing = errors.New("store missing")
 	// ErrInvalidKey: the key breaks the rules of Bucket; a mistake of the caller.
 	ErrInvalidKey = errors.New("invalid key")
-	// ErrForeign: an envelope of another store was put into this one. GetEnvelope and PutEnvelope.
+	// ErrConflict: the condition of a write does not hold: somebody else wrote the key. Conditional.PutIf and PutOwner; nothing was changed.
+	ErrConflict = errors.New("changed by another")
+	// ErrUnreachable: the store does not answer: connection refused, no such host, timeouts, errors of the server, for longer than retries last.
+	ErrUnreachable = errors.New("store unreachable")
+	// ErrForeign: an envelope or ownership record of another store was put into this one. GetEnvelope, PutEnvelope, GetOwner and PutOwner.
 	ErrForeign = errors.New("belongs to another store")
 )
 
@@ -32,6 +36,7 @@ type BucketError struct {
 	Key   string // empty when it is about the whole bucket
 	Class error
 	Err   error
+	Tip   string // what to do, where the bucket knows better than the class
 }
 
 func (e *BucketError) Error() string {
@@ -57,6 +62,9 @@ func (e *BucketError) Unwrap() []error {
 
 // Hint says what an operator can do, or is empty.
 func (e *BucketError) Hint() string {
+	if e.Tip != "" {
+		return e.Tip
+	}
 	switch e.Class {
 	case ErrNoSpace:
 		return "make room in the store and run it again; nothing was left half-written"
@@ -64,6 +72,8 @@ func (e *BucketError) Hint() string {
 		return "check the owner and mode of the store's directory and the user that runs this"
 	case ErrStoreMissing:
 		return "check the --store URL and whether its file system is mounted; the first snapshot makes a new store"
+	case ErrUnreachable:
+		return "check the endpoint, the network and whether the storage server runs, then run it again; nothing was left half-written"
 	case ErrForeign:
 		return "two stores were mixed in one place: remove what was copied in, or use the store that it came from"
 	}
@@ -124,7 +134,7 @@ func (e *KeyError) Hint() string {
 	return "give an identity file (--identity) that belongs to one of the recipients the snapshot was written to"
 }
 
-// TrustError says that an envelope is not signed by a trusted key. Signed.RequireTrusted.
+// TrustError says that an envelope or a record is not signed by a trusted key. Signed.RequireTrusted, SignedOwner.RequireTrusted, GetOperationRecord.
 type TrustError struct {
 	Key   string
 	Trust Trust

@@ -105,14 +105,19 @@ func asCorrupt(key Key, err error) error {
 // unseal begins to read what getContent returned for key: decrypts if the key says so, decompresses, and bounds how much comes out. The caller closes
 // it. *KeyError when no identity fits, damage when it is no age file.
 func (s *Store) unseal(key Key, stored []byte) (io.ReadCloser, error) {
+	f, _, _ := splitKey(string(key))
+	return s.open(string(key), stored, f.encrypted)
+}
+
+func (s *Store) open(key string, stored []byte, encrypted bool) (io.ReadCloser, error) {
 	var r io.Reader = bytes.NewReader(stored)
-	if f, _, _ := splitKey(string(key)); f.encrypted {
+	if encrypted {
 		if !s.keys.CanRead() {
-			return nil, &KeyError{Object: string(key), Reason: "identity missing: it is encrypted"}
+			return nil, &KeyError{Object: key, Reason: "identity missing: it is encrypted"}
 		}
 		plain, err := age.Decrypt(r, s.keys.identities...)
 		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
-			return nil, &KeyError{Object: string(key), Reason: "identity wrong: it is encrypted to other recipients"}
+			return nil, &KeyError{Object: key, Reason: "identity wrong: it is encrypted to other recipients"}
 		}
 		if err != nil {
 			return nil, damage("decrypt: " + err.Error())
