@@ -34,7 +34,6 @@ type standaloneFlags struct {
 	plain            bool
 	recipients       []string
 	signingKey       string
-	identity         string
 	trustedKeys      []string
 	catalog          string
 	sourceKubeconfig string
@@ -55,7 +54,6 @@ func (f *standaloneFlags) register(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.recipients, "recipient", nil, "`age1...` key to encrypt snapshots to (repeatable)")
 	set.StringVar(&f.signingKey, "signing-key", "", "`FILE` with the key that signs snapshots")
 	set.BoolVar(&f.plain, "plain", false, "the store is not encrypted: everyone who can read it can read the Secrets")
-	set.StringVar(&f.identity, "identity", "", "age identity `FILE` that opens snapshots")
 	set.StringArrayVar(&f.trustedKeys, "trusted-key", nil, "`FILE` with a public key whose signatures are trusted (repeatable)")
 	set.StringVar(&f.sourceKubeconfig, "source-kubeconfig", "", "kubeconfig `FILE` of the source management cluster")
 	set.StringVar(&f.sourceContext, "source-context", "", "`CONTEXT` in that kubeconfig; empty means its current one")
@@ -89,7 +87,13 @@ var (
 func (p *program) check(cmd *cobra.Command, needs []need) error {
 	f := &p.standalone
 	if !f.enabled {
-		return nil
+		return p.checkDaemon(cmd)
+	}
+	if p.daemon.address != "" {
+		return usageError(cmd, "--address and --standalone exclude each other")
+	}
+	if cmd.Flags().Changed("location") {
+		return usageError(cmd, "--location names a storage location of a daemon's config; standalone, --store says where the store is")
 	}
 	if f.plain && len(f.recipients) > 0 {
 		return usageError(cmd, "--plain and --recipient exclude each other")
@@ -126,32 +130,43 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 	return err
 }
 
-// given reports whether a flag of --standalone has a value.
+// given reports whether a flag that every command has was given a value.
 func (p *program) given(name string) bool {
-	f := p.flags.standalone.Lookup(name)
-	return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
+	for _, set := range []*pflag.FlagSet{p.flags.standalone, p.flags.daemon, p.flags.global} {
+		if f := set.Lookup(name); f != nil {
+			return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
+		}
+	}
+	return false
 }
 
 // commandLine gives a command that runs with the same server as this one, ready to be pasted into a shell.
 func (p *program) commandLine(words ...string) string {
 	words = append([]string{"mgmtctl"}, words...)
-	if p.standalone.enabled {
-		p.flags.standalone.VisitAll(func(f *pflag.Flag) {
-			if !p.given(f.Name) {
-				return
+	add := func(f *pflag.Flag) {
+		if !p.given(f.Name) {
+			return
+		}
+		switch v := f.Value.(type) {
+		case pflag.SliceValue:
+			for _, s := range v.GetSlice() {
+				words = append(words, "--"+f.Name, s)
 			}
-			switch v := f.Value.(type) {
-			case pflag.SliceValue:
-				for _, s := range v.GetSlice() {
-					words = append(words, "--"+f.Name, s)
-				}
-			default:
-				if words = append(words, "--"+f.Name); v.Type() != "bool" {
-					words = append(words, v.String())
-				}
+		default:
+			if words = append(words, "--"+f.Name); v.Type() != "bool" {
+				words = append(words, v.String())
 			}
-		})
+		}
 	}
+	if p.standalone.enabled {
+		p.flags.standalone.VisitAll(add)
+	} else {
+		if p.daemon.address == "" && p.address() != "" {
+			words = append(words, "--address", p.address())
+		}
+		p.flags.daemon.VisitAll(add)
+	}
+	add(p.flags.global.Lookup("identity"))
 	for i, w := range words {
 		words[i] = quote(w)
 	}
@@ -192,13 +207,13 @@ func serveStandalone(f standaloneFlags, p *program) (server, error) {
 	}
 	cfg := service.Config{
 		CatalogFile: catalog,
-		Store: service.StoreOptions{
+		Locations: []service.Location{{Store: service.StoreOptions{
 			URL:             f.store,
 			Plain:           f.plain,
 			Recipients:      f.recipients,
 			SigningKeyFile:  f.signingKey,
 			TrustedKeyFiles: f.trustedKeys,
-		},
+		}}},
 		Log:     slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Version: readBuild().Version,
 	}

@@ -24,6 +24,10 @@ type Operation struct {
 	Target Side `json:"target,omitzero"`
 	// Store is the id of the store.
 	Store string `json:"store,omitempty"`
+	// Location is the name of the storage location, empty when it has none.
+	Location string `json:"location,omitempty"`
+	// Schedule is the name of the schedule that began it, empty when somebody asked for it.
+	Schedule string `json:"schedule,omitempty"`
 	// SnapshotID is the snapshot that it made or reads.
 	SnapshotID string `json:"snapshotID,omitempty"`
 	// Message says why it is not succeeded, Code the same as a stable code; both are empty otherwise.

@@ -26,10 +26,13 @@ type restoreService struct {
 type storedRestore struct {
 	Plan   restore.Plan   `json:"plan"`
 	Tuning restore.Tuning `json:"tuning"`
+	// Location is the name of the storage location.
+	Location string `json:"location,omitempty"`
 }
 
 // opened is a snapshot and the management cluster that it is restored into.
 type opened struct {
+	location *Location
 	snapshot *snapshot.Snapshot
 	signed   store.Signed
 	store    *store.Store
@@ -56,7 +59,11 @@ func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc
 
 // open finds and opens the snapshot, checks its signature before anything else of it is read, and reaches the target.
 func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*opened, error) {
-	st, err := s.openStore(ctx, identity, false)
+	location, err := s.location(spec.GetLocation())
+	if err != nil {
+		return nil, err
+	}
+	st, err := location.open(ctx, identity, false)
 	if err != nil {
 		return nil, err
 	}
@@ -71,17 +78,17 @@ func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []
 	if err != nil {
 		return nil, err
 	}
-	return s.openSigned(ctx, st, e, spec.GetTarget())
+	return s.openSigned(ctx, location, st, e, spec.GetTarget())
 }
 
-func (s *Server) openSigned(ctx context.Context, st *store.Store, e store.Signed, targetName string) (*opened, error) {
+func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store, e store.Signed, targetName string) (*opened, error) {
 	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
-	if vouched := s.cfg.Store.Plain && !st.Encrypted() && len(s.cfg.Store.TrustedKeyFiles) == 0; !vouched {
+	if vouched := location.Store.Plain && !st.Encrypted() && len(location.Store.TrustedKeyFiles) == 0; !vouched {
 		if err := e.RequireTrusted(); err != nil {
 			return nil, err
 		}
 	}
-	target, err := connect(ctx, "target", s.cfg.Targets, targetName)
+	target, err := s.connect(ctx, targetSide, targetName)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +100,7 @@ func (s *Server) openSigned(ctx context.Context, st *store.Store, e store.Signed
 	if err != nil {
 		return nil, err
 	}
-	return &opened{snapshot: snap, signed: e, store: st, target: target, kinds: kinds}, nil
+	return &opened{location: location, snapshot: snap, signed: e, store: st, target: target, kinds: kinds}, nil
 }
 
 // plan makes the plan and returns the contents that it was made from.
@@ -202,7 +209,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindRestore, Store: o.signed.StoreID, SnapshotID: string(o.signed.ID),
+		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name, SnapshotID: string(o.signed.ID),
 		Source: catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID}, Target: catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
 	})
 	if err != nil {
@@ -215,7 +222,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 		if err != nil {
 			return err
 		}
-		if err := preFlight(ctx, c, j, plan, tuning, req.GetPlanDigest()); err != nil {
+		if err := preFlight(ctx, c, j, storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}, req.GetPlanDigest()); err != nil {
 			return err
 		}
 		return o.run(ctx, j, plan, contents, tuning)
@@ -227,20 +234,21 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 }
 
 // preFlight tells the findings, refuses what must not run, and stores the plan before anything changes.
-func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan, tuning restore.Tuning, digest string) error {
+func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, stored storedRestore, digest string) error {
+	plan := &stored.Plan
 	if err := emit(ctx, j, plan.Findings); err != nil {
 		return err
 	}
 	if digest != "" && digest != plan.Digest() {
 		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
 	}
-	if err := plan.CheckCanary(tuning.Canary); err != nil {
+	if err := plan.CheckCanary(stored.Tuning.Canary); err != nil {
 		return err
 	}
 	if plan.Blocked {
 		return &restore.FindingsError{Findings: plan.Findings}
 	}
-	text, err := json.Marshal(storedRestore{Plan: *plan, Tuning: tuning})
+	text, err := json.Marshal(stored)
 	if err != nil {
 		return err
 	}
@@ -268,7 +276,11 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 
 // resumeRestore goes on with a restore by its stored plan, on the same target and from the same snapshot.
 func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
-	st, err := s.openStore(ctx, identity, false)
+	location, err := s.location(stored.Location)
+	if err != nil {
+		return nil, err
+	}
+	st, err := location.open(ctx, identity, false)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +295,11 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.openSigned(ctx, st, e, "")
+	target := "" // standalone, the flags name one
+	if s.cfg.Daemon {
+		target = stored.Plan.Target.Name
+	}
+	o, err := s.openSigned(ctx, location, st, e, target)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -24,55 +25,89 @@ type snapshotService struct {
 }
 
 func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
-	source, err := connect(ctx, "source", s.s.cfg.Sources, req.GetSource())
-	if err != nil {
-		return nil, err
-	}
-	if o := s.s.cfg.Store; o.SigningKeyFile == "" && !o.Plain {
-		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
-	}
-	c, err := s.s.openCatalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	st, err := s.s.openStore(ctx, nil, true) // last: it makes the store when there is none
-	if err != nil {
-		return nil, err
-	}
-	op, err := c.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name(), UID: source.UID()}, Store: st.ID()})
-	if err != nil {
-		return nil, err
-	}
-	running, err := s.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		return takeSnapshot(ctx, c, j, snapshot.Options{
-			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
-			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: req.GetNamespaces()},
-			Writer: "mgmtctl " + s.s.cfg.Version, Progress: j.Progress,
-		})
-	})
+	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(), location: req.GetLocation(), namespaces: req.GetNamespaces()})
 	if err != nil {
 		return nil, err
 	}
 	return &mgmtv1.CreateSnapshotResponse{Operation: running}, nil
 }
 
-func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) error {
+// wantedSnapshot is what somebody, or a schedule, wants a snapshot of.
+type wantedSnapshot struct {
+	source, location string // names
+	namespaces       []string
+	// schedule is the name of the schedule that wants it, interval how often it does; empty when somebody asked.
+	schedule string
+	interval time.Duration
+	// ended is told how it went, once that is on record.
+	ended func(r *snapshot.Result, err error)
+}
+
+// beginSnapshot begins the operation that takes a snapshot.
+func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.Operation, error) {
+	location, err := s.location(w.location)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.connect(ctx, sourceSide, w.source)
+	if err != nil {
+		return nil, err
+	}
+	if o := location.Store; o.SigningKeyFile == "" && !o.Plain {
+		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
+	}
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st, err := location.open(ctx, nil, true) // last: it makes the store when there is none
+	if err != nil {
+		return nil, err
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name(), UID: source.UID()}, Store: st.ID(), Location: location.Name, Schedule: w.schedule,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
+			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
+			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces}, Interval: w.interval,
+			Writer: s.program(), Progress: j.Progress,
+		})
+		if w.ended != nil {
+			w.ended(r, err)
+		}
+		return err
+	})
+}
+
+// program is what envelopes say of who wrote them.
+func (s *Server) program() string {
+	if s.cfg.Daemon {
+		return "mgmtd " + s.cfg.Version
+	}
+	return "mgmtctl " + s.cfg.Version
+}
+
+func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (*snapshot.Result, error) {
 	r, err := snapshot.Run(ctx, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.UpdateOperation(ctx, j.Operation(), func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
-		return err
+		return r, err
 	}
 	if err := c.PutSnapshot(ctx, recordOf(r.Signed)); err != nil {
-		return err
+		return r, err
 	}
 	var events []catalog.Event
 	for _, m := range r.Missing {
 		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "missing", Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field), Hint: "mgmtctl snapshot coverage shows why"}))
 	}
-	return j.Emit(ctx, events...)
+	return r, j.Emit(ctx, events...)
 }
 
 func recordOf(e store.Signed) catalog.SnapshotRecord {
@@ -84,7 +119,7 @@ func recordOf(e store.Signed) catalog.SnapshotRecord {
 }
 
 func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (*mgmtv1.ListSnapshotsResponse, error) {
-	st, err := s.s.openStore(ctx, nil, false)
+	st, err := s.s.openStore(ctx, req.GetLocation(), nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +210,7 @@ func findSnapshot(ctx context.Context, st *store.Store, source, ref string) (sto
 }
 
 func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapshotRequest) (*mgmtv1.GetSnapshotResponse, error) {
-	st, err := s.s.openStore(ctx, req.GetIdentity(), false)
+	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +270,7 @@ func summarize(g *snapshot.Graph) []*mgmtv1.UnitSummary {
 
 func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
 	ctx := stream.Context()
-	source, err := connect(ctx, "source", s.s.cfg.Sources, req.GetSource())
+	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
 		return err
 	}
@@ -269,7 +304,11 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, st
 }
 
 func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (*mgmtv1.VerifySnapshotResponse, error) {
-	st, err := s.s.openStore(ctx, nil, false)
+	location, err := s.s.location(req.GetLocation())
+	if err != nil {
+		return nil, err
+	}
+	st, err := location.open(ctx, nil, false)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +322,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindVerify, Source: catalog.Side{Name: e.Source.Name, UID: e.Source.UID}, Store: st.ID(), SnapshotID: string(e.ID),
+		Kind: catalog.KindVerify, Source: catalog.Side{Name: e.Source.Name, UID: e.Source.UID}, Store: st.ID(), Location: location.Name, SnapshotID: string(e.ID),
 	})
 	if err != nil {
 		return nil, err

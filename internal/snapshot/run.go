@@ -33,7 +33,9 @@ type Options struct {
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
-	Now       func() time.Time
+	// Interval is how often the schedule takes one that this snapshot is for; 0 when none does.
+	Interval time.Duration
+	Now      func() time.Time
 	// Progress is told what is counted, how far it is, and the total or 0.
 	Progress func(what string, done, total int64)
 }
@@ -106,6 +108,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		Bytes:           bytes,
 		Partial:         len(o.Scope.Namespaces) > 0,
 		Writer:          o.Writer,
+		Interval:        int64(o.Interval / time.Second),
 	}
 	for _, gk := range cut.NotInCut {
 		envelope.NotInCut = append(envelope.NotInCut, gk.String())

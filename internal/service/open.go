@@ -1,0 +1,139 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// openCatalog opens the catalog on first use. Operations that a dead process left running are moved to stopped.
+func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.catalog != nil {
+		return s.catalog, nil
+	}
+	c, err := catalog.Open(ctx, s.cfg.CatalogFile, catalog.Options{})
+	if err != nil {
+		return nil, err
+	}
+	left, err := c.Interrupted(ctx)
+	for _, op := range left {
+		if err == nil {
+			_, err = c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{Message: "the process at work on it died", Code: string(ReasonIncomplete)})
+		}
+	}
+	if err == nil {
+		s.beside, err = serveBeside(s, s.cfg.CatalogFile)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	s.catalog = c
+	return c, nil
+}
+
+// location finds the location of that name; without a name the only one, or the default.
+func (s *Server) location(name string) (*Location, error) {
+	var names []string
+	for i := range s.cfg.Locations {
+		l := &s.cfg.Locations[i]
+		alone := len(s.cfg.Locations) == 1 && (name == "" || l.Name == "")
+		if alone || name != "" && l.Name == name || name == "" && l.Default {
+			return l, nil
+		}
+		names = append(names, l.Name)
+	}
+	switch {
+	case len(names) == 0 && s.cfg.Daemon:
+		return nil, &Error{Reason: ReasonUsage, Message: "the configuration has no storage location", Hint: "add a BackupStorageLocation document to it"}
+	case len(names) == 0:
+		return nil, &Error{Reason: ReasonUsage, Message: "no store is named", Hint: "name one with --store"}
+	case name == "":
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("%d storage locations are known and none is the default", len(names)), Hint: "name one with --location: " + strings.Join(names, ", ")}
+	}
+	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("no storage location is named %q", name), Hint: "there are " + strings.Join(names, ", ")}
+}
+
+// openStore opens the store of a location with the keys of the configuration and the identity of a request. create makes the store when there is none.
+func (s *Server) openStore(ctx context.Context, location string, identity []byte, create bool) (*store.Store, error) {
+	l, err := s.location(location)
+	if err != nil {
+		return nil, err
+	}
+	return l.open(ctx, identity, create)
+}
+
+func (l *Location) open(ctx context.Context, identity []byte, create bool) (*store.Store, error) {
+	o := l.Store
+	bucket, err := o.bucket()
+	if err != nil {
+		return nil, err
+	}
+	k := store.KeyOptions{Recipients: o.Recipients, SigningKeyFile: o.SigningKeyFile, TrustedKeyFiles: o.TrustedKeyFiles}
+	if len(identity) > 0 {
+		k.Identities = []store.Secret{identity}
+	}
+	keys, err := store.LoadKeys(k)
+	if err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, store.Options{Bucket: bucket, Keys: keys, Plain: o.Plain, Create: create})
+}
+
+func (o StoreOptions) bucket() (store.Bucket, error) {
+	if o.URL == "" {
+		return nil, &Error{Reason: ReasonUsage, Message: "no store is named", Hint: "name one with --store"}
+	}
+	u, err := store.ParseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	return u.Bucket(), nil
+}
+
+// The sides of an operation, as flags and messages call them.
+const (
+	sourceSide = "source"
+	targetSide = "target"
+)
+
+// connect reaches the management cluster of that name among those of one side.
+func (s *Server) connect(ctx context.Context, side, name string) (*mgmt.Mgmt, error) {
+	o, err := s.mgmtOptions(side, name)
+	if err != nil {
+		return nil, err
+	}
+	return mgmt.Connect(ctx, o)
+}
+
+// mgmtOptions finds the management cluster of that name among those of one side; without a name the only one.
+func (s *Server) mgmtOptions(side, name string) (mgmt.Options, error) {
+	options := s.cfg.Sources
+	if side == targetSide {
+		options = s.cfg.Targets
+	}
+	var names []string
+	for _, o := range options {
+		alone := len(options) == 1 && (name == "" || o.Name == "")
+		if alone || name != "" && o.Name == name {
+			return o, nil
+		}
+		names = append(names, o.Name)
+	}
+	e := &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no management cluster is named %q", name), Hint: "there are " + strings.Join(names, ", ")}
+	switch {
+	case len(options) == 0 && s.cfg.Daemon:
+		e = &Error{Reason: ReasonUsage, Message: "the configuration has no management cluster", Hint: "add one to spec.managementClusters"}
+	case len(options) == 0:
+		e = &Error{Reason: ReasonUsage, Message: "no " + side + " management cluster is named", Hint: "name one with --" + side + "-kubeconfig"}
+	case name == "":
+		e = &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d management clusters are known", len(options)), Hint: "name one with --" + side + ": " + strings.Join(names, ", ")}
+	}
+	return mgmt.Options{}, e
+}

@@ -1,0 +1,112 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// start begins the run of an operation in the background and returns it as running. run's error decides the state in which it ends; its context ends when
+// the operation or the whole server is asked to stop.
+func (s *Server) start(c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
+	op, ctx, err := s.enter(c, id)
+	if err != nil {
+		return nil, err
+	}
+	j := c.Journal(id, catalog.JournalOptions{})
+	s.running.Go(func() {
+		err := run(ctx, j)
+		state, why := s.outcome(ctx, c, id, err)
+		s.leave(id)
+		s.recordEnd(c, id, state, why)
+	})
+	return operationToProto(op), nil
+}
+
+// enter moves an operation into running and makes the context that ends with it.
+func (s *Server) enter(c *catalog.Catalog, id catalog.OperationID) (catalog.Operation, context.Context, error) {
+	s.runsMu.Lock()
+	defer s.runsMu.Unlock()
+	op, err := c.SetState(s.ctx, id, catalog.Running, catalog.Outcome{})
+	if err != nil {
+		return op, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	s.runs[id] = cancel
+	return op, ctx, nil
+}
+
+func (s *Server) leave(id catalog.OperationID) {
+	s.runsMu.Lock()
+	defer s.runsMu.Unlock()
+	if cancel := s.runs[id]; cancel != nil {
+		cancel(nil)
+		delete(s.runs, id)
+	}
+}
+
+// stopRun asks a running operation to end between two steps. It does nothing for one that does not run.
+func (s *Server) stopRun(id catalog.OperationID) {
+	s.runsMu.Lock()
+	defer s.runsMu.Unlock()
+	if cancel := s.runs[id]; cancel != nil {
+		cancel(errStopping)
+	}
+}
+
+// recordEnd tries for a while to record how an operation ended. When the catalog takes it no more, closing it ends the watchers, who would wait for ever; the
+// next process finds the operation interrupted.
+func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State, why catalog.Outcome) {
+	const tries = 5
+	var err error
+	for range tries {
+		if _, err = c.SetState(s.ctx, id, state, why); err == nil {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	s.mu.Lock()
+	s.lost[id] = err
+	s.mu.Unlock()
+	_ = c.Close()
+}
+
+// ended gives, for the error with which a closed catalog answers about an operation, the reason why it was closed.
+func (s *Server) ended(id catalog.OperationID, err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lost := s.lost[id]; lost != nil && errors.Is(err, catalog.ErrClosed) {
+		return lost
+	}
+	return err
+}
+
+// outcome says in which state an operation ends whose context was ctx. An error in the middle, whatever it is, leaves work to do once something was changed.
+func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, err error) (catalog.State, catalog.Outcome) {
+	if err == nil {
+		return catalog.Succeeded, catalog.Outcome{}
+	}
+	e := classify(err)
+	changed := false
+	if op, lookErr := c.Operation(context.WithoutCancel(ctx), id); lookErr == nil {
+		changed = op.Changed
+	}
+	state := catalog.Failed
+	message := e.Message
+	if ctx.Err() != nil {
+		state, e.Reason, message = catalog.Stopped, ReasonInterrupted, errStopping.Message
+	}
+	switch {
+	case changed:
+		e.Reason = ReasonIncomplete
+	case e.Reason == ReasonIncomplete:
+		e.Reason = ReasonFindings // all there was to do is blocked
+	}
+	if e.Hint != "" {
+		message += " (" + e.Hint + ")"
+	}
+	return state, catalog.Outcome{Message: message, Code: string(e.Reason)}
+}
