@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -23,29 +19,36 @@ const (
 	maxAnswer = 64 << 20
 	// pipeSize is how much the in-memory pipe holds; a plan is streamed in small messages.
 	pipeSize = 1 << 20
-	// socketTimeout is how long a daemon on this host may take to accept.
-	socketTimeout = time.Second
-	// lastSocket is where a daemon of the system listens.
-	lastSocket = "/run/mgmtd.sock"
 )
 
 // connection is the way to a server, in this process or another.
 type connection struct {
 	snapshots  mgmtv1.SnapshotServiceClient
 	restores   mgmtv1.RestoreServiceClient
+	moves      mgmtv1.MoveServiceClient
 	operations mgmtv1.OperationServiceClient
+	schedules  mgmtv1.ScheduleServiceClient
+	mgmts      mgmtv1.MgmtServiceClient
+	catalog    mgmtv1.CatalogServiceClient
 	// stop makes operations end between two steps; nil when they are not ours to stop.
 	stop  func()
 	close func() error
 }
 
-func newConnection(conn *grpc.ClientConn) *connection {
+func newConnection(conn *grpc.ClientConn, err error) (*connection, error) {
+	if err != nil {
+		return nil, err
+	}
 	return &connection{
 		snapshots:  mgmtv1.NewSnapshotServiceClient(conn),
 		restores:   mgmtv1.NewRestoreServiceClient(conn),
+		moves:      mgmtv1.NewMoveServiceClient(conn),
 		operations: mgmtv1.NewOperationServiceClient(conn),
+		schedules:  mgmtv1.NewScheduleServiceClient(conn),
+		mgmts:      mgmtv1.NewMgmtServiceClient(conn),
+		catalog:    mgmtv1.NewCatalogServiceClient(conn),
 		close:      conn.Close,
-	}
+	}, nil
 }
 
 // withServer checks that standalone has what the command needs, and calls do with a server.
@@ -74,17 +77,12 @@ func (p *program) connect(cmd *cobra.Command) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range serverFlags {
-		if p.given(name) {
-			return nil, errors.Join(usageError(cmd, "--%s needs --standalone: a daemon goes by its own config", name), c.close())
-		}
+	// With --address this was refused before; here nobody has said whether there is to be a daemon.
+	if err := p.refuseStandaloneFlags(cmd); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
 }
-
-// serverFlags decide what a service works with; a daemon has its own.
-var serverFlags = []string{"store", "catalog", "recipient", "signing-key", "plain", "trusted-key", "source-kubeconfig", "source-context", "target-kubeconfig",
-	"target-context"}
 
 // connectInside serves the service in this process, over a pipe in memory.
 func (p *program) connectInside() (*connection, error) {
@@ -97,12 +95,13 @@ func (p *program) connectInside() (*connection, error) {
 	server.Register(grpcServer)
 	served := make(chan error, 1)
 	go func() { served <- grpcServer.Serve(pipe) }()
-	conn, err := dial("passthrough:///standalone", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+	conn, err := dial("passthrough:///standalone", insecure.NewCredentials(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+	c, err := newConnection(conn, err)
 	if err != nil {
 		grpcServer.Stop()
 		return nil, errors.Join(err, <-served, server.Close())
 	}
-	c := newConnection(conn)
 	c.stop = server.Stop
 	c.close = func() error {
 		server.Stop()
@@ -111,47 +110,4 @@ func (p *program) connectInside() (*connection, error) {
 		return errors.Join(err, <-served, server.Close())
 	}
 	return c, nil
-}
-
-// connectDaemon dials the daemon of this host: the user's, then the system's.
-func (p *program) connectDaemon(ctx context.Context) (*connection, error) {
-	sockets := []string{lastSocket}
-	if dir := p.getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		sockets = []string{filepath.Join(dir, "mgmtd.sock"), lastSocket}
-	}
-	for _, socket := range sockets {
-		if !answers(ctx, socket) {
-			continue
-		}
-		conn, err := dial("unix://" + socket)
-		if err != nil {
-			return nil, err
-		}
-		return newConnection(conn), nil
-	}
-	return nil, &service.Error{
-		Reason:  service.ReasonUnreachable,
-		Message: fmt.Sprintf("reach mgmtd: no daemon answers at %s", strings.Join(sockets, " or ")),
-		Hint:    "start mgmtd, or give --standalone to work without it",
-	}
-}
-
-// answers reports whether something accepts at a socket. grpc itself would wait and retry, which helps nobody who asks whether a daemon is there.
-func answers(ctx context.Context, socket string) bool {
-	d := net.Dialer{Timeout: socketTimeout}
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
-}
-
-func dial(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
-	conn, err := grpc.NewClient(target, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", target, err)
-	}
-	return conn, nil
 }

@@ -156,13 +156,18 @@ func addSource(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, "source", "", "`NAME` or UID of the source management cluster; needed only when there are several")
 }
 
+// addLocation adds --location to a command that works with a store.
+func addLocation(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "location", "", "`NAME` of a storage location of the daemon's config; needed only when there are several and none is the default")
+}
+
 func addNamespaces(cmd *cobra.Command, values *[]string, what string) {
 	cmd.Flags().Var(&checked{values, checkName, "NS"}, "namespace", what+" (repeatable)")
 }
 
 // readIdentity reads the file of --identity; without the flag it gives nothing. The bytes go into requests only.
 func (p *program) readIdentity() ([]byte, error) {
-	file := p.standalone.identity
+	file := p.identity
 	if file == "" {
 		return nil, nil
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
@@ -17,17 +17,18 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// plan is the whole plan of a restore, collected from its stream.
+// plan is the whole plan of a restore or a move, collected from its stream.
 type plan struct {
-	header   *mgmtv1.PlanHeader
+	header   header
 	units    []*mgmtv1.PlanUnit
 	objects  []*mgmtv1.PlanObject
 	findings []*mgmtv1.Finding
 	summary  *mgmtv1.PlanSummary
 }
 
-// planDocument is a plan as JSON or YAML: "restore plan" prints it, "restore run --plan" reads it.
+// planDocument is a plan as JSON or YAML: "restore plan" and "move plan" print it, "run --plan" of the same noun reads it.
 type planDocument struct {
+	Kind     string            `json:"kind"`
 	Header   json.RawMessage   `json:"header"`
 	Units    []json.RawMessage `json:"units"`
 	Objects  []json.RawMessage `json:"objects"`
@@ -35,12 +36,19 @@ type planDocument struct {
 	Summary  json.RawMessage   `json:"summary"`
 }
 
-// requestPlan asks the server for a plan.
-func requestPlan(ctx context.Context, c *connection, spec *mgmtv1.RestoreSpec, identity []byte) (*plan, error) {
-	stream, err := c.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: spec, Identity: identity})
-	if err != nil {
-		return nil, err
-	}
+// piece is what the streams of all plans carry; pieces that are a header give nil to all of these.
+type piece interface {
+	GetUnit() *mgmtv1.PlanUnit
+	GetObject() *mgmtv1.PlanObject
+	GetFinding() *mgmtv1.Finding
+	GetSummary() *mgmtv1.PlanSummary
+}
+
+// receivePlan reads the stream of a plan to its end. headerOf gives the header that a piece carries, if it does.
+func receivePlan[P any, M interface {
+	*P
+	piece
+}](stream grpc.ServerStreamingClient[P], headerOf func(M) (header, bool)) (*plan, error) {
 	pl := &plan{}
 	for {
 		resp, err := stream.Recv()
@@ -50,17 +58,21 @@ func requestPlan(ctx context.Context, c *connection, spec *mgmtv1.RestoreSpec, i
 		if err != nil {
 			return nil, err
 		}
-		switch item := resp.GetItem().(type) {
-		case *mgmtv1.PlanRestoreResponse_Header:
-			pl.header = item.Header
-		case *mgmtv1.PlanRestoreResponse_Unit:
-			pl.units = append(pl.units, item.Unit)
-		case *mgmtv1.PlanRestoreResponse_Object:
-			pl.objects = append(pl.objects, item.Object)
-		case *mgmtv1.PlanRestoreResponse_Finding:
-			pl.findings = append(pl.findings, item.Finding)
-		case *mgmtv1.PlanRestoreResponse_Summary:
-			pl.summary = item.Summary
+		item := M(resp)
+		if h, ok := headerOf(item); ok {
+			pl.header = h
+		}
+		if u := item.GetUnit(); u != nil {
+			pl.units = append(pl.units, u)
+		}
+		if o := item.GetObject(); o != nil {
+			pl.objects = append(pl.objects, o)
+		}
+		if f := item.GetFinding(); f != nil {
+			pl.findings = append(pl.findings, f)
+		}
+		if s := item.GetSummary(); s != nil {
+			pl.summary = s
 		}
 	}
 	if pl.header == nil || pl.summary == nil {
@@ -71,9 +83,9 @@ func requestPlan(ctx context.Context, c *connection, spec *mgmtv1.RestoreSpec, i
 
 // document gives the plan as it is printed for machines.
 func (pl *plan) document() (*planDocument, error) {
-	d := &planDocument{}
+	d := &planDocument{Kind: pl.header.kind()}
 	var errs [5]error
-	d.Header, errs[0] = rawJSON(pl.header)
+	d.Header, errs[0] = rawJSON(pl.header.message())
 	d.Units, errs[1] = rawList(pl.units)
 	d.Objects, errs[2] = rawList(pl.objects)
 	d.Findings, errs[3] = rawList(pl.findings)
@@ -84,18 +96,29 @@ func (pl *plan) document() (*planDocument, error) {
 	return d, nil
 }
 
-// readPlan reads what "restore plan -o json" or "-o yaml" has printed. A file that is no such plan is a usage error.
-func readPlan(file string) (*plan, error) {
+// readPlan reads what "plan -o json" or "-o yaml" of this kind has printed. A file that is no such plan is a usage error.
+func readPlan(kind, file string) (*plan, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, planFileError(err)
+		return nil, planFileError(kind, err)
 	}
+	pl, err := parsePlan(kind, text)
+	if err != nil {
+		return nil, planFileError(kind, fmt.Errorf("%s: %w", file, err))
+	}
+	return pl, nil
+}
+
+func parsePlan(kind string, text []byte) (*plan, error) {
 	var d planDocument
 	if err := yaml.Unmarshal(text, &d); err != nil {
-		return nil, planFileError(fmt.Errorf("%s: %w", file, err))
+		return nil, err
 	}
-	pl := &plan{header: &mgmtv1.PlanHeader{}, summary: &mgmtv1.PlanSummary{}}
-	err = errors.Join(parseRaw(d.Header, pl.header), parseRaw(d.Summary, pl.summary))
+	if d.Kind != "" && d.Kind != kind {
+		return nil, fmt.Errorf("it is the plan of a %s", d.Kind)
+	}
+	pl := &plan{header: newHeader(kind), summary: &mgmtv1.PlanSummary{}}
+	err := errors.Join(parseRaw(d.Header, pl.header.message()), parseRaw(d.Summary, pl.summary))
 	for _, raw := range d.Units {
 		unit := &mgmtv1.PlanUnit{}
 		err = errors.Join(err, parseRaw(raw, unit))
@@ -106,23 +129,22 @@ func readPlan(file string) (*plan, error) {
 		err = errors.Join(err, parseRaw(raw, finding))
 		pl.findings = append(pl.findings, finding)
 	}
-	switch {
-	case err != nil:
-	case pl.header.GetSpec() == nil:
-		err = errors.New("no header.spec in it")
-	case pl.summary.GetDigest() == "":
-		// Without a digest the server would accept any plan, which is not what the operator asked for.
-		err = errors.New("no summary.digest in it")
-	}
 	if err != nil {
-		return nil, planFileError(fmt.Errorf("%s: %w", file, err))
+		return nil, err
+	}
+	if err := pl.header.check(); err != nil {
+		return nil, err
+	}
+	if pl.summary.GetDigest() == "" {
+		// Without a digest the server would accept any plan, which is not what the operator asked for.
+		return nil, errors.New("no summary.digest in it")
 	}
 	return pl, nil
 }
 
-func planFileError(err error) error {
+func planFileError(kind string, err error) error {
 	return &service.Error{Reason: service.ReasonUsage, Message: fmt.Sprintf("read --plan: %v", err),
-		Hint: "give a file that \"mgmtctl restore plan -o json\" has printed"}
+		Hint: fmt.Sprintf("give a file that \"mgmtctl %s plan -o json\" has printed", kind)}
 }
 
 func parseRaw(raw json.RawMessage, m proto.Message) error {
@@ -174,29 +196,16 @@ func (pl *plan) writeSummary(w io.Writer, p *program) {
 }
 
 func (pl *plan) writeHeader(w io.Writer, p *program) {
-	s := pl.header.GetSnapshot()
 	var l pairs
-	l.add("snapshot", s.GetId())
-	l.add("taken", p.when(s.GetTime()))
-	l.add("source", sourceText(s))
-	l.add("target", fmt.Sprintf("%s (%s)", pl.header.GetTarget(), pl.header.GetTargetUid()))
-	l.add("trust", trustWord(s.GetTrust()))
+	pl.header.facts(&l, p)
 	l.write(w)
 }
 
 func (pl *plan) unitPlan(u *mgmtv1.PlanUnit) string {
-	switch {
-	case u.GetBlocked():
+	if u.GetBlocked() {
 		return "blocked"
-	case u.GetName() == "":
-		return "restore"
-	case pl.header.GetSpec().GetNoRelease():
-		return "restore, not released"
-	case u.GetStaysPaused():
-		return "restore, stays paused as it was"
-	default:
-		return "restore and release"
 	}
+	return pl.header.does(u)
 }
 
 func (pl *plan) summaryText() string {

@@ -33,6 +33,8 @@ type program struct {
 	format     format
 	timeout    time.Duration
 	standalone standaloneFlags
+	daemon     daemonFlags
+	identity   string
 	flags      flagGroups
 	// endTimeout frees what --timeout holds.
 	endTimeout context.CancelFunc

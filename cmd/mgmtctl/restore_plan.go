@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/mgmtd/mgmtd/internal/service"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 func newRestorePlan(p *program) *cobra.Command {
@@ -29,38 +25,19 @@ Exit codes: 0 can run; 1 other error, such as an unreachable target; 2 usage; 3 
   mgmtctl restore plan --workload team-a/web -o json >plan.json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			spec, err := flags.read(cmd)
+			work, err := flags.read(cmd)
 			if err != nil {
 				return err
 			}
-			p.standalone.sourceName, p.standalone.targetName = spec.GetSource(), spec.GetTarget()
+			p.standalone.sourceName, p.standalone.targetName = work.spec.GetSource(), work.spec.GetTarget()
 			return p.withServer(cmd, needsOfRestore, func(ctx context.Context, c *connection) error {
-				return runRestorePlan(ctx, p, c, spec)
+				if work.identity, err = p.readIdentity(); err != nil {
+					return err
+				}
+				return runPlan(ctx, p, c, work)
 			})
 		},
 	}
 	flags = newRestoreFlags(cmd)
 	return cmd
-}
-
-func runRestorePlan(ctx context.Context, p *program, c *connection, spec *mgmtv1.RestoreSpec) error {
-	identity, err := p.readIdentity()
-	if err != nil {
-		return err
-	}
-	pl, err := requestPlan(ctx, c, spec, identity)
-	if err != nil {
-		return err
-	}
-	document, err := pl.document()
-	if err != nil {
-		return err
-	}
-	if err := p.print(document, func(w io.Writer) { pl.write(w, p) }); err != nil {
-		return err
-	}
-	if pl.blocked() {
-		return exit(service.ExitFindings)
-	}
-	return nil
 }

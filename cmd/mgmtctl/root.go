@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -15,10 +16,12 @@ const rootLong = `mgmtctl takes snapshots of Cluster API management clusters and
 
 Every command says in its help what it changes, what it does not, and how it exits. Results go to stdout, everything else to stderr.
 
-With --standalone it needs no daemon: the service runs inside mgmtctl, for as long as the command does. Otherwise it talks to the daemon at
-$XDG_RUNTIME_DIR/mgmtd.sock or /run/mgmtd.sock. $KUBECONFIG is never read: management clusters are named by flags.
+It talks to a daemon: the one at --address, else the one at $XDG_RUNTIME_DIR/mgmtd.sock, /run/mgmtd.sock or /run/mgmtd/mgmtd.sock. Management clusters and
+storage locations are then those of the daemon's config, by name. With --standalone it needs no daemon: the service runs inside mgmtctl, for as long as the
+command does, and flags say what it works with. $KUBECONFIG is never read.
 
-The first Ctrl-C (or SIGTERM) stops between two steps, the second at once; either way, what was begun can be resumed.
+The first Ctrl-C (or SIGTERM) stops between two steps, the second at once; either way, what was begun can be resumed. Through a daemon it only ends the
+watching: the operation goes on there, and the command that watches it is printed.
 
 Exit codes:
     0  all done
@@ -33,7 +36,12 @@ Exit codes:
 
 // flagGroups are the flags that every command accepts, in the groups in which the help shows them.
 type flagGroups struct {
-	standalone, global *pflag.FlagSet
+	server, standalone, global *pflag.FlagSet
+}
+
+// lookup finds a flag that every command accepts; nil when there is none of that name.
+func (g flagGroups) lookup(name string) *pflag.Flag {
+	return cmp.Or(g.server.Lookup(name), g.standalone.Lookup(name), g.global.Lookup(name))
 }
 
 func newRoot(p *program) *cobra.Command {
@@ -48,13 +56,18 @@ func newRoot(p *program) *cobra.Command {
 	}
 	p.format = formatTable
 	p.flags = flagGroups{
+		server:     pflag.NewFlagSet("server", pflag.ContinueOnError),
 		standalone: pflag.NewFlagSet("standalone", pflag.ContinueOnError),
 		global:     pflag.NewFlagSet("global", pflag.ContinueOnError),
 	}
 	p.flags.global.Var(newEnum(&p.format, formatTable, formatJSON, formatYAML), "output", "how to print the result: table, json or yaml")
 	p.flags.global.Lookup("output").Shorthand = "o"
 	p.flags.global.DurationVar(&p.timeout, "timeout", 0, "stop after this `duration` as an interrupt would; 0 means never")
+	p.daemon.register(p.flags.server)
+	p.flags.server.BoolVar(&p.standalone.enabled, "standalone", false, "run the service inside mgmtctl, without a daemon")
+	p.flags.server.StringVar(&p.identity, "identity", "", "age identity `FILE` that opens snapshots; it is sent with the request, and kept only as long as that takes")
 	p.standalone.register(p.flags.standalone)
+	root.PersistentFlags().AddFlagSet(p.flags.server)
 	root.PersistentFlags().AddFlagSet(p.flags.global)
 	root.PersistentFlags().AddFlagSet(p.flags.standalone)
 	root.SetOut(p.stdout)
@@ -170,7 +183,8 @@ func (p *program) usage(cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
 	}
 	if !cmd.HasParent() || cmd.Annotations[reachesServer] != "" || cmd.Parent().Annotations[reachesServer] != "" {
-		fmt.Fprintf(&b, "\nStandalone flags (before or after the command):\n%s", p.flags.standalone.FlagUsagesWrapped(width))
+		fmt.Fprintf(&b, "\nServer flags (before or after the command):\n%s", p.flags.server.FlagUsagesWrapped(width))
+		fmt.Fprintf(&b, "\nFlags of --standalone (before or after the command):\n%s", p.flags.standalone.FlagUsagesWrapped(width))
 	}
 	fmt.Fprintf(&b, "\nGlobal flags (before or after the command):\n%s", p.flags.global.FlagUsagesWrapped(width))
 	_, err := cmd.OutOrStdout().Write([]byte(b.String()))
@@ -182,7 +196,7 @@ func (p *program) ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	own.SortFlags, cmd.Flags().SortFlags = false, false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if p.flags.global.Lookup(f.Name) == nil && p.flags.standalone.Lookup(f.Name) == nil {
+		if p.flags.lookup(f.Name) == nil {
 			own.AddFlag(f)
 		}
 	})

@@ -310,7 +310,7 @@ func TestRestoreSpec(t *testing.T) {
 	if err := json.Unmarshal(got, &spec); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"managedFields":"MANAGED_FIELDS_NONE","noRelease":true,` +
+	want := `{"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)

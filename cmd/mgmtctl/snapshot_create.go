@@ -35,6 +35,7 @@ Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 us
 		},
 	}
 	addSource(cmd, &req.Source)
+	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")
 	return cmd
 }

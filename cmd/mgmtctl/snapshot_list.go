@@ -34,6 +34,7 @@ Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 10 store;
 		},
 	}
 	cmd.Flags().StringVar(&req.Source, "source", "", "list only snapshots of this source, by its `NAME` or UID")
+	addLocation(cmd, &req.Location)
 	return cmd
 }
 

@@ -35,6 +35,7 @@ Exit codes: 0 shown; 1 other error, such as no such snapshot; 2 usage, such as a
 		},
 	}
 	addSource(cmd, &req.Source)
+	addLocation(cmd, &req.Location)
 	return cmd
 }
 

@@ -45,6 +45,7 @@ Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not who
 		},
 	}
 	addSource(cmd, &req.Source)
+	addLocation(cmd, &req.Location)
 	cmd.Flags().Var(newEnum(&level, levelStructure), "level", "how deep to look: structure")
 	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

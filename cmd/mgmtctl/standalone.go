@@ -48,7 +48,6 @@ type standaloneFlags struct {
 
 func (f *standaloneFlags) register(set *pflag.FlagSet) {
 	set.SortFlags = false
-	set.BoolVar(&f.enabled, "standalone", false, "run the service inside mgmtctl, without a daemon")
 	set.StringVar(&f.store, "store", "", "`URL` of the store: file:///dir, or the path of a directory")
 	set.StringVar(&f.catalog, "catalog", "", "catalog `FILE` (default $XDG_STATE_HOME/mgmtd/catalog.db or ~/.local/state/mgmtd/catalog.db)")
 	set.StringArrayVar(&f.recipients, "recipient", nil, "`age1...` key to encrypt snapshots to (repeatable)")
@@ -132,12 +131,8 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 
 // given reports whether a flag that every command has was given a value.
 func (p *program) given(name string) bool {
-	for _, set := range []*pflag.FlagSet{p.flags.standalone, p.flags.daemon, p.flags.global} {
-		if f := set.Lookup(name); f != nil {
-			return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
-		}
-	}
-	return false
+	f := p.flags.lookup(name)
+	return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
 }
 
 // commandLine gives a command that runs with the same server as this one, ready to be pasted into a shell.
@@ -158,15 +153,13 @@ func (p *program) commandLine(words ...string) string {
 			}
 		}
 	}
+	if !p.standalone.enabled && !p.given("address") && p.address() != "" {
+		words = append(words, "--address", p.address())
+	}
+	p.flags.server.VisitAll(add)
 	if p.standalone.enabled {
 		p.flags.standalone.VisitAll(add)
-	} else {
-		if p.daemon.address == "" && p.address() != "" {
-			words = append(words, "--address", p.address())
-		}
-		p.flags.daemon.VisitAll(add)
 	}
-	add(p.flags.global.Lookup("identity"))
 	for i, w := range words {
 		words[i] = quote(w)
 	}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+const (
+	// socketTimeout is how long a daemon on this host may take to accept, reachTimeout how long one elsewhere may take to accept and to show its certificate.
+	socketTimeout = time.Second
+	reachTimeout  = 5 * time.Second
+	// addressVariable gives --address when the flag is not there.
+	addressVariable = "MGMTCTL_ADDRESS"
+)
+
+// systemSockets are where a daemon of the system listens: by its default, and under systemd's RuntimeDirectory.
+var systemSockets = []string{"/run/mgmtd.sock", "/run/mgmtd/mgmtd.sock"}
+
+// daemonFlags say where the daemon is, and who we are to it.
+type daemonFlags struct {
+	address                   string
+	caFile, certFile, keyFile string
+}
+
+func (f *daemonFlags) register(set *pflag.FlagSet) {
+	set.SortFlags = false // the help shows them in this order
+	set.StringVar(&f.address, "address", "", "`ADDR` of the daemon: unix:///path or, with mutual TLS, host:port (default $"+addressVariable+", else a socket of this host)")
+	set.StringVar(&f.caFile, "ca-file", "", "`FILE` with the certificate authority of the daemon, for host:port")
+	set.StringVar(&f.certFile, "cert-file", "", "`FILE` with our certificate, for host:port")
+	set.StringVar(&f.keyFile, "key-file", "", "`FILE` with the key of our certificate, for host:port")
+}
+
+// insteadOf says for each flag that decides what a service works with what to do through a daemon, which goes by its own config.
+var insteadOf = []struct{ flag, instead string }{
+	{"source-kubeconfig", "name a management cluster of its config with --source"},
+	{"source-context", "name a management cluster of its config with --source"},
+	{"target-kubeconfig", "name a management cluster of its config with --target"},
+	{"target-context", "name a management cluster of its config with --target"},
+	{"store", "name a storage location of its config with --location"},
+	{"plain", "its config says how its storage is encrypted"},
+	{"recipient", "its config names the recipients"},
+	{"signing-key", "its config names the signing key"},
+	{"trusted-key", "its config names the trusted keys"},
+	{"catalog", "it has a catalog of its own"},
+}
+
+// refuseStandaloneFlags says that a daemon would not heed a flag.
+func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
+	for _, f := range insteadOf {
+		if p.given(f.flag) {
+			return usageError(cmd, "--%s needs --standalone: a daemon goes by its own config; %s", f.flag, f.instead)
+		}
+	}
+	return nil
+}
+
+// address gives --address or its variable; empty when a daemon is to be looked for on this host.
+func (p *program) address() string {
+	if p.daemon.address != "" {
+		return p.daemon.address
+	}
+	return p.getenv(addressVariable)
+}
+
+// checkDaemon says which flags do not go together, before anything is opened.
+func (p *program) checkDaemon(cmd *cobra.Command) error {
+	address := p.address()
+	tlsFlags := []string{"ca-file", "cert-file", "key-file"}
+	if address == "" {
+		for _, name := range tlsFlags {
+			if p.given(name) {
+				return usageError(cmd, "--%s needs --address host:port", name)
+			}
+		}
+		return nil
+	}
+	network, _, err := parseAddress(address)
+	if err != nil {
+		return usageError(cmd, "address %q: %s", address, err)
+	}
+	var missing []string
+	for _, name := range tlsFlags {
+		switch given := p.given(name); {
+		case network == "unix" && given:
+			return usageError(cmd, "--%s is for host:port: the daemon's socket has no TLS", name)
+		case network == "tcp" && !given:
+			missing = append(missing, "--"+name)
+		}
+	}
+	if len(missing) > 0 {
+		return usageError(cmd, "address %s is TCP, which the daemon serves with mutual TLS only: this needs %s", address, strings.Join(missing, ", "))
+	}
+	return p.refuseStandaloneFlags(cmd)
+}
+
+// parseAddress splits an address into a network and what net.Dial wants of it.
+func parseAddress(address string) (network, where string, err error) {
+	const want = "want unix:///path or host:port"
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+		if !filepath.IsAbs(path) {
+			return "", "", errors.New(want + ": the path of a socket is absolute")
+		}
+		return "unix", path, nil
+	}
+	host, port, err := net.SplitHostPort(strings.TrimPrefix(address, "tcp://"))
+	if err != nil || host == "" || port == "" || strings.Contains(host, "/") {
+		return "", "", errors.New(want)
+	}
+	return "tcp", net.JoinHostPort(host, port), nil
+}
+
+// connectDaemon dials the daemon that is named, else one of this host: the user's, then the system's.
+func (p *program) connectDaemon(ctx context.Context) (*connection, error) {
+	if address := p.address(); address != "" {
+		return p.connectAddress(ctx, address)
+	}
+	sockets := systemSockets
+	if dir := p.getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		sockets = append([]string{filepath.Join(dir, "mgmtd.sock")}, sockets...)
+	}
+	tried := make([]string, len(sockets))
+	for i, socket := range sockets {
+		err := probe(ctx, "unix", socket, nil)
+		if err == nil {
+			return newConnection(dial("unix://"+socket, insecure.NewCredentials()))
+		}
+		if tried[i] = socket; errors.Is(err, os.ErrPermission) {
+			tried[i] += " (permission denied)"
+		}
+	}
+	return nil, &service.Error{
+		Reason:  service.ReasonUnreachable,
+		Message: fmt.Sprintf("reach mgmtd: no daemon answers at %s", strings.Join(tried, " or ")),
+		Hint:    "start mgmtd, name it with --address, or give --standalone to work without it",
+	}
+}
+
+func (p *program) connectAddress(ctx context.Context, address string) (*connection, error) {
+	network, where, err := parseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	target, creds := "unix://"+where, insecure.NewCredentials()
+	var config *tls.Config
+	if network == "tcp" {
+		if config, err = p.daemon.tls(); err != nil {
+			return nil, err
+		}
+		target, creds = "dns:///"+where, credentials.NewTLS(config)
+	}
+	if err := probe(ctx, network, where, config); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, unreachable(address, err)
+	}
+	return newConnection(dial(target, creds))
+}
+
+// tls reads our certificate and whom we trust.
+func (f *daemonFlags) tls() (*tls.Config, error) {
+	unusable := func(flag string, err error) error {
+		return &service.Error{Reason: service.ReasonUsage, Message: fmt.Sprintf("read --%s: %v", flag, err),
+			Hint: "give PEM files: the authority of the daemon's certificate, and our own certificate with its key"}
+	}
+	authorities, err := os.ReadFile(f.caFile)
+	if err != nil {
+		return nil, unusable("ca-file", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authorities) {
+		return nil, unusable("ca-file", fmt.Errorf("%s holds no certificate", f.caFile))
+	}
+	own, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
+	if err != nil {
+		return nil, unusable("cert-file and --key-file", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2"}}, nil
+}
+
+// probe asks whether something answers, and with TLS whether each side takes the other's certificate. grpc itself would wait and retry, which helps nobody who
+// asks whether a daemon is there, and hides what is wrong with a certificate in the words of its own transport.
+func probe(ctx context.Context, network, where string, config *tls.Config) error {
+	limit := socketTimeout
+	if config != nil {
+		limit = reachTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if config == nil {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, where)
+		if err != nil {
+			return err
+		}
+		_ = conn.Close() // it was only asked
+		return nil
+	}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, where)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it was only asked
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
+	// In TLS 1.3 a client's handshake is over before the server has looked at its certificate: the first byte of the server, the beginning of HTTP/2, tells.
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("wait for its first answer: %w", err)
+	}
+	return nil
+}
+
+// unreachable says why a daemon cannot be talked to, and what to do about it.
+func unreachable(address string, err error) error {
+	e := &service.Error{Reason: service.ReasonUnreachable, Message: fmt.Sprintf("reach mgmtd at %s: %v", address, err),
+		Hint: "check that mgmtd runs and listens there, or give --standalone to work without it"}
+	says := func(what, hint string) {
+		e.Message, e.Hint = fmt.Sprintf("reach mgmtd at %s: %s: %v", address, what, err), hint
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		says("its certificate is not trusted", "--ca-file must hold the authority that signed it, and it must be for the host in --address")
+	} else if _, ok := errors.AsType[tls.AlertError](err); ok || strings.Contains(err.Error(), "remote error: tls:") {
+		says("it refuses our certificate", "--cert-file must be signed by an authority that the daemon's config names as clientCAFile, and not be expired")
+	} else if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		says("what listens there does not speak TLS", "check the port: it must be the one of listen.tcp in the daemon's config")
+	}
+	return e
+}
+
+func dial(target string, creds credentials.TransportCredentials, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	// No proxy: a daemon is reached directly, as the probe has just done.
+	opts = append(opts, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	conn, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s: %w", target, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// header is that part of a plan in which restores and moves differ.
+type header interface {
+	// message is the header as the server sent it.
+	message() proto.Message
+	// kind is the word for what is planned, and the command that runs it.
+	kind() string
+	// facts adds what the plan is about.
+	facts(*pairs, *program)
+	// does says what happens to a unit that is not blocked.
+	does(*mgmtv1.PlanUnit) string
+	// check says what a header that was read from a file lacks.
+	check() error
+}
+
+// newHeader gives an empty header of a kind, to read one into.
+func newHeader(kind string) header {
+	if kind == kindMove {
+		return moveHeader{&mgmtv1.MoveHeader{}}
+	}
+	return restoreHeader{&mgmtv1.PlanHeader{}}
+}
+
+// The kinds of plans, and of the operations that carry them out.
+const (
+	kindRestore = "restore"
+	kindMove    = "move"
+)
+
+var errNoSpec = errors.New("no header.spec in it")
+
+type restoreHeader struct{ *mgmtv1.PlanHeader }
+
+func (h restoreHeader) message() proto.Message { return h.PlanHeader }
+func (h restoreHeader) kind() string           { return kindRestore }
+
+func (h restoreHeader) facts(l *pairs, p *program) {
+	s := h.GetSnapshot()
+	l.add("snapshot", s.GetId())
+	l.add("taken", p.when(s.GetTime()))
+	l.add("source", sourceText(s))
+	l.add("target", sideText(h.GetTarget(), h.GetTargetUid()))
+	l.add("trust", trustWord(s.GetTrust()))
+}
+
+func (h restoreHeader) does(u *mgmtv1.PlanUnit) string {
+	switch {
+	case u.GetName() == "":
+		return "restore"
+	case h.GetSpec().GetNoRelease():
+		return "restore, not released"
+	case u.GetStaysPaused():
+		return "restore, stays paused as it was"
+	default:
+		return "restore and release"
+	}
+}
+
+func (h restoreHeader) check() error {
+	if h.GetSpec() == nil {
+		return errNoSpec
+	}
+	return nil
+}
+
+type moveHeader struct{ *mgmtv1.MoveHeader }
+
+func (h moveHeader) message() proto.Message { return h.MoveHeader }
+func (h moveHeader) kind() string           { return kindMove }
+
+func (h moveHeader) facts(l *pairs, _ *program) {
+	l.add("source", sideText(h.GetSource(), h.GetSourceUid()))
+	l.add("target", sideText(h.GetTarget(), h.GetTargetUid()))
+	if h.GetSpec().GetNoFence() {
+		l.add("fence", "none: no ownership record is written")
+	}
+}
+
+func (h moveHeader) does(u *mgmtv1.PlanUnit) string {
+	switch {
+	case u.GetName() == "":
+		return "copy, and keep on the source what is needed there"
+	case u.GetStaysPaused():
+		return "move, stays paused as it was"
+	default:
+		return "move"
+	}
+}
+
+func (h moveHeader) check() error {
+	if h.GetSpec() == nil {
+		return errNoSpec
+	}
+	return nil
+}
+
+// sideText names a management cluster so that it cannot be taken for another.
+func sideText(name, uid string) string { return fmt.Sprintf("%s (%s)", name, uid) }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// planned is work that is looked at as a plan before it runs: a restore or a move.
+type planned interface {
+	// kind is the word for it.
+	kind() string
+	// request asks the server for the plan.
+	request(ctx context.Context, c *connection) (*plan, error)
+	// begin starts the run. The server refuses when its plan has another digest; an empty one accepts any plan.
+	begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning, digest string) (*mgmtv1.Operation, error)
+}
+
+// runPlan prints a plan.
+func runPlan(ctx context.Context, p *program, c *connection, work planned) error {
+	pl, err := work.request(ctx, c)
+	if err != nil {
+		return err
+	}
+	document, err := pl.document()
+	if err != nil {
+		return err
+	}
+	if err := p.print(document, func(w io.Writer) { pl.write(w, p) }); err != nil {
+		return err
+	}
+	if pl.blocked() {
+		return exit(service.ExitFindings)
+	}
+	return nil
+}
+
+// runFlags are those of "run" beside what decides the plan.
+type runFlags struct {
+	tuning   *mgmtv1.RestoreTuning
+	observe  time.Duration
+	planFile string
+	yes      bool
+	// plan is the one of --plan, nil without.
+	plan *plan
+}
+
+// newRunFlags adds the flags of "run" to a command. verb is what is done to workload clusters, in the words of its help.
+func newRunFlags(cmd *cobra.Command, verb string) *runFlags {
+	f := &runFlags{tuning: &mgmtv1.RestoreTuning{}}
+	set := cmd.Flags()
+	set.StringVar(&f.planFile, "plan", "", "run the plan in this `FILE`, and nothing else")
+	set.BoolVar(&f.yes, "yes", false, "do not ask")
+	set.Int32Var(&f.tuning.Concurrency, "concurrency", 0, "at most `N` workload clusters at once (default 8)")
+	set.Var(&checkedOne{&f.tuning.Canary, checkWorkload, "NS/NAME"}, "canary", verb+" this workload cluster before all others")
+	set.Int32Var(&f.tuning.MaxFailures, "max-failures", 0, "begin no further workload cluster once `N` have failed; 0 means no limit")
+	set.DurationVar(&f.observe, "observe", 0, "watch the target for this `duration` after the last release, for Machines that come or go")
+	_ = cmd.MarkFlagFilename("plan", "json", "yaml")
+	return f
+}
+
+// read checks the flags that are not right one by one, and reads the plan of --plan. decided are the flags that a plan holds already.
+func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []string, needs []need) error {
+	for _, name := range decided {
+		if f.planFile != "" && cmd.Flags().Changed(name) {
+			return usageError(cmd, "--%s and --plan exclude each other: the plan says it already", name)
+		}
+	}
+	switch {
+	case f.tuning.GetConcurrency() < 0:
+		return usageError(cmd, "--concurrency is negative")
+	case f.tuning.GetMaxFailures() < 0:
+		return usageError(cmd, "--max-failures is negative")
+	case f.observe < 0:
+		return usageError(cmd, "--observe is negative")
+	case f.observe > 0:
+		f.tuning.Observe = durationpb.New(f.observe)
+	}
+	if err := p.check(cmd, needs); err != nil || f.planFile == "" {
+		return err
+	}
+	var err error
+	f.plan, err = readPlan(kind, f.planFile)
+	return err
+}
+
+// consented says whether there is a yes, or somebody to ask for it.
+func (f *runFlags) consented(p *program, cmd *cobra.Command) error {
+	if f.yes || p.interactive {
+		return nil
+	}
+	return usageError(cmd, "confirmation missing: give --yes, since there is no terminal to ask on")
+}
+
+// runPlanned shows the plan, asks, and carries it out; with --yes it goes right to work.
+func runPlanned(ctx context.Context, p *program, c *connection, work planned, f *runFlags) error {
+	digest := ""
+	if f.plan != nil {
+		digest = f.plan.summary.GetDigest()
+	}
+	if !f.yes {
+		looked := f.plan
+		if looked == nil {
+			var err error
+			if looked, err = work.request(ctx, c); err != nil {
+				return err
+			}
+		}
+		looked.writeSummary(p.stderr, p)
+		if looked.summary.GetBlocked() {
+			return exit(service.ExitFindings)
+		}
+		if err := p.confirm(ctx, fmt.Sprintf("%s%s this?", strings.ToUpper(work.kind()[:1]), work.kind()[1:])); err != nil {
+			return err
+		}
+		digest = looked.summary.GetDigest()
+	}
+	err := p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) { return work.begin(ctx, c, f.tuning, digest) })
+	if service.ExitCode(err) == service.ExitFindings && f.yes {
+		// The refusal itself is one sentence, the findings are in the plan.
+		if pl, err := work.request(ctx, c); err == nil {
+			pl.writeSummary(p.stderr, p)
+		}
+	}
+	return err
+}
