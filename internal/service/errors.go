@@ -125,6 +125,7 @@ var mappings = []mapping{
 	{is(store.ErrStoreMissing), ReasonStoreMissing},
 	{is(store.ErrForeign), ReasonStoreMissing},
 	{is(store.ErrDenied), ReasonStoreDenied},
+	{is(store.ErrUnreachable), ReasonStoreUnreachable},
 	{as[*catalog.LockedError], ReasonLocked},
 	{as[*catalog.TransitionError], ReasonLocked},
 	{as[*catalog.AmbiguousError], ReasonAmbiguous},

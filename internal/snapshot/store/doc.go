@@ -7,7 +7,8 @@
 // a run that dies leaves nothing that is visible.
 //
 // What holds:
-//   - Keys are written once (invariant I3). Nothing in this package deletes or overwrites.
+//   - Keys are written once (invariant I3). Nothing in this package deletes; only ownership records change, by conditional write (owner.go), and the
+//     record of what a server can do while it is made (s3conditional.go).
 //   - The name of a pack, shard or tree is the SHA-256 of its stored bytes, so integrity needs no private key, and the bytes are checked against the
 //     name before anything is decrypted or parsed.
 //   - What leaves for the bucket is encrypted, except envelopes, trees and mgmtd.json, which hold no object name and no content (invariant I6). A

@@ -190,7 +190,21 @@ func TestParseURL(t *testing.T) {
 		{"absolute path", "/var/store/", "file:///var/store"},
 		{"relative path", "store/../other", "file://" + cwd + "/other"},
 		{"current folder", ".", "file://" + cwd},
-		{"s3", "s3://bucket/prefix?region=x", ""},
+		{"s3", "s3://bucket/prefix?region=x", "s3://bucket/prefix?region=x"},
+		{"s3 without a prefix", "s3://bucket", "s3://bucket"},
+		{"s3 with all options", "s3://bucket/a/b/?checksum=off&path-style=true&region=eu-1&endpoint=https://s3.example.com:9000/", "s3://bucket/a/b?endpoint=https://s3.example.com:9000&region=eu-1&path-style=true&checksum=off"},
+		{"s3 with an unknown option", "s3://bucket?secret=x", ""},
+		{"s3 with an option twice", "s3://bucket?region=a&region=b", ""},
+		{"s3 with checksum on", "s3://bucket?checksum=on", ""},
+		{"s3 with an odd path-style", "s3://bucket?path-style=1", ""},
+		{"s3 without a bucket", "s3:///prefix", ""},
+		{"s3 with a port", "s3://bucket:9000", ""},
+		{"s3 with a bad bucket", "s3://B", ""},
+		{"s3 with a bad prefix", "s3://bucket/a/../b", ""},
+		{"s3 with a fragment", "s3://bucket#x", ""},
+		{"s3 with an endpoint without a scheme", "s3://bucket?endpoint=localhost:9000", ""},
+		{"s3 with an endpoint with a path", "s3://bucket?endpoint=http://host/path", ""},
+		{"s3 with a CA file that is not there", "s3://bucket?ca-file=/none/ca.pem", ""},
 		{"empty", "", ""},
 		{"other scheme", "gs://bucket", ""},
 		{"host", "file://var/store", ""},
@@ -211,13 +225,19 @@ func TestParseURL(t *testing.T) {
 			if err != nil || u.String() != tt.want {
 				t.Errorf("%v, %v, want %s", u, err, tt.want)
 			}
-			if b, err := ParseURL(u.String()); err != nil || b != u {
+			if b, err := ParseURL(u.String()); err != nil || b.String() != u.String() || u.Bucket() == nil {
 				t.Errorf("String does not parse back: %v, %v", b, err)
 			}
 		})
 	}
-	_, err = ParseURL("s3://key:secret@bucket")
-	if !strings.Contains(err.Error(), "s3 stores come with the daemon release") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("s3: %v", err)
+	for _, in := range []string{
+		"s3://key:hunter2@bucket", "s3://key:hunter2/x@bucket", "s3://key:hunter2%@bucket", "s3://bucket?endpoint=http://key:hunter2@host", "s3://bucket?endpoint=http://key:hunter2%@host",
+		"s3://bucket?secret-key=hunter2", "s3://bucket?endpoint=hunter2", "s3://bucket?region=hunter2%20", "s3://bucket?checksum=hunter2", "s3://bucket?path-style=hunter2",
+	} {
+		_, err := ParseURL(in)
+		usage, ok := errors.AsType[*UsageError](err)
+		if !ok || usage.Hint() == "" || strings.Contains(err.Error()+usage.Hint(), "hunter2") {
+			t.Errorf("%s: %v, want a *UsageError with a hint and without the secret", in, err)
+		}
 	}
 }

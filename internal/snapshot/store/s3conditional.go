@@ -1,0 +1,151 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// PutIf writes with If-None-Match or If-Match; its tag is the ETag. A server that ignores those is refused.
+func (b *S3) PutIf(ctx context.Context, key string, data []byte, tag string) (string, error) {
+	if err := b.begin(ctx, "put", key); err != nil {
+		return "", err
+	}
+	honoured, err := b.honours(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !honoured {
+		return "", &BucketError{Op: "put", Key: key, Err: errUnconditional}
+	}
+	when := tag
+	if tag == "" {
+		when = mustNotExist
+	}
+	newTag, err := b.write(ctx, key, data, when)
+	if err != nil || newTag != "" {
+		return newTag, err
+	}
+	_, newTag, err = b.GetTagged(ctx, key) // the answer of some servers has no ETag
+	return newTag, err
+}
+
+// conditionalKey says whether the server honours conditions on writes; docs/format.md has the protocol.
+const conditionalKey = "conditional.json"
+
+// conditionalRecord is what is in it.
+type conditionalRecord struct {
+	Format      int    `json:"format"`
+	Conditional string `json:"conditional"`
+}
+
+const (
+	conditionalYes     = "yes"
+	conditionalNo      = "no"
+	conditionalProbing = "probing"
+
+	// neverTag is no ETag of anything.
+	neverTag = "00000000000000000000000000000000"
+)
+
+// honours reads the record, or tries the server out and leaves one. Once it knows, it asks no more.
+func (b *S3) honours(ctx context.Context) (bool, error) {
+	var known *bool
+	select {
+	case known = <-b.probed:
+	case <-ctx.Done():
+		return false, &BucketError{Op: "get", Key: conditionalKey, Err: ctx.Err()}
+	}
+	defer func() { b.probed <- known }()
+	if known != nil {
+		return *known, nil
+	}
+	state, _, err := b.readConditional(ctx)
+	if errors.Is(err, ErrNotFound) || err == nil && state == conditionalProbing {
+		state, err = b.probe(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	honoured := state == conditionalYes
+	known = &honoured
+	return honoured, nil
+}
+
+func (b *S3) readConditional(ctx context.Context) (state, tag string, err error) {
+	data, tag, err := b.GetTagged(ctx, conditionalKey)
+	if err != nil {
+		return "", "", err
+	}
+	if found, err := formatOf(data); err != nil {
+		return "", "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
+	} else if found != Format {
+		return "", "", &FormatError{Key: conditionalKey, Format: found}
+	}
+	var r conditionalRecord
+	if err := decodeStrict(data, &r); err != nil {
+		return "", "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
+	}
+	return r.Conditional, tag, nil
+}
+
+// probe tries the server out with the record itself: each write that a server takes although it should refuse it leaves the record "no", so that
+// several may probe at once and die at any step.
+func (b *S3) probe(ctx context.Context) (string, error) {
+	for _, step := range []struct{ state, when string }{
+		{conditionalNo, neverTag},
+		{conditionalProbing, mustNotExist},
+		{conditionalNo, mustNotExist},
+	} {
+		err := b.putRecord(ctx, step.state, step.when)
+		if errors.Is(err, errNotImplemented) {
+			return conditionalNo, b.putRecord(ctx, conditionalNo, unconditional)
+		}
+		if err == nil && step.state == conditionalNo {
+			return conditionalNo, nil
+		}
+		if err != nil && !errors.Is(err, ErrConflict) {
+			return "", err
+		}
+	}
+	state, tag, err := b.readConditional(ctx)
+	if err != nil || state != conditionalProbing {
+		return state, err
+	}
+	err = b.putRecord(ctx, conditionalYes, tag)
+	if errors.Is(err, ErrConflict) { // another one was faster
+		state, _, err = b.readConditional(ctx)
+		return state, err
+	}
+	return conditionalYes, err
+}
+
+var errNotImplemented = errors.New("not implemented")
+
+// putRecord writes without looking up lost answers: whoever else probes writes the same bytes. A lost answer of a write that was taken shows as a
+// conflict, after which the record is read.
+func (b *S3) putRecord(ctx context.Context, state, when string) error {
+	data, err := encodeJSON(conditionalRecord{Format: Format, Conditional: state})
+	if err != nil {
+		return err
+	}
+	unknown := false
+	err = b.do(ctx, "put", conditionalKey, 0, func(ctx context.Context) error {
+		_, err := b.putOnce(ctx, conditionalKey, data, when)
+		answer := minio.ToErrorResponse(err)
+		if answer.Code == "NotImplemented" || answer.StatusCode == http.StatusNotImplemented {
+			unknown = true
+			return nil
+		}
+		if answer.Code == "NoSuchKey" { // If-Match of a key that is not there
+			return minio.ErrorResponse{Code: "PreconditionFailed", StatusCode: http.StatusPreconditionFailed}
+		}
+		return err
+	})
+	if unknown {
+		return errNotImplemented
+	}
+	return err
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+)
+
+// verdict is what an error of a request means.
+type verdict struct {
+	err     error
+	again   bool // worth another try
+	once    bool // but only one
+	refused bool // nothing listens there
+}
+
+// answers gives the error codes of S3 servers their class and their hint. What is on no line goes by its HTTP status.
+var answers = []struct {
+	codes []string
+	class error
+	tip   string
+}{
+	{[]string{"NoSuchKey", "NoSuchVersion", "NotFound"}, ErrNotFound, ""},
+	{[]string{"NoSuchBucket"}, ErrStoreMissing, "create the bucket on the storage server, or correct its name in the --store URL"},
+	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied, "the storage server knows these credentials, but they lack rights here: reading needs GetObject and ListBucket, writing PutObject"},
+	{[]string{"InvalidAccessKeyId", "InvalidAccessKeyID", "SignatureDoesNotMatch", "InvalidSecurity", "XMinioInvalidAccessKey"}, ErrDenied, "the storage server does not take these credentials; " + tipCredentials},
+	{[]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "ExpiredTokenException"}, ErrDenied, "the session token has expired or does not belong to the key: get new credentials"},
+	{[]string{"RequestTimeTooSkewed", "RequestExpired"}, ErrDenied, "set the clock of this host, or that of the storage server"},
+	{[]string{"PermanentRedirect", "TemporaryRedirect", "Redirect", "MovedPermanently", "AuthorizationHeaderMalformed", "InvalidRegion", "IllegalLocationConstraintException"}, ErrUnreachable, "the bucket is in another region or behind another endpoint: set region= and endpoint= in the --store URL"},
+	{[]string{"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "ServiceQuotaExceeded"}, ErrNoSpace, ""},
+	{[]string{"PreconditionFailed", "ConditionalRequestConflict"}, ErrConflict, ""},
+	{[]string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "InternalError", "RequestTimeout", "OperationAborted", "Throttling", "ThrottlingException", "RequestLimitExceeded"}, ErrUnreachable, "the storage server answers, but only with errors: look at its log, or try again later"},
+}
+
+// judge sorts what a request ended with.
+func (b *S3) judge(op, key string, err error, seen *attempt) verdict {
+	if usage, ok := errors.AsType[*UsageError](err); ok {
+		return verdict{err: usage}
+	}
+	e := &BucketError{Op: op, Key: key}
+	answer := minio.ToErrorResponse(err)
+	if answer.Code == "" {
+		return b.judgeConnection(e, err, seen)
+	}
+	e.Err = b.answerError(answer)
+	known := false
+	for _, a := range answers {
+		if slices.Contains(a.codes, answer.Code) {
+			e.Class, e.Tip, known = a.class, a.tip, true
+		}
+	}
+	status := answer.StatusCode
+	v := verdict{err: e}
+	switch {
+	case answer.Code == "ConditionalRequestConflict" || status == http.StatusConflict && answer.Code == "OperationAborted":
+		v.again = true // two writers met, and neither has won
+	case known && e.Class == ErrUnreachable && e.Tip != "":
+		v.again = status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
+	case !known && (status >= 500 && status != http.StatusNotImplemented && status != http.StatusInsufficientStorage || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests):
+		e.Class, e.Tip, v.again = ErrUnreachable, "the storage server answers, but only with errors: look at its log, or try again later", true
+	case !known && status == http.StatusInsufficientStorage:
+		e.Class = ErrNoSpace
+	case !known && (status == http.StatusUnauthorized || status == http.StatusForbidden):
+		e.Class, e.Tip = ErrDenied, "the storage server refuses access; "+tipCredentials
+	case !known && status >= 300 && status < 400:
+		e.Class, e.Tip = ErrUnreachable, "the bucket is in another region or behind another endpoint: set region= and endpoint= in the --store URL"
+	case !known && strings.Contains(answer.Message, "HTTPS"):
+		e.Class, e.Tip = ErrUnreachable, "the endpoint expects TLS: write endpoint=https://"
+	}
+	b.refine(e, answer, seen, &v)
+	return v
+}
+
+// refine puts what only this answer tells into the hint.
+func (b *S3) refine(e *BucketError, answer minio.ErrorResponse, seen *attempt, v *verdict) {
+	switch {
+	case answer.Code == "RequestTimeTooSkewed" || answer.Code == "RequestExpired":
+		if server, err := http.ParseTime(seen.header.Get("Date")); err == nil {
+			e.Tip = "set the clock of this host: it is " + skew(time.Since(server))
+		}
+	case e.Class == ErrUnreachable && answer.StatusCode <= http.StatusBadRequest:
+		region := answer.Region
+		if region == "" {
+			region = seen.header.Get("X-Amz-Bucket-Region")
+		}
+		target, err := url.Parse(seen.header.Get("Location"))
+		if err != nil {
+			target = &url.URL{}
+		}
+		switch {
+		case region != "":
+			e.Tip = "the bucket is in another region: set region=" + b.creds.clean(region) + " in the --store URL"
+			// Without a region given, minio-go has remembered this one.
+			v.again, v.once = b.options.Region == "", true
+		case target.Host != "":
+			e.Tip = "the bucket is behind another endpoint: set endpoint=" + b.creds.clean(target.Scheme+"://"+target.Host) + " in the --store URL, if you trust that host"
+		}
+	}
+}
+
+func skew(d time.Duration) string {
+	if d < 0 {
+		return (-d).Round(time.Second).String() + " behind that of the storage server"
+	}
+	return d.Round(time.Second).String() + " ahead of that of the storage server"
+}
+
+// answerError is the text of an answer: the code, and what the server says without our credentials in it.
+func (b *S3) answerError(answer minio.ErrorResponse) error {
+	text := b.creds.clean(answer.Code)
+	if answer.Message != "" && answer.Message != answer.Code {
+		text += " (" + b.creds.clean(answer.Message) + ")"
+	}
+	return errors.New(text)
+}
+
+// judgeConnection is for requests that got no answer that could be read.
+func (b *S3) judgeConnection(e *BucketError, err error, seen *attempt) verdict {
+	if seen.err != nil && err != errTooSlow {
+		err = seen.err // minio-go turns some of these into texts
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	e.Class = ErrUnreachable
+	e.Err = &cleanError{text: b.creds.clean(err.Error()), err: err}
+	_, noAuthority := errors.AsType[x509.UnknownAuthorityError](err)
+	_, wrongHost := errors.AsType[x509.HostnameError](err)
+	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
+	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	switch {
+	case noAuthority:
+		e.Tip = "the certificate of the storage server is not signed by an authority that this host knows: give its certificate with ca-file= in the --store URL"
+	case wrongHost:
+		e.Tip = "the certificate of the storage server is for another name: use that name in endpoint="
+	case isInvalid:
+		e.Tip = fmt.Sprintf("the certificate of the storage server is not valid (%v): renew it, or set the clock of this host", invalid)
+	case notTLS || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		e.Tip = "the endpoint does not speak TLS: write endpoint=http://, or use its other port"
+	case strings.Contains(err.Error(), "malformed HTTP response"):
+		e.Tip = "the endpoint does not speak HTTP: check its port, and whether it expects https://"
+	case isDNS && dns.IsNotFound:
+		e.Tip = "there is no such host: check endpoint= in the --store URL"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.Tip = "nothing listens there: check endpoint= in the --store URL, and whether the storage server runs"
+		return verdict{err: e, again: true, refused: true}
+	default:
+		return verdict{err: e, again: true}
+	}
+	return verdict{err: e}
+}
