@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -337,14 +338,14 @@ func TestOpenFutureSchema(t *testing.T) {
 	}
 }
 
-func TestMigration1MakesTheBuckets(t *testing.T) {
+func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 1 {
+		if err != nil || version != 2 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
-		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations} {
+		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations, bucketSchedules} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}
@@ -358,27 +359,28 @@ func TestMigration1MakesTheBuckets(t *testing.T) {
 
 func TestMigrateRunsWhatIsNewInOrderAndOnce(t *testing.T) {
 	c := openTest(t)
+	newest := migrations[len(migrations)-1].version
 	var ran []uint32
 	note := func(version uint32) migration {
 		return migration{version, "note", func(*bolt.Tx) error { ran = append(ran, version); return nil }}
 	}
-	list := []migration{migrations[0], note(2), note(3)}
+	list := append(slices.Clone(migrations), note(newest+1), note(newest+2))
 	for range 2 {
 		if err := c.migrate(list); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if fmt.Sprint(ran) != "[2 3]" {
+	if want := []uint32{newest + 1, newest + 2}; !slices.Equal(ran, want) {
 		t.Errorf("ran %v", ran)
 	}
 	broken := errors.New("broken")
-	list = append(list, note(4), migration{5, "break", func(*bolt.Tx) error { return broken }})
+	list = append(list, note(newest+3), migration{newest + 4, "break", func(*bolt.Tx) error { return broken }})
 	if err := c.migrate(list); !errors.Is(err, broken) {
 		t.Errorf("migrate: %v", err)
 	}
 	_ = c.view(t.Context(), func(tx *bolt.Tx) error {
-		if version, _ := schemaVersion(tx); version != 3 {
-			t.Errorf("schema version after a migration that failed: %d; want 3, none of the run is kept", version)
+		if version, _ := schemaVersion(tx); version != newest+2 {
+			t.Errorf("schema version after a migration that failed: %d; none of the run is kept", version)
 		}
 		return nil
 	})

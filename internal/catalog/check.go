@@ -22,6 +22,7 @@ func (c *Catalog) Check(ctx context.Context) []error {
 	err := c.view(ctx, func(tx *bolt.Tx) error {
 		checkSnapshots(tx, report)
 		checkOperations(tx, report)
+		checkSchedules(tx, report)
 		return nil
 	})
 	if err != nil {

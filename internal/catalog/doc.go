@@ -26,6 +26,8 @@
 //	  <time>/<snapshot id>/<store>/<source>    SnapshotRecord
 //	snapshot-ids
 //	  <snapshot id>/<store>/<source>           the key in snapshots
+//	schedules
+//	  <name>                                   ScheduleState
 //	running
 //	  <operation id>                           empty; there is one for each operation whose state is running
 //	operations

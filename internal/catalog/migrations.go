@@ -18,6 +18,12 @@ type migration struct {
 // migrations in the order of their versions. Never change one that was released; add another, and a test for it.
 var migrations = []migration{
 	{1, "make the buckets", makeBuckets},
+	{2, "make the bucket of schedules", makeSchedules},
+}
+
+func makeSchedules(tx *bolt.Tx) error {
+	_, err := tx.CreateBucketIfNotExists(bucketSchedules)
+	return err
 }
 
 func makeBuckets(tx *bolt.Tx) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -95,6 +96,60 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 		return fmt.Errorf("put snapshot %s: %w", s.ID, err)
 	}
 	return nil
+}
+
+// ReplaceSnapshots makes the index of one store anew, in one transaction: snapshots that are not in the list are dropped from it. What verify found of the
+// others stays. It returns how many are new and how many were dropped, and may run any number of times.
+func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []SnapshotRecord) (added, dropped int, err error) {
+	for _, s := range list {
+		if err := s.check(); err != nil {
+			return 0, 0, fmt.Errorf("replace snapshots: %w", err)
+		}
+		if s.StoreID != storeID {
+			return 0, 0, fmt.Errorf("replace snapshots of store %s: %s is of store %s", storeID, s.ID, s.StoreID)
+		}
+	}
+	err = c.update(ctx, func(tx *bolt.Tx) error {
+		added, dropped = 0, 0
+		ids, snapshots := tx.Bucket(bucketSnapshotIDs), tx.Bucket(bucketSnapshots)
+		old := map[string]SnapshotRecord{}
+		err := snapshots.ForEach(func(_, v []byte) error {
+			s, err := decodeSnapshot(v)
+			if err == nil && s.StoreID == storeID {
+				old[string(snapshotIDKey(s))] = s
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, s := range old {
+			if err := errors.Join(ids.Delete(snapshotIDKey(s)), snapshots.Delete(snapshotKey(s))); err != nil {
+				return err
+			}
+		}
+		for _, s := range list {
+			before, known := old[string(snapshotIDKey(s))]
+			if !known {
+				added++
+			}
+			s.Verified = before.Verified
+			delete(old, string(snapshotIDKey(s)))
+			value, err := json.Marshal(s)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(ids.Put(snapshotIDKey(s), snapshotKey(s)), snapshots.Put(snapshotKey(s), value)); err != nil {
+				return err
+			}
+		}
+		dropped = len(old)
+		return nil
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("replace snapshots of store %s: %w", storeID, err)
+	}
+	return added, dropped, nil
 }
 
 // Snapshots returns the snapshots that fit the filter, newest first.
