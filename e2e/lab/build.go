@@ -40,6 +40,7 @@ func targets() []target {
 		{name: "kube-controller-manager", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", ldflags: kubernetes},
 		{name: "kubectl", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kubectl", ldflags: kubernetes},
 		{name: "etcd", module: "tools/etcd", pkg: "go.etcd.io/etcd/server/v3"},
+		{name: "versitygw", module: "tools/versitygw", pkg: "github.com/versity/versitygw/cmd/versitygw"},
 		{name: "cloud", module: ".", pkg: "./cmd/cloud", sources: []string{"cloud", "cmd/cloud"}},
 		{name: "capi-core", module: ".", pkg: "sigs.k8s.io/cluster-api/core", ldflags: capi},
 		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm", ldflags: capi},
