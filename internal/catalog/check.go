@@ -142,8 +142,11 @@ func checkOperation(b *bolt.Bucket, report func(error)) {
 		}
 		return nil
 	})
-	if plan := b.Bucket(bucketPlan); plan != nil {
-		_, err := decodePlanInfo(plan.Get(keyPlanInfo))
-		report(err)
-	}
+	_ = b.ForEachBucket(func(name []byte) error {
+		if bytes.Equal(name, bucketPlan) || bytes.HasPrefix(name, partPrefix) {
+			_, err := decodePlanInfo(b.Bucket(name).Get(keyPlanInfo))
+			report(err)
+		}
+		return nil
+	})
 }

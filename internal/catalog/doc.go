@@ -44,4 +44,5 @@
 //	    plan
 //	      info                                 PlanInfo
 //	      <number of chunk>                    a piece of the zstd stream, at most 256 KiB
+//	    part-<name>                            like plan: a part of it that was made while the operation ran
 package catalog

@@ -15,13 +15,17 @@ import (
 type JournalOptions struct {
 	// Fence ends when another host may have taken over; its cause says why. No step begins after that, and the context of steps in flight is cancelled.
 	Fence context.Context
+	// OnStep, when set, is told of every step twice: before it runs, once it is on record as begun or undoing, and after it ended. An error before the step keeps
+	// it from running and fails it; an error after it is not heeded. It is where the journal is mirrored to a place that survives this host.
+	OnStep func(ctx context.Context, r StepRecord) error
 }
 
 // Journal is the handle with which a run works on its operation. It may be used by many goroutines.
 type Journal struct {
-	c     *Catalog
-	id    OperationID
-	fence context.Context
+	c      *Catalog
+	id     OperationID
+	fence  context.Context
+	onStep func(ctx context.Context, r StepRecord) error
 }
 
 // Journal returns the journal of an operation. It reads and writes nothing yet.
@@ -29,7 +33,10 @@ func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
 	if opts.Fence == nil {
 		opts.Fence = context.Background()
 	}
-	return &Journal{c: c, id: id, fence: opts.Fence}
+	if opts.OnStep == nil {
+		opts.OnStep = func(context.Context, StepRecord) error { return nil }
+	}
+	return &Journal{c: c, id: id, fence: opts.Fence, onStep: opts.OnStep}
 }
 
 // Operation returns the id of the operation.
@@ -92,7 +99,10 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	if h.record, err = j.begin(ctx, step, d); err != nil {
 		return fmt.Errorf("%s step %s: record %s: %w", d.verb, step, d.begun, err)
 	}
-	failed := j.call(ctx, h, fn)
+	failed := j.onStep(ctx, h.record)
+	if failed == nil {
+		failed = j.call(ctx, h, fn)
+	}
 	if err := j.end(ctx, h, d, failed); err != nil {
 		return errors.Join(failed, fmt.Errorf("%s step %s: record its end: %w", d.verb, step, err))
 	}
@@ -170,11 +180,21 @@ func (j *Journal) call(ctx context.Context, h *StepHandle, fn func(context.Conte
 	return err
 }
 
-// end records how the step ended, and with it, atomically, its result and the unit's state. It heeds no context: what was done must be on record.
+// end records how the step ended and tells of it.
 func (j *Journal) end(ctx context.Context, h *StepHandle, d direction, failed error) error {
+	record, err := j.recordEnd(ctx, h, d, failed)
+	if err == nil {
+		_ = j.onStep(context.WithoutCancel(ctx), record) // what is done is done
+	}
+	return err
+}
+
+// recordEnd records how the step ended, and with it, atomically, its result and the unit's state. It heeds no context: what was done must be on record.
+func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, failed error) (StepRecord, error) {
 	now := j.c.now()
-	return j.c.updateOperation(context.WithoutCancel(ctx), j.id, func(o *opTx) ([]Event, error) {
-		record := h.record
+	var record StepRecord
+	err := j.c.updateOperation(context.WithoutCancel(ctx), j.id, func(o *opTx) ([]Event, error) {
+		record = h.record
 		record.State, record.Ended = d.ended, now
 		h.mu.Lock()
 		unitState := h.unitState
@@ -204,6 +224,7 @@ func (j *Journal) end(ctx context.Context, h *StepHandle, d direction, failed er
 		}
 		return events, o.putStep(record)
 	})
+	return record, err
 }
 
 func stepEvent(r StepRecord) Event {
@@ -220,6 +241,15 @@ func (j *Journal) Result(ctx context.Context, step Step) (json.RawMessage, error
 		return nil, fmt.Errorf("get result of step %s: %w", step, err)
 	}
 	return record.Result, nil
+}
+
+// State returns the state of a step, "" when it was never begun.
+func (j *Journal) State(ctx context.Context, step Step) (StepState, error) {
+	record, err := j.c.stepRecord(ctx, j.id, step)
+	if err != nil || record == nil {
+		return "", err
+	}
+	return record.State, nil
 }
 
 // Values returns what a step recorded so far, in all its attempts, by key. It is empty for a step that recorded nothing.

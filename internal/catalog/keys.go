@@ -21,6 +21,7 @@ var (
 	bucketValues = []byte("values")
 	bucketEvents = []byte("events")
 	bucketPlan   = []byte("plan")
+	partPrefix   = []byte("part-")
 
 	keySchema   = []byte("schema")
 	keyRecord   = []byte("record")
@@ -84,4 +85,12 @@ func parseValueKey(k []byte) (step, key string, err error) {
 		return "", "", fmt.Errorf("value key %q: no zero byte between step and key", k)
 	}
 	return string(before), string(after), nil
+}
+
+// partBucket returns the name of the bucket that holds a part of the plan.
+func partBucket(name string) ([]byte, error) {
+	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+		return nil, fmt.Errorf("part %q: want lower-case letters, digits and dashes", name)
+	}
+	return append(bytes.Clone(partPrefix), name...), nil
 }

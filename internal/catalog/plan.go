@@ -47,6 +47,30 @@ func decodePlanInfo(value []byte) (PlanInfo, error) {
 // operation has ended;
 // ErrNotFound for the operation; ErrNoSpace.
 func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (PlanInfo, error) {
+	return c.putDocument(ctx, id, bucketPlan, r, func(op Operation) error {
+		if op.Changed || op.State.Ended() {
+			return fmt.Errorf("operation is %s: %w", op.State, ErrPlanFixed)
+		}
+		return nil
+	})
+}
+
+// PutPart stores a part of the plan that is made while the operation runs, under a name of lower-case letters, digits and dashes, whole or not at all and only
+// once: what a step was decided by must not change under it. Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the operation; ErrNoSpace.
+func (c *Catalog) PutPart(ctx context.Context, id OperationID, name string, r io.Reader) (PlanInfo, error) {
+	bucket, err := partBucket(name)
+	if err != nil {
+		return PlanInfo{}, err
+	}
+	return c.putDocument(ctx, id, bucket, r, func(op Operation) error {
+		if op.State != Running {
+			return fmt.Errorf("operation is %s: %w", op.State, ErrNotRunning)
+		}
+		return nil
+	})
+}
+
+func (c *Catalog) putDocument(ctx context.Context, id OperationID, name []byte, r io.Reader, may func(Operation) error) (PlanInfo, error) {
 	compressed, info, err := compressPlan(r)
 	if err != nil {
 		return PlanInfo{}, fmt.Errorf("put plan of operation %s: %w", id, err)
@@ -56,15 +80,18 @@ func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (Pla
 		return PlanInfo{}, fmt.Errorf("put plan of operation %s: %w", id, err)
 	}
 	err = c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
-		if o.op.Changed || o.op.State.Ended() {
-			return nil, fmt.Errorf("operation is %s: %w", o.op.State, ErrPlanFixed)
+		if err := may(o.op); err != nil {
+			return nil, err
 		}
-		if o.b.Bucket(bucketPlan) != nil {
-			if err := o.b.DeleteBucket(bucketPlan); err != nil {
+		if o.b.Bucket(name) != nil {
+			if !bytes.Equal(name, bucketPlan) {
+				return nil, fmt.Errorf("%s: %w", name, ErrExists)
+			}
+			if err := o.b.DeleteBucket(name); err != nil {
 				return nil, err
 			}
 		}
-		plan, err := o.b.CreateBucket(bucketPlan)
+		plan, err := o.b.CreateBucket(name)
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +132,19 @@ func compressPlan(r io.Reader) ([]byte, PlanInfo, error) {
 
 // Plan returns the plan of an operation, checked against its hash. Errors: ErrNotFound when there is no operation or no plan, *DamagedError when the hash differs.
 func (c *Catalog) Plan(ctx context.Context, id OperationID) ([]byte, error) {
+	return c.document(ctx, id, bucketPlan)
+}
+
+// Part returns a part of the plan, likewise.
+func (c *Catalog) Part(ctx context.Context, id OperationID, name string) ([]byte, error) {
+	bucket, err := partBucket(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.document(ctx, id, bucket)
+}
+
+func (c *Catalog) document(ctx context.Context, id OperationID, name []byte) ([]byte, error) {
 	var info PlanInfo
 	var compressed []byte
 	err := c.view(ctx, func(tx *bolt.Tx) (err error) {
@@ -113,9 +153,9 @@ func (c *Catalog) Plan(ctx context.Context, id OperationID) ([]byte, error) {
 		if b == nil {
 			return ErrNotFound
 		}
-		plan := b.Bucket(bucketPlan)
+		plan := b.Bucket(name)
 		if plan == nil {
-			return fmt.Errorf("plan: %w", ErrNotFound)
+			return fmt.Errorf("%s: %w", name, ErrNotFound)
 		}
 		if info, err = decodePlanInfo(plan.Get(keyPlanInfo)); err != nil {
 			return err

@@ -59,16 +59,34 @@ func do(ctx context.Context, req *rest.Request) ([]byte, error) {
 	return result.Raw()
 }
 
-// Delete deletes the object with this UID and no other. NotFound, and Conflict for another UID, come as API errors.
-func (w *Writer) Delete(ctx context.Context, k Kind, namespace, name string, uid types.UID) error {
-	body, err := json.Marshal(metav1.DeleteOptions{
-		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
-		Preconditions: &metav1.Preconditions{UID: &uid},
-	})
+// Delete deletes the object with this UID and, unless it is empty, at this resourceVersion, and no other. What it owns is left to the garbage collector.
+// NotFound, and Conflict where one of the two has changed, come as API errors.
+func (w *Writer) Delete(ctx context.Context, k Kind, namespace, name string, uid types.UID, resourceVersion string) error {
+	background := metav1.DeletePropagationBackground
+	o := metav1.DeleteOptions{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
+	}
+	if resourceVersion != "" {
+		o.Preconditions.ResourceVersion = &resourceVersion
+	}
+	body, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
 	return w.client.Delete().AbsPath(k.Path(namespace) + "/" + name).Body(body).Do(ctx).Error()
+}
+
+// PatchMetadata merges metadata into that of an object. With uid and resourceVersion in it, a change in between is a Conflict.
+func (w *Writer) PatchMetadata(ctx context.Context, k Kind, namespace, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("encode patch: %w", err)
+	}
+	raw, err := do(ctx, w.client.Patch(types.MergePatchType).AbsPath(k.Path(namespace)+"/"+name).Param("fieldManager", fieldManager).Body(body))
+	if err != nil {
+		return nil, err
+	}
+	return decode(raw)
 }
 
 func send(ctx context.Context, req *rest.Request, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {

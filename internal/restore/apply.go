@@ -25,7 +25,7 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 	if !slices.ContainsFunc(wave, func(o Object) bool { return o.Action == Create }) {
 		return r.each(wave, func(o Object) error { return r.checkAdopted(ctx, o) }) // no change, so no step
 	}
-	return r.Journal.Do(ctx, createStep(unit, wave[0].Wave), func(ctx context.Context, h *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, r.createStep(unit, wave[0].Wave), func(ctx context.Context, h *catalog.StepHandle) error {
 		if err := r.checkOwners(ctx, wave); err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 			return live, nil // an earlier try came this far
 		}
 		live = live.DeepCopy()
-		unannotate(live, annotationOperation)
+		Unannotate(live, annotationOperation)
 		if r.wantsFields(source) {
 			live.SetManagedFields(movedFields(source, live))
 		}
@@ -202,6 +202,10 @@ func (r *run) applyStatus(ctx context.Context, k mgmt.Kind, live, source *unstru
 	return live, nil
 }
 
+func clusterStatusStep(unit string) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "cluster-status"}
+}
+
 // completeCluster gives the Cluster its status, once all other objects of the unit are there. Cluster API connects to a workload cluster as soon as the status
 // says that its infrastructure is provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only after 30 s (controllers/clustercache
 // at v1.14), and until then no control plane is Available.
@@ -215,7 +219,7 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	if len(clusters) == 0 {
 		return nil
 	}
-	return r.Journal.Do(ctx, catalog.Step{Unit: u.Name, Phase: "cluster-status"}, func(ctx context.Context, _ *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context, _ *catalog.StepHandle) error {
 		return r.each(clusters, func(o Object) error {
 			source, err := decodeObject(r.Contents, o.Ref)
 			if err != nil {
@@ -241,7 +245,7 @@ func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructure
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
 	}
-	annotate(body, annotationOperation, r.Operation)
+	Annotate(body, annotationOperation, r.Operation)
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
 	}
@@ -385,18 +389,20 @@ type apiError struct {
 func (e *apiError) Error() string { return e.text }
 func (e *apiError) Unwrap() error { return e.err }
 
+func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
+
 // completeOwners adds to shared objects the owners that have come to live with this unit: a Secret that two Clusters own is created with neither.
 func (r *run) completeOwners(ctx context.Context, unit string) error {
 	var objects []Object
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action == Create && slices.ContainsFunc(o.Owners, func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
+		if o.Action != Skip && slices.ContainsFunc(o.Owners, func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
 			objects = append(objects, o)
 		}
 	}
 	if len(objects) == 0 {
 		return nil
 	}
-	return r.Journal.Do(ctx, catalog.Step{Unit: unit, Phase: "owners"}, func(ctx context.Context, _ *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
 		return r.each(objects, func(o Object) error {
 			source, err := decodeObject(r.Contents, o.Ref)
 			if err != nil {

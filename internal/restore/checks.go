@@ -23,6 +23,7 @@ type check struct {
 // checks are the pre-flight checks, in the order in which they run. All run, whatever the others find.
 var checks = []check{
 	{"source", checkSource},
+	{"ownership", checkOwnership},
 	{"snapshot", checkSnapshot},
 	{"kinds", checkKinds},
 	{"providers", checkProviders},
@@ -42,6 +43,12 @@ const oldSnapshot = 24 * time.Hour
 // checkSource asks for proof that no controller of the source still works (invariant I1). A restore into the source itself needs none: there is only one
 // management cluster.
 func checkSource(_ context.Context, p *planner) error {
+	if p.Spec.Move {
+		if p.Source.Source.UID == p.Target.UID {
+			p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "same-management-cluster", Message: "source and target are the same management cluster", Hint: "name two different ones"})
+		}
+		return nil
+	}
 	if p.Source.Source.UID == p.Target.UID {
 		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "same-management-cluster", Message: "the target is the management cluster that the snapshot was taken of"})
 		return nil
@@ -64,7 +71,31 @@ func checkSource(_ context.Context, p *planner) error {
 	return nil
 }
 
+// checkOwnership: a workload cluster that was handed over to another management cluster is not taken from an old snapshot of the one that had it before.
+func checkOwnership(_ context.Context, p *planner) error {
+	for n := range p.active {
+		owned, ok := p.Owners[n.WorkloadID]
+		if n.GroupKind() != snapshot.ClusterKind || !ok || owned.By.UID == p.Source.Source.UID || owned.By.UID == p.Target.UID {
+			continue
+		}
+		f := mgmt.Finding{Severity: mgmt.Error, Code: "owned-elsewhere", Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
+			Hint: "it was moved or restored there; work with that management cluster, or take it over with --force when that one is gone for good"}
+		switch {
+		case !owned.Trusted:
+			f.Severity, f.Code = mgmt.Warning, "owner-untrusted"
+			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
+		case p.Spec.Force:
+			f.Severity = mgmt.Warning
+		}
+		p.add(n, f)
+	}
+	return nil
+}
+
 func checkSnapshot(_ context.Context, p *planner) error {
+	if p.Spec.Move {
+		return nil // it is taken when the source stands still
+	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
 	f := mgmt.Finding{Severity: mgmt.Info, Code: "snapshot-age", Message: fmt.Sprintf("the snapshot is %s old", age)}
 	if age > oldSnapshot {
@@ -194,6 +225,8 @@ func checkUnits(_ context.Context, p *planner) error {
 		switch {
 		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
 			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it was being deleted when the snapshot was taken", Hint: "leave it out, or take an older snapshot"})
+		case n.Deleting && p.Spec.Move:
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it is being deleted", Hint: "let the deletion finish, or find out what holds it, then plan again"})
 		case n.Deleting:
 			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "deleting", Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint: "its controllers decide anew; look at it after the release"})

@@ -164,7 +164,15 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 		}
 	}
 	for i, n := range there {
-		if n.GroupKind() != snapshot.ClusterKind || lives[i] == nil || absent[n.Key().String()] == 0 {
+		if n.GroupKind() != snapshot.ClusterKind || lives[i] == nil {
+			continue
+		}
+		if p.Spec.Move && !PausedByUs(lives[i]) {
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live", Message: "a Cluster of this name is on the target that no move or restore left there paused",
+				Hint: "two management clusters may be reconciling one workload cluster: find out which one it belongs to, and delete nothing before"})
+			continue
+		}
+		if absent[n.Key().String()] == 0 {
 			continue
 		}
 		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
@@ -193,6 +201,9 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 		return
 	}
 	p.forgetAbsentOwners(n, want, live)
+	if n.Unit == "" {
+		live = withoutOwners(live, want) // workload clusters that are on the target already may own it, too
+	}
 	paths := differences(want, live)
 	if len(paths) == 0 {
 		return
@@ -203,13 +214,17 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 
 // differences compares an object of the snapshot with one of the target that may still be paused by an earlier restore of ours.
 func differences(want, live *unstructured.Unstructured) []string {
-	paths := snapshot.Differences(want.Object, live.Object, snapshot.All)
+	aspect := snapshot.All
+	if own := mgmt.Pause(gkOf(live)); !PausedByUs(live) && (own == mgmt.PauseNever || own == mgmt.PauseAnnotation) {
+		aspect = snapshot.Spec // its controller on the target is at work
+	}
+	paths := snapshot.Differences(want.Object, live.Object, aspect)
 	if len(paths) == 0 {
 		return nil
 	}
-	if pausedByUs(live) {
+	if PausedByUs(live) {
 		paused := want.DeepCopy()
-		pause(paused)
+		Pause(paused)
 		if len(snapshot.Differences(paused.Object, live.Object, snapshot.All)) == 0 {
 			return nil
 		}
@@ -217,12 +232,29 @@ func differences(want, live *unstructured.Unstructured) []string {
 	return paths
 }
 
+// withoutOwners returns live with those of its owners only that want has, too.
+func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstructured {
+	refs := live.GetOwnerReferences()
+	kept := slices.DeleteFunc(slices.Clone(refs), func(l metav1.OwnerReference) bool {
+		return !slices.ContainsFunc(want.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return w.Kind == l.Kind && w.Name == l.Name })
+	})
+	if len(kept) == len(refs) {
+		return live
+	}
+	live = live.DeepCopy()
+	live.SetOwnerReferences(kept)
+	if len(kept) == 0 {
+		unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
+	}
+	return live
+}
+
 // forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared object the workload clusters that have not come yet.
 func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.Unstructured) {
 	var kept []metav1.OwnerReference
 	for i, ref := range want.GetOwnerReferences() {
 		has := slices.ContainsFunc(live.GetOwnerReferences(), func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
-		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.comesLater(n, n.Owners[i].Ref) {
+		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.followsUnit(n, n.Owners[i].Ref) {
 			kept = append(kept, ref)
 		}
 	}
@@ -230,6 +262,12 @@ func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.
 	if len(kept) == 0 {
 		unstructured.RemoveNestedField(want.Object, fieldMetadata, fieldOwnerReferences)
 	}
+}
+
+// followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows when that unit comes to the target.
+func (p *planner) followsUnit(n *snapshot.Node, owner mgmt.Ref) bool {
+	o := p.Snapshot.Graph.Node(owner)
+	return n.Unit == "" && o != nil && o.Unit != ""
 }
 
 // namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace lacks or has otherwise. More of them do no harm, and

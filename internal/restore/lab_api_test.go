@@ -294,7 +294,7 @@ func empty(t *testing.T) {
 						return err
 					}
 				}
-				if err := m.Writer().Delete(t.Context(), k, u.GetNamespace(), u.GetName(), u.GetUID()); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				if err := m.Writer().Delete(t.Context(), k, u.GetNamespace(), u.GetName(), u.GetUID(), ""); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 					return err
 				}
 				return nil

@@ -48,12 +48,24 @@ type Input struct {
 	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of its snapshots.
 	Newer time.Time
 	Gaps  []string
-	Now   func() time.Time
+	// Owners are the ownership records of the store, by id of the workload cluster.
+	Owners map[string]Owned
+	// Findings of checks that were made before; they count like the plan's own.
+	Findings []mgmt.Finding
+	Now      func() time.Time
+}
+
+// Owned is what an ownership record says: which management cluster a workload cluster belongs to.
+type Owned struct {
+	By    Side
+	Epoch int64
+	// Trusted tells whether a trusted key signed it; what anybody could have written is told and not obeyed.
+	Trusted bool
 }
 
 // Nodes returns the nodes that a spec selects, with all that they need. It returns a *SelectionError.
 func Nodes(s *snapshot.Snapshot, spec Spec) ([]*snapshot.Node, error) {
-	return selectNodes(s.Graph, spec.Selection)
+	return selectNodes(s.Graph, spec)
 }
 
 // planner makes one plan.
@@ -83,7 +95,7 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 	}
 	p := &planner{
 		Input: in, nodes: nodes, skipped: map[*snapshot.Node]string{}, users: map[*snapshot.Node][]string{},
-		existing: map[mgmt.Ref]string{}, kinds: map[mgmt.GroupKind]mgmt.Kind{}, outside: map[mgmt.Ref]string{}, dropped: map[mgmt.Ref]bool{},
+		findings: slices.Clone(in.Findings), existing: map[mgmt.Ref]string{}, kinds: map[mgmt.GroupKind]mgmt.Kind{}, outside: map[mgmt.Ref]string{}, dropped: map[mgmt.Ref]bool{},
 	}
 	for _, r := range in.Spec.DropOwners {
 		p.dropped[r] = true
@@ -392,7 +404,14 @@ func decodeObject(c *snapshot.Contents, r mgmt.Ref) (*unstructured.Unstructured,
 	if err := u.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", r, jsonError(err))
 	}
+	asItWas(u)
 	return u, nil
+}
+
+// asItWas takes from an object what an operation of ours had written to it when the snapshot was taken: a move takes one of its source while it is paused.
+func asItWas(u *unstructured.Unstructured) {
+	Unpause(u)
+	Unannotate(u, annotationOperation)
 }
 
 // jsonError keeps the position of a syntax error and drops the text around it, which may be a Secret's.

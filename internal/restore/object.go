@@ -19,11 +19,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// Annotations that a restore writes. Both are gone when it is over.
 const (
 	ownAnnotations       = "mgmtd.dev/"
-	annotationOperation  = "mgmtd.dev/operation"  // by which operation an object was created, until its UID is journaled
-	annotationWasPaused  = "mgmtd.dev/was-paused" // a restore set the switch: "true" when it was set on the source, too
+	annotationOperation  = snapshot.AnnotationOperation // gone once the UID of what was created is journaled
+	annotationWasPaused  = snapshot.AnnotationWasPaused // gone with the release
 	fieldMetadata        = "metadata"
 	conditionPaused      = "Paused"
 	fieldOwnerReferences = "ownerReferences"
@@ -41,55 +40,64 @@ func strip(u *unstructured.Unstructured) {
 	}
 }
 
-// pause sets the switch of u's kind, if it has one of its own, and marks that we did.
-func pause(u *unstructured.Unstructured) {
-	var was bool
+// Pause sets the switch of u's kind, if it has one of its own, and marks in u what it was. It may run again: a switch that is marked stays as it is. It reports
+// whether it changed anything.
+func Pause(u *unstructured.Unstructured) bool {
+	if PausedByUs(u) {
+		return false
+	}
+	was := snapshot.WasAbsent
 	switch mgmt.Pause(gkOf(u)) {
 	case mgmt.PauseSpec:
-		was, _, _ = unstructured.NestedBool(u.Object, "spec", "paused")
+		if paused, set, _ := unstructured.NestedBool(u.Object, "spec", "paused"); set {
+			was = strconv.FormatBool(paused)
+		}
 		// spec is an object in every kind that has this switch.
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
 	case mgmt.PauseAnnotation:
-		if _, was = u.GetAnnotations()[snapshot.AnnotationPaused]; !was {
-			annotate(u, snapshot.AnnotationPaused, "")
+		if _, set := u.GetAnnotations()[snapshot.AnnotationPaused]; set {
+			was = snapshot.WasTrue
+		} else {
+			Annotate(u, snapshot.AnnotationPaused, "")
 		}
 	default:
-		return
+		return false
 	}
-	annotate(u, annotationWasPaused, strconv.FormatBool(was))
+	Annotate(u, annotationWasPaused, was)
+	return true
 }
 
-// pausedByUs tells whether a restore set the switch and has not given it back.
-func pausedByUs(u *unstructured.Unstructured) bool {
+// PausedByUs tells whether an operation set the switch and has not given it back.
+func PausedByUs(u *unstructured.Unstructured) bool {
 	_, ours := u.GetAnnotations()[annotationWasPaused]
 	return ours
 }
 
-// unpause gives the switch back, to exactly what it is in source: what was absent is removed, not set to false. A switch that we did not set stays as it is:
-// somebody else set it. It reports whether it changed anything.
-func unpause(u, source *unstructured.Unstructured) bool {
-	if !pausedByUs(u) {
+// Unpause gives the switch back, to exactly what it was: what was absent is removed, not set to false. A switch that we did not set stays as it is: somebody
+// else set it. It reports whether it changed anything.
+func Unpause(u *unstructured.Unstructured) bool {
+	if !PausedByUs(u) {
 		return false
 	}
+	was := u.GetAnnotations()[annotationWasPaused]
 	switch mgmt.Pause(gkOf(u)) {
 	case mgmt.PauseSpec:
-		if was, set, _ := unstructured.NestedBool(source.Object, "spec", "paused"); set {
-			_ = unstructured.SetNestedField(u.Object, was, "spec", "paused")
-		} else {
+		if was == snapshot.WasAbsent {
 			unstructured.RemoveNestedField(u.Object, "spec", "paused")
+		} else {
+			_ = unstructured.SetNestedField(u.Object, was == snapshot.WasTrue, "spec", "paused")
 		}
 	case mgmt.PauseAnnotation:
-		if was, set := source.GetAnnotations()[snapshot.AnnotationPaused]; set {
-			annotate(u, snapshot.AnnotationPaused, was)
-		} else {
-			unannotate(u, snapshot.AnnotationPaused)
+		if was != snapshot.WasTrue {
+			Unannotate(u, snapshot.AnnotationPaused)
 		}
 	}
-	unannotate(u, annotationWasPaused)
+	Unannotate(u, annotationWasPaused)
 	return true
 }
 
-func annotate(u *unstructured.Unstructured, key, value string) {
+// Annotate sets one annotation.
+func Annotate(u *unstructured.Unstructured, key, value string) {
 	a := u.GetAnnotations()
 	if a == nil {
 		a = map[string]string{}
@@ -98,7 +106,8 @@ func annotate(u *unstructured.Unstructured, key, value string) {
 	u.SetAnnotations(a)
 }
 
-func unannotate(u *unstructured.Unstructured, key string) {
+// Unannotate removes one annotation, and the field with the last of them.
+func Unannotate(u *unstructured.Unstructured, key string) {
 	a := u.GetAnnotations()
 	if _, ok := a[key]; !ok {
 		return
@@ -114,9 +123,9 @@ func unannotate(u *unstructured.Unstructured, key string) {
 // left out when partial says that they follow; else that is an error, since the garbage collector deletes an object with an unknown owner.
 func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string, partial bool) error {
 	strip(u)
-	pause(u)
+	Pause(u)
 	if workloadID != "" && o.GroupKind() == snapshot.ClusterKind {
-		annotate(u, snapshot.AnnotationWorkloadID, workloadID)
+		Annotate(u, snapshot.AnnotationWorkloadID, workloadID)
 	}
 	return r.setOwners(u, o, partial)
 }

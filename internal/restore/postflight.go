@@ -36,7 +36,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 			return why
 		}
 		if pausedCondition(source) != nil && !o.Paused {
-			if why := notAcknowledged(live, "False"); why != "" {
+			if why := NotAcknowledged(live, "False"); why != "" {
 				return why
 			}
 		}
@@ -47,7 +47,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if err := r.wait(ctx, objects, what, problem); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
 	}
-	if err := mgmt.Sleep(ctx, settleTime); err != nil {
+	if err := mgmt.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
 	if err := r.wait(ctx, objects, what, problem); err != nil {
@@ -177,6 +177,16 @@ func reduce(text []byte) (*rest.Config, error) {
 		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData, CertData: user.ClientCertificateData, KeyData: user.ClientKeyData, ServerName: cluster.TLSServerName},
 		ContentConfig:   mgmt.JSONContent(),
 	}, nil
+}
+
+// Observe does what a run does at its end: it watches the Machines of all units of a plan for Tuning.Observe. It changes nothing. *IncompleteError when one is made or
+// deleted.
+func Observe(ctx context.Context, o RunOptions) error {
+	r := newRun(ctx, o)
+	if err := r.prepareRun(ctx); err != nil {
+		return err
+	}
+	return r.observe(ctx)
 }
 
 // observe watches the Machines of all released units for a while: none may be made or deleted.

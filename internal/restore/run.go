@@ -37,6 +37,22 @@ type Tuning struct {
 	Observe time.Duration
 	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and for post-flight. 0 means 5 minutes.
 	Wait time.Duration
+	// Settle is how long an object must have stood still where its kind publishes no acknowledgement of the pause; 0 means 2 seconds.
+	Settle time.Duration
+}
+
+// withDefaults fills in what is left out.
+func (t Tuning) withDefaults() Tuning {
+	if t.Concurrency <= 0 {
+		t.Concurrency = 32
+	}
+	if t.Wait <= 0 {
+		t.Wait = 5 * time.Minute
+	}
+	if t.Settle <= 0 {
+		t.Settle = 2 * time.Second
+	}
+	return t
 }
 
 // requests is how many requests to the target are in flight at once: create throughput of an API server levels off at about 32 clients.
@@ -53,6 +69,13 @@ type RunOptions struct {
 	Operation string      // its id, for the annotation that marks what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning
+	// Part is put behind the names of steps that belong to no unit, where one operation carries out several plans.
+	Part string
+	// HandOver, when set, is called for each unit right before its release, when its copy is verified. Its error keeps the unit from being released. It may be
+	// called again for a unit that it let pass before.
+	HandOver func(ctx context.Context, u Unit) error
+	// Well, when set, is told of each unit that came through post-flight. A unit that does not is paused again (the brake of a move).
+	Well func(u Unit)
 }
 
 // IncompleteError says that something was changed and work is left: units failed, or a finding of post-flight stands. Resume goes on.
@@ -98,16 +121,7 @@ type run struct {
 // Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It may run again after any crash. Cancelling ctx stops it
 // between two steps. Errors: *IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o RunOptions) error {
-	r := &run{
-		RunOptions: o, stop: ctx, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{}, workloadID: map[string]string{},
-		uids: map[mgmt.Ref]string{}, lives: map[mgmt.Ref]bool{}, slots: make(chan struct{}, requests),
-	}
-	if r.Tuning.Concurrency <= 0 {
-		r.Tuning.Concurrency = 32
-	}
-	if r.Tuning.Wait <= 0 {
-		r.Tuning.Wait = 5 * time.Minute
-	}
+	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
 		return err
 	}
@@ -133,6 +147,14 @@ func Run(ctx context.Context, o RunOptions) error {
 	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked, Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first}
 }
 
+func newRun(ctx context.Context, o RunOptions) *run {
+	o.Tuning = o.Tuning.withDefaults()
+	return &run{
+		RunOptions: o, stop: ctx, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{}, workloadID: map[string]string{},
+		uids: map[mgmt.Ref]string{}, lives: map[mgmt.Ref]bool{}, slots: make(chan struct{}, requests),
+	}
+}
+
 // prepareRun finds the kinds and what is known to live on the target: adopted objects from the plan, created ones from the journal.
 func (r *run) prepareRun(ctx context.Context) error {
 	for _, u := range r.Plan.parts() {
@@ -154,7 +176,7 @@ func (r *run) prepareRun(ctx context.Context) error {
 			}
 		}
 		for _, wave := range waves(u.Objects) {
-			values, err := r.Journal.Values(ctx, createStep(u.Name, wave[0].Wave))
+			values, err := r.Journal.Values(ctx, r.createStep(u.Name, wave[0].Wave))
 			if err != nil {
 				return err
 			}
@@ -174,8 +196,12 @@ func (r *run) prepareRun(ctx context.Context) error {
 	return nil
 }
 
-func createStep(unit string, wave int) catalog.Step {
-	return catalog.Step{Unit: unit, Phase: "create", Wave: wave}
+func (r *run) createStep(unit string, wave int) catalog.Step {
+	step := catalog.Step{Unit: unit, Phase: "create", Wave: wave}
+	if unit == "" {
+		step.Phase += r.Part
+	}
+	return step
 }
 
 // waves divides objects, which are in order, by their wave.
@@ -262,7 +288,7 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	var flights sync.WaitGroup // post-flights: they wait for controllers for minutes and keep no other unit from being restored
 	note := func(u Unit, err error, released bool) {
 		if err != nil && ctx.Err() == nil {
-			r.report(ctx, u.Name, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(), Hint: hintOf(err)})
+			r.report(ctx, u.Name, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(), Hint: HintOf(err)})
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -282,7 +308,7 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 		err := r.restoreUnit(ctx, u)
 		note(u, err, err == nil)
 		if err == nil && !r.Plan.Spec.NoRelease {
-			flights.Go(func() { note(u, r.postFlight(ctx, u), true) })
+			flights.Go(func() { note(u, r.land(ctx, u), true) })
 		}
 	}
 	enough := func() bool {
@@ -346,16 +372,28 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 		}
 		// A Cluster that does not stand still was adopted at work, or released by a process that died before it could say so: then its controllers have
 		// rewritten what would be compared here, and post-flight looks at it.
-		if standing {
+		// One that was released and stopped again by the brake has been at work, too.
+		once, err := r.Journal.State(ctx, releaseStep(u.Name))
+		if err != nil {
+			return err
+		}
+		if standing && once == "" {
 			if err := r.verify(ctx, u); err != nil {
 				return err
 			}
 		}
-		if err := r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
-			return err
+		if r.HandOver == nil {
+			if err := r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
+				return err
+			}
 		}
 		if r.Plan.Spec.NoRelease {
 			return nil
+		}
+		if r.HandOver != nil {
+			if err := r.HandOver(ctx, u); err != nil {
+				return err
+			}
 		}
 		if !standing && !creates(u) {
 			return r.Journal.SetUnit(ctx, u.Name, catalog.UnitReleased, "") // adopted whole: there is nothing to change
@@ -365,6 +403,18 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 		}
 	}
 	return r.createWaves(ctx, u, true)
+}
+
+// land waits until a released unit is well. A move pulls the brake on one that is not: there is no way back, and its source copy is kept.
+func (r *run) land(ctx context.Context, u Unit) error {
+	err := r.postFlight(ctx, u)
+	switch {
+	case err == nil && r.Well != nil:
+		r.Well(u)
+	case err != nil && r.Well != nil && ctx.Err() == nil:
+		return errors.Join(err, r.brake(ctx, u))
+	}
+	return err
 }
 
 func creates(u Unit) bool {
@@ -408,8 +458,8 @@ func (r *run) each(objects []Object, fn func(o Object) error) error {
 	return context.Cause(r.stop)
 }
 
-// hintOf finds what an error tells the operator to do.
-func hintOf(err error) string {
+// HintOf finds what an error tells the operator to do.
+func HintOf(err error) string {
 	var hinter interface {
 		error
 		Hint() string

@@ -20,7 +20,15 @@ func (e *SelectionError) Error() string { return "select: " + e.Reason }
 func (e *SelectionError) Hint() string { return e.Has }
 
 // selectNodes returns the nodes of a selection and all that they need, by ref.
-func selectNodes(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
+func selectNodes(g *snapshot.Graph, spec Spec) ([]*snapshot.Node, error) {
+	nodes, err := selectAll(g, spec.Selection)
+	if err != nil || spec.Only == nil {
+		return nodes, err
+	}
+	return slices.DeleteFunc(nodes, func(n *snapshot.Node) bool { return n.Unit != "" && !slices.Contains(spec.Only, n.Unit) }), nil
+}
+
+func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 	if s.everything() {
 		return slices.Clone(g.Nodes), nil
 	}

@@ -88,9 +88,6 @@ func (r *run) look(ctx context.Context, objects []Object, problem func(o Object,
 	return left, first, err
 }
 
-// settleTime is how long an object must have stood still where its kind publishes no acknowledgement of the pause.
-const settleTime = 2 * time.Second
-
 // verify compares the copy with the snapshot, paused as it is, with every owner reference on a live UID. A controller of the target may be in the middle of
 // its first touch, so a difference has to last for a while to count.
 func (r *run) verify(ctx context.Context, u Unit) error {
@@ -124,13 +121,13 @@ func early(objects []Object) []Object {
 
 // difference compares a live object with what it should be while it is paused.
 func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
-	if o.Action == Adopt && (!pausedByUs(live) || o.GroupKind() == mgmt.NamespaceKind.GroupKind) {
+	if o.Action == Adopt && (!PausedByUs(live) || o.GroupKind() == mgmt.NamespaceKind.GroupKind) {
 		return "" // pre-flight found it equal; whoever runs it may have changed it since
 	}
 	want := source.DeepCopy()
 	switch own := mgmt.Pause(o.GroupKind()); {
-	case pausedByUs(live):
-		pause(want)
+	case PausedByUs(live):
+		Pause(want)
 	case own == mgmt.PauseAnnotation:
 		return "" // released before, by a process that died then: its controller is at work
 	}
@@ -184,12 +181,12 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 		}
 	}
 	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
-		return notAcknowledged(live, "True")
+		return NotAcknowledged(live, "True")
 	})
 	if err != nil {
 		return err
 	}
-	return mgmt.Sleep(ctx, settleTime) // for controllers that publish nothing, and for the caches of those that do
+	return mgmt.Sleep(ctx, r.Tuning.Settle) // for controllers that publish nothing, and for the caches of those that do
 }
 
 // standsStill tells whether the release will end a pause that a restore set on the unit's Cluster.
@@ -204,9 +201,25 @@ func (r *run) standsStill(ctx context.Context, u Unit) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", o.Ref, err)
 		}
-		return pausedByUs(live), nil
+		return PausedByUs(live), nil
 	}
 	return false, nil
+}
+
+// PublishesPause tells whether an object's controller says by a condition whether it is paused.
+func PublishesPause(u *unstructured.Unstructured) bool { return pausedCondition(u) != nil }
+
+// TopologyNotPaused says why the topology controller, which heeds the pause of a Cluster with a class by itself, has not acknowledged it; "" when it has, or when there
+// is no class.
+func TopologyNotPaused(cluster *unstructured.Unstructured) string {
+	if _, classy, _ := unstructured.NestedMap(cluster.Object, "spec", "topology"); !classy {
+		return ""
+	}
+	c := condition(sliceOf(cluster.Object, "status", "conditions"), "TopologyReconciled")
+	if c == nil || c["reason"] == conditionPaused {
+		return ""
+	}
+	return fmt.Sprintf("TopologyReconciled has reason %v", c["reason"])
 }
 
 func pausedCondition(u *unstructured.Unstructured) map[string]any {
@@ -218,8 +231,8 @@ func pausedCondition(u *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// notAcknowledged says why the Paused condition of live does not show status at its current generation; "" when it does.
-func notAcknowledged(live *unstructured.Unstructured, status string) string {
+// NotAcknowledged says why the Paused condition of live does not show status at its current generation; "" when it does.
+func NotAcknowledged(live *unstructured.Unstructured, status string) string {
 	c := pausedCondition(live)
 	if c == nil {
 		return "it has no Paused condition yet"
@@ -251,12 +264,13 @@ func (r *run) release(ctx context.Context, u Unit) error {
 }
 
 func (r *run) releaseObject(ctx context.Context, o Object) error {
-	source, err := decodeObject(r.Contents, o.Ref)
-	if err != nil {
-		return err
-	}
+	return r.change(ctx, o, Unpause)
+}
+
+// change writes what fn does to an object of ours; nothing when that is nothing.
+func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (changed bool)) error {
 	k := r.kinds[o.GroupKind()]
-	_, err = retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+	_, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		if err != nil {
 			return nil, err
@@ -267,12 +281,28 @@ func (r *run) releaseObject(ctx context.Context, o Object) error {
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
-		if !unpause(live, source) {
+		if !fn(live) {
 			return live, nil
 		}
 		return r.Writer.Update(ctx, k, live)
 	})
 	return err
+}
+
+// brake takes a release back: the unit stands still again, and a resume releases it anew. It is what a move does with a unit that is not well after its
+// hand-over, when there is no way back.
+func (r *run) brake(ctx context.Context, u Unit) error {
+	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		for _, o := range u.Objects {
+			if o.Action == Skip || mgmt.Pause(o.GroupKind()) != mgmt.PauseSpec {
+				continue
+			}
+			if err := r.change(ctx, o, Pause); err != nil {
+				return fmt.Errorf("pause %s: %w", o.Ref, err)
+			}
+		}
+		return h.SetUnit(catalog.UnitHandedOver)
+	})
 }
 
 // releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all released Clusters: without its Binding a ClusterResourceSet
@@ -292,7 +322,7 @@ func (r *run) releaseShared(ctx context.Context, released map[string]bool) error
 	}
 	for ns, objects := range byNamespace {
 		paused, _, err := r.look(ctx, objects, func(_ Object, _, live *unstructured.Unstructured) string {
-			if pausedByUs(live) {
+			if PausedByUs(live) {
 				return "paused"
 			}
 			return ""
@@ -303,7 +333,7 @@ func (r *run) releaseShared(ctx context.Context, released map[string]bool) error
 		if len(paused) == 0 {
 			continue
 		}
-		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared"}
+		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared" + r.Part}
 		if ns == "" {
 			step.Unit = ""
 		}

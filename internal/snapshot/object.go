@@ -17,10 +17,22 @@ const (
 	AnnotationPaused = "cluster.x-k8s.io/paused"
 	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"
+	// AnnotationOperation says which operation is at work on an object: on the target the one that created it, on the source of a move, on Clusters, the one that
+	// holds the lock.
+	AnnotationOperation = "mgmtd.dev/operation"
+	// AnnotationWasPaused says that an operation set the switch of an object, and to what it is given back: WasAbsent, WasFalse or WasTrue.
+	AnnotationWasPaused = "mgmtd.dev/was-paused"
 
 	labelClusterName   = "cluster.x-k8s.io/cluster-name"
 	labelMove          = "clusterctl.cluster.x-k8s.io/move"
 	labelMoveHierarchy = "clusterctl.cluster.x-k8s.io/move-hierarchy"
+)
+
+// What a switch was before an operation set it.
+const (
+	WasAbsent = "absent"
+	WasFalse  = "false"
+	WasTrue   = "true"
 )
 
 // Node is an object of the graph: what is known of it without its content.
@@ -34,7 +46,7 @@ type Node struct {
 	Cluster         string   `json:"cluster,omitempty"` // name of the workload cluster in the same namespace that its label, spec or name says
 	Labels          []string `json:"labels,omitempty"`  // of a Cluster: "key=value", for --selector
 	WorkloadID      string   `json:"workloadId,omitempty"`
-	Paused          bool     `json:"paused,omitempty"`   // by spec.paused or by annotation
+	Paused          bool     `json:"paused,omitempty"`   // by spec.paused or by annotation; not when an operation of ours set it
 	Deleting        bool     `json:"deleting,omitempty"` // had a deletionTimestamp
 	Content         string   `json:"sha256"`             // of the stored bytes
 	Size            int      `json:"size"`
@@ -97,9 +109,14 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	})
 	annotations := meta.Get("annotations").Map()
 	_, n.Paused = annotations[AnnotationPaused]
+	if was := annotations[AnnotationWasPaused]; was.Exists() {
+		n.Paused = was.String() == WasTrue // in the middle of a move; what it was before is what counts
+	}
 	n.Cluster = r.clusterName(n, meta, raw)
 	if n.GroupKind() == ClusterKind {
-		n.Paused = n.Paused || gjson.GetBytes(raw, "spec.paused").Bool()
+		if !annotations[AnnotationWasPaused].Exists() {
+			n.Paused = n.Paused || gjson.GetBytes(raw, "spec.paused").Bool()
+		}
 		n.WorkloadID = n.UID
 		if id := annotations[AnnotationWorkloadID].String(); id != "" {
 			n.WorkloadID = id

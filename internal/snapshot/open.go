@@ -93,8 +93,7 @@ type Contents struct {
 	kinds  []mgmt.Kind
 }
 
-// Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in its shard.
-func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (*Contents, error) {
+func newContents(kinds []mgmt.Kind) (*Contents, error) {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		return nil, fmt.Errorf("make compressor: %w", err)
@@ -103,7 +102,24 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	c := &Contents{bodies: make(map[mgmt.Ref][]byte, len(nodes)), enc: enc, dec: dec, read: newReader(s.About.Kinds, nil), kinds: s.About.Kinds}
+	return &Contents{bodies: map[mgmt.Ref][]byte{}, enc: enc, dec: dec, read: newReader(kinds, nil), kinds: kinds}, nil
+}
+
+// put keeps the bytes of an object and returns how many objects there are now.
+func (c *Contents) put(r mgmt.Ref, body []byte) int64 {
+	packed := c.enc.EncodeAll(body, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bodies[r] = packed
+	return int64(len(c.bodies))
+}
+
+// Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in its shard.
+func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (*Contents, error) {
+	c, err := newContents(s.About.Kinds)
+	if err != nil {
+		return nil, err
+	}
 	byPack := map[string]map[string]*Node{}
 	for _, n := range nodes {
 		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
@@ -140,11 +156,7 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says: %s", n.Ref, why)}
 		}
 		found++
-		packed := c.enc.EncodeAll(body, nil)
-		c.mu.Lock()
-		c.bodies[n.Ref] = packed
-		done := int64(len(c.bodies))
-		c.mu.Unlock()
+		done := c.put(n.Ref, body)
 		if progress != nil {
 			progress(done, total)
 		}

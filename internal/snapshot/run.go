@@ -35,7 +35,9 @@ type Options struct {
 	Writer    string // version of this program, for the envelope
 	// Interval is how often the schedule takes one that this snapshot is for; 0 when none does.
 	Interval time.Duration
-	Now      func() time.Time
+	// Keep asks for the objects in memory too: whoever has the source before him needs no identity to read them back.
+	Keep bool
+	Now  func() time.Time
 	// Progress is told what is counted, how far it is, and the total or 0.
 	Progress func(what string, done, total int64)
 }
@@ -44,6 +46,9 @@ type Options struct {
 type Result struct {
 	store.Signed
 	Missing []Missing
+	// Live and Contents are what was stored, when Options.Keep asks for it.
+	Live     *Snapshot
+	Contents *Contents
 }
 
 // Run takes a snapshot: it captures the source at one resourceVersion, writes packs, shards, the tree and, last, the signed envelope. It may run any number
@@ -66,7 +71,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 func runOnce(ctx context.Context, o Options) (*Result, error) {
 	started := o.Now().UTC()
-	cut, packs, err := captureToPacks(ctx, o, started)
+	var contents *Contents
+	if o.Keep {
+		var err error
+		if contents, err = newContents(nil); err != nil {
+			return nil, err
+		}
+	}
+	cut, packs, err := captureToPacks(ctx, o, started, contents)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +92,8 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		tree.Packs = append(tree.Packs, p.Key)
 		bytes += p.Size
 	}
-	stored, err := putShards(ctx, o, shards(cut.Graph, About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}))
+	about := About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
+	stored, err := putShards(ctx, o, shards(cut.Graph, about))
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +130,11 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Signed: signed, Missing: cut.Graph.Missing}, nil
+	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Contents: contents}
+	if o.Keep {
+		r.Live = &Snapshot{Envelope: signed.Envelope, About: about, Graph: cut.Graph, store: o.Store}
+	}
+	return r, nil
 }
 
 func counts(cut *Cut) store.Counts {
@@ -151,7 +168,7 @@ func after(ctx context.Context, o Options) (int64, *store.Parent, error) {
 }
 
 // captureToPacks streams every object from the source into packs. No more than a few packs are in memory at once.
-func captureToPacks(ctx context.Context, o Options, started time.Time) (*Cut, []store.Stored, error) {
+func captureToPacks(ctx context.Context, o Options, started time.Time, contents *Contents) (*Cut, []store.Stored, error) {
 	w, err := o.Store.NewPackWriter(ctx, started)
 	if err != nil {
 		return nil, nil, err
@@ -168,6 +185,9 @@ func captureToPacks(ctx context.Context, o Options, started time.Time) (*Cut, []
 		place, err := w.Add(name, raw)
 		if err != nil {
 			return err
+		}
+		if contents != nil {
+			contents.put(n.Ref, raw)
 		}
 		mu.Lock()
 		places[n] = place
@@ -219,4 +239,42 @@ func usedKinds(cut *Cut) []mgmt.Kind {
 		}
 	}
 	return kinds
+}
+
+// Look captures a source into memory and stores nothing: what a plan is made from while the source is there. Of the options it needs Source, SourceName, SourceUID,
+// Kubernetes, Providers and Scope. It changes nothing and may run any number of times.
+func Look(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
+	for try := 1; ; try++ {
+		s, c, err := lookOnce(ctx, o)
+		if err == nil || !errors.Is(err, mgmt.ErrExpired) || try == captureTries {
+			return s, c, err
+		}
+	}
+}
+
+func lookOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
+	started := time.Now().UTC()
+	contents, err := newContents(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	cut, err := Capture(ctx, o.Source, o.Scope, Rules, func(n *Node, raw []byte) error {
+		contents.put(n.Ref, raw)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	providers, err := o.Providers(ctx, cut.Kinds)
+	if err != nil {
+		return nil, nil, err
+	}
+	e := store.Envelope{
+		Time: started, Source: store.Source{UID: o.SourceUID, Name: o.SourceName, KubernetesVersion: o.Kubernetes},
+		ResourceVersion: cut.ResourceVersion, Counts: counts(cut), Partial: len(o.Scope.Namespaces) > 0,
+	}
+	for _, gk := range cut.NotInCut {
+		e.NotInCut = append(e.NotInCut, gk.String())
+	}
+	return &Snapshot{Envelope: e, About: About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}, Graph: cut.Graph}, contents, nil
 }

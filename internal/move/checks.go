@@ -1,0 +1,162 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// checker runs the pre-flight checks of the source. Those of the target are a restore's.
+type checker struct {
+	Ends
+	spec     Spec
+	nodes    []*snapshot.Node
+	contents *snapshot.Contents
+	graph    *snapshot.Graph
+	findings []mgmt.Finding
+}
+
+func (c *checker) add(f mgmt.Finding) { c.findings = append(c.findings, f) }
+
+func (c *checker) run(ctx context.Context) ([]mgmt.Finding, error) {
+	c.checkFence(ctx)
+	for _, n := range c.nodes {
+		if err := c.checkNode(n); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.checkRights(ctx); err != nil {
+		return nil, err
+	}
+	return c.findings, c.checkCascade(ctx)
+}
+
+// checkFence: without a record that the other side finds, two operators on two hosts can both hand over.
+func (c *checker) checkFence(ctx context.Context) {
+	err := c.Registry.CanFence(ctx)
+	switch {
+	case c.spec.NoFence:
+		c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "no-fence", Message: "no ownership record is written: a source that is brought back from an older state does not find out that it lost its workload clusters",
+			Hint: "leave --no-fence out where the store can fence"})
+	case err != nil:
+		c.add(mgmt.Finding{Severity: mgmt.Fatal, Code: "no-fence", Message: "ownership records cannot be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a signing key; or go without, with --no-fence"})
+	}
+}
+
+// checkNode looks for states in which a unit had better not be moved.
+func (c *checker) checkNode(n *snapshot.Node) error {
+	if n.Unit == "" {
+		return nil
+	}
+	raw, err := c.contents.Bytes(n.Ref)
+	if err != nil {
+		return err
+	}
+	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
+	switch n.GroupKind() {
+	case snapshot.ClusterKind:
+		if lock := annotations[snapshot.AnnotationOperation].String(); lock != "" {
+			operation, _, _ := strings.Cut(lock, "/")
+			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit, Message: "operation " + operation + " is at work on it",
+				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that operation and its catalog are lost"})
+		}
+		for key := range annotations {
+			if strings.HasPrefix(key, "argocd.argoproj.io/") || strings.HasPrefix(key, "kustomize.toolkit.fluxcd.io/") {
+				c.gitops(n)
+				break
+			}
+		}
+		if labels := gjson.GetBytes(raw, "metadata.labels").Map(); labels["kustomize.toolkit.fluxcd.io/name"].Exists() || labels["argocd.argoproj.io/instance"].Exists() {
+			c.gitops(n)
+		}
+	case snapshot.MachineKind:
+		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
+			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "provisioning", Ref: n.Ref, Unit: n.Unit, Message: "it has no Node yet: it is being provisioned",
+				Hint: "let it come up, or delete it; or take the risk with --force"})
+		}
+	}
+	return nil
+}
+
+func (c *checker) gitops(n *snapshot.Node) {
+	c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "gitops-owner", Ref: n.Ref, Unit: n.Unit, Message: "a GitOps controller applies it: on the source it would end the pause, and make it anew once it is gone",
+		Hint: "suspend what applies it, up to its root, before the move, and point it at the target afterwards"})
+}
+
+func (c *checker) unlessForced() mgmt.Severity {
+	if c.spec.Force {
+		return mgmt.Warning
+	}
+	return mgmt.Error
+}
+
+// checkRights asks the source whether our credentials may pause and retire.
+func (c *checker) checkRights(ctx context.Context) error {
+	kinds := map[mgmt.GroupKind]bool{}
+	for _, n := range c.nodes {
+		kinds[n.GroupKind()] = n.GroupKind() != mgmt.NamespaceKind.GroupKind
+	}
+	results := make(chan mgmt.Finding, len(kinds)*5)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for gk, leaves := range kinds {
+		k, ok := mgmt.FindKind(c.Source.Kinds, gk)
+		if !ok || !leaves {
+			continue
+		}
+		for _, verb := range []string{"get", "list", "update", "patch", "delete"} {
+			g.Go(func() error {
+				allowed, err := c.Source.Prober.Allowed(gctx, verb, k, "")
+				if err == nil && !allowed {
+					results <- mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed", Message: fmt.Sprintf("the credentials for the source may not %s %s", verb, strings.TrimSuffix(k.Resource+"."+k.Group, ".")),
+						Hint: "use credentials of an administrator of the source"}
+				}
+				return err
+			})
+		}
+	}
+	err := g.Wait()
+	close(results)
+	for f := range results {
+		c.add(f)
+	}
+	return err
+}
+
+// checkCascade looks on the source for objects that the garbage collector would delete once their owners are retired.
+func (c *checker) checkCascade(ctx context.Context) error {
+	doomed, in, unit := map[string]mgmt.Ref{}, map[mgmt.Ref]bool{}, map[mgmt.Ref]string{}
+	for _, n := range c.nodes {
+		if n.GroupKind() != mgmt.NamespaceKind.GroupKind {
+			doomed[n.UID] = n.Ref
+		}
+		in[n.Ref], unit[n.Ref] = true, n.Unit
+	}
+	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed, func(r mgmt.Ref) bool { return in[r] || initLock(r, unit) }, func(r mgmt.Ref) string { return unit[r] })
+	for _, f := range findings {
+		if f.Unit == "" && f.Severity == mgmt.Error {
+			f.Severity = mgmt.Warning // what is shared and owns something is not retired
+			f.Message += "; so its owner stays on the source"
+		}
+		c.add(f)
+	}
+	return err
+}
+
+// initLock tells of the ConfigMap by which the kubeadm bootstrap provider lets one machine at a time initialise a control plane: it is never captured and goes
+// with its Cluster.
+func initLock(r mgmt.Ref, units map[mgmt.Ref]string) bool {
+	name, ok := strings.CutSuffix(r.Name, "-lock")
+	if !ok || r.GroupKind() != mgmt.ConfigMapKind.GroupKind {
+		return false
+	}
+	_, moves := units[mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: r.Namespace, Name: name}]
+	return moves
+}

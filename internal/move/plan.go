@@ -1,0 +1,134 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// Spec is what decides the plan of a move.
+type Spec struct {
+	Selection     restore.Selection     `json:"selection"`
+	Force         bool                  `json:"force,omitempty"`
+	NoFence       bool                  `json:"noFence,omitempty"`
+	DropOwners    []mgmt.Ref            `json:"dropOwners,omitempty"`
+	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`
+}
+
+// copySpec is the same for the copy, of some units or, with nil, of all.
+func (s Spec) copySpec(only []string) restore.Spec {
+	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners, ManagedFields: s.ManagedFields, Move: true, Only: only}
+}
+
+// Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no secret. What is copied is planned anew, batch by batch, once the
+// source stands still.
+type Plan struct {
+	Source restore.Side `json:"source"`
+	Target restore.Side `json:"target"`
+	Spec   Spec         `json:"spec"`
+	// Copy is the plan of the copy, with the findings of both sides.
+	Copy restore.Plan `json:"copy"`
+}
+
+// Digest is a hash over what the plan does: two plans with one digest do the same.
+func (p *Plan) Digest() string { return p.Copy.Digest() }
+
+// Writer changes objects of a management cluster.
+type Writer interface {
+	restore.Writer
+	restore.Remover
+}
+
+// Mgmt is one side of a move.
+type Mgmt struct {
+	restore.Side
+	Reader    *mgmt.Reader
+	Writer    Writer
+	Prober    restore.Prober
+	Kinds     []mgmt.Kind
+	Providers []mgmt.Provider
+	// Kubernetes is the version of the API server.
+	Kubernetes string
+}
+
+// Ends are both sides and what belongs to the way between them.
+type Ends struct {
+	Source, Target Mgmt
+	Registry       Registry
+	// Look captures the source into memory.
+	Look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
+}
+
+// Make plans a move: it looks at both sides, runs every pre-flight check, and changes nothing. Findings are in the plan; an error means that planning itself
+// did not get through.
+func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
+	look, contents, err := e.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := restore.Nodes(look, spec.copySpec(nil))
+	if err != nil {
+		return nil, err
+	}
+	c := checker{Ends: e, spec: spec, nodes: nodes, contents: contents, graph: look.Graph}
+	findings, err := c.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec}
+	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil), restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings)
+	if err != nil {
+		return nil, err
+	}
+	p.Copy = *copied
+	return p, nil
+}
+
+// planCopy plans the copy of what stands in s.
+func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents, spec restore.Spec, name restore.Snapshot, findings []mgmt.Finding) (*restore.Plan, error) {
+	owners, err := Owners(ctx, e.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return restore.Make(ctx, restore.Input{
+		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader, Prober: e.Target.Prober, Kinds: e.Target.Kinds,
+		Providers: e.Target.Providers, Spec: spec, Owners: owners, Findings: findings,
+	})
+}
+
+// UnsettledError says that objects did not come to the state that was waited for.
+type UnsettledError struct {
+	What  string
+	Left  int
+	First string
+}
+
+func (e *UnsettledError) Error() string {
+	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
+}
+
+// Hint tells the operator what to do.
+func (e *UnsettledError) Hint() string {
+	return "look at the logs of the source's controllers; then resume the operation, or roll it back"
+}
+
+// nodesOf returns the nodes of one unit.
+func nodesOf(g *snapshot.Graph, unit string) []*snapshot.Node {
+	return slices.DeleteFunc(slices.Clone(g.Nodes), func(n *snapshot.Node) bool { return n.Unit != unit })
+}
+
+func clusterRef(unit string) (mgmt.Ref, error) {
+	key, err := mgmt.ParseKey(unit)
+	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: key.Namespace, Name: key.Name}, err
+}
+
+func nestedString(u *unstructured.Unstructured, path ...string) string {
+	s, _, _ := unstructured.NestedString(u.Object, path...)
+	return s
+}

@@ -1,0 +1,245 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "retire"} }
+
+// retire takes units that are well on the target away from the source.
+func (m *run) retire(ctx context.Context, p *part, well []restore.Unit) {
+	if len(well) == 0 || ctx.Err() != nil {
+		return
+	}
+	blocked, err := m.cascades(ctx, p, well)
+	if err != nil {
+		m.failAll(ctx, well, fmt.Errorf("look for what the garbage collector would delete: %w", err))
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, u := range well {
+		if findings := blocked[u.Name]; len(findings) > 0 {
+			m.fail(ctx, u.Name, fmt.Errorf("retire: %w", &restore.FindingsError{Findings: findings}))
+			continue
+		}
+		g.Go(func() error {
+			if err := m.retireUnit(ctx, p, u); err != nil {
+				m.fail(ctx, u.Name, fmt.Errorf("retire: %w", err))
+				return nil
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.results.retired[u.Name] = true
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+}
+
+// cascades looks once for all units of a batch.
+func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (map[string][]mgmt.Finding, error) {
+	doomed, leaves, unitOf := map[string]mgmt.Ref{}, map[mgmt.Ref]bool{}, map[mgmt.Ref]string{}
+	for _, u := range units {
+		for _, o := range u.Objects {
+			unitOf[o.Ref] = u.Name
+			if v, ok := p.Source[o.Ref.String()]; ok {
+				doomed[v.UID], leaves[o.Ref] = o.Ref, true
+			}
+		}
+	}
+	for _, o := range p.Copy.Shared.Objects {
+		leaves[o.Ref] = o.Action != restore.Skip // it is on the target; here it loses an owner, or goes too
+	}
+	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaves[r] || initLock(r, unitOf) }, func(r mgmt.Ref) string { return unitOf[r] })
+	byUnit := map[string][]mgmt.Finding{}
+	for _, f := range findings {
+		if f.Severity >= mgmt.Error {
+			byUnit[f.Unit] = append(byUnit[f.Unit], f)
+		}
+	}
+	return byUnit, err
+}
+
+// retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock.
+func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
+	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		ref, err := clusterRef(u.Name)
+		if err != nil {
+			return err
+		}
+		// A Cluster that is gone went last, in a run that died before it could say so.
+		if err := m.holdLock(ctx, u.Name); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		var cluster []restore.Object
+		objects := slices.DeleteFunc(slices.Clone(u.Objects), func(o restore.Object) bool {
+			if o.Ref == ref {
+				cluster = append(cluster, o)
+			}
+			return o.Ref == ref
+		})
+		if err := m.removeAll(ctx, p, objects); err != nil {
+			return err
+		}
+		if err := m.removeAll(ctx, p, cluster); err != nil {
+			return err
+		}
+		return h.SetUnit(catalog.UnitRetired)
+	})
+}
+
+// removeAll removes objects from the source, those of the last wave first.
+func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) error {
+	for _, wave := range slices.Backward(byWave(objects)) {
+		var g errgroup.Group
+		g.SetLimit(8)
+		for _, o := range wave {
+			was, known := p.Source[o.Ref.String()]
+			k, served := mgmt.FindKind(m.Source.Kinds, o.GroupKind())
+			if !known || !served || o.Action == restore.Skip || o.GroupKind() == mgmt.NamespaceKind.GroupKind {
+				continue
+			}
+			g.Go(func() error {
+				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, func(live *unstructured.Unstructured) error {
+					if string(live.GetUID()) != was.UID {
+						return &ChangedError{Why: o.Ref.String() + " was made anew"}
+					}
+					if o.GroupKind() == snapshot.ClusterKind {
+						return m.mayWrite(o.Namespace+"/"+o.Name, live)
+					}
+					return nil
+				})
+				if err != nil {
+					return fmt.Errorf("%s: %w", o.Ref, err)
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byWave divides objects, which are in order, by their wave.
+func byWave(objects []restore.Object) [][]restore.Object {
+	return slices.Collect(func(yield func([]restore.Object) bool) {
+		for begin := 0; begin < len(objects); {
+			end := begin + 1
+			for end < len(objects) && objects[end].Wave == objects[begin].Wave {
+				end++
+			}
+			if !yield(objects[begin:end]) {
+				return
+			}
+			begin = end
+		}
+	})
+}
+
+// retireShared takes away from the source what units shared and nobody there needs any more.
+func (m *run) retireShared(ctx context.Context) error {
+	if len(m.results.retired) == 0 || m.results.first != nil {
+		return nil // units that failed still need it, or may
+	}
+	v, err := m.looks.after(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	for _, p := range slices.Backward(m.parts) {
+		objects, err := m.unneeded(ctx, v.graph, p)
+		if err != nil || len(objects) == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + p.suffix()}, func(ctx context.Context, _ *catalog.StepHandle) error {
+			return patiently(ctx, func() error { return m.removeAll(ctx, p, objects) })
+		})
+		if err != nil {
+			return fmt.Errorf("retire shared objects: %w", err)
+		}
+	}
+	return nil
+}
+
+// patiently tries again what a webhook forbids whose cache does not know yet that the last user is gone.
+func patiently(ctx context.Context, fn func() error) error {
+	const tries = 10
+	for try := 1; ; try++ {
+		err := fn()
+		if err == nil || try == tries || !apierrors.IsForbidden(err) {
+			return err
+		}
+		if err := mgmt.Sleep(ctx, time.Second/2); err != nil {
+			return err
+		}
+	}
+}
+
+// unneeded returns the shared objects of a part that nothing which stays on the source needs, in their order. What selects its users by label, or is there for all
+// namespaces, is kept as long as it may have some.
+func (m *run) unneeded(ctx context.Context, g *snapshot.Graph, p *part) ([]restore.Object, error) {
+	leaving := map[mgmt.Ref]bool{}
+	for _, o := range p.Copy.Shared.Objects {
+		v, known := p.Source[o.Ref.String()]
+		n := g.Node(o.Ref)
+		leaving[o.Ref] = known && o.Action != restore.Skip && n != nil && n.UID == v.UID && o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+	}
+	var stay []*snapshot.Node
+	for _, n := range g.Nodes {
+		if !leaving[n.Ref] {
+			stay = append(stay, n)
+		}
+	}
+	for _, n := range g.Closure(stay) {
+		delete(leaving, n.Ref)
+	}
+	doomed := map[string]mgmt.Ref{}
+	for ref, yes := range leaving {
+		if yes {
+			doomed[p.Source[ref.String()].UID] = ref
+		}
+	}
+	if len(doomed) == 0 {
+		return nil, nil
+	}
+	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaving[r] }, func(mgmt.Ref) string { return "" })
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(findings, func(f mgmt.Finding) bool { return f.Severity >= mgmt.Error }) {
+		var errs []error
+		for _, f := range findings {
+			errs = append(errs, m.Journal.Emit(ctx, restore.FindingEvent("", f)))
+		}
+		return nil, errors.Join(errs...) // they stay: they do no harm
+	}
+	return slices.DeleteFunc(slices.Clone(p.Copy.Shared.Objects), func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+}
+
+func (m *run) mayHaveUsers(g *snapshot.Graph, ref mgmt.Ref) bool {
+	switch {
+	case ref.GroupKind() == snapshot.ResourceSetKind:
+		return slices.ContainsFunc(g.Clusters(), func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
+	case ref.Namespace == "", ref.GroupKind() == snapshot.ExtensionConfigKind:
+		return len(g.Clusters()) > 0
+	}
+	return false
+}

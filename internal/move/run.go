@@ -1,0 +1,313 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// Parts keeps what is decided while a move runs; a *catalog.Catalog does.
+type Parts interface {
+	PutPart(ctx context.Context, id catalog.OperationID, name string, r io.Reader) (catalog.PlanInfo, error)
+	Part(ctx context.Context, id catalog.OperationID, name string) ([]byte, error)
+}
+
+// Options of Run and Rollback.
+type Options struct {
+	Ends
+	Plan *Plan
+	// Snapshot takes a snapshot of the source, keeps it in memory, and has verified its structure in the bucket when it returns.
+	Snapshot  func(ctx context.Context) (*snapshot.Result, error)
+	Parts     Parts
+	Journal   *catalog.Journal
+	Operation string
+	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
+	Attempt int
+	// Units are the states of the units that the journal knows.
+	Units  map[string]catalog.UnitState
+	Tuning restore.Tuning
+}
+
+// run is one run of a move.
+type run struct {
+	Options
+	looks *looks
+	began time.Time
+	parts []*part
+
+	mu      sync.Mutex
+	results results
+}
+
+// results is what became of the units in this run.
+type results struct {
+	failed  map[string]bool
+	retired map[string]bool
+	blocked int
+	first   error
+}
+
+func newRun(ctx context.Context, o Options) (*run, error) {
+	if o.Tuning.Concurrency <= 0 {
+		o.Tuning.Concurrency = 32
+	}
+	if o.Tuning.Wait <= 0 {
+		o.Tuning.Wait = 5 * time.Minute
+	}
+	if o.Tuning.Settle <= 0 {
+		o.Tuning.Settle = 2 * time.Second
+	}
+	m := &run{Options: o, looks: &looks{look: o.Look}, began: time.Now(), results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
+	for unit, state := range o.Units {
+		if state == catalog.UnitRetired {
+			m.results.retired[unit] = true
+		}
+	}
+	return m, m.loadParts(ctx)
+}
+
+// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It may run again after any crash. Cancelling ctx stops it between
+// two steps. Errors: *restore.IncompleteError; the context's; those of the journal.
+func Run(ctx context.Context, o Options) error {
+	m, err := newRun(ctx, o)
+	if err != nil {
+		return err
+	}
+	for _, p := range m.parts {
+		m.carry(ctx, p)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	for _, batch := range m.batches() {
+		if m.enough(ctx) {
+			break
+		}
+		m.begin(ctx, batch)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := m.retireShared(ctx); err != nil {
+		m.fail(ctx, "", err)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	left := m.left()
+	if m.results.first == nil && left == 0 && m.results.blocked == 0 {
+		return m.observe(ctx)
+	}
+	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: m.results.blocked, Left: left, First: m.results.first}
+}
+
+// over tells of units with which nothing more is to be done.
+func (m *run) over(unit string) bool {
+	state := m.Units[unit]
+	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
+}
+
+// batches divides the units that no part knows yet: the canary alone first, then as many at a time as may be at work at once.
+func (m *run) batches() [][]string {
+	known := map[string]bool{}
+	for _, p := range m.parts {
+		for _, name := range p.units() {
+			known[name] = true
+		}
+	}
+	var canary, names []string
+	for _, u := range m.Plan.Copy.Units {
+		switch {
+		case u.Blocked || m.Units[u.Name] == catalog.UnitBlocked:
+			m.results.blocked++
+		case known[u.Name] || m.over(u.Name):
+		case u.Name == m.Tuning.Canary:
+			canary = []string{u.Name}
+		default:
+			names = append(names, u.Name)
+		}
+	}
+	batches := slices.Collect(slices.Chunk(names, m.Tuning.Concurrency))
+	if canary != nil {
+		batches = slices.Insert(batches, 0, canary)
+	}
+	return batches
+}
+
+// enough tells whether no further batch is to begin.
+func (m *run) enough(ctx context.Context) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return ctx.Err() != nil || m.Tuning.MaxFailures > 0 && len(m.results.failed) >= m.Tuning.MaxFailures || m.results.failed[m.Tuning.Canary]
+}
+
+// left counts units that were not begun.
+func (m *run) left() int {
+	n := 0
+	for _, u := range m.Plan.Copy.Units {
+		if !u.Blocked && !m.over(u.Name) && !m.results.failed[u.Name] {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *run) fail(ctx context.Context, unit string, err error) {
+	if ctx.Err() == nil {
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(), Hint: restore.HintOf(err)}))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if unit != "" {
+		m.results.failed[unit] = true
+		err = fmt.Errorf("%s: %w", unit, err)
+	}
+	if m.results.first == nil {
+		m.results.first = err
+	}
+}
+
+// begin pauses the units of a batch, decides what is copied, and carries it out.
+func (m *run) begin(ctx context.Context, batch []string) {
+	var mu sync.Mutex
+	var paused []string
+	var g errgroup.Group
+	for _, unit := range batch {
+		g.Go(func() error {
+			if err := m.pause(ctx, unit); err != nil {
+				m.fail(ctx, unit, err)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			paused = append(paused, unit)
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+	if len(paused) == 0 || ctx.Err() != nil {
+		return
+	}
+	slices.Sort(paused)
+	// A snapshot and what is decided by it are no step: they change neither side, and a run that dies before the part is stored decides anew.
+	p, err := m.decide(ctx, len(m.parts)+1, paused)
+	if err != nil {
+		for _, unit := range paused {
+			m.fail(ctx, unit, err)
+		}
+		return
+	}
+	m.carry(ctx, p)
+}
+
+// carry copies, hands over, releases and retires the units of a part.
+func (m *run) carry(ctx context.Context, p *part) {
+	m.giveBackBlocked(ctx, p)
+	todo := p.Copy
+	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units), func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
+	if len(todo.Units) == 0 || todo.Blocked {
+		return
+	}
+	if err := m.load(ctx, p); err != nil {
+		m.failAll(ctx, todo.Units, err)
+		return
+	}
+	for _, u := range todo.Units {
+		if err := m.holdLock(ctx, u.Name); err != nil {
+			m.fail(ctx, u.Name, err)
+		}
+	}
+	todo.Units = slices.DeleteFunc(todo.Units, func(u restore.Unit) bool { return m.results.failed[u.Name] })
+	var mu sync.Mutex
+	var well []restore.Unit
+	tuning := m.Tuning
+	tuning.Canary, tuning.Observe = "", 0
+	err := restore.Run(ctx, restore.RunOptions{
+		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+		Operation: m.Operation, Journal: m.Journal, Tuning: tuning, Part: p.suffix(),
+		HandOver: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
+		Well: func(u restore.Unit) {
+			mu.Lock()
+			defer mu.Unlock()
+			well = append(well, u)
+		},
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	m.note(todo.Units, well, err)
+	m.retire(ctx, p, well)
+}
+
+func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
+	for _, u := range units {
+		m.fail(ctx, u.Name, err)
+	}
+}
+
+// note keeps which units of a copy did not come through. Their findings are in the history already.
+func (m *run) note(units, well []restore.Unit, err error) {
+	if err == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range units {
+		if !slices.ContainsFunc(well, func(w restore.Unit) bool { return w.Name == u.Name }) {
+			m.results.failed[u.Name] = true
+		}
+	}
+	if incomplete, ok := errors.AsType[*restore.IncompleteError](err); ok && incomplete.First != nil {
+		err = incomplete.First
+	}
+	if m.results.first == nil {
+		m.results.first = err
+	}
+}
+
+// giveBackBlocked releases on the source the units that cannot be copied as they stand: nothing of them is on the target.
+func (m *run) giveBackBlocked(ctx context.Context, p *part) {
+	for _, u := range p.Copy.Units {
+		if !u.Blocked && !p.Copy.Blocked || m.over(u.Name) {
+			continue
+		}
+		for _, f := range p.Copy.Findings {
+			if f.Severity >= mgmt.Error && (f.Unit == u.Name || f.Unit == "") {
+				_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(u.Name, f))
+			}
+		}
+		err := m.unpause(ctx, u.Name)
+		if err == nil {
+			err = m.Journal.SetUnit(ctx, u.Name, catalog.UnitBlocked, "it could not be copied as it stood; it is at work on the source again")
+		}
+		if err != nil {
+			m.fail(ctx, u.Name, err)
+			continue
+		}
+		m.results.blocked++
+		m.Units[u.Name] = catalog.UnitBlocked
+	}
+}
+
+// observe watches the Machines of everything that was moved.
+func (m *run) observe(ctx context.Context) error {
+	for _, p := range m.parts {
+		if err := restore.Observe(ctx, restore.RunOptions{
+			Plan: &p.Copy, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

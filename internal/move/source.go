@@ -1,0 +1,310 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// annotationBlockMove is set by providers on what must not be moved yet, and removed when they are ready (clusterctl contract).
+const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
+
+// LockedError says that another operation, or a later run of this one, is at work on a workload cluster.
+type LockedError struct{ Workload, Holder string }
+
+func (e *LockedError) Error() string {
+	return "workload cluster " + e.Workload + " is locked by operation " + e.Holder
+}
+
+// Hint tells the operator what to do.
+func (e *LockedError) Hint() string {
+	operation, _, _ := strings.Cut(e.Holder, "/")
+	return "mgmtctl operation show " + operation + "; resume it or roll it back first"
+}
+
+// ChangedError says that the source is not what the copy was made from.
+type ChangedError struct{ Why string }
+
+func (e *ChangedError) Error() string { return "the source changed while it was paused: " + e.Why }
+
+// Hint tells the operator what to do.
+func (e *ChangedError) Hint() string {
+	return "find out who changes paused objects (a user, a GitOps controller), roll the operation back, and move again"
+}
+
+func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "pause"} }
+
+// lock is what stands in the annotation of a source Cluster.
+func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt) }
+
+// mayWrite looks at the lock of a source Cluster: nil when it is free, ours, or of an earlier run of ours.
+func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
+	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
+	operation, attempt, _ := strings.Cut(held, "/")
+	n, _ := strconv.Atoi(attempt)
+	switch {
+	case held == "":
+		return nil
+	case operation == m.Operation && n <= m.Attempt:
+		return nil
+	case operation != m.Operation && m.Plan.Spec.Force:
+		return nil
+	}
+	return &LockedError{Workload: unit, Holder: held}
+}
+
+// holdLock makes sure that the lock is ours, with the number of this run; a source Cluster that has none any more was given back or taken by somebody else.
+func (m *run) holdLock(ctx context.Context, unit string) error {
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return err
+	}
+	return m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		if err := m.mayWrite(unit, u); err != nil {
+			return false, err
+		}
+		if held := u.GetAnnotations()[snapshot.AnnotationOperation]; held == "" || !restore.PausedByUs(u) {
+			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
+		} else if held == m.lock() {
+			return false, nil
+		}
+		restore.Annotate(u, snapshot.AnnotationOperation, m.lock())
+		return true, nil
+	})
+}
+
+// change reads an object of the source and writes what fn makes of it, until both are of the same moment.
+func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.Unstructured) (changed bool, err error)) error {
+	k, ok := mgmt.FindKind(m.Source.Kinds, ref.GroupKind())
+	if !ok {
+		return fmt.Errorf("the source no longer serves %s", ref.GroupKind())
+	}
+	for attempt := 1; ; attempt++ {
+		live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+		var changed bool
+		if err == nil {
+			if changed, err = fn(live); err != nil || !changed {
+				return err
+			}
+			_, err = m.Source.Writer.Update(ctx, k, live)
+		}
+		if err == nil {
+			return nil
+		}
+		if attempt == 16 || !apierrors.IsConflict(err) && !mgmt.Transient(err) {
+			return fmt.Errorf("%s: %w", ref, err)
+		}
+		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// pause brings a unit of the source to a stand: lock and switch, then the acknowledgement of every object that gives one. A True that is left from an earlier pause
+// would pass at once, so before the switch is set every object has to have shown that it is at work.
+func (m *run) pause(ctx context.Context, unit string) error {
+	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
+		ref, err := clusterRef(unit)
+		if err != nil {
+			return err
+		}
+		look, err := m.looks.after(ctx, time.Time{})
+		if err != nil {
+			return err
+		}
+		nodes := nodesOf(look.graph, unit)
+		if err := m.awaitAtWork(ctx, ref, nodes); err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
+				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Pause(u), nil }); err != nil {
+					return err
+				}
+			}
+		}
+		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+			if err := m.mayWrite(unit, u); err != nil {
+				return false, err
+			}
+			if u.GetDeletionTimestamp() != nil {
+				return false, fmt.Errorf("%s is being deleted", ref)
+			}
+			locked := u.GetAnnotations()[snapshot.AnnotationOperation] == m.lock()
+			restore.Annotate(u, snapshot.AnnotationOperation, m.lock())
+			return restore.Pause(u) || !locked, nil
+		})
+		if err != nil {
+			return err
+		}
+		return errors.Join(m.awaitStand(ctx, unit), h.SetUnit(catalog.UnitPaused))
+	})
+}
+
+// awaitAtWork waits until every object of a unit shows that it is not paused, but for those that were paused before. Once the switch is set by us it waits no more.
+func (m *run) awaitAtWork(ctx context.Context, ref mgmt.Ref, nodes []*snapshot.Node) error {
+	k, _ := mgmt.FindKind(m.Source.Kinds, ref.GroupKind())
+	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
+	paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
+	if paused || restore.PausedByUs(live) {
+		return nil
+	}
+	if _, annotated := live.GetAnnotations()[snapshot.AnnotationPaused]; annotated {
+		return nil
+	}
+	return m.await(ctx, nodes, "the source's objects to be at work before the pause", func(n *snapshot.Node, u *unstructured.Unstructured) string {
+		if n.Paused || !restore.PublishesPause(u) {
+			return ""
+		}
+		return restore.NotAcknowledged(u, "False")
+	})
+}
+
+// awaitStand waits for the acknowledgements of a pause, for the objects as they are after it was set, and for providers that hold a move back.
+func (m *run) awaitStand(ctx context.Context, unit string) error {
+	look, err := m.looks.after(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := m.await(ctx, nodesOf(look.graph, unit), "the source's controllers to acknowledge the pause", standing); err != nil {
+		return err
+	}
+	return mgmt.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
+}
+
+// standing says why an object does not stand still yet; "" when it does.
+func standing(_ *snapshot.Node, u *unstructured.Unstructured) string {
+	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
+		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
+	}
+	if restore.PublishesPause(u) && mgmt.Pause(kindOf(u)) != mgmt.PauseNever {
+		if why := restore.NotAcknowledged(u, "True"); why != "" {
+			return why
+		}
+	}
+	if kindOf(u) == snapshot.ClusterKind {
+		return restore.TopologyNotPaused(u)
+	}
+	return ""
+}
+
+func kindOf(u *unstructured.Unstructured) mgmt.GroupKind {
+	gvk := u.GroupVersionKind()
+	return mgmt.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
+}
+
+// await looks at objects of the source again and again until problem finds none with any of them. One that is gone is none.
+func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string, problem func(n *snapshot.Node, u *unstructured.Unstructured) string) error {
+	deadline := time.Now().Add(m.Tuning.Wait)
+	pause := 50 * time.Millisecond
+	for {
+		left, first, err := m.problems(ctx, nodes, problem)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return &UnsettledError{What: what, Left: len(left), First: first}
+		}
+		if err := mgmt.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		nodes, pause = left, min(pause*3/2, time.Second)
+	}
+}
+
+func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func(n *snapshot.Node, u *unstructured.Unstructured) string) (left []*snapshot.Node, first string, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, n := range nodes {
+		k, ok := mgmt.FindKind(m.Source.Kinds, n.GroupKind())
+		if !ok || mgmt.Pause(n.GroupKind()) == mgmt.PauseNone {
+			continue
+		}
+		g.Go(func() error {
+			u, err := m.Source.Reader.Get(ctx, k, n.Namespace, n.Name)
+			var why string
+			switch {
+			case apierrors.IsNotFound(err):
+				return nil
+			case err != nil && mgmt.Transient(err):
+				why = err.Error()
+			case err != nil:
+				return fmt.Errorf("%s: %w", n.Ref, err)
+			default:
+				why = problem(n, u)
+			}
+			if why != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				left = append(left, n)
+				if first == "" {
+					first = n.Ref.String() + ": " + why
+				}
+			}
+			return nil
+		})
+	}
+	return left, first, g.Wait()
+}
+
+// unpause gives a unit of the source back as it was, and waits until its controllers work again: a pause that begins before that would take their old
+// acknowledgements for new ones.
+func (m *run) unpause(ctx context.Context, unit string) error {
+	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
+		ref, err := clusterRef(unit)
+		if err != nil {
+			return err
+		}
+		look, err := m.looks.after(ctx, time.Time{})
+		if err != nil {
+			return err
+		}
+		nodes := nodesOf(look.graph, unit)
+		for _, n := range nodes {
+			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
+				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Unpause(u), nil }); err != nil {
+					return err
+				}
+			}
+		}
+		stays := false
+		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+			if err := m.mayWrite(unit, u); err != nil {
+				return false, err
+			}
+			_, locked := u.GetAnnotations()[snapshot.AnnotationOperation]
+			changed := restore.Unpause(u)
+			restore.Unannotate(u, snapshot.AnnotationOperation)
+			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+			_, annotated := u.GetAnnotations()[snapshot.AnnotationPaused]
+			stays = paused || annotated
+			return changed || locked, nil
+		})
+		if err == nil && !stays {
+			err = m.await(ctx, nodes, "the source's controllers to be at work again", func(n *snapshot.Node, u *unstructured.Unstructured) string {
+				if n.Paused || !restore.PublishesPause(u) {
+					return ""
+				}
+				return restore.NotAcknowledged(u, "False")
+			})
+		}
+		return errors.Join(err, h.SetUnit(catalog.UnitRolledBack))
+	})
+}

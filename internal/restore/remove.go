@@ -1,0 +1,105 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// AnnotationDeleteForMove tells delete webhooks that an object leaves this management cluster and is not to be destroyed (clusterctl contract).
+const AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+
+// Remover is what taking objects away needs of a management cluster besides reading.
+type Remover interface {
+	PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string, metadata map[string]any) (*unstructured.Unstructured, error)
+	Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID, resourceVersion string) error
+}
+
+// Remove takes an object away without ever showing it to a controller as being deleted: its finalizers are emptied, and it is deleted as it is in the answer
+// to that, or not at all. check is asked before each try whether this is the object that is meant. What it stands for is not touched; what it owns must be gone
+// before. An object that is not there is no error.
+func Remove(ctx context.Context, reader Reader, w Remover, k mgmt.Kind, ref mgmt.Ref, check func(live *unstructured.Unstructured) error) error {
+	_, err := retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
+		if err != nil {
+			return nil, err
+		}
+		if err := check(live); err != nil {
+			return nil, err
+		}
+		if k.Group != "" || len(live.GetFinalizers()) > 0 {
+			live, err = w.PatchMetadata(ctx, k, ref.Namespace, ref.Name, map[string]any{
+				"uid": live.GetUID(), "resourceVersion": live.GetResourceVersion(), "finalizers": nil, "annotations": map[string]any{AnnotationDeleteForMove: ""},
+			})
+			if err != nil {
+				return nil, err // what was being deleted already is gone with its last finalizer
+			}
+		}
+		return live, w.Delete(ctx, k, ref.Namespace, ref.Name, live.GetUID(), live.GetResourceVersion())
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// dependantLists is how many kinds are listed at once.
+const dependantLists = 8
+
+// Lister lists all that a management cluster has.
+type Lister interface {
+	Reader
+	Resources(ctx context.Context) (kinds []mgmt.Kind, dead []string, err error)
+}
+
+// Dependants looks through everything on a management cluster for objects with an owner among doomed, by UID, that are not in the plan themselves: the garbage
+// collector would delete them as soon as their last owner is gone. One blocking finding gc-would-cascade each; unitOf names the unit that a doomed object
+// belongs to.
+func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref, planned func(mgmt.Ref) bool, unitOf func(mgmt.Ref) string) ([]mgmt.Finding, error) {
+	kinds, dead, err := on.Resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var findings []mgmt.Finding
+	for _, group := range dead {
+		findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "api-dead", Message: "the API " + group + " does not answer; whether its objects are owned by what leaves is not known",
+			Hint: "mend or remove its APIService"})
+	}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(dependantLists)
+	for _, k := range kinds {
+		g.Go(func() error {
+			_, err := on.List(ctx, k, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
+				meta := gjson.GetBytes(raw, "metadata")
+				ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+				meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
+					owner, ok := doomed[o.Get("uid").String()]
+					if !ok || planned(ref) {
+						return true
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "gc-would-cascade", Ref: ref, Unit: unitOf(owner),
+						Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the garbage collector would delete it", owner),
+						Hint:    "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or take the owner reference off it"})
+					return false
+				})
+				return nil
+			})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				return nil // gone since discovery
+			}
+			return err
+		})
+	}
+	return findings, g.Wait()
+}

@@ -1,0 +1,165 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// UndoOptions of Undo.
+type UndoOptions struct {
+	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Part are needed
+	Remover    Remover
+	Lister     Lister
+	// Units to take back, by name. None of them may be released.
+	Units []string
+	// Shared objects are taken back as well. Namespaces always stay: what else is in them is not ours.
+	Shared bool
+}
+
+// Undo takes back what a run made on the target: it removes the objects of units, dependants first, and then the shared ones. Objects that were adopted stay. Only
+// objects whose UID is journaled, or which carry this operation's mark, are touched. It may run again after any crash.
+func Undo(ctx context.Context, o UndoOptions) error {
+	r := newRun(ctx, o.RunOptions)
+	if err := r.prepareRun(ctx); err != nil {
+		return err
+	}
+	var parts []Unit
+	for _, u := range r.Plan.Units {
+		if slices.Contains(o.Units, u.Name) && !u.Blocked {
+			parts = append(parts, u)
+		}
+	}
+	if o.Shared {
+		parts = append(parts, r.Plan.Shared)
+	}
+	if err := r.checkCascade(ctx, o.Lister, parts); err != nil {
+		return err
+	}
+	for _, u := range parts {
+		if err := r.undoUnit(ctx, o, u); err != nil {
+			return fmt.Errorf("%s: %w", u.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkCascade looks on the target for objects that the garbage collector would delete with what is taken back.
+func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
+	doomed := map[string]mgmt.Ref{}
+	for _, u := range parts {
+		for _, o := range u.Objects {
+			if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
+				doomed[uid] = o.Ref
+			}
+		}
+	}
+	if len(doomed) == 0 {
+		return nil
+	}
+	planned := map[mgmt.Ref]bool{}
+	for _, u := range r.Plan.parts() {
+		for _, o := range u.Objects {
+			planned[o.Ref] = true
+		}
+	}
+	findings, err := Dependants(ctx, on, doomed, func(ref mgmt.Ref) bool { return planned[ref] || unplannedBinding(ref) }, func(ref mgmt.Ref) string { return r.unitOf[ref] })
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(findings, func(f mgmt.Finding) bool { return f.Severity >= mgmt.Error }) {
+		return &FindingsError{Findings: findings}
+	}
+	return nil
+}
+
+// unplannedBinding tells of what the target's controllers make by themselves for every Cluster and take away with it.
+func unplannedBinding(ref mgmt.Ref) bool { return ref.GroupKind() == snapshot.ResourceSetBindingKind }
+
+func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
+	if u.Name != "" {
+		if err := r.undoOwners(ctx, u.Name); err != nil {
+			return err
+		}
+		if err := r.Journal.Undo(ctx, clusterStatusStep(u.Name), func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
+			return err // the Cluster goes with its wave
+		}
+	}
+	list := waves(u.Objects)
+	slices.Reverse(list)
+	for _, wave := range list {
+		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context, _ *catalog.StepHandle) error {
+			return r.each(wave, func(obj Object) error {
+				if obj.Action != Create || obj.GroupKind() == mgmt.NamespaceKind.GroupKind {
+					return nil
+				}
+				return r.removeObject(ctx, o.Remover, obj)
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNotOurs ends a removal: somebody else's object of this name stays.
+var errNotOurs = errors.New("not ours")
+
+func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
+	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, func(live *unstructured.Unstructured) error {
+		if r.checkOurs(o.Ref, live) != nil {
+			return errNotOurs
+		}
+		return nil
+	})
+	if errors.Is(err, errNotOurs) {
+		return nil
+	}
+	return err
+}
+
+// undoOwners takes the owner references of a unit off shared objects, which the garbage collector would delete together with their last owner.
+func (r *run) undoOwners(ctx context.Context, unit string) error {
+	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
+		var objects []Object
+		for _, o := range r.Plan.Shared.Objects {
+			if o.Action != Skip && slices.ContainsFunc(o.Owners, func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
+				objects = append(objects, o)
+			}
+		}
+		return r.each(objects, func(o Object) error {
+			leaving := map[string]bool{}
+			for _, owner := range o.Owners {
+				if uid := r.uid(owner); r.unitOf[owner] == unit && uid != "" {
+					leaving[uid] = true
+				}
+			}
+			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+				refs := live.GetOwnerReferences()
+				kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool { return leaving[string(ref.UID)] })
+				if len(kept) == len(refs) {
+					return false
+				}
+				live.SetOwnerReferences(kept)
+				if len(kept) == 0 {
+					unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
+				}
+				return true
+			})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	})
+}
