@@ -24,22 +24,29 @@ type verdict struct {
 	refused bool // nothing listens there
 }
 
-// answers gives the error codes of S3 servers their class and their hint. What is on no line goes by its HTTP status.
+const (
+	tipBusy      = "the storage server answers, but only with errors: look at its log, or try again later"
+	tipElsewhere = "the bucket is in another region or behind another endpoint: set region= and endpoint= in the --store URL"
+)
+
+// answers gives the error codes of S3 servers their class, their hint, and whether to try again. What is on no line goes by its HTTP status.
 var answers = []struct {
 	codes []string
 	class error
 	tip   string
+	again bool
 }{
-	{[]string{"NoSuchKey", "NoSuchVersion", "NotFound"}, ErrNotFound, ""},
-	{[]string{"NoSuchBucket"}, ErrStoreMissing, "create the bucket on the storage server, or correct its name in the --store URL"},
-	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied, "the storage server knows these credentials, but they lack rights here: reading needs GetObject and ListBucket, writing PutObject"},
-	{[]string{"InvalidAccessKeyId", "InvalidAccessKeyID", "SignatureDoesNotMatch", "InvalidSecurity", "XMinioInvalidAccessKey"}, ErrDenied, "the storage server does not take these credentials; " + tipCredentials},
-	{[]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "ExpiredTokenException"}, ErrDenied, "the session token has expired or does not belong to the key: get new credentials"},
-	{[]string{"RequestTimeTooSkewed", "RequestExpired"}, ErrDenied, "set the clock of this host, or that of the storage server"},
-	{[]string{"PermanentRedirect", "TemporaryRedirect", "Redirect", "MovedPermanently", "AuthorizationHeaderMalformed", "InvalidRegion", "IllegalLocationConstraintException"}, ErrUnreachable, "the bucket is in another region or behind another endpoint: set region= and endpoint= in the --store URL"},
-	{[]string{"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "ServiceQuotaExceeded"}, ErrNoSpace, ""},
-	{[]string{"PreconditionFailed", "ConditionalRequestConflict"}, ErrConflict, ""},
-	{[]string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "InternalError", "RequestTimeout", "OperationAborted", "Throttling", "ThrottlingException", "RequestLimitExceeded"}, ErrUnreachable, "the storage server answers, but only with errors: look at its log, or try again later"},
+	{[]string{"NoSuchKey", "NoSuchVersion", "NotFound"}, ErrNotFound, "", false},
+	{[]string{"NoSuchBucket"}, ErrStoreMissing, "create the bucket on the storage server, or correct its name in the --store URL", false},
+	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied, "the storage server knows these credentials, but they lack rights here: reading needs GetObject and ListBucket, writing PutObject", false},
+	{[]string{"InvalidAccessKeyId", "InvalidAccessKeyID", "SignatureDoesNotMatch", "InvalidSecurity", "XMinioInvalidAccessKey"}, ErrDenied, "the storage server does not take these credentials; " + tipCredentials, false},
+	{[]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "ExpiredTokenException"}, ErrDenied, "the session token has expired or does not belong to the key: get new credentials", false},
+	{[]string{"RequestTimeTooSkewed", "RequestExpired"}, ErrDenied, "set the clock of this host, or that of the storage server", false},
+	{[]string{"PermanentRedirect", "TemporaryRedirect", "Redirect", "MovedPermanently", "AuthorizationHeaderMalformed", "InvalidRegion", "IllegalLocationConstraintException"}, ErrUnreachable, tipElsewhere, false},
+	{[]string{"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "ServiceQuotaExceeded"}, ErrNoSpace, "", false},
+	{[]string{"PreconditionFailed"}, ErrConflict, "", false},
+	{[]string{"ConditionalRequestConflict", "OperationAborted"}, ErrConflict, "", true}, // two writers met, and neither has won
+	{[]string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded"}, ErrUnreachable, tipBusy, true},
 }
 
 // judge sorts what a request ended with.
@@ -53,32 +60,37 @@ func (b *S3) judge(op, key string, err error, seen *attempt) verdict {
 		return b.judgeConnection(e, err, seen)
 	}
 	e.Err = b.answerError(answer)
+	v := verdict{err: e}
 	known := false
 	for _, a := range answers {
 		if slices.Contains(a.codes, answer.Code) {
-			e.Class, e.Tip, known = a.class, a.tip, true
+			e.Class, e.Tip, v.again, known = a.class, a.tip, a.again, true
 		}
 	}
-	status := answer.StatusCode
-	v := verdict{err: e}
-	switch {
-	case answer.Code == "ConditionalRequestConflict" || status == http.StatusConflict && answer.Code == "OperationAborted":
-		v.again = true // two writers met, and neither has won
-	case known && e.Class == ErrUnreachable && e.Tip != "":
-		v.again = status >= 500 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests
-	case !known && (status >= 500 && status != http.StatusNotImplemented && status != http.StatusInsufficientStorage || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests):
-		e.Class, e.Tip, v.again = ErrUnreachable, "the storage server answers, but only with errors: look at its log, or try again later", true
-	case !known && status == http.StatusInsufficientStorage:
-		e.Class = ErrNoSpace
-	case !known && (status == http.StatusUnauthorized || status == http.StatusForbidden):
-		e.Class, e.Tip = ErrDenied, "the storage server refuses access; "+tipCredentials
-	case !known && status >= 300 && status < 400:
-		e.Class, e.Tip = ErrUnreachable, "the bucket is in another region or behind another endpoint: set region= and endpoint= in the --store URL"
-	case !known && strings.Contains(answer.Message, "HTTPS"):
-		e.Class, e.Tip = ErrUnreachable, "the endpoint expects TLS: write endpoint=https://"
+	if !known {
+		v.again = byStatus(e, answer)
 	}
 	b.refine(e, answer, seen, &v)
 	return v
+}
+
+// byStatus sorts an answer whose code says nothing, and tells whether to try again.
+func byStatus(e *BucketError, answer minio.ErrorResponse) (again bool) {
+	switch status := answer.StatusCode; {
+	case status == http.StatusInsufficientStorage:
+		e.Class = ErrNoSpace
+	case status == http.StatusNotImplemented:
+	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+		e.Class, e.Tip = ErrUnreachable, tipBusy
+		return true
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		e.Class, e.Tip = ErrDenied, "the storage server refuses access; "+tipCredentials
+	case status >= 300 && status < 400:
+		e.Class, e.Tip = ErrUnreachable, tipElsewhere
+	case strings.Contains(answer.Message, "HTTPS"):
+		e.Class, e.Tip = ErrUnreachable, "the endpoint expects TLS: write endpoint=https://"
+	}
+	return false
 }
 
 // refine puts what only this answer tells into the hint.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// retryPolicy says how long a request is tried again.
+// retryPolicy says how long a request is tried again. minio-go itself waits up to 200 ms after an answer that it would try again.
 type retryPolicy struct {
 	first   time.Duration // longest wait before the second try; doubles from there
 	longest time.Duration // of one wait
