@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -31,6 +32,10 @@ type fake struct {
 	mgmtv1.UnimplementedSnapshotServiceServer
 	mgmtv1.UnimplementedRestoreServiceServer
 	mgmtv1.UnimplementedOperationServiceServer
+	mgmtv1.UnimplementedMoveServiceServer
+	mgmtv1.UnimplementedScheduleServiceServer
+	mgmtv1.UnimplementedMgmtServiceServer
+	mgmtv1.UnimplementedCatalogServiceServer
 
 	flags standaloneFlags // as given to serve
 
@@ -38,6 +43,11 @@ type fake struct {
 	units     []*mgmtv1.UnitSummary
 	coverage  []*mgmtv1.ExplainCoverageResponse
 	plan      []*mgmtv1.PlanRestoreResponse
+	movePlan  []*mgmtv1.PlanMoveResponse
+	schedules []*mgmtv1.Schedule
+	mgmts     []*mgmtv1.Mgmt
+	findings  []*mgmtv1.Finding
+	rebuilt   []*mgmtv1.RebuiltLocation
 	operation *mgmtv1.Operation // what GetOperation gives, once the watch has ended
 	events    []*mgmtv1.Event
 	// begin answers the calls that begin an operation; nil gives the operation, running.
@@ -62,6 +72,10 @@ func (f *fake) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterSnapshotServiceServer(r, f)
 	mgmtv1.RegisterRestoreServiceServer(r, f)
 	mgmtv1.RegisterOperationServiceServer(r, f)
+	mgmtv1.RegisterMoveServiceServer(r, f)
+	mgmtv1.RegisterScheduleServiceServer(r, f)
+	mgmtv1.RegisterMgmtServiceServer(r, f)
+	mgmtv1.RegisterCatalogServiceServer(r, f)
 }
 
 func (f *fake) Stop() { f.stopOnce.Do(func() { close(f.stopped) }) }
@@ -199,6 +213,17 @@ type runner struct {
 // run runs one command line; words are split at spaces.
 func (r runner) run(t *testing.T, line string) result {
 	t.Helper()
+	return r.runWords(t, strings.Fields(line)...)
+}
+
+// complete gives what the shell offers after a command line and a space.
+func (r runner) complete(t *testing.T, line string) string {
+	t.Helper()
+	return r.runWords(t, append(append([]string{cobra.ShellCompRequestCmd}, strings.Fields(line)...), "")...).want(t, 0).stdout
+}
+
+func (r runner) runWords(t *testing.T, words ...string) result {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	if r.stdin == nil {
 		r.stdin = strings.NewReader("")
@@ -216,7 +241,7 @@ func (r runner) run(t *testing.T, line string) result {
 			return r.fake, nil
 		},
 	}
-	code := p.run(t.Context(), strings.Fields(line))
+	code := p.run(t.Context(), words)
 	return result{code, stdout.String(), stderr.String()}
 }
 

@@ -82,10 +82,13 @@ func (p *program) start(ctx context.Context, c *connection, id string, start sta
 func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation, since time.Time) (*outcome, error) {
 	if c.stop == nil {
 		o, err := p.followQuietly(ctx, c, op.GetId(), since)
-		if ctx.Err() == nil {
-			return o, err
+		if ctx.Err() != nil {
+			return &outcome{operation: p.latest(ctx, c, op), detached: true}, nil
 		}
-		return &outcome{operation: p.latest(ctx, c, op), detached: true}, nil
+		if err != nil {
+			p.say("the daemon may go on with operation %s all the same; to watch it:\n  %s", op.GetId(), p.commandLine("operation", "watch", op.GetId()))
+		}
+		return o, err
 	}
 	unregister := context.AfterFunc(ctx, func() {
 		p.say("stopping between two steps; interrupt again to stop at once")

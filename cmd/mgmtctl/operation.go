@@ -5,11 +5,11 @@ import "github.com/spf13/cobra"
 func newOperation(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "operation",
-		Short: "Show what ran and what runs, and go on with what stopped",
-		Long: `Show operations, which are the runs of snapshot, restore and verify, and go on with one that stopped.
+		Short: "Show what ran and what runs; stop it, go on with it, undo it",
+		Long: `Show operations, which are the runs of snapshot, restore, move and verify; stop one, go on with one that stopped, undo a move.
 
 Operations are kept in the catalog: the daemon's, or standalone the file of --catalog.`,
-	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationResume(p))
+	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p), newOperationResume(p), newOperationRollback(p))
 }
 
 // operationArg is the argument that names an operation.

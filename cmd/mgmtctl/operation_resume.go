@@ -17,7 +17,8 @@ An operation that succeeded is left as it is.
 
 Changes: what the operation has yet to change; see the help of the command that began it.
 
-Standalone it needs the flags of the command that began it; for a restore --store, --target-kubeconfig, and --identity and --trusted-key (or --plain).
+Standalone it needs the flags of the command that began it; for a restore --store, --target-kubeconfig, and --identity and --trusted-key (or --plain);
+for a move --store, --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
 
 Exit codes: those of the command that began it: 0 all done; 1 other error, such as no such operation; 2 usage; 3 findings; 4 work is left; 10 store;
 11 running already, or fenced, owned or locked by another; 12 identity or signature; 130 interrupted before any change.`,
@@ -25,7 +26,7 @@ Exit codes: those of the command that began it: 0 all done; 1 other error, such 
       --target-kubeconfig new.kubeconfig
   mgmtctl operation resume 1a2b3c4d5e6f --identity identity.txt`,
 		Args:              oneArg(operationArg),
-		ValidArgsFunction: completeLatest,
+		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
 				return runOperationResume(ctx, p, c, cmd, args[0])
@@ -36,8 +37,9 @@ Exit codes: those of the command that began it: 0 all done; 1 other error, such 
 
 // needsOfKind are the flags that an operation needs to go on.
 var needsOfKind = map[string][]need{
-	"snapshot": needsOfSnapshot,
-	"restore":  needsOfRestore,
+	"snapshot":  needsOfSnapshot,
+	kindRestore: needsOfRestore,
+	kindMove:    needsOfMove,
 }
 
 func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command, id string) error {

@@ -23,7 +23,7 @@ Exit codes: 0 shown, whatever became of the operation; 1 other error, such as no
 		Example: `  mgmtctl operation show latest --standalone
   mgmtctl operation show 1a2b -o json`,
 		Args:              oneArg(operationArg),
-		ValidArgsFunction: completeLatest,
+		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
 				return runOperationShow(ctx, p, c, args[0])
@@ -38,24 +38,28 @@ func runOperationShow(ctx context.Context, p *program, c *connection, id string)
 		return err
 	}
 	op := resp.GetOperation()
-	return p.print(op, func(w io.Writer) {
-		var l pairs
-		l.add("id", op.GetId())
-		l.add("kind", op.GetKind())
-		l.add("state", stateWord(op.GetState()))
-		l.add("created", p.when(op.GetCreateTime()))
-		l.add("updated", p.when(op.GetUpdateTime()))
-		l.add("changed something", yesNo(op.GetChanged()))
-		l.addFacts(op)
-		l.write(w)
-		if len(op.GetUnits()) == 0 {
-			return
-		}
-		t := newTable("UNIT", "STATE")
-		for _, name := range unitNames(op) {
-			t.add(unitText(name), op.GetUnits()[name])
-		}
-		fmt.Fprintln(w)
-		t.write(w)
-	})
+	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })
+}
+
+// writeOperation writes an operation with all its units.
+func (p *program) writeOperation(w io.Writer, op *mgmtv1.Operation) {
+	var l pairs
+	l.add("id", op.GetId())
+	l.add("kind", op.GetKind())
+	l.add("state", stateWord(op.GetState()))
+	l.add("created", p.when(op.GetCreateTime()))
+	l.add("updated", p.when(op.GetUpdateTime()))
+	l.add("schedule", op.GetSchedule())
+	l.add("changed something", yesNo(op.GetChanged()))
+	l.addFacts(op)
+	l.write(w)
+	if len(op.GetUnits()) == 0 {
+		return
+	}
+	t := newTable("UNIT", "STATE")
+	for _, name := range unitNames(op) {
+		t.add(unitText(name), op.GetUnits()[name])
+	}
+	fmt.Fprintln(w)
+	t.write(w)
 }

@@ -26,7 +26,7 @@ operation; 2 usage; 11 catalog locked; 130 interrupted.`,
 		Example: `  mgmtctl operation watch latest
   mgmtctl operation watch 1a2b --standalone -o json`,
 		Args:              oneArg(operationArg),
-		ValidArgsFunction: completeLatest,
+		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
 				return runOperationWatch(ctx, p, c, args[0])

@@ -124,6 +124,14 @@ func (l *pairs) add(name, value string) {
 	}
 }
 
+// addRow adds a row as it is; one without a name goes on with the one before.
+func (l *pairs) addRow(name, value string) {
+	if name != "" {
+		name += ":"
+	}
+	l.t.rows = append(l.t.rows, []string{name, value})
+}
+
 func (l *pairs) write(w io.Writer) { l.t.write(w) }
 
 // age says how long ago something was.

@@ -27,10 +27,20 @@ func (p *program) conclude(o *outcome) error {
 	switch {
 	case o.detached && !isEnd(o.operation.GetState()):
 		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation", "watch", id))
+	case o.operation.GetState() == mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY:
+		words := []string{"operation", "resume", id}
+		if p.identity == "" {
+			words = append(words, "--identity", "FILE")
+		}
+		p.say("it waits for an identity, which is never kept; to go on:\n  %s", p.commandLine(words...))
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):
-		p.say("something was changed, and what is left is blocked by findings; once their causes are mended, run the restore again: it adopts what is there")
+		p.say("something was changed, and what is left is blocked by findings; once their causes are mended, run the %s again: it adopts what is there",
+			o.operation.GetKind())
 	case code == service.ExitIncomplete:
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation", "resume", id))
+		if o.operation.GetKind() == kindMove && !handedOver(o.operation) {
+			p.say("nothing is handed over yet; to undo it instead:\n  %s", p.commandLine("operation", "rollback", id))
+		}
 	case o.cause != nil && code == o.cause.ExitCode():
 		p.say("mgmtctl: %s", o.cause.Message)
 		if o.cause.Hint != "" {
@@ -46,16 +56,27 @@ func (p *program) conclude(o *outcome) error {
 // onlyBlocked tells whether every unit is done but for those that pre-flight blocks: a resume goes by the same plan and would not touch them.
 func onlyBlocked(op *mgmtv1.Operation) bool {
 	blocked := false
-	for _, state := range op.GetUnits() {
-		switch state {
-		case "blocked":
+	for name, state := range op.GetUnits() {
+		switch {
+		case state == "blocked":
 			blocked = true
-		case "released", "copied":
-		default:
+		case op.GetKind() == kindMove && name != "" && state != "retired":
+			return false
+		case state != "copied" && !slices.Contains(restedStates, state):
 			return false
 		}
 	}
 	return blocked && op.GetState() == mgmtv1.OperationState_OPERATION_STATE_FAILED
+}
+
+// handedOver tells whether a move has handed a workload cluster over: what is, can only go forward.
+func handedOver(op *mgmtv1.Operation) bool {
+	for name, state := range op.GetUnits() {
+		if name != "" && slices.Contains([]string{"handed-over", "released", "retired"}, state) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxFindings is how many findings a report prints; "operation watch" has them all.
@@ -88,6 +109,7 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 func (l *pairs) addFacts(op *mgmtv1.Operation) {
 	l.add("source", op.GetSource())
 	l.add("target", op.GetTarget())
+	l.add("location", op.GetLocation())
 	l.add("snapshot", op.GetSnapshotId())
 	l.add("units", unitCounts(op))
 	l.add("message", op.GetMessage())
@@ -100,7 +122,7 @@ func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	}
 	t := newTable("UNIT", "STATE")
 	for _, name := range unitNames(op) {
-		if state := op.GetUnits()[name]; !slices.Contains(restedStates, state) {
+		if state := op.GetUnits()[name]; !rested(op, state) {
 			t.add(unitText(name), state)
 		}
 	}
@@ -110,8 +132,12 @@ func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	}
 }
 
-// restedStates are those in which nothing is left to do for a unit.
-var restedStates = []string{"released", "retired"}
+// restedStates are those in which nothing is left to do for a unit; in a move, one that is released has yet to be retired.
+var restedStates = []string{"released", "retired", "rolled-back"}
+
+func rested(op *mgmtv1.Operation, state string) bool {
+	return slices.Contains(restedStates, state) && (op.GetKind() != kindMove || state != "released")
+}
 
 func unitNames(op *mgmtv1.Operation) []string {
 	names := make([]string, 0, len(op.GetUnits()))

@@ -12,7 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-const rootLong = `mgmtctl takes snapshots of Cluster API management clusters and restores them.
+const rootLong = `mgmtctl takes snapshots of Cluster API management clusters, restores them, and moves workload clusters between them.
 
 Every command says in its help what it changes, what it does not, and how it exits. Results go to stdout, everything else to stderr.
 
@@ -47,7 +47,7 @@ func (g flagGroups) lookup(name string) *pflag.Flag {
 func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "mgmtctl",
-		Short:         "Snapshots and restore of Cluster API management clusters",
+		Short:         "Snapshots, restores and moves of Cluster API management clusters",
 		Long:          rootLong,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -80,7 +80,11 @@ func newRoot(p *program) *cobra.Command {
 	root.AddCommand(
 		newSnapshot(p),
 		newRestore(p),
+		newMove(p),
 		newOperation(p),
+		newSchedule(p),
+		newMgmt(p),
+		newCatalog(p),
 		newKeygen(p),
 		newVersion(p),
 	)

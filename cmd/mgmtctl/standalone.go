@@ -79,6 +79,8 @@ var (
 	needTarget     = need{flag: "target-kubeconfig"}
 
 	needsOfSnapshot = []need{needStore, needRecipient, needSigningKey, needSource}
+	needsOfMove     = []need{needStore, needRecipient, needSigningKey, needSource, needTarget}
+	needsOfRollback = []need{needStore, needSigningKey, needSource, needTarget}
 	needsOfRestore  = []need{needStore, needIdentity, needTrustedKey, needTarget}
 )
 

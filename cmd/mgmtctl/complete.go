@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// completeTimeout bounds what the shell waits for after a Tab.
+const completeTimeout = 2 * time.Second
+
+// names asks a daemon for names; standalone there are none to be had without opening stores and catalogs, and errors give none: a Tab must not talk.
+func (p *program) names(cmd *cobra.Command, ask func(context.Context, *connection) ([]string, error)) []string {
+	if p.standalone.enabled || p.checkDaemon(cmd) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+	defer cancel()
+	c, err := p.connectDaemon(ctx)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = c.close() }() // nothing was begun
+	names, err := ask(ctx, c)
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
+// completeOperations completes the argument that names an operation.
+func (p *program) completeOperations(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	words, directive := completeLatest(cmd, args, word)
+	if len(args) > 0 {
+		return words, directive
+	}
+	return append(words, p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
+		resp, err := c.operations.ListOperations(ctx, &mgmtv1.ListOperationsRequest{})
+		var names []string
+		for _, op := range resp.GetOperations() {
+			names = append(names, cobra.CompletionWithDesc(op.GetId(), op.GetKind()+" "+stateWord(op.GetState())))
+		}
+		return names, err
+	})...), directive
+}
+
+// completeSchedules completes the argument that names a schedule.
+func (p *program) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
+		resp, err := c.schedules.ListSchedules(ctx, &mgmtv1.ListSchedulesRequest{})
+		var names []string
+		for _, s := range resp.GetSchedules() {
+			names = append(names, cobra.CompletionWithDesc(s.GetName(), s.GetCron()))
+		}
+		return names, err
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeMgmt completes the name of a management cluster.
+func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
+		resp, err := c.mgmts.ListMgmts(ctx, &mgmtv1.ListMgmtsRequest{})
+		var names []string
+		for _, m := range resp.GetMgmts() {
+			names = append(names, m.GetName())
+		}
+		return names, err
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeMgmts completes flags that name management clusters.
+func completeMgmts(p *program, cmd *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+			return p.completeMgmt(cmd, nil, word)
+		})
+	}
+}

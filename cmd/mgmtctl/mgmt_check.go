@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newMgmtCheck(p *program) *cobra.Command {
+	req := &mgmtv1.CheckMgmtRequest{}
+	cmd := &cobra.Command{
+		Use:   "check [NAME] [flags]",
+		Short: "Check one management cluster",
+		Long: `Check one management cluster: whether it can be reached, our rights, its providers and their contracts, kinds without a known pause, and workload clusters
+that are paused or owned by another. NAME may be left out when there is only one.
+
+Changes: nothing.
+
+Standalone it needs --source-kubeconfig or --target-kubeconfig, one of them.
+
+Exit codes: 0 no finding of severity error; 1 other error, such as an unreachable daemon or management cluster; 2 usage; 3 findings of severity error;
+10 store.`,
+		Example: `  mgmtctl mgmt check prod
+  mgmtctl mgmt check --standalone --target-kubeconfig new.kubeconfig -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usageError(cmd, "takes one argument, got also %q", args[1])
+			}
+			return nil
+		},
+		ValidArgsFunction: p.completeMgmt,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				req.Name = args[0]
+			}
+			if p.standalone.enabled && p.given("source-kubeconfig") == p.given("target-kubeconfig") {
+				return usageError(cmd, "standalone, this needs --source-kubeconfig or --target-kubeconfig, one of them")
+			}
+			p.standalone.sourceName, p.standalone.targetName = req.GetName(), req.GetName()
+			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
+				return runMgmtCheck(ctx, p, c, req)
+			})
+		},
+	}
+	addLocation(cmd, &req.Location)
+	return cmd
+}
+
+func runMgmtCheck(ctx context.Context, p *program, c *connection, req *mgmtv1.CheckMgmtRequest) error {
+	resp, err := c.mgmts.CheckMgmt(ctx, req)
+	if err != nil {
+		return err
+	}
+	err = p.print(resp, func(w io.Writer) {
+		writeMgmt(w, resp.GetMgmt())
+		fmt.Fprintln(w)
+		if len(resp.GetFindings()) == 0 {
+			fmt.Fprintln(w, "no findings")
+		}
+		writeFindings(w, resp.GetFindings())
+	})
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(resp.GetFindings(), func(f *mgmtv1.Finding) bool { return f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR }) {
+		return exit(service.ExitFindings)
+	}
+	return nil
+}

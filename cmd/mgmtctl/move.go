@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newMove(p *program) *cobra.Command {
+	return newGroup(&cobra.Command{
+		Use:   "move",
+		Short: "Move workload clusters from one living management cluster to another",
+		Long: `Move workload clusters from one management cluster to another while both live.
+
+At no moment do both reconcile a workload cluster. Look at the plan before you run it.`,
+	}, newMovePlan(p), newMoveRun(p))
+}
+
+// moveFlags are what decides a plan; plan and run share them.
+type moveFlags struct {
+	spec          *mgmtv1.MoveSpec
+	managedFields managedFields
+}
+
+// moveFlagNames are the flags that a plan holds already.
+var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector", "drop-owner", "managed-fields", "force", "no-fence"}
+
+func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
+	spec := &mgmtv1.MoveSpec{Selection: &mgmtv1.Selection{}}
+	f := &moveFlags{spec: spec}
+	set := cmd.Flags()
+	set.StringVar(&spec.Source, "source", "", "`NAME` of the source management cluster; needed only when there are several")
+	set.StringVar(&spec.Target, "target", "", "`NAME` of the target management cluster; needed only when there are several")
+	addLocation(cmd, &spec.Location)
+	addSelection(cmd, spec.Selection, "move")
+	addDropOwners(cmd, &spec.DropOwners)
+	addManagedFields(cmd, &f.managedFields)
+	set.BoolVar(&spec.Force, "force", false, "override the refusals that say so in their hint")
+	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then only a lock on the source keeps another host from doing the same")
+	completeMgmts(p, cmd, "source", "target")
+	return f
+}
+
+// read gives what the flags say.
+func (f *moveFlags) read(cmd *cobra.Command) (*moveWork, error) {
+	f.spec.ManagedFields = f.managedFields.request()
+	if f.spec.GetSource() != "" && f.spec.GetSource() == f.spec.GetTarget() {
+		return nil, usageError(cmd, "--source and --target are both %q: a move needs two management clusters", f.spec.GetSource())
+	}
+	return &moveWork{spec: f.spec}, nil
+}
+
+// moveWork is a move as it was asked for.
+type moveWork struct{ spec *mgmtv1.MoveSpec }
+
+func (m *moveWork) kind() string { return kindMove }
+
+func (m *moveWork) request(ctx context.Context, c *connection) (*plan, error) {
+	stream, err := c.moves.PlanMove(ctx, &mgmtv1.PlanMoveRequest{Spec: m.spec})
+	if err != nil {
+		return nil, err
+	}
+	return receivePlan(stream, func(piece *mgmtv1.PlanMoveResponse) (header, bool) {
+		return moveHeader{piece.GetHeader()}, piece.GetHeader() != nil
+	})
+}
+
+func (m *moveWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning, digest string) (*mgmtv1.Operation, error) {
+	resp, err := c.moves.RunMove(ctx, &mgmtv1.RunMoveRequest{Spec: m.spec, Tuning: tuning, PlanDigest: digest})
+	return resp.GetOperation(), err
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+func newMoveRun(p *program) *cobra.Command {
+	var flags *moveFlags
+	var run *runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags]",
+		Short: "Move workload clusters from one management cluster to another",
+		Long: `Move workload clusters from one management cluster to another, each by itself: copied to the target, paused on the source, snapshot taken, copy verified,
+handed over, released on the target, retired from the source. A workload cluster runs on meanwhile; it is only not managed while it is paused.
+
+Without --yes it shows the plan's summary and asks, which needs a terminal. With --plan FILE it runs what "move plan -o json" has printed, and refuses when the
+plan would be another by now; flags that decide a plan are then refused.
+
+Changes: on the target it creates objects and releases them. On the source it pauses what moves and, after the hand-over, deletes it there, without its
+controllers ever seeing a deletion; a policy that keeps what has moved from coming back stays. The store gets a snapshot and ownership records.
+Does not change: machines, and everything else that the workload clusters run on. Different objects that are on the target are a finding, never overwritten.
+Nothing is deleted on the source before its snapshot and its copy are verified. What others on the source still need is copied and stays.
+
+It can be interrupted, or die, and be resumed: "mgmtctl operation resume ID". Before a workload cluster is handed over, its move can be undone:
+"mgmtctl operation rollback ID"; after that it only goes forward.
+
+Standalone it needs --store, --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+
+Exit codes: 0 moved; 1 other error, such as an unreachable management cluster; 2 usage, or confirmation missing; 3 findings block everything or the plan
+changed, nothing was done; 4 some was done and work is left, the commands that go on and that undo it are printed; 10 store; 11 fenced, owned or locked by
+another; 12 signing key or signature; 130 interrupted before any change.`,
+		Example: `  mgmtctl move run --source prod --target new --workload team-a/web
+  mgmtctl move run --plan plan.json --yes --canary team-a/web --observe 5m
+  mgmtctl move run --standalone --store /backup/mgmt --recipient age1... --signing-key signing.key \
+      --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig --namespace team-a`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			work, err := flags.read(cmd)
+			if err != nil {
+				return err
+			}
+			if err := run.read(p, cmd, kindMove, moveFlagNames, needsOfMove); err != nil {
+				return err
+			}
+			if run.plan != nil {
+				work.spec = run.plan.header.(moveHeader).GetSpec()
+			}
+			p.standalone.sourceName, p.standalone.targetName = work.spec.GetSource(), work.spec.GetTarget()
+			return p.withServer(cmd, needsOfMove, func(ctx context.Context, c *connection) error {
+				if err := run.consented(p, cmd); err != nil {
+					return err
+				}
+				return runPlanned(ctx, p, c, work, run)
+			})
+		},
+	}
+	flags = newMoveFlags(p, cmd)
+	run = newRunFlags(cmd, "move")
+	return cmd
+}

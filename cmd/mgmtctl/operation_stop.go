@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func newOperationStop(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop ID|latest",
+		Short: "End a running operation after the steps at hand",
+		Long: `Ask a running operation to end after the steps at hand. It does not wait for that; "mgmtctl operation watch ID" does. The operation can be resumed.
+
+Changes: the operation ends between two steps; what it has done stays done. One that has ended is left as it is.
+
+Exit codes: 0 asked, or ended already; 1 other error, such as no such operation; 2 usage, such as an ID that fits several; 11 catalog locked.`,
+		Example: `  mgmtctl operation stop latest
+  mgmtctl operation stop 1a2b --standalone`,
+		Args:              oneArg(operationArg),
+		ValidArgsFunction: p.completeOperations,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
+				return runOperationStop(ctx, p, c, args[0])
+			})
+		},
+	}
+}
+
+func runOperationStop(ctx context.Context, p *program, c *connection, id string) error {
+	resp, err := c.operations.StopOperation(ctx, &mgmtv1.StopOperationRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	op := resp.GetOperation()
+	if isEnd(op.GetState()) {
+		p.say("operation %s is at work no more: %s", op.GetId(), stateWord(op.GetState()))
+	} else {
+		p.say("operation %s ends after the steps at hand; to watch it:\n  %s", op.GetId(), p.commandLine("operation", "watch", op.GetId()))
+	}
+	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })
+}
