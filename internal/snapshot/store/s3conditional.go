@@ -114,6 +114,9 @@ func (b *S3) probe(ctx context.Context) (string, error) {
 	if err != nil || state != conditionalProbing {
 		return state, err
 	}
+	if tag == "" { // without ETags there is nothing to compare with
+		return conditionalNo, b.putRecord(ctx, conditionalNo, unconditional)
+	}
 	err = b.putRecord(ctx, conditionalYes, tag)
 	if errors.Is(err, ErrConflict) { // another one was faster
 		state, _, err = b.readConditional(ctx)
