@@ -117,6 +117,7 @@ func TestS3Answers(t *testing.T) {
 		{"request timeout", 400, "RequestTimeout", nil, store.ErrUnreachable, "look at its log", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			var requests atomic.Int32
 			b := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
 				requests.Add(1)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/minio/minio-go/v7"
@@ -46,6 +47,8 @@ const (
 	conditionalNo      = "no"
 	conditionalProbing = "probing"
 
+	maxConditional = 4 << 10
+
 	// neverTag is no ETag of anything.
 	neverTag = "00000000000000000000000000000000"
 )
@@ -78,6 +81,9 @@ func (b *S3) readConditional(ctx context.Context) (state, tag string, err error)
 	data, tag, err := b.GetTagged(ctx, conditionalKey)
 	if err != nil {
 		return "", "", err
+	}
+	if len(data) > maxConditional {
+		return "", "", &CorruptError{Key: conditionalKey, Reason: fmt.Sprintf("it is larger than %d bytes", maxConditional)}
 	}
 	if found, err := formatOf(data); err != nil {
 		return "", "", &CorruptError{Key: conditionalKey, Reason: err.Error()}

@@ -45,7 +45,7 @@ func Start(t testing.TB, o Options) *Server {
 	program := findProgram(t)
 	dir := t.TempDir()
 	s := &Server{
-		AccessKey: "AKIATESTACCESSKEY", SecretKey: "test-secret-0123456789abcdefghijklmnop", //nolint:gosec // of a server that lives for one test
+		AccessKey: "AKIATESTACCESSKEY", SecretKey: "test-secret-0123456789abcdefghijklmnop",
 		Root: filepath.Join(dir, "root"), CredentialsFile: filepath.Join(dir, "credentials"), output: &lockedBuffer{},
 	}
 	ini := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", s.AccessKey, s.SecretKey)
@@ -158,8 +158,11 @@ func freeAddress(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 type lockedBuffer struct {
