@@ -28,6 +28,7 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		running, key := o.tx.Bucket(bucketRunning), []byte(id)
 		change := running.Delete
 		if to == Running {
+			o.op.Runs++
 			change = func(k []byte) error { return running.Put(k, []byte{}) }
 		}
 		o.tx.OnCommit(func() { c.forgetRun(id) })

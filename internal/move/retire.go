@@ -74,7 +74,8 @@ func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (map[
 	return byUnit, err
 }
 
-// retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock.
+// retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock. Only its ClusterResourceSetBinding comes after it: the
+// ClusterResourceSet of the source, which knows no pause of a Cluster, would bind and apply anew.
 func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
 		ref, err := clusterRef(u.Name)
@@ -85,22 +86,28 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 		if err := m.holdLock(ctx, u.Name); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		var cluster []restore.Object
-		objects := slices.DeleteFunc(slices.Clone(u.Objects), func(o restore.Object) bool {
-			if o.Ref == ref {
+		var dependants, cluster, bindings []restore.Object
+		for _, o := range u.Objects {
+			switch {
+			case o.Ref == ref:
 				cluster = append(cluster, o)
+			case o.GroupKind() == snapshot.ResourceSetBindingKind:
+				bindings = append(bindings, o)
+			default:
+				dependants = append(dependants, o)
 			}
-			return o.Ref == ref
-		})
-		if err := m.removeAll(ctx, p, objects); err != nil {
-			return err
 		}
-		if err := m.removeAll(ctx, p, cluster); err != nil {
-			return err
+		for _, objects := range [][]restore.Object{dependants, cluster, bindings} {
+			if err := m.removeAll(ctx, p, objects); err != nil {
+				return err
+			}
 		}
 		return h.SetUnit(catalog.UnitRetired)
 	})
 }
+
+// errStranger ends a removal: another object has the name.
+var errStranger = errors.New("another object has this name")
 
 // removeAll removes objects from the source, those of the last wave first.
 func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) error {
@@ -116,14 +123,19 @@ func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) 
 			g.Go(func() error {
 				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, func(live *unstructured.Unstructured) error {
 					if string(live.GetUID()) != was.UID {
-						return &ChangedError{Why: o.Ref.String() + " was made anew"}
+						return errStranger
 					}
 					if o.GroupKind() == snapshot.ClusterKind {
 						return m.mayWrite(o.Namespace+"/"+o.Name, live)
 					}
 					return nil
 				})
-				if err != nil {
+				switch {
+				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) && o.GroupKind() == snapshot.ResourceSetBindingKind:
+					return nil // somebody made it anew, for others
+				case errors.Is(err, errStranger):
+					return &ChangedError{Why: o.Ref.String() + " was made anew"}
+				case err != nil:
 					return fmt.Errorf("%s: %w", o.Ref, err)
 				}
 				return nil
@@ -199,8 +211,8 @@ func (m *run) unneeded(ctx context.Context, g *snapshot.Graph, p *part) ([]resto
 	leaving := map[mgmt.Ref]bool{}
 	for _, o := range p.Copy.Shared.Objects {
 		v, known := p.Source[o.Ref.String()]
-		n := g.Node(o.Ref)
-		leaving[o.Ref] = known && o.Action != restore.Skip && n != nil && n.UID == v.UID && o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
+		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == v.UID) && o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
 	}
 	var stay []*snapshot.Node
 	for _, n := range g.Nodes {

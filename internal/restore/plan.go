@@ -236,7 +236,7 @@ func (e *FindingsError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *FindingsError) Hint() string {
-	return "nothing was changed; mgmtctl restore plan lists all findings and what to do about each"
+	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to do about each"
 }
 
 // PlanChangedError says that a plan that was looked at is not the one that would run now.

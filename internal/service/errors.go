@@ -13,6 +13,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
@@ -110,6 +111,9 @@ var mappings = []mapping{
 	{as[*restore.FindingsError], ReasonFindings},
 	{as[*restore.PlanChangedError], ReasonPlanChanged},
 	{as[*restore.SelectionError], ReasonUsage},
+	{as[*move.ForwardError], ReasonIncomplete},
+	{as[*move.LockedError], ReasonLocked},
+	{as[*move.OwnedError], ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
 	{as[*mgmt.KubeconfigError], ReasonKubeconfig},
 	{as[*mgmt.UnreachableError], ReasonUnreachable},

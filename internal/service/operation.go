@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/move"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -110,44 +111,62 @@ func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.Resu
 	if op.State.Final() {
 		return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(op)}, nil
 	}
-	if op.Kind != catalog.KindRestore {
-		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s and changed nothing", op.ID, op.Kind), Hint: "run the command again instead"}
+	var running *mgmtv1.Operation
+	switch op.Kind {
+	case catalog.KindRestore:
+		var stored storedRestore
+		if err := readPlan(ctx, c, op, &stored); err != nil {
+			return nil, err
+		}
+		running, err = o.s.resumeRestore(ctx, c, op, stored, req.GetIdentity())
+	case catalog.KindMove:
+		running, err = o.s.goOnMove(ctx, c, op, move.Run)
+	default:
+		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s and changed nothing", op.ID, op.Kind), Hint: "run the command again instead"}
 	}
-	text, err := c.Plan(ctx, op.ID)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and changed nothing", op.ID), Hint: "run the restore again instead"}
-	}
-	if err != nil {
-		return nil, err
-	}
-	var stored storedRestore
-	if err := json.Unmarshal(text, &stored); err != nil {
-		return nil, fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
-	}
-	running, err := o.s.resumeRestore(ctx, c, op, stored, req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}
 	return &mgmtv1.ResumeOperationResponse{Operation: running}, nil
 }
 
-func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (*mgmtv1.StopOperationResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+// readPlan reads what an operation goes on by.
+func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored any) error {
+	text, err := c.Plan(ctx, op.ID)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, stored); err != nil {
+		return fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
+	}
+	return nil
+}
+
+func (o *operationService) RollbackOperation(ctx context.Context, req *mgmtv1.RollbackOperationRequest) (*mgmtv1.RollbackOperationResponse, error) {
+	c, err := o.s.openCatalog(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if peer != nil {
-		return peer.StopOperation(ctx, req)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {
 		return nil, err
 	}
-	o.s.stopRun(op.ID)
-	if op, err = c.Operation(ctx, op.ID); err != nil {
+	switch {
+	case op.Kind != catalog.KindMove:
+		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only a move can be rolled back", op.ID, op.Kind), Hint: "mgmtctl operation resume " + string(op.ID) + " goes on with it"}
+	case op.State == catalog.RolledBack:
+		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, nil
+	case op.State == catalog.Succeeded:
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s has moved everything: there is no way back", op.ID), Hint: "to have the workload clusters back, move them back"}
+	}
+	running, err := o.s.goOnMove(ctx, c, op, rollback)
+	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.StopOperationResponse{Operation: operationToProto(op)}, nil
+	return &mgmtv1.RollbackOperationResponse{Operation: running}, nil
 }
 
 func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog.Operation, error) {

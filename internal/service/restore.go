@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
@@ -63,7 +65,7 @@ func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []
 	if err != nil {
 		return nil, err
 	}
-	st, err := location.open(ctx, identity, false)
+	st, err := s.openLocation(ctx, location, identity, false)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +119,10 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 	if err != nil {
 		return nil, nil, err
 	}
+	owners, err := move.Owners(ctx, o.store)
+	if err != nil {
+		return nil, nil, err
+	}
 	newest, gaps, err := o.chain(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -128,7 +134,7 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 			Source: restore.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
 		},
 		Target: restore.Side{Name: o.target.Name(), UID: o.target.UID()},
-		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers, Spec: spec, Newer: newest, Gaps: gaps,
+		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers, Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
 	})
 	return plan, contents, err
 }
@@ -167,29 +173,54 @@ func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse], spe
 	if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Header{Header: header}}); err != nil {
 		return err
 	}
+	return sendPieces(plan, pieces{
+		unit: func(u *mgmtv1.PlanUnit) error {
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
+		},
+		object: func(o *mgmtv1.PlanObject) error {
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{Object: o}})
+		},
+		finding: func(f *mgmtv1.Finding) error {
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: f}})
+		},
+		summary: func(s *mgmtv1.PlanSummary) error {
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{Summary: s}})
+		},
+	})
+}
+
+// pieces sends what plans of all kinds have in common.
+type pieces struct {
+	unit    func(*mgmtv1.PlanUnit) error
+	object  func(*mgmtv1.PlanObject) error
+	finding func(*mgmtv1.Finding) error
+	summary func(*mgmtv1.PlanSummary) error
+}
+
+func sendPieces(plan *restore.Plan, to pieces) error {
 	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
 	for _, u := range parts {
 		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)), Machines: int64(u.Machines), StaysPaused: u.StaysPaused, Blocked: u.Blocked}
-		if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: unit}}); err != nil {
+		if err := to.unit(unit); err != nil {
 			return err
 		}
 	}
 	for _, u := range parts {
 		for _, o := range u.Objects {
-			if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{Object: planObjectToProto(u.Name, o)}}); err != nil {
+			if err := to.object(planObjectToProto(u.Name, o)); err != nil {
 				return err
 			}
 		}
 	}
 	for _, f := range plan.Findings {
-		if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: findingToProto(f)}}); err != nil {
+		if err := to.finding(findingToProto(f)); err != nil {
 			return err
 		}
 	}
 	create, adopt, skip, blocked := plan.Counts()
-	return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{Summary: &mgmtv1.PlanSummary{
+	return to.summary(&mgmtv1.PlanSummary{
 		Digest: plan.Digest(), Create: int64(create), Adopt: int64(adopt), Skip: int64(skip), BlockedUnits: int64(blocked), Blocked: plan.Blocked,
-	}}})
+	})
 }
 
 func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (*mgmtv1.RunRestoreResponse, error) {
@@ -215,14 +246,13 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	if err != nil {
 		return nil, err
 	}
-	t := req.GetTuning()
-	tuning := restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(), MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
+	tuning := tuningFromProto(req.GetTuning())
 	running, err := r.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, func(done, total int64) { j.Progress("objects read", done, total) })
 		if err != nil {
 			return err
 		}
-		if err := preFlight(ctx, c, j, storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}, req.GetPlanDigest()); err != nil {
+		if err := preFlight(ctx, c, j, plan, tuning.Canary, req.GetPlanDigest(), storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}); err != nil {
 			return err
 		}
 		return o.run(ctx, j, plan, contents, tuning)
@@ -233,16 +263,15 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	return &mgmtv1.RunRestoreResponse{Operation: running}, nil
 }
 
-// preFlight tells the findings, refuses what must not run, and stores the plan before anything changes.
-func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, stored storedRestore, digest string) error {
-	plan := &stored.Plan
+// preFlight tells the findings, refuses what must not run, and stores what a resume goes by before anything changes.
+func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan, canary, digest string, stored any) error {
 	if err := emit(ctx, j, plan.Findings); err != nil {
 		return err
 	}
 	if digest != "" && digest != plan.Digest() {
 		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
 	}
-	if err := plan.CheckCanary(stored.Tuning.Canary); err != nil {
+	if err := plan.CheckCanary(canary); err != nil {
 		return err
 	}
 	if plan.Blocked {
@@ -268,10 +297,30 @@ func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, stor
 }
 
 func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan, contents *snapshot.Contents, tuning restore.Tuning) error {
-	return restore.Run(ctx, restore.RunOptions{
+	run := restore.RunOptions{
 		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(), Writer: o.target.Writer(), Kinds: o.kinds,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
+	}
+	if err := o.store.CanFence(ctx); err == nil {
+		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
+	} else if err := emit(ctx, j, []mgmt.Finding{{Severity: mgmt.Warning, Code: "no-fence", Message: "no ownership records are written: " + err.Error(),
+		Hint: "a source that comes back does not find out that it lost its workload clusters; see that it does not"}}); err != nil {
+		return err
+	}
+	return restore.Run(ctx, run)
+}
+
+// own records that a unit belongs to the target from now on, so that whoever has an older state finds out.
+func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan, u restore.Unit) error {
+	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context, h *catalog.StepHandle) error {
+		return errors.Join(move.Take(ctx, o.store, move.Claim{
+			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target, Operation: string(j.Operation()), Force: plan.Spec.Force,
+		}), h.SetUnit(catalog.UnitCopied))
 	})
+}
+
+func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
+	return restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(), MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
 }
 
 // resumeRestore goes on with a restore by its stored plan, on the same target and from the same snapshot.
@@ -280,7 +329,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if err != nil {
 		return nil, err
 	}
-	st, err := location.open(ctx, identity, false)
+	st, err := s.openLocation(ctx, location, identity, false)
 	if err != nil {
 		return nil, err
 	}

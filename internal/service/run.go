@@ -3,6 +3,8 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -12,18 +14,43 @@ import (
 // start begins the run of an operation in the background and returns it as running. run's error decides the state in which it ends; its context ends when
 // the operation or the whole server is asked to stop.
 func (s *Server) start(c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
+	return s.startThen(c, id, run, func(error) {})
+}
+
+// startThen is start, and tells ended how it went once that is on record.
+func (s *Server) startThen(c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation, error) {
 	op, ctx, err := s.enter(c, id)
 	if err != nil {
 		return nil, err
 	}
-	j := c.Journal(id, catalog.JournalOptions{})
+	j := c.Journal(id, catalog.JournalOptions{OnStep: s.onStep})
+	began := time.Now()
+	s.metrics.runBegan(op.Kind)
 	s.running.Go(func() {
 		err := run(ctx, j)
 		state, why := s.outcome(ctx, c, id, err)
+		if now, err := c.Operation(context.WithoutCancel(ctx), id); err == nil {
+			op = now
+		}
+		s.metrics.runEnded(op, state, time.Since(began))
+		s.logEnd(op, state, why)
 		s.leave(id)
 		s.recordEnd(c, id, state, why)
+		ended(err)
 	})
 	return operationToProto(op), nil
+}
+
+// logEnd tells the daemon's log; standalone, mgmtctl prints how it went.
+func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.Outcome) {
+	if !s.cfg.Daemon {
+		return
+	}
+	level := slog.LevelInfo
+	if state == catalog.Failed {
+		level = slog.LevelError
+	}
+	s.cfg.Log.Log(s.ctx, level, "operation ended", "operation", op.ID, "kind", op.Kind, "state", state, "message", why.Message)
 }
 
 // enter moves an operation into running and makes the context that ends with it.
@@ -72,6 +99,10 @@ func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state cat
 	s.lost[id] = err
 	s.mu.Unlock()
 	_ = c.Close()
+	select {
+	case s.failed <- fmt.Errorf("record the end of operation %s: %w", id, err):
+	default: // one is enough
+	}
 }
 
 // ended gives, for the error with which a closed catalog answers about an operation, the reason why it was closed.
@@ -89,18 +120,29 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	if err == nil {
 		return catalog.Succeeded, catalog.Outcome{}
 	}
+	if errors.Is(err, errRolledBack) {
+		return catalog.RolledBack, catalog.Outcome{}
+	}
 	e := classify(err)
-	changed := false
-	if op, lookErr := c.Operation(context.WithoutCancel(ctx), id); lookErr == nil {
-		changed = op.Changed
+	op, lookErr := c.Operation(context.WithoutCancel(ctx), id)
+	if lookErr != nil {
+		op = catalog.Operation{ID: id} // whatever it is: what follows is careful with an operation of no kind
 	}
 	state := catalog.Failed
 	message := e.Message
 	if ctx.Err() != nil {
 		state, e.Reason, message = catalog.Stopped, ReasonInterrupted, errStopping.Message
+		if errors.Is(context.Cause(ctx), errDaemonEnds) {
+			message, e.Hint = errDaemonEnds.Message, ""
+			if op.Kind == catalog.KindRestore && op.Changed {
+				var why catalog.Outcome
+				state, why = s.waitsForIdentity(op, catalog.Outcome{Message: message})
+				message = why.Message
+			}
+		}
 	}
 	switch {
-	case changed:
+	case op.Changed:
 		e.Reason = ReasonIncomplete
 	case e.Reason == ReasonIncomplete:
 		e.Reason = ReasonFindings // all there was to do is blocked

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -18,7 +20,9 @@ import (
 // StoreOptions say where a store is and with which keys it is used. Identities come with each request.
 type StoreOptions struct {
 	// URL in the form that store.ParseURL reads.
-	URL             string
+	URL string
+	// S3 is the alternative to URL.
+	S3              *store.S3Options
 	Plain           bool
 	Recipients      []string
 	SigningKeyFile  string
@@ -41,6 +45,10 @@ type Config struct {
 	Locations []Location
 	// Sources and Targets are the management clusters that requests can name; one that is alone need not be named. A daemon has the same for both.
 	Sources, Targets []mgmt.Options
+	// Schedules are taken by Start; their names of sources and locations are in here.
+	Schedules []Schedule
+	// Metrics is where metrics are registered; nil means nowhere.
+	Metrics prometheus.Registerer
 	// Daemon says that the configuration is a file, not the flags of mgmtctl: hints name what the operator can change.
 	Daemon  bool
 	Log     *slog.Logger
@@ -52,6 +60,10 @@ const StoreFormat = store.Format
 
 // errStopping is the cause with which operations end when they or the server are asked to stop.
 var errStopping = &Error{Reason: ReasonInterrupted, Message: "stopped on request"}
+
+// errDaemonEnds is the cause with which operations end when the daemon does. It goes on with moves when it starts again, for one in the middle keeps
+// workload clusters paused; Start knows them by this message.
+var errDaemonEnds = &Error{Reason: ReasonInterrupted, Message: "stopped since the daemon ended"}
 
 // Server carries the services. It opens catalog, stores and management clusters when a call first needs them.
 type Server struct {
@@ -68,6 +80,15 @@ type Server struct {
 
 	runsMu sync.Mutex // held while an operation goes into running, so that runs and the catalog agree
 	runs   map[catalog.OperationID]context.CancelCauseFunc
+
+	metrics   *metrics
+	scheduler *scheduler                 // nil before Start
+	buckets   map[*Location]store.Bucket // guarded by mu; a bucket keeps its connections
+	failed    chan error                 // holds the error after which the server is of no use
+
+	// Tests kill the process at a step, or in the middle of one; nil otherwise.
+	onStep func(ctx context.Context, r catalog.StepRecord) error
+	writer func(side string, w move.Writer) move.Writer
 }
 
 // New makes a server. It opens nothing.
@@ -75,7 +96,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{}}
+	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{},
+		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -84,11 +106,24 @@ func New(cfg Config) *Server {
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterSnapshotServiceServer(r, &snapshotService{s: s})
 	mgmtv1.RegisterRestoreServiceServer(r, &restoreService{s: s})
+	mgmtv1.RegisterMoveServiceServer(r, &moveService{s: s})
 	mgmtv1.RegisterOperationServiceServer(r, &operationService{s: s})
+	mgmtv1.RegisterScheduleServiceServer(r, &scheduleService{s: s})
+	mgmtv1.RegisterMgmtServiceServer(r, &mgmtService{s: s})
+	mgmtv1.RegisterCatalogServiceServer(r, &catalogService{s: s})
 }
 
-// Stop makes running operations end between two steps. It returns at once and may be called twice.
-func (s *Server) Stop() { s.stop(errStopping) }
+// Stop makes running operations end between two steps, and begins no more of the schedules' snapshots. It returns at once and may be called twice.
+func (s *Server) Stop() {
+	if s.cfg.Daemon {
+		s.stop(errDaemonEnds)
+		return
+	}
+	s.stop(errStopping)
+}
+
+// Failed gives the error after which the server is of no use any more: its catalog could not be written.
+func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops the operations, waits until they have ended, and closes the catalog.
 func (s *Server) Close() error {
