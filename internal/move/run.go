@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -68,6 +69,10 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	if o.Tuning.Settle <= 0 {
 		o.Tuning.Settle = 2 * time.Second
 	}
+	o.Units = maps.Clone(o.Units)
+	if o.Units == nil {
+		o.Units = map[string]catalog.UnitState{}
+	}
 	m := &run{Options: o, looks: &looks{look: o.Look}, began: time.Now(), results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
 	for unit, state := range o.Units {
 		if state == catalog.UnitRetired {
@@ -99,7 +104,7 @@ func Run(ctx context.Context, o Options) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := m.retireShared(ctx); err != nil {
+	if err := errors.Join(m.finishShared(ctx), m.retireShared(ctx)); err != nil {
 		m.fail(ctx, "", err)
 	}
 	if ctx.Err() != nil {
@@ -235,7 +240,7 @@ func (m *run) carry(ctx context.Context, p *part) {
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
 		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
-		Operation: m.Operation, Journal: m.Journal, Tuning: tuning, Part: p.suffix(),
+		Operation: m.Operation, Journal: m.Journal, Tuning: tuning, Part: p.suffix(), KeepShared: true,
 		HandOver: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
 		Well: func(u restore.Unit) {
 			mu.Lock()
@@ -298,6 +303,32 @@ func (m *run) giveBackBlocked(ctx context.Context, p *part) {
 		m.results.blocked++
 		m.Units[u.Name] = catalog.UnitBlocked
 	}
+}
+
+// finishShared releases the shared objects on the target. A ClusterResourceSet that is at work there would apply to units of later batches before these are handed
+// over, so none is released before the last unit of its namespace.
+func (m *run) finishShared(ctx context.Context) error {
+	released := map[string]bool{}
+	for _, u := range m.Plan.Copy.Units {
+		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked && m.Units[u.Name] != catalog.UnitRolledBack {
+			released[u.Name] = m.results.retired[u.Name]
+		}
+	}
+	for _, p := range m.parts {
+		if err := m.load(ctx, p); err != nil {
+			return err
+		}
+		todo := p.Copy
+		todo.Units = nil // their states are in released
+		err := restore.FinishShared(ctx, restore.RunOptions{
+			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+		}, released)
+		if err != nil {
+			return fmt.Errorf("release shared objects: %w", err)
+		}
+	}
+	return nil
 }
 
 // observe watches the Machines of everything that was moved.

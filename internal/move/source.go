@@ -193,7 +193,7 @@ func standing(_ *snapshot.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
-	if restore.PublishesPause(u) && mgmt.Pause(kindOf(u)) != mgmt.PauseNever {
+	if how := mgmt.Pause(kindOf(u)); restore.PublishesPause(u) && how != mgmt.PauseNever && how != mgmt.PauseUnknown {
 		if why := restore.NotAcknowledged(u, "True"); why != "" {
 			return why
 		}
@@ -234,8 +234,8 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 	g.SetLimit(16)
 	for _, n := range nodes {
 		k, ok := mgmt.FindKind(m.Source.Kinds, n.GroupKind())
-		if !ok || mgmt.Pause(n.GroupKind()) == mgmt.PauseNone {
-			continue
+		if how := mgmt.Pause(n.GroupKind()); !ok || how == mgmt.PauseNone || how == mgmt.PauseUnknown {
+			continue // nothing is known of how it stands still
 		}
 		g.Go(func() error {
 			u, err := m.Source.Reader.Get(ctx, k, n.Namespace, n.Name)

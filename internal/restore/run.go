@@ -74,6 +74,8 @@ type RunOptions struct {
 	// HandOver, when set, is called for each unit right before its release, when its copy is verified. Its error keeps the unit from being released. It may be
 	// called again for a unit that it let pass before.
 	HandOver func(ctx context.Context, u Unit) error
+	// KeepShared leaves shared objects paused: FinishShared releases them when the units of all plans are there.
+	KeepShared bool
 	// Well, when set, is told of each unit that came through post-flight. A unit that does not is paused again (the brake of a move).
 	Well func(u Unit)
 }
@@ -135,8 +137,10 @@ func Run(ctx context.Context, o RunOptions) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := r.finishShared(ctx, result); err != nil && result.first == nil {
-		result.first = err
+	if !r.KeepShared {
+		if err := r.finishShared(ctx, result.released); err != nil && result.first == nil {
+			result.first = err
+		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -251,12 +255,22 @@ func (r *run) restoreShared(ctx context.Context) error {
 	return r.waitClasses(ctx)
 }
 
+// FinishShared does for the shared objects of a plan what Run does at its end, unless KeepShared keeps it from that. Units that are not released, of this plan or of
+// another one of the operation, keep those of their namespaces paused. It may run again.
+func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) error {
+	r := newRun(ctx, o)
+	if err := r.prepareRun(ctx); err != nil {
+		return err
+	}
+	return r.finishShared(ctx, released)
+}
+
 // finishShared releases what is shared and, after that, creates what comes to life at once.
-func (r *run) finishShared(ctx context.Context, result unitsResult) error {
+func (r *run) finishShared(ctx context.Context, released map[string]bool) error {
 	if r.Plan.Spec.NoRelease {
 		return nil
 	}
-	if err := r.releaseShared(ctx, result.released); err != nil {
+	if err := r.releaseShared(ctx, released); err != nil {
 		return err
 	}
 	return r.createWaves(ctx, r.Plan.Shared, true)

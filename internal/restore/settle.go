@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -314,6 +315,11 @@ func (r *run) releaseShared(ctx context.Context, released map[string]bool) error
 			waiting[ns] = true
 		}
 	}
+	for unit, yes := range released {
+		if ns, _, _ := strings.Cut(unit, "/"); !yes {
+			waiting[ns] = true
+		}
+	}
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
 		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation && !waiting[o.Namespace] {
@@ -321,23 +327,17 @@ func (r *run) releaseShared(ctx context.Context, released map[string]bool) error
 		}
 	}
 	for ns, objects := range byNamespace {
-		paused, _, err := r.look(ctx, objects, func(_ Object, _, live *unstructured.Unstructured) string {
-			if PausedByUs(live) {
-				return "paused"
+		if paused, err := r.anyPaused(ctx, objects); err != nil || !paused {
+			if err != nil {
+				return err
 			}
-			return ""
-		})
-		if err != nil {
-			return err
-		}
-		if len(paused) == 0 {
 			continue
 		}
 		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared" + r.Part}
 		if ns == "" {
 			step.Unit = ""
 		}
-		err = r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
+		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
 			return r.each(objects, func(o Object) error { return r.releaseObject(ctx, o) })
 		})
 		if err != nil {
@@ -345,4 +345,19 @@ func (r *run) releaseShared(ctx context.Context, released map[string]bool) error
 		}
 	}
 	return nil
+}
+
+// anyPaused tells whether one of objects is still paused by us.
+func (r *run) anyPaused(ctx context.Context, objects []Object) (bool, error) {
+	var paused atomic.Bool
+	err := r.each(objects, func(o Object) error {
+		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+		if err == nil && PausedByUs(live) {
+			paused.Store(true)
+		}
+		return err
+	})
+	return paused.Load(), err
 }
