@@ -23,7 +23,7 @@ type ScheduleState struct {
 	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero when there was none.
 	LastRun     time.Time `json:"lastRun,omitzero"`
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
-	// LastError says why the last run did not succeed; empty when it did, or is going.
+	// LastError says why the last run that ended did not succeed; empty when it did.
 	LastError string `json:"lastError,omitempty"`
 	// LastOperation is the operation of the last run; empty when it could not begin.
 	LastOperation OperationID `json:"lastOperation,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// openCatalog opens the catalog on first use. Operations that a dead process left running are moved to stopped.
+// openCatalog opens the catalog on first use. Operations that a dead process left running get a state that fits.
 func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	left, err := c.Interrupted(ctx)
 	for _, op := range left {
 		if err == nil {
-			_, err = c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{Message: "the process at work on it died", Code: string(ReasonIncomplete)})
+			err = s.settle(ctx, c, op)
 		}
 	}
 	if err == nil {
@@ -66,15 +66,15 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 	if err != nil {
 		return nil, err
 	}
-	return l.open(ctx, identity, create)
+	return s.openLocation(ctx, l, identity, create)
 }
 
-func (l *Location) open(ctx context.Context, identity []byte, create bool) (*store.Store, error) {
-	o := l.Store
-	bucket, err := o.bucket()
+func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (*store.Store, error) {
+	bucket, err := s.bucket(l)
 	if err != nil {
 		return nil, err
 	}
+	o := l.Store
 	k := store.KeyOptions{Recipients: o.Recipients, SigningKeyFile: o.SigningKeyFile, TrustedKeyFiles: o.TrustedKeyFiles}
 	if len(identity) > 0 {
 		k.Identities = []store.Secret{identity}
@@ -86,7 +86,24 @@ func (l *Location) open(ctx context.Context, identity []byte, create bool) (*sto
 	return store.Open(ctx, store.Options{Bucket: bucket, Keys: keys, Plain: o.Plain, Create: create})
 }
 
-func (o StoreOptions) bucket() (store.Bucket, error) {
+// bucket returns the bucket of a location, the same one each time.
+func (s *Server) bucket(l *Location) (store.Bucket, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[l]; b != nil {
+		return b, nil
+	}
+	b, err := newBucket(l.Store)
+	if err == nil {
+		s.buckets[l] = b
+	}
+	return b, err
+}
+
+func newBucket(o StoreOptions) (store.Bucket, error) {
+	if o.S3 != nil {
+		return store.NewS3(*o.S3)
+	}
 	if o.URL == "" {
 		return nil, &Error{Reason: ReasonUsage, Message: "no store is named", Hint: "name one with --store"}
 	}

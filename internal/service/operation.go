@@ -169,6 +169,25 @@ func (o *operationService) RollbackOperation(ctx context.Context, req *mgmtv1.Ro
 	return &mgmtv1.RollbackOperationResponse{Operation: running}, nil
 }
 
+func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (*mgmtv1.StopOperationResponse, error) {
+	c, peer, err := o.s.catalogOrPeer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if peer != nil {
+		return peer.StopOperation(ctx, req)
+	}
+	op, err := findOperation(ctx, c, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	o.s.stopRun(op.ID)
+	if op, err = c.Operation(ctx, op.ID); err != nil {
+		return nil, err
+	}
+	return &mgmtv1.StopOperationResponse{Operation: operationToProto(op)}, nil
+}
+
 func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog.Operation, error) {
 	if ref != latest {
 		op, err := c.FindOperation(ctx, ref)

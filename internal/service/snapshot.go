@@ -39,8 +39,8 @@ type wantedSnapshot struct {
 	// schedule is the name of the schedule that wants it, interval how often it does; empty when somebody asked.
 	schedule string
 	interval time.Duration
-	// ended is told how it went, once that is on record.
-	ended func(r *snapshot.Result, err error)
+	// ended is told how it went, once that is on record; nil tells nobody.
+	ended func(err error)
 }
 
 // beginSnapshot begins the operation that takes a snapshot.
@@ -60,7 +60,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 	if err != nil {
 		return nil, err
 	}
-	st, err := location.open(ctx, nil, true) // last: it makes the store when there is none
+	st, err := s.openLocation(ctx, location, nil, true) // last: it makes the store when there is none
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +70,21 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 	if err != nil {
 		return nil, err
 	}
-	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	s.metrics.snapshots.attempts.WithLabelValues(w.schedule).Inc()
+	ended := w.ended
+	if ended == nil {
+		ended = func(error) {}
+	}
+	return s.startThen(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		began := time.Now()
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
 			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces}, Interval: w.interval,
 			Writer: s.program(), Progress: j.Progress,
 		})
-		if w.ended != nil {
-			w.ended(r, err)
-		}
+		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		return err
-	})
+	}, ended)
 }
 
 // program is what envelopes say of who wrote them.
@@ -308,7 +312,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 	if err != nil {
 		return nil, err
 	}
-	st, err := location.open(ctx, nil, false)
+	st, err := s.s.openLocation(ctx, location, nil, false)
 	if err != nil {
 		return nil, err
 	}

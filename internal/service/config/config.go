@@ -1,0 +1,99 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+// Config is a configuration that was read and checked.
+type Config struct {
+	// Service is all but how to be reached. Its log and version are for the caller to set.
+	Service service.Config
+	Listen  Listen
+	// Metrics is the address of the HTTP server for metrics; empty means none.
+	Metrics string
+}
+
+// Listen says where the API is served.
+type Listen struct {
+	// Unix is the path of a socket, TCP an address; empty means none. At least one is set.
+	Unix, TCP string
+	// CertFile, KeyFile and ClientCAFile are set when TCP is.
+	CertFile, KeyFile, ClientCAFile string
+}
+
+// Load reads and checks the file. Paths in it that are not absolute start at its folder. The error is an *InvalidError when the file can be read: it holds all
+// that is wrong with it.
+func Load(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	path, err = filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	r := &reader{file: path, dir: filepath.Dir(path)}
+	c := r.read(text)
+	if len(r.problems) > 0 {
+		slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+		return nil, &InvalidError{File: path, Problems: r.problems}
+	}
+	return c, nil
+}
+
+// reader gathers what is wrong with a file.
+type reader struct {
+	file, dir string
+	problems  []Problem
+}
+
+// read makes a Config of the text, which is of use only when there are no problems.
+func (r *reader) read(text []byte) *Config {
+	var own, locations, schedules []*document
+	for _, d := range r.split(text) {
+		switch {
+		case d.apiVersion == ownVersion && d.kind == ownKind:
+			own = append(own, d)
+		case d.apiVersion == veleroVersion && d.kind == locationKind:
+			locations = append(locations, d)
+		case d.apiVersion == veleroVersion && d.kind == scheduleKind:
+			schedules = append(schedules, d)
+		default:
+			d.problem("", fmt.Sprintf("apiVersion %q with kind %q is not known", d.apiVersion, d.kind), fmt.Sprintf("a document is %s %s, %s %s or %s %s",
+				ownVersion, ownKind, veleroVersion, locationKind, veleroVersion, scheduleKind))
+		}
+	}
+	c := &Config{}
+	if len(own) == 0 {
+		r.add(Problem{Text: "no document is of kind " + ownKind, Hint: "add one with apiVersion " + ownVersion})
+	}
+	for i, d := range own {
+		if i > 0 {
+			d.problem("", "there is more than one document of kind "+ownKind, "keep one")
+			continue
+		}
+		c = d.readOwn()
+	}
+	c.Service.Daemon = true
+	keys := service.StoreOptions{}
+	if len(c.Service.Locations) == 1 {
+		keys = c.Service.Locations[0].Store
+	}
+	c.Service.Locations = r.readLocations(locations, keys)
+	c.Service.Schedules = r.readSchedules(schedules, c)
+	return c
+}
+
+// path resolves a path of the file.
+func (r *reader) path(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(r.dir, p)
+}

@@ -1,0 +1,212 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// folder makes a folder with keys and kubeconfigs and returns its path.
+func folder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := service.Keygen(dir); err != nil {
+		t.Fatal(err)
+	}
+	recipient, err := os.ReadFile(filepath.Join(dir, "recipient.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"prod.kubeconfig": `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://x"}}]}`,
+		"broken":          "token: [",
+		"aws":             "[default]\naws_access_key_id=a\naws_secret_access_key=b\n",
+		"recipient":       strings.TrimSpace(string(recipient)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// load writes text into the folder and loads it. RECIPIENT in it becomes a real one.
+func load(t *testing.T, dir, text string) (*Config, error) {
+	t.Helper()
+	recipient, err := os.ReadFile(filepath.Join(dir, "recipient"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "mgmtd.yaml")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "RECIPIENT", string(recipient))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Load(file)
+}
+
+const goodOwn = `apiVersion: mgmtd.dev/v1alpha1
+kind: Config
+spec:
+  managementClusters:
+    - {name: prod, kubeconfigFile: prod.kubeconfig}
+    - {name: edge, kubeconfigFile: prod.kubeconfig, context: a}
+  catalog: catalog.db
+  recipients: [RECIPIENT]
+  signingKeyFile: signing.key
+  trustedKeyFiles: [signing.pub]
+  listen: {unix: mgmtd.sock}
+  metrics: 127.0.0.1:8085
+  retention: {keepLast: 0, keepWithin: ""}
+  rules: []
+`
+
+const goodVelero = `---
+apiVersion: velero.io/v1
+kind: BackupStorageLocation
+metadata: {name: main, namespace: velero, uid: x, creationTimestamp: "2026-03-01T00:00:00Z", generation: 3, labels: {a: b}}
+spec:
+  provider: aws
+  default: true
+  accessMode: ReadWrite
+  objectStorage: {bucket: mgmt-snapshots, prefix: prod}
+  config: {region: eu-central-1, s3Url: "https://s3.example:9000", s3ForcePathStyle: "true", profile: p, checksumAlgorithm: "", credentialsFile: aws, insecureSkipTLSVerify: "false"}
+status: {phase: Available}
+---
+apiVersion: velero.io/v1
+kind: BackupStorageLocation
+metadata: {name: disk}
+spec: {provider: mgmtd.dev/directory, config: {path: snapshots}}
+---
+apiVersion: velero.io/v1
+kind: Schedule
+metadata: {name: nightly, annotations: {mgmtd.dev/management-cluster: prod, example.com/note: kept}}
+spec:
+  schedule: CRON_TZ=Europe/Berlin 0 3 * * *
+  skipImmediately: true
+  useOwnerReferencesInBackup: false
+  template:
+    includedNamespaces: ["*"]
+    ttl: 0s
+    hooks: {}
+    metadata: {}
+    snapshotVolumes: false
+    csiSnapshotTimeout: 0s
+---
+apiVersion: velero.io/v1
+kind: Schedule
+metadata: {name: often, annotations: {mgmtd.dev/management-cluster: edge}}
+spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, b], storageLocation: disk}}
+`
+
+func TestLoad(t *testing.T) {
+	dir := folder(t)
+	c, err := load(t, dir, goodOwn+goodVelero)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []service.Schedule{
+		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main", SkipImmediately: true},
+		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a", "b"}, Paused: true},
+	}
+	if diff := cmp.Diff(want, c.Service.Schedules); diff != "" {
+		t.Error(diff)
+	}
+	main, disk := c.Service.Locations[0], c.Service.Locations[1]
+	if diff := cmp.Diff(&store.S3Options{Bucket: "mgmt-snapshots", Prefix: "prod", Endpoint: "https://s3.example:9000", Region: "eu-central-1", PathStyle: true, ChecksumOff: true,
+		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p"}, main.Store.S3); diff != "" {
+		t.Error(diff)
+	}
+	if !main.Default || main.Name != "main" || disk.Default || disk.Store.URL != "file://"+filepath.Join(dir, "snapshots") {
+		t.Errorf("locations: %+v", c.Service.Locations)
+	}
+	for _, l := range c.Service.Locations {
+		if len(l.Store.Recipients) != 1 || l.Store.SigningKeyFile != filepath.Join(dir, "signing.key") || len(l.Store.TrustedKeyFiles) != 1 || l.Store.Plain {
+			t.Errorf("keys of %s: %+v", l.Name, l.Store)
+		}
+	}
+	if c.Listen.Unix != filepath.Join(dir, "mgmtd.sock") || c.Metrics != "127.0.0.1:8085" || c.Service.CatalogFile != filepath.Join(dir, "catalog.db") || !c.Service.Daemon {
+		t.Errorf("config: %+v", c)
+	}
+	if len(c.Service.Sources) != 2 || c.Service.Targets[1].Name != "edge" {
+		t.Errorf("management clusters: %+v", c.Service.Sources)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c, err := load(t, folder(t), `{apiVersion: mgmtd.dev/v1alpha1, kind: Config, spec: {managementClusters: [{name: prod, kubeconfigFile: prod.kubeconfig}], plain: true}}
+---
+{apiVersion: velero.io/v1, kind: BackupStorageLocation, metadata: {name: disk}, spec: {provider: mgmtd.dev/directory, config: {path: /snapshots}}}
+---
+{apiVersion: velero.io/v1, kind: Schedule, metadata: {name: s}, spec: {schedule: "@daily", template: {}}}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen.Unix != DefaultSocket || c.Service.CatalogFile != DefaultCatalog || c.Metrics != "" || !c.Service.Locations[0].Store.Plain {
+		t.Errorf("config: %+v", c)
+	}
+	if s := c.Service.Schedules[0]; s.Source != "prod" || s.Location != "disk" {
+		t.Errorf("schedule: %+v", s)
+	}
+}
+
+// TestProblems loads each testdata/*.yaml and compares the error with the golden file beside it.
+func TestProblems(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			dir := folder(t)
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = load(t, dir, strings.NewReplacer("GOOD_OWN\n", goodOwn, "GOOD_VELERO\n", goodVelero).Replace(string(text)))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			got := strings.ReplaceAll(err.Error(), dir, "DIR") + "\n"
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(goodOwn + goodVelero))
+	f.Add([]byte("a: &a [*a]\n---\n? [x]\n: y\n"))
+	f.Fuzz(func(_ *testing.T, text []byte) {
+		r := &reader{file: "mgmtd.yaml", dir: "/nowhere"}
+		r.read(text) // must not panic
+	})
+}

@@ -1,0 +1,149 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// The providers of storage locations.
+const (
+	providerS3        = "aws"
+	providerVeleroS3  = "velero.io/aws" // the plugin's full name
+	providerDirectory = "mgmtd.dev/directory"
+)
+
+var locationRules = map[string]rule{
+	"spec.provider": honoured, "spec.config": honoured, "spec.default": honoured, "spec.accessMode": honoured,
+	"spec.objectStorage.bucket": honoured, "spec.objectStorage.prefix": honoured, "spec.objectStorage.caCert": honoured,
+}
+
+var locationHints = map[string]string{
+	"spec.credential":              "remove it and name an AWS credentials file in spec.config.credentialsFile, or set the AWS variables",
+	"spec.objectStorage.caCertRef": "remove it and put the certificates into spec.objectStorage.caCert",
+	"spec.backupSyncPeriod":        "remove it: the store is read when it is asked about",
+	"spec.validationFrequency":     "remove it: the store is checked when it is used",
+}
+
+// readLocations makes locations of the documents; keys are those of the Config document.
+func (r *reader) readLocations(documents []*document, keys service.StoreOptions) []service.Location {
+	if len(documents) == 0 {
+		r.add(Problem{Text: "no document is of kind " + locationKind, Hint: "add one with apiVersion " + veleroVersion + ": snapshots need a place"})
+	}
+	var list []service.Location
+	seen := map[string]bool{}
+	byDefault := ""
+	for _, d := range documents {
+		d.readName(seen)
+		var bsl velerov1.BackupStorageLocation
+		ok := d.decode(&bsl)
+		d.checkSet(locationRules, locationHints)
+		l := service.Location{Name: d.name, Store: keys}
+		if ok {
+			d.checkAnnotations(bsl.Annotations)
+			l.Default = bsl.Spec.Default
+			d.readPlace(&bsl.Spec, &l.Store)
+		}
+		if l.Default && byDefault != "" {
+			d.problem("spec.default", fmt.Sprintf("%q is the default, too", byDefault), "let one be the default")
+		}
+		if l.Default {
+			byDefault = d.name
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
+	if spec.AccessMode != "" && spec.AccessMode != velerov1.BackupStorageLocationAccessModeReadWrite {
+		d.problem("spec.accessMode", fmt.Sprintf("%q is not honoured", spec.AccessMode), "remove it, or set ReadWrite")
+	}
+	switch spec.Provider {
+	case providerS3, providerVeleroS3:
+		d.readS3(spec, o)
+	case providerDirectory:
+		d.readDirectory(spec, o)
+	case "":
+		d.problem("spec.provider", "missing", "set aws for S3, or "+providerDirectory+" for a folder")
+	default:
+		d.problem("spec.provider", fmt.Sprintf("%q is not known", spec.Provider), "set aws for S3, or "+providerDirectory+" for a folder")
+	}
+}
+
+// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured.
+var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
+	"region":           func(_ *document, v string, o *store.S3Options) { o.Region = v },
+	"s3Url":            func(_ *document, v string, o *store.S3Options) { o.Endpoint = v },
+	"profile":          func(_ *document, v string, o *store.S3Options) { o.Profile = v },
+	"s3ForcePathStyle": func(d *document, v string, o *store.S3Options) { o.PathStyle = d.truth("s3ForcePathStyle", v) },
+	"insecureSkipTLSVerify": func(d *document, v string, o *store.S3Options) {
+		o.InsecureSkipTLSVerify = d.truth("insecureSkipTLSVerify", v)
+	},
+	"checksumAlgorithm": func(d *document, v string, o *store.S3Options) {
+		o.ChecksumOff = v == "" // as in Velero: the key there and empty turns checksums off
+		if v != "" && v != "SHA256" {
+			d.problem("spec.config.checksumAlgorithm", fmt.Sprintf("%q is not honoured", v), `set SHA256, "" to send none, or remove it`)
+		}
+	},
+	"credentialsFile": func(d *document, v string, o *store.S3Options) {
+		if o.CredentialsFile = d.r.path(v); v != "" {
+			d.checkFile("spec.config.credentialsFile", o.CredentialsFile)
+		}
+	},
+}
+
+func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
+	s3 := &store.S3Options{}
+	settings := spec.Config
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		if set, ok := s3Settings[key]; ok {
+			set(d, settings[key], s3)
+			continue
+		}
+		d.problem("spec.config."+key, "this key is not known or not honoured", "the keys are "+strings.Join(slices.Sorted(maps.Keys(s3Settings)), ", "))
+	}
+	storage := spec.ObjectStorage
+	if storage == nil || storage.Bucket == "" {
+		d.problem("spec.objectStorage.bucket", "missing", "name the bucket")
+		return
+	}
+	s3.Bucket, s3.Prefix, s3.CACert = storage.Bucket, storage.Prefix, storage.CACert
+	before := len(d.r.problems)
+	if _, err := store.NewS3(*s3); err != nil && len(d.r.problems) == before {
+		d.problem("spec", err.Error(), hintOf(err))
+	}
+	o.S3 = s3
+}
+
+// truth reads "true" or "false", which Velero's config holds as texts.
+func (d *document) truth(key, value string) bool {
+	if value != "true" && value != "false" && value != "" {
+		d.problem("spec.config."+key, fmt.Sprintf("%q is not a truth value", value), `write "true" or "false"`)
+	}
+	return value == "true"
+}
+
+func (d *document) readDirectory(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
+	for _, key := range slices.Sorted(maps.Keys(spec.Config)) {
+		if key != "path" {
+			d.problem("spec.config."+key, "this key is not known or not honoured", "the only key is path")
+		}
+	}
+	if s := spec.ObjectStorage; s != nil && (s.Bucket != "" || s.Prefix != "" || len(s.CACert) > 0) {
+		d.problem("spec.objectStorage", "not honoured with provider "+providerDirectory, "remove it and name the folder in spec.config.path")
+	}
+	path := spec.Config["path"]
+	if path == "" {
+		d.problem("spec.config.path", "missing", "name the folder")
+		return
+	}
+	o.URL = (&url.URL{Scheme: "file", Path: d.r.path(path)}).String()
+}

@@ -1,0 +1,269 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// The defaults of what may be left out.
+const (
+	DefaultCatalog = "/var/lib/mgmtd/catalog.db"
+	DefaultSocket  = "/run/mgmtd.sock"
+)
+
+// ownDocument is a Config document.
+type ownDocument struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Spec       ownSpec `json:"spec"`
+}
+
+type ownSpec struct {
+	ManagementClusters []mgmtEntry `json:"managementClusters"`
+	Catalog            string      `json:"catalog"`
+	Recipients         []string    `json:"recipients"`
+	Plain              bool        `json:"plain"`
+	SigningKeyFile     string      `json:"signingKeyFile"`
+	TrustedKeyFiles    []string    `json:"trustedKeyFiles"`
+	IdentityFile       string      `json:"identityFile"`
+	Listen             listenEntry `json:"listen"`
+	Metrics            string      `json:"metrics"`
+	Retention          keepEntry   `json:"retention"`
+	Rules              []any       `json:"rules"`
+}
+
+type mgmtEntry struct {
+	Name           string `json:"name"`
+	KubeconfigFile string `json:"kubeconfigFile"`
+	Context        string `json:"context"`
+}
+
+type listenEntry struct {
+	Unix         string `json:"unix"`
+	TCP          string `json:"tcp"`
+	CertFile     string `json:"certFile"`
+	KeyFile      string `json:"keyFile"`
+	ClientCAFile string `json:"clientCAFile"`
+}
+
+type keepEntry struct {
+	KeepLast    int    `json:"keepLast"`
+	KeepHourly  int    `json:"keepHourly"`
+	KeepDaily   int    `json:"keepDaily"`
+	KeepWeekly  int    `json:"keepWeekly"`
+	KeepMonthly int    `json:"keepMonthly"`
+	KeepWithin  string `json:"keepWithin"`
+}
+
+// notYet are the fields of our own document that later releases honour.
+var notYet = []struct{ field, hint string }{
+	{"spec.retention.keepLast", hintRetention}, {"spec.retention.keepHourly", hintRetention}, {"spec.retention.keepDaily", hintRetention},
+	{"spec.retention.keepWeekly", hintRetention}, {"spec.retention.keepMonthly", hintRetention}, {"spec.retention.keepWithin", hintRetention},
+	{"spec.rules", "remove it; the built-in rules are in use"},
+	{"spec.identityFile", "remove it; an identity comes with the request that needs it (mgmtctl --identity)"},
+}
+
+const hintRetention = "remove it; nothing is deleted from a store"
+
+// readOwn reads the Config document. The keys are in its one location, which has no place yet.
+func (d *document) readOwn() *Config {
+	var own ownDocument
+	if !d.decode(&own) {
+		return &Config{}
+	}
+	s := own.Spec
+	for _, n := range notYet {
+		if !isZero(d.at(n.field)) {
+			d.problem(n.field, "not honoured yet", n.hint)
+		}
+	}
+	c := &Config{Metrics: s.Metrics}
+	c.Service.CatalogFile = d.r.path(s.Catalog)
+	if s.Catalog == "" {
+		c.Service.CatalogFile = DefaultCatalog
+	}
+	c.Service.Sources = d.readMgmts(s.ManagementClusters)
+	c.Service.Targets = c.Service.Sources
+	c.Service.Locations = []service.Location{{Store: d.readKeys(s)}}
+	c.Listen = d.readListen(s.Listen)
+	if s.Metrics != "" {
+		d.checkAddress("spec.metrics", s.Metrics)
+	}
+	return c
+}
+
+// name is what can be given on a command line and in an annotation without quotes.
+var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+
+const hintName = "use lower-case letters, digits, \"-\" and \".\""
+
+func (d *document) readMgmts(entries []mgmtEntry) []mgmt.Options {
+	if len(entries) == 0 {
+		d.problem("spec.managementClusters", "there is none", "name at least one, with the path of its kubeconfig")
+	}
+	var list []mgmt.Options
+	seen := map[string]bool{}
+	for i, e := range entries {
+		field := fmt.Sprintf("spec.managementClusters[%d]", i)
+		switch {
+		case e.Name == "":
+			d.problem(field+".name", "missing", "give it a name; requests and schedules use it")
+		case !name.MatchString(e.Name):
+			d.problem(field+".name", fmt.Sprintf("%q is not a name", e.Name), hintName)
+		case seen[e.Name]:
+			d.problem(field+".name", fmt.Sprintf("%q is the name of another one, too", e.Name), "rename one")
+		}
+		seen[e.Name] = true
+		o := mgmt.Options{Name: e.Name, KubeconfigFile: d.r.path(e.KubeconfigFile), Context: e.Context}
+		d.checkKubeconfig(field, o)
+		list = append(list, o)
+	}
+	return list
+}
+
+func (d *document) checkKubeconfig(field string, o mgmt.Options) {
+	if !d.checkFile(field+".kubeconfigFile", o.KubeconfigFile) {
+		return
+	}
+	kubeconfig, err := clientcmd.LoadFromFile(o.KubeconfigFile)
+	if err != nil {
+		// Not the error's text: a parser quotes what it could not read, which may be a token.
+		d.problem(field+".kubeconfigFile", o.KubeconfigFile+" is not a kubeconfig", "give the path of one")
+		return
+	}
+	context := o.Context
+	if context == "" {
+		context = kubeconfig.CurrentContext
+	}
+	if kubeconfig.Contexts[context] == nil {
+		d.problem(field+".context", fmt.Sprintf("%s has no context %q", o.KubeconfigFile, context), "name one that it has")
+	}
+}
+
+// checkFile reports a file that is missing or cannot be read.
+func (d *document) checkFile(field, path string) bool {
+	if path == "" {
+		d.problem(field, "missing", "give the path of a file")
+		return false
+	}
+	f, err := os.Open(path)
+	if err == nil {
+		var info os.FileInfo
+		if info, err = f.Stat(); err == nil && info.IsDir() {
+			err = errors.New("it is a folder")
+		}
+		_ = f.Close()
+	}
+	if err != nil {
+		if e, ok := errors.AsType[*os.PathError](err); ok {
+			err = e.Err
+		}
+		d.problem(field, fmt.Sprintf("read %s: %v", path, err), "give the path of a file that mgmtd can read")
+	}
+	return err == nil
+}
+
+func (d *document) readKeys(s ownSpec) service.StoreOptions {
+	o := service.StoreOptions{Plain: s.Plain, Recipients: s.Recipients, SigningKeyFile: d.r.path(s.SigningKeyFile)}
+	switch {
+	case s.Plain && len(s.Recipients) > 0:
+		d.problem("spec.plain", "plain and recipients exclude each other", "remove plain to encrypt, or recipients to store Secrets as they are")
+	case !s.Plain && len(s.Recipients) == 0:
+		d.problem("spec.recipients", "there is none", "give an age1... key (mgmtctl keygen makes one), or plain: true to store Secrets as they are")
+	}
+	for i, r := range s.Recipients {
+		d.checkKeys(fmt.Sprintf("spec.recipients[%d]", i), store.KeyOptions{Recipients: []string{r}})
+	}
+	switch {
+	case s.SigningKeyFile != "":
+		if d.checkFile("spec.signingKeyFile", o.SigningKeyFile) {
+			d.checkKeys("spec.signingKeyFile", store.KeyOptions{SigningKeyFile: o.SigningKeyFile})
+		}
+	case !s.Plain:
+		d.problem("spec.signingKeyFile", "missing", "give the path of signing.key (mgmtctl keygen makes one): a restore refuses snapshots that are not signed")
+	}
+	for i, f := range s.TrustedKeyFiles {
+		field := fmt.Sprintf("spec.trustedKeyFiles[%d]", i)
+		o.TrustedKeyFiles = append(o.TrustedKeyFiles, d.r.path(f))
+		if d.checkFile(field, d.r.path(f)) {
+			d.checkKeys(field, store.KeyOptions{TrustedKeyFiles: []string{d.r.path(f)}})
+		}
+	}
+	return o
+}
+
+// checkKeys reports a key that cannot be parsed. The store's errors hold no secret text.
+func (d *document) checkKeys(field string, o store.KeyOptions) {
+	if _, err := store.LoadKeys(o); err != nil {
+		d.problem(field, err.Error(), hintOf(err))
+	}
+}
+
+func hintOf(err error) string {
+	var hinter interface{ Hint() string }
+	if errors.As(err, &hinter) {
+		return hinter.Hint()
+	}
+	return ""
+}
+
+func (d *document) readListen(e listenEntry) Listen {
+	l := Listen{Unix: d.r.path(e.Unix), TCP: e.TCP, CertFile: d.r.path(e.CertFile), KeyFile: d.r.path(e.KeyFile), ClientCAFile: d.r.path(e.ClientCAFile)}
+	if l.Unix == "" && l.TCP == "" {
+		l.Unix = DefaultSocket
+	}
+	files := []struct{ field, path string }{
+		{"spec.listen.certFile", l.CertFile}, {"spec.listen.keyFile", l.KeyFile}, {"spec.listen.clientCAFile", l.ClientCAFile},
+	}
+	if l.TCP == "" {
+		for _, f := range files {
+			if f.path != "" {
+				d.problem(f.field, "set without spec.listen.tcp", "set tcp, too, or remove it: a unix socket has no TLS")
+			}
+		}
+		return l
+	}
+	d.checkAddress("spec.listen.tcp", l.TCP)
+	ok := true
+	for _, f := range files {
+		if f.path == "" {
+			d.problem(f.field, "missing", "TCP is served with mutual TLS only: set certFile, keyFile and clientCAFile")
+			ok = false
+		} else if !d.checkFile(f.field, f.path) {
+			ok = false
+		}
+	}
+	if !ok {
+		return l
+	}
+	if _, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile); err != nil {
+		d.problem("spec.listen.certFile", strings.TrimPrefix(err.Error(), "tls: "), "give a PEM certificate and the key that it is for")
+	}
+	if pem, err := os.ReadFile(l.ClientCAFile); err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		d.problem("spec.listen.clientCAFile", l.ClientCAFile+" holds no certificate", "give a file of PEM certificates")
+	}
+	return l
+}
+
+func (d *document) checkAddress(field, address string) {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		d.problem(field, fmt.Sprintf("%q is not an address", address), "write host:port, such as 127.0.0.1:8085")
+	}
+}

@@ -1,0 +1,160 @@
+package service
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// metrics are named after Velero's where they mean the same, so that dashboards and alerts need another prefix and nothing else. Labels hold names of the
+// configuration only: no names of objects, and nothing that grows with the fleet.
+type metrics struct {
+	snapshots snapshotMetrics
+	restores  runMetrics
+	moves     runMetrics
+	running   *prometheus.GaugeVec
+	skipped   *prometheus.CounterVec
+	overdue   *prometheus.GaugeVec
+}
+
+type snapshotMetrics struct {
+	attempts, successes, failures, warnings *prometheus.CounterVec
+	lastSuccess, lastStatus, items, bytes   *prometheus.GaugeVec
+	duration                                *prometheus.HistogramVec
+}
+
+// runMetrics count restores or moves.
+type runMetrics struct {
+	attempts, successes, partial, failures prometheus.Counter
+	duration                               prometheus.Histogram
+}
+
+const (
+	metricPrefix   = "mgmtd"
+	scheduleLabel  = "schedule"
+	operationLabel = "operation"
+)
+
+// seconds are the buckets of durations: a snapshot takes seconds, a restore of a fleet minutes, a move with its waits perhaps hours.
+var seconds = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400}
+
+func newMetrics(r prometheus.Registerer, version string) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: metricPrefix, Name: name, Help: help}, labels))
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricPrefix, Name: name, Help: help}, labels))
+	}
+	run := func(what string) runMetrics {
+		return runMetrics{
+			attempts:  counter(what+"_attempt_total", "Runs of a "+what+" that began, resumed ones too.").WithLabelValues(),
+			successes: counter(what+"_success_total", "Runs of a "+what+" that ended with everything done.").WithLabelValues(),
+			partial:   counter(what+"_partial_failure_total", "Runs of a "+what+" that changed something and left work.").WithLabelValues(),
+			failures:  counter(what+"_failed_total", "Runs of a "+what+" that ended without a change.").WithLabelValues(),
+			duration:  register(r, prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: metricPrefix, Name: what + "_duration_seconds", Help: "How long a run of a " + what + " took.", Buckets: seconds})),
+		}
+	}
+	m := &metrics{
+		snapshots: snapshotMetrics{
+			attempts:    counter("backup_attempt_total", "Snapshots that were begun.", scheduleLabel),
+			successes:   counter("backup_success_total", "Snapshots that were taken.", scheduleLabel),
+			failures:    counter("backup_failure_total", "Snapshots that failed, were stopped or could not begin.", scheduleLabel),
+			warnings:    counter("backup_warning_total", "Snapshots that were taken and lack something that is needed, or a kind read at another resourceVersion.", scheduleLabel),
+			lastSuccess: gauge("backup_last_successful_timestamp", "When the last snapshot that succeeded was begun, as Unix time in seconds.", scheduleLabel),
+			lastStatus:  gauge("backup_last_status", "1 when the last snapshot succeeded, 0 when it did not.", scheduleLabel),
+			items:       gauge("backup_items_total", "Objects in the last snapshot.", scheduleLabel),
+			bytes:       gauge("backup_tarball_size_bytes", "Bytes in the store that the last snapshot names.", scheduleLabel),
+			duration: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: metricPrefix, Name: "backup_duration_seconds",
+				Help: "How long a snapshot took.", Buckets: seconds}, []string{scheduleLabel})),
+		},
+		restores: run("restore"),
+		moves:    run("move"),
+		running:  gauge("operations_running", "Operations at work now.", operationLabel),
+		skipped:  counter("schedule_skipped_total", "Runs that were due while the one before was going.", scheduleLabel),
+		overdue:  gauge("schedule_overdue_seconds", "How long ago a run was due that has not succeeded; 0 when none is.", scheduleLabel),
+	}
+	for _, kind := range []catalog.Kind{catalog.KindSnapshot, catalog.KindRestore, catalog.KindMove, catalog.KindVerify} {
+		m.running.WithLabelValues(string(kind)).Set(0)
+	}
+	gauge("build_info", "Always 1; the version is in the label.", "version").WithLabelValues(version).Set(1)
+	return m
+}
+
+// register makes a collector known where there is a registry: mgmtctl has none.
+func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
+	if r != nil {
+		r.MustRegister(c)
+	}
+	return c
+}
+
+// know makes the series of a schedule, so that an alert sees one that never ran.
+func (m *metrics) know(schedule string) {
+	s := m.snapshots
+	for _, c := range []*prometheus.CounterVec{s.attempts, s.successes, s.failures, s.warnings, m.skipped} {
+		c.WithLabelValues(schedule)
+	}
+	s.lastSuccess.WithLabelValues(schedule)
+	s.duration.WithLabelValues(schedule)
+	m.overdue.WithLabelValues(schedule)
+}
+
+func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Duration, r *snapshot.Result, err error) {
+	s := m.snapshots
+	s.duration.WithLabelValues(schedule).Observe(took.Seconds())
+	if err != nil || r == nil {
+		m.snapshotFailed(schedule)
+		return
+	}
+	s.successes.WithLabelValues(schedule).Inc()
+	s.lastStatus.WithLabelValues(schedule).Set(1)
+	s.lastSuccess.WithLabelValues(schedule).Set(float64(began.Unix()))
+	s.items.WithLabelValues(schedule).Set(float64(r.Counts.Objects))
+	s.bytes.WithLabelValues(schedule).Set(float64(r.Bytes))
+	if r.Counts.Missing > 0 || r.Counts.NotInCut > 0 {
+		s.warnings.WithLabelValues(schedule).Inc()
+	}
+}
+
+func (m *metrics) snapshotFailed(schedule string) {
+	m.snapshots.failures.WithLabelValues(schedule).Inc()
+	m.snapshots.lastStatus.WithLabelValues(schedule).Set(0)
+}
+
+// runBegan and runEnded count every operation.
+func (m *metrics) runBegan(kind catalog.Kind) {
+	m.running.WithLabelValues(string(kind)).Inc()
+	if r := m.of(kind); r != nil {
+		r.attempts.Inc()
+	}
+}
+
+func (m *metrics) runEnded(op catalog.Operation, state catalog.State, took time.Duration) {
+	m.running.WithLabelValues(string(op.Kind)).Dec()
+	r := m.of(op.Kind)
+	if r == nil {
+		return
+	}
+	r.duration.Observe(took.Seconds())
+	switch {
+	case state == catalog.Succeeded || state == catalog.RolledBack:
+		r.successes.Inc()
+	case op.Changed:
+		r.partial.Inc()
+	default:
+		r.failures.Inc()
+	}
+}
+
+func (m *metrics) of(kind catalog.Kind) *runMetrics {
+	switch kind {
+	case catalog.KindRestore:
+		return &m.restores
+	case catalog.KindMove:
+		return &m.moves
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// mgmtService looks at management clusters. It holds nothing that can write to one (I7).
+type mgmtService struct {
+	mgmtv1.UnimplementedMgmtServiceServer
+	s *Server
+}
+
+// looks is how many questions are put to one API server at once.
+const looks = 16
+
+func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest) (*mgmtv1.ListMgmtsResponse, error) {
+	options := slices.Clone(m.s.cfg.Sources)
+	for _, o := range m.s.cfg.Targets {
+		if !slices.Contains(options, o) {
+			options = append(options, o)
+		}
+	}
+	list := make([]*mgmtv1.Mgmt, len(options))
+	var g errgroup.Group
+	g.SetLimit(looks)
+	for i, o := range options {
+		g.Go(func() error {
+			v, err := view(ctx, o)
+			if list[i] = v.proto; err != nil {
+				list[i].Error = err.Error()
+			}
+			return nil // that one does not answer is what the list is there to tell
+		})
+	}
+	_ = g.Wait() // returns none
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b *mgmtv1.Mgmt) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return &mgmtv1.ListMgmtsResponse{Mgmts: list}, nil
+}
+
+// mgmtView is what was read of a management cluster, and the faces of it that cannot write.
+type mgmtView struct {
+	proto     *mgmtv1.Mgmt
+	reader    *mgmt.Reader
+	prober    *mgmt.Prober
+	kinds     []mgmt.Kind
+	workloads []workload
+}
+
+// workload is a Cluster object.
+type workload struct {
+	ref         mgmt.Ref
+	id          string // of the workload cluster, the same wherever it is
+	paused      bool
+	annotations map[string]string
+}
+
+// view reaches a management cluster and reads what is in it. What was read before an error is in the view.
+func view(ctx context.Context, o mgmt.Options) (mgmtView, error) {
+	v := mgmtView{proto: &mgmtv1.Mgmt{Name: o.Name}}
+	m, err := mgmt.Connect(ctx, o)
+	if err != nil {
+		return v, err
+	}
+	v.proto.Name, v.proto.Uid, v.proto.KubernetesVersion = m.Name(), m.UID(), m.KubernetesVersion()
+	v.reader, v.prober = m.Reader(), m.Prober()
+	if v.kinds, err = v.reader.Kinds(ctx); err != nil {
+		return v, err
+	}
+	providers, err := m.Providers(ctx, v.kinds)
+	if err != nil {
+		return v, err
+	}
+	for _, p := range providers {
+		v.proto.Providers = append(v.proto.Providers, &mgmtv1.Provider{Name: p.Name, Version: p.Version, Namespace: p.Namespace})
+	}
+	v.workloads, err = listWorkloads(ctx, v.reader, v.kinds)
+	v.proto.WorkloadClusters = int64(len(v.workloads))
+	return v, err
+}
+
+func listWorkloads(ctx context.Context, r *mgmt.Reader, kinds []mgmt.Kind) ([]workload, error) {
+	kind, ok := mgmt.FindKind(kinds, snapshot.ClusterKind)
+	if !ok {
+		return nil, nil
+	}
+	var list []workload
+	_, err := r.List(ctx, kind, mgmt.ListOptions{}, func(raw []byte) error {
+		var c struct {
+			Metadata struct {
+				Namespace, Name, UID string
+				Annotations          map[string]string
+			}
+			Spec struct{ Paused bool }
+		}
+		if err := json.Unmarshal(raw, &c); err != nil {
+			return fmt.Errorf("decode Cluster: %w", err)
+		}
+		id := c.Metadata.Annotations[snapshot.AnnotationWorkloadID]
+		if id == "" {
+			id = c.Metadata.UID
+		}
+		ref := mgmt.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name}
+		list = append(list, workload{ref: ref, id: id, paused: c.Spec.Paused, annotations: c.Metadata.Annotations})
+		return nil
+	})
+	return list, err
+}
+
+func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtRequest) (*mgmtv1.CheckMgmtResponse, error) {
+	o, err := m.s.anyMgmt(req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	st, err := m.s.ownersStore(ctx, req.GetLocation())
+	if err != nil {
+		return nil, err
+	}
+	v, err := view(ctx, o)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	resp := &mgmtv1.CheckMgmtResponse{Mgmt: v.proto}
+	if err != nil {
+		v.proto.Error = err.Error()
+		resp.Findings = []*mgmtv1.Finding{findingToProto(mgmt.Finding{Severity: mgmt.Error, Code: "unreachable", Message: err.Error(), Hint: hint(err)})}
+		return resp, nil
+	}
+	c, _, err := m.s.catalogOrPeer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k := &mgmtCheck{mgmtView: v, store: st, catalog: c}
+	for _, check := range mgmtChecks {
+		if err := check(ctx, k); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(k.findings, func(a, b mgmt.Finding) int {
+		if a.Severity != b.Severity {
+			return int(b.Severity) - int(a.Severity)
+		}
+		return strings.Compare(a.Code+a.Message, b.Code+b.Message)
+	})
+	for _, f := range k.findings {
+		resp.Findings = append(resp.Findings, findingToProto(f))
+	}
+	return resp, nil
+}
+
+// anyMgmt finds a management cluster on either side.
+func (s *Server) anyMgmt(name string) (mgmt.Options, error) {
+	o, err := s.mgmtOptions(sourceSide, name)
+	if err != nil && !s.cfg.Daemon {
+		if other, otherErr := s.mgmtOptions(targetSide, name); otherErr == nil {
+			return other, nil
+		}
+	}
+	return o, err
+}
+
+// ownersStore opens the store whose ownership records are looked at; nil when a request names none and there is none, or none yet.
+func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store, error) {
+	if location == "" {
+		if l, err := s.location(""); err != nil || l.Store.URL == "" && l.Store.S3 == nil {
+			return nil, nil
+		}
+	}
+	st, err := s.openStore(ctx, location, nil, false)
+	if errors.Is(err, store.ErrStoreMissing) {
+		return nil, nil
+	}
+	return st, err
+}
+
+// mgmtCheck gathers findings about one management cluster.
+type mgmtCheck struct {
+	mgmtView
+	store   *store.Store     // nil when there is none
+	catalog *catalog.Catalog // nil when another process holds it
+
+	mu       sync.Mutex
+	findings []mgmt.Finding
+}
+
+func (k *mgmtCheck) add(f mgmt.Finding) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.findings = append(k.findings, f)
+}

@@ -1,0 +1,103 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// Start does what a daemon does before it serves: it opens the catalog, takes up operations that the process before it left, and begins the schedules.
+// Errors are those of the catalog: *catalog.LockedError when another process holds it.
+func (s *Server) Start(ctx context.Context) error {
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return err
+	}
+	if s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule, log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules); err != nil {
+		return err
+	}
+	if err := s.resumeLeft(ctx, c); err != nil {
+		return err
+	}
+	s.running.Go(func() { s.scheduler.run(s.ctx) })
+	return nil
+}
+
+// diedMessage is what an operation says whose process ended without a word.
+const diedMessage = "the process at work on it died"
+
+// settle gives an operation that was found running, though nobody works on it, a state.
+func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage, Code: string(ReasonIncomplete)}
+	if s.cfg.Daemon {
+		switch op.Kind {
+		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
+			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + "; a new run begins anew", Code: string(ReasonInternal)}
+		case catalog.KindRestore:
+			state, why = s.waitsForIdentity(op, why)
+		}
+	}
+	s.cfg.Log.Warn("operation was interrupted", "operation", op.ID, "kind", op.Kind, "state", state, "message", why.Message)
+	_, err := c.SetState(ctx, op.ID, state, why)
+	return err
+}
+
+// waitsForIdentity is the state of an interrupted restore: it can go on by itself only where nothing is encrypted.
+func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (catalog.State, catalog.Outcome) {
+	l, err := s.location(op.Location)
+	if err == nil && l.Store.Plain {
+		return catalog.Stopped, why
+	}
+	why.Message += "; identities are not kept: give one with mgmtctl operation resume " + string(op.ID) + " --identity FILE"
+	return catalog.NeedsIdentity, why
+}
+
+// resumeLeft goes on, in the background, with what the daemon before this one left in the middle and can go on without anybody's help.
+func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
+	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove, catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
+	if err != nil {
+		return err
+	}
+	for _, op := range stopped {
+		// What an operator stopped stays stopped.
+		if op.Message == diedMessage || op.Message == errDaemonEnds.Message {
+			s.running.Go(func() { s.resume(s.ctx, c, op) })
+		}
+	}
+	return nil
+}
+
+const (
+	resumeWait     = 5 * time.Second
+	resumeLongWait = time.Minute
+)
+
+// resume tries until the management clusters and the store answer: after a power cut they come back later than we do.
+func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
+	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
+	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
+		now, err := c.Operation(ctx, op.ID)
+		if err != nil || !now.Updated.Equal(op.Updated) {
+			return // somebody else took care of it
+		}
+		_, err = (&operationService{s: s}).ResumeOperation(ctx, &mgmtv1.ResumeOperationRequest{Id: string(op.ID)})
+		if err == nil {
+			log.Info("operation goes on")
+			return
+		}
+		e := classify(err)
+		if e.Reason != ReasonUnreachable && e.Reason != ReasonStoreUnreachable {
+			log.Error("operation does not go on by itself", "error", err, slog.String("hint", e.Hint))
+			return
+		}
+		log.Warn("operation waits to go on", "error", err, "wait", wait)
+		if errors.Is(mgmt.Sleep(ctx, wait), context.Canceled) {
+			return
+		}
+	}
+}
