@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -428,5 +429,37 @@ func TestLongErrorsAreCut(t *testing.T) {
 	})
 	if steps, err := c.Steps(t.Context(), j.id); err != nil || len(steps[0].Error) > maxMessage+10 {
 		t.Errorf("%d bytes, %v", len(steps[0].Error), err)
+	}
+}
+
+// TestOnStep: whoever mirrors the journal is told before a step runs, can keep it from running, and is told how it ended.
+func TestOnStep(t *testing.T) {
+	c := openTest(t)
+	id := newOperation(t, c, Running)
+	var told []string
+	refuse := errors.New("the mirror is away")
+	j := c.Journal(id, JournalOptions{OnStep: func(_ context.Context, r StepRecord) error {
+		told = append(told, r.Step.String()+" "+string(r.State))
+		if r.Step.Phase == "refused" && r.State == StepBegun {
+			return refuse
+		}
+		return nil
+	}})
+	ran := false
+	if err := j.Do(t.Context(), Step{Phase: "refused"}, func(context.Context, *StepHandle) error { ran = true; return nil }); !errors.Is(err, refuse) || ran {
+		t.Errorf("%v, ran %v", err, ran)
+	}
+	if err := j.Do(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error { told = append(told, "runs"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Undo(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"-/refused begun", "-/refused failed", "-/pause begun", "runs", "-/pause done", "-/pause undoing", "-/pause undone"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if state, err := j.State(t.Context(), Step{Phase: "pause"}); err != nil || state != StepUndone {
+		t.Errorf("state %q, %v", state, err)
 	}
 }

@@ -100,3 +100,35 @@ func TestPlanDamaged(t *testing.T) {
 		})
 	}
 }
+
+// TestPartIsFixed: what was decided while an operation runs is stored once, and only while it runs.
+func TestPartIsFixed(t *testing.T) {
+	c := openTest(t)
+	id := newOperation(t, c)
+	put := func(name, text string) error {
+		_, err := c.PutPart(t.Context(), id, name, strings.NewReader(text))
+		return err
+	}
+	if err := put("batch-001", "early"); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("before the run: %v", err)
+	}
+	if _, err := c.SetState(t.Context(), id, Running, Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := put("batch-001", "decided"); err != nil {
+		t.Fatal(err)
+	}
+	if err := put("batch-001", "anew"); !errors.Is(err, ErrExists) {
+		t.Errorf("twice: %v", err)
+	}
+	if err := put("Batch/1", "x"); err == nil {
+		t.Error("a bad name was taken")
+	}
+	text, err := c.Part(t.Context(), id, "batch-001")
+	if err != nil || string(text) != "decided" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := c.Part(t.Context(), id, "batch-002"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no such part: %v", err)
+	}
+}
