@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -126,9 +124,4 @@ func nodesOf(g *snapshot.Graph, unit string) []*snapshot.Node {
 func clusterRef(unit string) (mgmt.Ref, error) {
 	key, err := mgmt.ParseKey(unit)
 	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: key.Namespace, Name: key.Name}, err
-}
-
-func nestedString(u *unstructured.Unstructured, path ...string) string {
-	s, _, _ := unstructured.NestedString(u.Object, path...)
-	return s
 }
