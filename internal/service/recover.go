@@ -11,14 +11,21 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// Start does what a daemon does before it serves: it opens the catalog, takes up operations that the process before it left, and begins the schedules.
-// Errors are those of the catalog: *catalog.LockedError when another process holds it.
-func (s *Server) Start(ctx context.Context) error {
+// Open opens the catalog, gives operations that a dead process left a state, and reads the schedules. A daemon calls it before it serves. Errors are those of
+// the catalog: *catalog.LockedError when another process holds it.
+func (s *Server) Open(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
 		return err
 	}
-	if s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule, log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules); err != nil {
+	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule, log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules)
+	return err
+}
+
+// Start goes on with operations that the process before left, and begins the schedules. It comes after Open.
+func (s *Server) Start(ctx context.Context) error {
+	c, err := s.openCatalog(ctx)
+	if err != nil {
 		return err
 	}
 	if err := s.resumeLeft(ctx, c); err != nil {

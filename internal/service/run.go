@@ -57,6 +57,9 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 func (s *Server) enter(c *catalog.Catalog, id catalog.OperationID) (catalog.Operation, context.Context, error) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
+	if s.ctx.Err() != nil {
+		return catalog.Operation{}, nil, context.Cause(s.ctx)
+	}
 	op, err := c.SetState(s.ctx, id, catalog.Running, catalog.Outcome{})
 	if err != nil {
 		return op, nil, err

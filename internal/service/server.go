@@ -13,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -89,6 +90,7 @@ type Server struct {
 	// Tests kill the process at a step, or in the middle of one; nil otherwise.
 	onStep func(ctx context.Context, r catalog.StepRecord) error
 	writer func(side string, w move.Writer) move.Writer
+	tuning func(*restore.Tuning) // how long waits of a new operation last
 }
 
 // New makes a server. It opens nothing.
@@ -121,6 +123,9 @@ func (s *Server) Stop() {
 	}
 	s.stop(errStopping)
 }
+
+// Drain waits until no operation runs and no schedule begins one. Call it after Stop.
+func (s *Server) Drain() { s.running.Wait() }
 
 // Failed gives the error after which the server is of no use any more: its catalog could not be written.
 func (s *Server) Failed() <-chan error { return s.failed }

@@ -1,0 +1,46 @@
+package main
+
+const long = `mgmtd takes snapshots of Cluster API management clusters by schedule, and carries out the snapshots, restores and moves that mgmtctl asks for.
+
+It reads one YAML file, keeps a catalog of snapshots and operations, and serves gRPC on a unix socket, on TCP with mutual TLS, or both. One process at a time
+holds a catalog; two hosts use two.
+
+What it changes: storage locations (snapshots and ownership records; it deletes nothing there), its catalog, and a management cluster only for a restore or a
+move that somebody asked for, or that was under way when it ended. A schedule changes nothing on its management cluster.
+
+Starting: it checks the whole configuration and says all that is wrong with it, takes the catalog, and goes on with moves that the process before it left in the
+middle. Restores from encrypted storage wait for an identity (mgmtctl operation resume), snapshots that were cut off are failed, and the next run takes a new
+one. A schedule that never ran, or was due meanwhile, runs at once unless skipImmediately is true.
+
+Signals:
+  SIGTERM, SIGINT  end in good order: no new calls, no new snapshots, operations stop after the step at hand; a second one ends at once
+  SIGHUP           nothing but a line in the log: the configuration is read at start only
+
+Files:
+  FILE of --config              the configuration; docs/config.md has every field
+  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog); disposable, mgmtctl catalog rebuild makes its index anew
+  CATALOG.pid, CATALOG.sock     beside the catalog: who holds it, and where a standalone mgmtctl can watch
+  /run/mgmtd.sock               the API (spec.listen.unix), mode 0600
+  certificates of spec.listen   read anew when they change
+
+Environment:
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_SHARED_CREDENTIALS_FILE
+                   S3 credentials, for storage locations without config.credentialsFile
+  NOTIFY_SOCKET    set by systemd: READY=1 and STOPPING=1 are sent there
+  TZ               zone of schedules that name none
+  KUBECONFIG       is not read
+
+Security: whoever can reach the API can restore and move management clusters. The socket has mode 0600; TCP takes TLS 1.3 with client certificates of the
+configured CA and nothing else. The daemon needs recipients and a signing key, and cannot read the snapshots that it took: identities come with a request, live
+in memory as long as its operation, and are not logged. The log and the metrics hold names, no contents.
+
+Exit codes:
+    0  ended by a signal, or --check found nothing wrong
+    1  any other error, such as an address in use or a catalog that cannot be written
+    2  usage, or something is wrong with the configuration
+   11  the catalog or the socket is held by another process (named)
+  130  a second signal ended it at once`
+
+const examples = `  mgmtd --config /etc/mgmtd/mgmtd.yaml --check
+  mgmtd --config /etc/mgmtd/mgmtd.yaml --log-format json
+  mgmtctl schedule list                 # through the socket, as the same user or root`
