@@ -141,12 +141,7 @@ func (d *demo) checks() {
 			equal--
 		}
 	}
-	births := 0
-	for _, e := range s.events {
-		if !e.Deleted {
-			births++
-		}
-	}
+	births := observe.Births(s.events, "")
 	answers, failures := 0, 0
 	for _, a := range s.answers {
 		answers += a.Good

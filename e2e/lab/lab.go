@@ -186,7 +186,7 @@ func (l *Lab) Mgmt(name string) *Mgmt {
 	return l.mgmt[name]
 }
 
-// AddMgmt starts a further management cluster on the same cloud.
+// AddMgmt starts a further management cluster on the same cloud, or one that Prepare has made.
 func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
 	l.mu.Lock()
 	var err error
@@ -204,11 +204,26 @@ func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
 func (l *Lab) AddBare(ctx context.Context, name string) (*Mgmt, error) { return l.add(ctx, name, true) }
 
 func (l *Lab) add(ctx context.Context, name string, bare bool) (*Mgmt, error) {
-	m, err := l.register(name, bare)
+	m := l.Mgmt(name)
+	if m == nil || !m.prepared {
+		var err error
+		if m, err = l.register(name, bare); err != nil {
+			return nil, err
+		}
+	}
+	m.prepared = false
+	return m, l.create(ctx, m)
+}
+
+// Prepare makes the kubeconfig of a further management cluster and starts
+// nothing: AddMgmt with its name does. Others can be told of it before it is there.
+func (l *Lab) Prepare(name string) (*Mgmt, error) {
+	m, err := l.register(name, false)
 	if err != nil {
 		return nil, err
 	}
-	return m, l.create(ctx, m)
+	m.prepared = true
+	return m, m.prepare()
 }
 
 // register gives a new management cluster its place and ports.

@@ -51,6 +51,8 @@ type Mgmt struct {
 	port int
 	bare bool
 	pki  *pki
+	// prepared tells that it has its kubeconfig and was never started.
+	prepared bool
 
 	etcd, apiServer *process
 	controllers     []*process // controller manager first, and alone when bare
@@ -170,8 +172,8 @@ func (m *Mgmt) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// create makes the management cluster from nothing.
-func (m *Mgmt) create(ctx context.Context) error {
+// prepare makes its folder, keys and kubeconfig.
+func (m *Mgmt) prepare() error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -179,8 +181,15 @@ func (m *Mgmt) create(ctx context.Context) error {
 	if m.pki, err = newPKI(m.pkiDir()); err != nil {
 		return err
 	}
-	if err := m.pki.writeKubeconfig(m.Kubeconfig(), m.name, m.server()); err != nil {
-		return err
+	return m.pki.writeKubeconfig(m.Kubeconfig(), m.name, m.server())
+}
+
+// create makes the management cluster from nothing, or from what prepare has made.
+func (m *Mgmt) create(ctx context.Context) error {
+	if m.pki == nil {
+		if err := m.prepare(); err != nil {
+			return err
+		}
 	}
 	if err := m.startServers(ctx); err != nil {
 		return err

@@ -71,6 +71,9 @@ func (s *S3) URL(bucket, prefix string) string {
 	return "s3://" + bucket + "?endpoint=" + s.Endpoint
 }
 
+// Root is the folder in which each bucket is a folder, and each object a file.
+func (s *S3) Root() string { return s.root }
+
 // Env are the variables that give a program the credentials.
 func (s *S3) Env() []string {
 	return []string{"AWS_ACCESS_KEY_ID=" + s.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s.SecretKey}

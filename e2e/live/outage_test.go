@@ -249,7 +249,7 @@ func testNothingMadeAnew(t *testing.T) {
 		t.Errorf("watch the target: %v", err)
 	}
 	none(t, "made anew", observe.Anew(w.watcher.Events(), w.before))
-	if want, born := len(observe.Machines(w.before))-1, births(w.watcher.Events(), "Machine"); born != want {
+	if want, born := len(observe.Machines(w.before))-1, observe.Births(w.watcher.Events(), "Machine"); born != want {
 		t.Errorf("the watch has seen %d Machines come, want %d: all but the one of the workload cluster that was left", born, want)
 	}
 	answers := w.probe.Stop()
@@ -273,15 +273,4 @@ func testNothingMadeAnew(t *testing.T) {
 		namespaces := []string{resumeNS, pausedNS, badNS}
 		w.restored(t, w.before.In(namespaces...), []string{owned.String() + " differs in metadata.ownerReferences"}, namespaces...)
 	})
-}
-
-// births counts the objects of a kind that have come.
-func births(events []observe.Event, kind string) int {
-	n := 0
-	for _, e := range events {
-		if e.Ref.Kind == kind && !e.Deleted {
-			n++
-		}
-	}
-	return n
 }

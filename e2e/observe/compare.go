@@ -71,6 +71,17 @@ func Compare(before, after Objects, opts Options) []Difference {
 	return differences
 }
 
+// Left says what is still there of objects that have moved away. Namespaces stay.
+func Left(objects Objects) []string {
+	var left []string
+	for _, ref := range objects.Refs() {
+		if !isNamespace(ref) {
+			left = append(left, ref.String()+" is still there")
+		}
+	}
+	return left
+}
+
 func differing(was, is *unstructured.Unstructured, opts Options) []string {
 	var paths []string
 	walk("", normalized(was, opts), normalized(is, opts), &paths)

@@ -210,8 +210,8 @@ func TestAnew(t *testing.T) {
 		events []Event
 		want   int
 	}{
-		{"nothing", nil, 0}, {"restored", []Event{{Ref: ref}}, 0}, {"twice", []Event{{Ref: ref}, {Ref: ref}}, 1},
-		{"deleted", []Event{{Ref: ref, Deleted: true}}, 1}, {"a stranger", []Event{{Ref: other}}, 1},
+		{"nothing", nil, 0}, {"restored", []Event{{Ref: ref, What: Born}}, 0}, {"twice", []Event{{Ref: ref, What: Born}, {Ref: ref, What: Born}}, 1},
+		{"deleted", []Event{{Ref: ref, What: Died}}, 1}, {"a stranger", []Event{{Ref: other, What: Born}}, 1},
 	} {
 		if got := Anew(test.events, before); len(got) != test.want {
 			t.Errorf("%s: got %q, want %d", test.name, got, test.want)

@@ -6,6 +6,7 @@
 //	Objects      what an API server holds, by name (Inventory)
 //	Difference   one object that is gone, new or not Equal (Compare)
 //	Watcher      every birth and death of Machines, infrastructure and CA Secrets
+//	Hands        which management cluster is at work on a workload cluster, and how long none is
 //	Probe        what workload API servers answer while their management cluster is away
 //
 // Values of Secrets never leave it: Inventory replaces each by its hash.
