@@ -217,7 +217,7 @@ func TestMoveNeeds(t *testing.T) {
 	runner{fake: f}.run(t, "operation resume latest --standalone --store /s").want(t, 2).
 		stderrHas(t, "needs --recipient (or --plain), --signing-key (or --plain), --source-kubeconfig, --target-kubeconfig")
 	runner{fake: f}.run(t, "operation rollback latest --standalone --store /s").want(t, 2).
-		stderrHas(t, "needs --signing-key (or --plain), --source-kubeconfig, --target-kubeconfig")
+		stderrHas(t, "needs --recipient (or --plain), --signing-key (or --plain), --source-kubeconfig, --target-kubeconfig")
 	runner{fake: f}.run(t, "operation rollback latest"+moveStandalone).want(t, 4)
 	if got := requestOf[*mgmtv1.RollbackOperationRequest](t, f).GetId(); got != "65f1a2b3c4d5" {
 		t.Errorf("rolls back %q, want the whole id", got)

@@ -20,7 +20,7 @@ Does not change: what was on the target before, workload clusters that were hand
 
 It can be interrupted, or die, and be run again.
 
-Standalone it needs the flags of the move: --store, --source-kubeconfig, --target-kubeconfig, and --signing-key (or --plain).
+Standalone it needs the flags of the move: --store, --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
 
 Exit codes: 0 undone; 1 other error, such as no such operation or one that is no move; 2 usage; 3 findings, such as an object on the target that the removal
 would take with it; 4 work is left; 10 store; 11 running, or fenced, owned or locked by another; 12 signing key; 130 interrupted before any change.`,
@@ -44,7 +44,7 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 	}
 	op := resp.GetOperation()
 	if op.GetKind() == kindMove {
-		if err := p.check(cmd, needsOfRollback); err != nil {
+		if err := p.check(cmd, needsOfMove); err != nil {
 			return err
 		}
 	}

@@ -3,45 +3,36 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
 )
 
 // The scripts of testdata/api run mgmtctl against two real API servers without Cluster API controllers: what it says, how it exits, and above all that it
-// changes nothing when it refuses.
+// changes nothing when it refuses. Each runs twice, standalone and through a daemon of its own, which is the same to it but for the variables below. A script
+// that has a meaning in one of the two only begins with a line such as "# only standalone: why"; single lines have the conditions [standalone] and [daemon].
 //
 // Each script has a namespace of its own, $NS, with the workload clusters $NS/w-00000 and $NS/w-00001 on the source and nothing on the target, so that they
 // run side by side; those named alone_* change what is common to all namespaces and run one after the other. These are set:
 //
-//	$SOURCE, $TARGET  kubeconfigs
-//	$TO               --target-kubeconfig of the target
-//	$WRITE            what "snapshot create" needs: the store, the keys that encrypt and sign, the source
+//	$SOURCE, $TARGET  kubeconfigs; their contexts, and the names in the daemon's config, are mgmt-1 and mgmt-2
+//	$TO               the target, for a restore
+//	$WRITE            what "snapshot create" needs: the store, the keys that encrypt and sign, the source; with $FROM_TARGET after it, the target is the source
 //	$READ             what everything else needs: the store, the identity, the trusted key
+//	$MOVE             what a move needs: the store, the keys, both sides
+//	$GO_ON            what an operation or a plan needs that says itself which sides it is about
+//	$LOOK             what looks at the source alone needs
+//	$CATALOG          what needs the catalog alone needs
+//	$AT_X             puts a store at $WORK/x in the place of $WORK/store, for each of the places below; $AT_MAIN says that it is $WORK/store
 //
 // Besides the commands of testscript there are:
 //
@@ -57,40 +48,82 @@ import (
 //
 // An argument such as $READ, which begins with a flag and holds several, counts as several.
 
+// places are folders beside the store that a script can name with $AT_X, where X is the name in upper case.
+var places = []string{"missing", "file", "photos", "foreign", "newer", "empty"}
+
+// The two ways to reach the service.
+const (
+	modeStandalone = "standalone"
+	modeDaemon     = "daemon"
+)
+
 func TestAPIScripts(t *testing.T) {
-	s := startServers(t)
+	l := startLab(t)
+	for _, mode := range []string{modeStandalone, modeDaemon} {
+		t.Run(mode, func(t *testing.T) { l.run(t, mode) })
+	}
+}
+
+// run runs the scripts of a mode.
+func (l *lab) run(t *testing.T, mode string) {
 	files, err := filepath.Glob("testdata/api/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("find scripts: %v", err)
 	}
 	var beside, alone []string
 	for _, f := range files {
-		if strings.HasPrefix(filepath.Base(f), "alone_") {
+		switch {
+		case !runsIn(t, f, mode):
+		case strings.HasPrefix(filepath.Base(f), "alone_"):
 			alone = append(alone, f)
-		} else {
+		default:
 			beside = append(beside, f)
 		}
 	}
-	t.Run("beside", func(t *testing.T) { testscript.Run(t, s.params(beside...)) })
+	if mode == modeDaemon {
+		l.mgmtd = buildDaemon(t)
+	}
+	t.Run("beside", func(t *testing.T) { testscript.Run(t, l.params(mode, beside...)) })
 	for _, f := range alone {
-		t.Run("alone", func(t *testing.T) { testscript.Run(t, s.params(f)) })
+		t.Run("alone", func(t *testing.T) { testscript.Run(t, l.params(mode, f)) })
 	}
 }
 
-func (s *servers) params(files ...string) testscript.Params {
+var onlyLine = regexp.MustCompile(`(?m)^# only (\w+)(: .+)?$`)
+
+// runsIn tells whether a script runs in a mode. One that does not must say why.
+func runsIn(t *testing.T, file, mode string) bool {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := onlyLine.FindSubmatch(text)
+	if m == nil {
+		return true
+	}
+	only, reason := string(m[1]), string(m[2])
+	if reason == "" || (only != modeStandalone && only != modeDaemon) {
+		t.Fatalf("%s: %q: want a mode and a reason", file, m[0])
+	}
+	return only == mode
+}
+
+func (l *lab) params(mode string, files ...string) testscript.Params {
 	return testscript.Params{
 		Files:               files,
-		Setup:               s.setup,
+		Setup:               func(env *testscript.Env) error { return l.setup(env, mode) },
+		Condition:           func(cond string) (bool, error) { return cond == mode, nil },
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		ContinueOnError:     true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":   func(ts *testscript.TestScript, neg bool, args []string) { exits(ts, neg, split(args)) },
-			"refuses": s.refuses,
+			"refuses": l.refuses,
 			"reads": func(ts *testscript.TestScript, neg bool, args []string) {
-				s.refuses(ts, neg, append([]string{"0"}, args...))
+				l.refuses(ts, neg, append([]string{"0"}, args...))
 			},
-			"copy":     s.copyObject,
+			"copy":     l.copyObject,
 			"unsign":   unsign,
 			"tamper":   tamper,
 			"truncate": truncate,
@@ -101,123 +134,117 @@ func (s *servers) params(files ...string) testscript.Params {
 	}
 }
 
-// servers are two bare API servers, the source and the target.
-type servers struct {
-	lab            string
+// lab is two bare API servers, the source and the target, and the daemon's program.
+type lab struct {
+	t              *testing.T
+	servers        *mgmttest.Servers
+	bin, mgmtd     string
 	source, target *mgmt.Mgmt
-	kubeconfigs    [2]string
 	kinds          []mgmt.Kind
 }
 
-// startServers starts them for the time of one test; the other tests of the package need none.
-func startServers(t *testing.T) *servers {
+// startLab starts the servers for the time of one test; the other tests of the package need none.
+func startLab(t *testing.T) *lab {
 	t.Helper()
-	bin, err := filepath.Abs("../../.lab/bin")
+	program, err := mgmttest.Lab()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &servers{lab: filepath.Join(bin, "lab")}
-	if _, err := os.Stat(s.lab); err != nil {
-		t.Fatalf("start API servers: %v: run make lab", err)
-	}
-	dir, err := os.MkdirTemp("", "mgmtctltest")
-	if err != nil {
+	l := &lab{t: t, bin: filepath.Dir(program), servers: mgmttest.Start(t, 2)}
+	l.source, l.target = l.servers.Connect(t, 0), l.servers.Connect(t, 1)
+	if l.kinds, err = l.source.Reader().Kinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	cmd := exec.Command(s.lab, "up", "--bare", "--dir", dir, "--mgmt", "2")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start API servers: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	})
-	if seen, ok := readyWithin(3*time.Minute, bufio.NewScanner(out)); !ok {
-		t.Fatalf("start API servers: %s", seen)
-	}
-	for i := range s.kubeconfigs {
-		s.kubeconfigs[i] = filepath.Join(dir, fmt.Sprintf("mgmt-%d", i+1), "kubeconfig")
-	}
-	s.source, s.target = s.connect(t, 0), s.connect(t, 1)
-	if s.kinds, err = s.source.Reader().Kinds(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return l
 }
 
-// readyWithin waits for the line "ready", and gives what was said until then.
-func readyWithin(limit time.Duration, lines *bufio.Scanner) (string, bool) {
-	ready := make(chan string, 1)
-	go func() {
-		var seen []string
-		for lines.Scan() {
-			seen = append(seen, lines.Text())
-			if lines.Text() == "ready" {
-				ready <- ""
-			}
-		}
-		select {
-		case ready <- strings.Join(seen, "\n"):
-		default:
-		}
-	}()
-	select {
-	case seen := <-ready:
-		return seen, seen == ""
-	case <-time.After(limit):
-		return "not ready after " + limit.String(), false
-	}
-}
-
-func (s *servers) connect(t *testing.T, i int) *mgmt.Mgmt {
-	t.Helper()
-	m, err := mgmt.Connect(t.Context(), mgmt.Options{KubeconfigFile: s.kubeconfigs[i]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-// setup fills the script's namespace on the source and makes keys.
-func (s *servers) setup(env *testscript.Env) error {
+// setup fills the script's namespace on the source, makes keys, and sets the variables of its mode.
+func (l *lab) setup(env *testscript.Env, mode string) error {
 	script := strings.ReplaceAll(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), "_", "-")
-	fill := []string{"fleet", "--bare", "--kubeconfig", s.kubeconfigs[0], "--namespace-prefix", script + "-", "--workloads", "2", "--machines", "2", "--fast"}
+	fill := []string{"--namespace-prefix", mode + "-" + script + "-", "--workloads", "2", "--machines", "2", "--fast"}
 	if strings.HasPrefix(script, "alone") {
 		fill = append(fill, "--machine-pools") // a kind that no other script needs, so that it can be taken away
 	}
-	out, err := exec.Command(s.lab, fill...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("fill source: %w\n%s", err, out)
+	if err := l.servers.Fill(context.Background(), 0, fill...); err != nil {
+		return fmt.Errorf("fill source: %w", err)
 	}
-	keys := filepath.Join(env.WorkDir, "keys")
-	if err := makeKeys(keys); err != nil {
+	if err := makeKeys(filepath.Join(env.WorkDir, "keys")); err != nil {
 		return err
 	}
-	recipient, err := os.ReadFile(filepath.Join(keys, "recipient.txt"))
+	recipient, err := os.ReadFile(filepath.Join(env.WorkDir, "keys", "recipient.txt"))
 	if err != nil {
 		return err
 	}
-	common := "--standalone --store $WORK/store --catalog $WORK/catalog.db"
-	for name, value := range map[string]string{
-		"NS":        script + "-team-0000",
-		"HOME":      "$WORK/home",
-		"SOURCE":    s.kubeconfigs[0],
-		"TARGET":    s.kubeconfigs[1],
-		"TO":        "--target-kubeconfig " + s.kubeconfigs[1],
-		"WRITE":     common + " --recipient $RECIPIENT --signing-key $WORK/keys/signing.key --source-kubeconfig " + s.kubeconfigs[0],
-		"READ":      common + " --identity $WORK/keys/identity.txt --trusted-key $WORK/keys/signing.pub",
-		"RECIPIENT": "$RECIPIENT",
-		"PATH":      filepath.Dir(s.lab) + string(filepath.ListSeparator) + env.Getenv("PATH"),
-	} {
-		env.Setenv(name, strings.NewReplacer("$WORK", env.WorkDir, "$RECIPIENT", strings.TrimSpace(string(recipient))).Replace(value))
+	a := access{
+		work: env.WorkDir, namespace: mode + "-" + script + "-team-0000", recipient: strings.TrimSpace(string(recipient)),
+		source: l.servers.Options(0), target: l.servers.Options(1),
+	}
+	vars := a.standalone()
+	if mode == modeDaemon {
+		vars = a.daemon()
+	}
+	vars["NS"], vars["HOME"], vars["RECIPIENT"] = a.namespace, filepath.Join(env.WorkDir, "home"), a.recipient
+	vars["SOURCE"], vars["TARGET"] = a.source.KubeconfigFile, a.target.KubeconfigFile
+	vars["PATH"] = l.bin + string(filepath.ListSeparator) + env.Getenv("PATH")
+	for name, value := range vars {
+		env.Setenv(name, value)
+	}
+	if mode == modeDaemon {
+		return l.startDaemon(env, a)
 	}
 	return nil
+}
+
+// access is what a script works with.
+type access struct {
+	work, namespace, recipient string
+	source, target             mgmt.Options
+}
+
+// file is a path in the script's folder.
+func (a access) file(path string) string { return filepath.Join(a.work, filepath.FromSlash(path)) }
+
+// standalone gives the variables of a script that runs without a daemon.
+func (a access) standalone() map[string]string {
+	catalog := "--standalone --catalog " + a.file("catalog.db")
+	store := catalog + " --store " + a.file("store")
+	write := store + " --recipient " + a.recipient + " --signing-key " + a.file("keys/signing.key") + " --source-kubeconfig " + a.source.KubeconfigFile
+	vars := map[string]string{
+		"TO":          "--target-kubeconfig " + a.target.KubeconfigFile,
+		"WRITE":       write,
+		"FROM_TARGET": "--source-kubeconfig " + a.target.KubeconfigFile,
+		"READ":        store + " --identity " + a.file("keys/identity.txt") + " --trusted-key " + a.file("keys/signing.pub"),
+		"MOVE":        write + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " + a.target.KubeconfigFile,
+		"GO_ON": write + " --identity " + a.file("keys/identity.txt") + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " +
+			a.target.KubeconfigFile,
+		"LOOK":    "--standalone --source-kubeconfig " + a.source.KubeconfigFile,
+		"CATALOG": catalog,
+	}
+	vars["AT_MAIN"] = "--store " + a.file("store")
+	for _, place := range places {
+		vars["AT_"+strings.ToUpper(place)] = "--store " + a.file(place)
+	}
+	return vars
+}
+
+// daemon gives the variables of a script that runs through a daemon.
+func (a access) daemon() map[string]string {
+	address := "--address unix://" + a.file("mgmtd.sock")
+	vars := map[string]string{
+		"TO":          "--target " + a.target.Name,
+		"WRITE":       address + " --source " + a.source.Name,
+		"FROM_TARGET": "--source " + a.target.Name,
+		"READ":        address + " --identity " + a.file("keys/identity.txt"),
+		"MOVE":        address + " --source " + a.source.Name + " --target " + a.target.Name,
+		"GO_ON":       address + " --identity " + a.file("keys/identity.txt"),
+		"LOOK":        address + " --source " + a.source.Name,
+		"CATALOG":     address,
+	}
+	vars["AT_MAIN"] = "--location main"
+	for _, place := range places {
+		vars["AT_"+strings.ToUpper(place)] = "--location " + place
+	}
+	return vars
 }
 
 // split makes several arguments of one that begins with a flag and holds several.
@@ -231,235 +258,4 @@ func split(args []string) []string {
 		}
 	}
 	return all
-}
-
-// state is what must not change: objects with their UIDs and versions, files with their hashes.
-type state map[string]string
-
-// look takes the state of the script's namespace on both servers, and of its store.
-func (s *servers) look(ts *testscript.TestScript) state {
-	all := state{}
-	var mu sync.Mutex
-	set := func(key, value string) {
-		mu.Lock()
-		defer mu.Unlock()
-		all[key] = value
-	}
-	ns := ts.Getenv("NS")
-	var g errgroup.Group
-	g.SetLimit(8)
-	for side, m := range map[string]*mgmt.Mgmt{"source": s.source, "target": s.target} {
-		for _, k := range s.kinds {
-			o := mgmt.ListOptions{Namespace: ns, Metadata: true}
-			if !k.Namespaced {
-				o.Name = ns
-			}
-			g.Go(func() error {
-				_, err := m.Reader().List(context.Background(), k, o, func(raw []byte) error {
-					meta := gjson.GetBytes(raw, "metadata")
-					set(fmt.Sprintf("%s: %s/%s", side, k.GroupKind, meta.Get("name")), meta.Get("uid").String()+" version "+meta.Get("resourceVersion").String())
-					return nil
-				})
-				if apierrors.IsNotFound(err) {
-					return nil // a script has taken the kind away
-				}
-				return err
-			})
-		}
-	}
-	ts.Check(g.Wait())
-	root := ts.MkAbs("store")
-	ts.Check(filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && path == root {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		text := info.Mode().String() + " " + info.ModTime().String()
-		if d.Type().IsRegular() {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			text += fmt.Sprintf(" %x", sha256.Sum256(data))
-		}
-		all[path] = text
-		return nil
-	}))
-	return all
-}
-
-// differences gives a line for each key that is not alike.
-func (s state) differences(now state) []string {
-	var lines []string
-	keys := maps.Clone(s)
-	maps.Copy(keys, now)
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if s[key] != now[key] {
-			lines = append(lines, fmt.Sprintf("%s: was %q, is %q", key, s[key], now[key]))
-		}
-	}
-	return lines
-}
-
-// refuses runs mgmtctl, wants this exit code and that nothing has changed.
-func (s *servers) refuses(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: refuses CODE ARG...")
-	}
-	before := s.look(ts)
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(before)), func(key string) bool { return strings.HasPrefix(key, "source: Cluster.") }) {
-		ts.Fatalf("the source holds no Clusters in %s: this proves nothing", ts.Getenv("NS"))
-	}
-	exits(ts, neg, split(args))
-	if d := before.differences(s.look(ts)); len(d) > 0 {
-		ts.Fatalf("something changed:\n%s", strings.Join(d, "\n"))
-	}
-	if args[0] == "11" {
-		return // another process holds the catalog: no operation could have been written to it
-	}
-	if left := atWorkIn(ts); len(left) > 0 {
-		ts.Fatalf("operations were left running: %v", left)
-	}
-}
-
-// atWorkIn gives the operations of the script's catalog that have not ended.
-func atWorkIn(ts *testscript.TestScript) []string {
-	var out, said bytes.Buffer
-	p := &program{stdin: strings.NewReader(""), stdout: &out, stderr: &console{w: &said}, getenv: ts.Getenv, now: time.Now, serve: serveStandalone}
-	if code := p.run(context.Background(), []string{"operation", "list", "--standalone", "--catalog", ts.MkAbs("catalog.db"), "-o", "json"}); code != 0 {
-		ts.Fatalf("list operations: exit code %d: %s", code, &said)
-	}
-	var ids []string
-	for _, op := range gjson.Get(out.String(), "operations").Array() {
-		if state := op.Get("state").String(); state == "OPERATION_STATE_RUNNING" || state == "OPERATION_STATE_PLANNED" {
-			ids = append(ids, op.Get("id").String())
-		}
-	}
-	return ids
-}
-
-// copyObject copies an object of the source to the target, without its owners.
-func (s *servers) copyObject(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: copy REF")
-	}
-	ref, err := mgmt.ParseRef(args[0])
-	ts.Check(err)
-	k, ok := mgmt.FindKind(s.kinds, ref.GroupKind())
-	if !ok {
-		ts.Fatalf("copy: no kind %s", ref.GroupKind())
-	}
-	obj, err := s.source.Reader().Get(context.Background(), k, ref.Namespace, ref.Name)
-	ts.Check(err)
-	obj.SetResourceVersion("")
-	obj.SetUID("")
-	obj.SetManagedFields(nil)
-	obj.SetOwnerReferences(nil)
-	_, err = s.target.Writer().Create(context.Background(), k, obj)
-	ts.Check(err)
-}
-
-// newestEnvelope is the file of the newest snapshot in the store.
-func newestEnvelope(ts *testscript.TestScript) string {
-	files, err := filepath.Glob(ts.MkAbs("store/snapshots/*/*.json"))
-	ts.Check(err)
-	if len(files) == 0 {
-		ts.Fatalf("the store has no snapshot")
-	}
-	return slices.MaxFunc(files, func(a, b string) int { return cmp.Compare(filepath.Base(a), filepath.Base(b)) })
-}
-
-// rewriteEnvelope changes the newest envelope as somebody would who can write to the store.
-func rewriteEnvelope(ts *testscript.TestScript, change func(envelope map[string]string)) {
-	file := newestEnvelope(ts)
-	data, err := os.ReadFile(file)
-	ts.Check(err)
-	envelope := map[string]string{}
-	ts.Check(json.Unmarshal(data, &envelope))
-	if envelope["payload"] == "" || envelope["signature"] == "" {
-		ts.Fatalf("%s has no payload or no signature", file)
-	}
-	change(envelope)
-	data, err = json.Marshal(envelope)
-	ts.Check(err)
-	ts.Check(os.WriteFile(file, data, 0o600))
-}
-
-func unsign(ts *testscript.TestScript, _ bool, _ []string) {
-	rewriteEnvelope(ts, func(e map[string]string) { e["signature"] = "" })
-}
-
-func tamper(ts *testscript.TestScript, _ bool, _ []string) {
-	rewriteEnvelope(ts, func(e map[string]string) {
-		changed := strings.Replace(e["payload"], `"sequence":1`, `"sequence":7`, 1)
-		if changed == e["payload"] {
-			ts.Fatalf("the payload has no sequence to change")
-		}
-		e["payload"] = changed
-	})
-}
-
-func truncate(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: truncate PATTERN")
-	}
-	files, err := filepath.Glob(ts.MkAbs(args[0]))
-	ts.Check(err)
-	if len(files) != 1 {
-		ts.Fatalf("truncate: %d files fit %s, want 1", len(files), args[0])
-	}
-	info, err := os.Stat(files[0])
-	ts.Check(err)
-	ts.Check(os.Truncate(files[0], info.Size()/2))
-}
-
-// disk mounts a tmpfs, which is full as a real disk is full. It does not skip where that is refused: a full disk is what happens in an outage.
-func disk(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: disk DIR SIZE")
-	}
-	dir, size := ts.MkAbs(args[0]), "size="+args[1]
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, size); err == nil {
-		return
-	}
-	ts.Check(os.MkdirAll(dir, 0o700))
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, size+",mode=0700"); err != nil {
-		ts.Fatalf("mount a small file system: %v: this test needs the right to mount (run it as root, or in a container with CAP_SYS_ADMIN)", err)
-	}
-	ts.Defer(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-}
-
-func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: await FILE REGEXP")
-	}
-	re, err := regexp.Compile("(?m)" + args[1])
-	ts.Check(err)
-	file := ts.MkAbs(args[0])
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if data, err := os.ReadFile(file); err == nil && re.Match(data) {
-			return
-		}
-	}
-	data, _ := os.ReadFile(file)
-	ts.Fatalf("await: %s does not match %s:\n%s", args[0], args[1], data)
-}
-
-func setenv(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 {
-		ts.Fatalf("usage: setenv NAME REGEXP")
-	}
-	re, err := regexp.Compile("(?m)" + args[1])
-	ts.Check(err)
-	m := re.FindStringSubmatch(ts.ReadFile("stdout"))
-	if len(m) != 2 {
-		ts.Fatalf("setenv: stdout does not match %s", args[1])
-	}
-	ts.Setenv(args[0], m[1])
 }

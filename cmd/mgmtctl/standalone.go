@@ -80,7 +80,6 @@ var (
 
 	needsOfSnapshot = []need{needStore, needRecipient, needSigningKey, needSource}
 	needsOfMove     = []need{needStore, needRecipient, needSigningKey, needSource, needTarget}
-	needsOfRollback = []need{needStore, needSigningKey, needSource, needTarget}
 	needsOfRestore  = []need{needStore, needIdentity, needTrustedKey, needTarget}
 )
 

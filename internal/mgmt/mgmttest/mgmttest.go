@@ -41,8 +41,19 @@ func Main(m *testing.M, n int, set func(*Servers)) int {
 	return m.Run()
 }
 
-// lab is the path of the program that "make lab" builds.
-func lab() (string, error) {
+// Start starts n API servers for the time of one test.
+func Start(t testing.TB, n int) *Servers {
+	t.Helper()
+	s, err := start(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	return s
+}
+
+// Lab is the path of the program that "make lab" builds; beside it is what else it has built, such as kubectl.
+func Lab() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -57,7 +68,7 @@ func lab() (string, error) {
 }
 
 func start(n int) (*Servers, error) {
-	program, err := lab()
+	program, err := Lab()
 	if err != nil {
 		return nil, err
 	}
@@ -126,12 +137,20 @@ func (s *Servers) Connect(t testing.TB, i int) *mgmt.Mgmt {
 // Fleet fills server i with workload clusters as their controllers would have left them. args are those of "lab fleet --bare".
 func (s *Servers) Fleet(t testing.TB, i int, args ...string) {
 	t.Helper()
-	program, err := lab()
-	if err != nil {
+	if err := s.Fill(t.Context(), i, args...); err != nil {
 		t.Fatal(err)
 	}
-	all := append([]string{"fleet", "--bare", "--kubeconfig", s.Options(i).KubeconfigFile}, args...)
-	if out, err := exec.CommandContext(t.Context(), program, all...).CombinedOutput(); err != nil {
-		t.Fatalf("lab %s: %v\n%s", strings.Join(all, " "), err, out)
+}
+
+// Fill is Fleet for those who have no test at hand.
+func (s *Servers) Fill(ctx context.Context, i int, args ...string) error {
+	program, err := Lab()
+	if err != nil {
+		return err
 	}
+	all := append([]string{"fleet", "--bare", "--kubeconfig", s.Options(i).KubeconfigFile}, args...)
+	if out, err := exec.CommandContext(ctx, program, all...).CombinedOutput(); err != nil {
+		return fmt.Errorf("lab %s: %w\n%s", strings.Join(all, " "), err, out)
+	}
+	return nil
 }
