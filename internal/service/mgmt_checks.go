@@ -56,7 +56,7 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 		if !kind.Contract && kind.Group != "" {
 			continue
 		}
-		rights := []right{{"list", "", true}, {"watch", "", true}, {"create", "", false}, {"update", "", false}, {"patch", "", false}, {"delete", "", false}}
+		rights := []right{{"list", "", true}, {"create", "", false}, {"update", "", false}, {"patch", "", false}, {"delete", "", false}}
 		if kind.Status {
 			rights = append(rights, right{"update", "status", false})
 		}

@@ -1,0 +1,218 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func TestLocation(t *testing.T) {
+	a, b, unnamed := Location{Name: "a"}, Location{Name: "b"}, Location{}
+	byDefault := Location{Name: "b", Default: true}
+	for _, test := range []struct {
+		name      string
+		locations []Location
+		daemon    bool
+		ask       string
+		want      string // name, or part of the error
+	}{
+		{"the only one", []Location{a}, true, "", "a"},
+		{"by name", []Location{a, b}, true, "b", "b"},
+		{"the default", []Location{a, byDefault}, true, "", "b"},
+		{"standalone stands for any name", []Location{unnamed}, false, "a", ""},
+		{"no default", []Location{a, b}, true, "", "2 storage locations are known and none is the default (name one with --location: a, b)"},
+		{"unknown", []Location{a, b}, true, "c", `no storage location is named "c" (there are a, b)`},
+		{"unknown, with a default", []Location{a, byDefault}, true, "c", `no storage location is named "c" (there are a, b)`},
+		{"unknown, with one", []Location{a}, true, "c", `no storage location is named "c" (there are a)`},
+		{"daemon without", nil, true, "", "the configuration has no storage location (add a BackupStorageLocation document to it)"},
+		{"standalone without", nil, false, "", "no store is named (name one with --store)"},
+	} {
+		l, err := New(Config{Locations: test.locations, Daemon: test.daemon}).location(test.ask)
+		got := ""
+		if err != nil {
+			e := FromStatus(err)
+			if got = e.Message + " (" + e.Hint + ")"; e.Reason != ReasonUsage {
+				t.Errorf("%s: reason %s", test.name, e.Reason)
+			}
+		} else {
+			got = l.Name
+		}
+		if got != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+func TestMgmtOptions(t *testing.T) {
+	two := []mgmt.Options{{Name: "a"}, {Name: "b"}}
+	for _, test := range []struct {
+		name   string
+		cfg    Config
+		ask    string
+		want   string
+		reason Reason
+	}{
+		{"by name", Config{Sources: two, Daemon: true}, "b", "b", ""},
+		{"the only one", Config{Sources: two[:1], Daemon: true}, "", "a", ""},
+		{"several", Config{Sources: two, Daemon: true}, "", "name one with --source: a, b", ReasonAmbiguous},
+		{"unknown", Config{Sources: two, Daemon: true}, "c", "there are a, b", ReasonNotFound},
+		{"daemon without", Config{Daemon: true}, "", "spec.managementClusters", ReasonUsage},
+		{"standalone without", Config{}, "", "--source-kubeconfig", ReasonUsage},
+	} {
+		o, err := New(test.cfg).mgmtOptions(sourceSide, test.ask)
+		if err == nil {
+			if o.Name != test.want {
+				t.Errorf("%s: got %q", test.name, o.Name)
+			}
+			continue
+		}
+		if e := FromStatus(err); e.Reason != test.reason || !strings.Contains(e.Hint, test.want) {
+			t.Errorf("%s: %s, %s", test.name, e.Reason, e.Hint)
+		}
+	}
+}
+
+// begin starts an operation that runs until its context ends.
+func begin(t *testing.T, s *Server, kind catalog.Kind) catalog.OperationID {
+	t.Helper()
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan struct{})
+	_, err = s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		defer func() { <-ctx.Done() }()
+		defer close(began)
+		if kind == catalog.KindRestore || kind == catalog.KindMove {
+			if err := j.Do(ctx, catalog.Step{Phase: "write"}, func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
+				return err
+			}
+		}
+		return context.Canceled
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	return op.ID
+}
+
+func state(t *testing.T, s *Server, id catalog.OperationID) *mgmtv1.Operation {
+	t.Helper()
+	resp, err := (&operationService{s: s}).GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: string(id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.GetOperation()
+}
+
+func TestStopEndsOneOperation(t *testing.T) {
+	s := New(Config{CatalogFile: t.TempDir() + "/c.db"})
+	first, second := begin(t, s, catalog.KindSnapshot), begin(t, s, catalog.KindSnapshot)
+	o := &operationService{s: s}
+	for range 2 { // may run twice
+		if _, err := o.StopOperation(t.Context(), &mgmtv1.StopOperationRequest{Id: string(first)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range c.Watch(t.Context(), first, 0) { // ends with the operation
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if op := state(t, s, first); op.GetState() != mgmtv1.OperationState_OPERATION_STATE_STOPPED || op.GetExitCode() != ExitInterrupted || op.GetMessage() != "stopped on request" {
+		t.Errorf("stopped: %v", op)
+	}
+	if op := state(t, s, second); op.GetState() != mgmtv1.OperationState_OPERATION_STATE_RUNNING {
+		t.Errorf("the other: %v", op)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(s.runs) > 0 {
+		t.Errorf("left: %v", s.runs)
+	}
+}
+
+// TestDaemonTakesUpWhatWasLeft: what a daemon leaves when it ends in good order, and when it dies, and what the next one makes of it.
+func TestDaemonTakesUpWhatWasLeft(t *testing.T) {
+	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindRestore, catalog.KindMove}
+	want := map[catalog.Kind]mgmtv1.OperationState{
+		catalog.KindSnapshot: mgmtv1.OperationState_OPERATION_STATE_FAILED,
+		catalog.KindVerify:   mgmtv1.OperationState_OPERATION_STATE_FAILED,
+		catalog.KindRestore:  mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY,
+		catalog.KindMove:     mgmtv1.OperationState_OPERATION_STATE_STOPPED, // Start goes on with it
+	}
+	cfg := Config{CatalogFile: t.TempDir() + "/c.db", Locations: []Location{{Name: "a"}}, Daemon: true, Log: slog.New(slog.DiscardHandler)}
+
+	ids := map[catalog.Kind]catalog.OperationID{}
+	s := New(cfg)
+	for _, kind := range kinds {
+		ids[kind] = begin(t, s, kind)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = New(cfg)
+	for kind, id := range ids {
+		op := state(t, s, id)
+		ended := want[kind]
+		if kind == catalog.KindSnapshot || kind == catalog.KindVerify {
+			ended = mgmtv1.OperationState_OPERATION_STATE_STOPPED
+		}
+		if op.GetState() != ended || !strings.HasPrefix(op.GetMessage(), errDaemonEnds.Message) {
+			t.Errorf("%s after a good end: %v", kind, op)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// A process that dies says nothing of its operations.
+	c, err := catalog.Open(t.Context(), cfg.CatalogFile, catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range kinds {
+		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
+			t.Fatal(err)
+		}
+		ids[kind] = op.ID
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = New(cfg)
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for kind, id := range ids {
+		if op := state(t, s, id); op.GetState() != want[kind] || !strings.HasPrefix(op.GetMessage(), diedMessage) {
+			t.Errorf("%s after a crash: %v", kind, op)
+		}
+	}
+	// Neither move has a plan, so there is nothing to go on with: that is said, and the daemon starts.
+	if err := s.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
