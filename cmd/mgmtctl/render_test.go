@@ -205,5 +205,11 @@ func TestResults(t *testing.T) {
 				}
 			}
 		})
+		t.Run(tt.name+" through a daemon", func(t *testing.T) {
+			r, f := daemonRunner(t)
+			tt.fake(f)
+			line, _, _ := strings.Cut(tt.line, " --standalone")
+			golden(t, tt.name, r.run(t, line).want(t, tt.code).stdout)
+		})
 	}
 }

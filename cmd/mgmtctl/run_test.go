@@ -344,3 +344,11 @@ func TestCommandLine(t *testing.T) {
 	runner{fake: f}.run(t, "restore run --yes --standalone --store /s --plain --trusted-key it's --trusted-key b --target-kubeconfig=t$x").want(t, 4).
 		stderrHas(t, `mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --trusted-key 'it'\''s' --trusted-key b --target-kubeconfig 't$x'`)
 }
+
+// TestDaemonGoesAway says that the operation may go on without us, and how to see.
+func TestDaemonGoesAway(t *testing.T) {
+	r, f := daemonRunner(t)
+	f.operation, f.events, f.watchErr = testOperation(running, 0, true), testEvents(failed)[:2], status.Error(codes.Unavailable, "error reading from server: EOF")
+	r.run(t, "restore run --yes").want(t, 1).
+		stderrHas(t, "the daemon may go on with operation 65f1a2b3c4d5 all the same; to watch it:\n  mgmtctl operation watch 65f1a2b3c4d5\n", "EOF")
+}
