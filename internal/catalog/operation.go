@@ -35,6 +35,8 @@ type Operation struct {
 	Code    string `json:"code,omitempty"`
 	// Changed is true once a step was begun: something outside of the catalog may have changed.
 	Changed bool `json:"changed,omitempty"`
+	// Back is true once somebody asked for its rollback: whoever goes on with it goes on in that direction.
+	Back bool `json:"back,omitempty"`
 	// Runs counts how often it went into running: the first time and each resume or rollback.
 	Runs int `json:"runs,omitempty"`
 	// Progress as last reported, sorted by what is counted.
@@ -66,7 +68,7 @@ func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation,
 	given, units := op.ID, op.Units
 	now := c.now()
 	op.State, op.Created, op.Updated = Planned, now, now
-	op.Message, op.Code, op.Changed, op.Runs, op.Progress = "", "", false, 0, nil
+	op.Message, op.Code, op.Changed, op.Back, op.Runs, op.Progress = "", "", false, false, 0, nil
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		operations := tx.Bucket(bucketOperations)
 		op.ID = given

@@ -48,13 +48,13 @@ func (c *Catalog) forgetRun(id OperationID) {
 	delete(c.progress, id)
 }
 
-// UpdateOperation changes the sides, the store and the snapshot of an operation, which a run may learn late. change must only assign: it may run more than once. What
+// UpdateOperation changes the sides, the store, the snapshot and the direction of an operation, which a run may learn late. change must only assign: it may run more than once. What
 // it does to other fields is dropped. ErrNotFound when there is no such operation.
 func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID, change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
 		changed := o.op
 		change(&changed)
-		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID = changed.Source, changed.Target, changed.Store, changed.SnapshotID
+		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target, changed.Store, changed.SnapshotID, changed.Back
 		return nil, nil
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -21,12 +22,16 @@ type checker struct {
 	contents *snapshot.Contents
 	graph    *snapshot.Graph
 	findings []mgmt.Finding
+	locks    map[string]string
+	ids      map[string]string // units by id of the workload cluster
 }
 
 func (c *checker) add(f mgmt.Finding) { c.findings = append(c.findings, f) }
 
 func (c *checker) run(ctx context.Context) ([]mgmt.Finding, error) {
+	c.locks, c.ids = map[string]string{}, map[string]string{}
 	c.checkFence(ctx)
+	c.checkPools()
 	for _, n := range c.nodes {
 		if err := c.checkNode(n); err != nil {
 			return nil, err
@@ -62,7 +67,18 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
 	switch n.GroupKind() {
 	case snapshot.ClusterKind:
-		if lock := annotations[snapshot.AnnotationOperation].String(); lock != "" {
+		lock := annotations[snapshot.AnnotationOperation].String()
+		if other := c.ids[n.WorkloadID]; other != "" {
+			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "id-not-unique", Ref: n.Ref, Unit: n.Unit, Message: "it has the same " + snapshot.AnnotationWorkloadID + " as " + other,
+				Hint: "the annotation was copied with a manifest: take it off the one that is the copy"})
+		}
+		c.ids[n.WorkloadID] = n.Unit
+		if annotations[snapshot.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
+			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "held", Ref: n.Ref, Unit: n.Unit, Message: "it is the paused copy of a restore or a move that is not at its end",
+				Hint: "bring that operation to its end first (mgmtctl operation list)"})
+		}
+		if lock != "" {
+			c.locks[n.Unit] = lock
 			operation, _, _ := strings.Cut(lock, "/")
 			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit, Message: "operation " + operation + " is at work on it",
 				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that operation and its catalog are lost"})
@@ -95,6 +111,27 @@ func (c *checker) unlessForced() mgmt.Severity {
 		return mgmt.Warning
 	}
 	return mgmt.Error
+}
+
+// checkPools: a pool of addresses that serves workload clusters on both sides would hand out the same address twice.
+func (c *checker) checkPools() {
+	in := map[string]bool{}
+	for _, n := range c.nodes {
+		in[n.Unit] = true
+	}
+	for _, n := range c.nodes {
+		if n.Unit != "" || !strings.HasSuffix(n.Kind, "InClusterIPPool") {
+			continue
+		}
+		for _, user := range c.graph.Nodes {
+			uses := func(need snapshot.Need) bool { return need.Ref == n.Ref }
+			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
+				c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "pool-shared", Ref: n.Ref, Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
+					Hint: "move all users of the pool together, or give them pools of their own; with --force when its ranges are known not to collide"})
+				break
+			}
+		}
+	}
 }
 
 // checkRights asks the source whether our credentials may pause and retire.

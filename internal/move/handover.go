@@ -21,13 +21,13 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 			return err
 		}
 	}
-	return m.Journal.Do(ctx, handOverStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
-		if done, err := m.handedOver(ctx, u); err != nil {
+	err = m.Journal.Do(ctx, handOverStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		if by, err := m.recorded(ctx, u); err != nil {
 			return err
-		} else if done {
+		} else if by == m.Operation {
 			return h.SetUnit(catalog.UnitHandedOver) // by a run that died before it could say so
 		}
-		if err := m.holdLock(ctx, u.Name); err != nil {
+		if err := m.holdLock(ctx, u.Name, false); err != nil {
 			return err
 		}
 		if err := m.unchanged(ctx, u.Name, p); err != nil {
@@ -40,16 +40,35 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 		}
 		return h.SetUnit(catalog.UnitHandedOver)
 	})
+	if err != nil || m.Plan.Spec.NoFence {
+		return err
+	}
+	// Days may have passed since then: what went on to a third management cluster is not released here.
+	by, err := m.recorded(ctx, u)
+	if err == nil && by != m.Operation {
+		have, _, err := owner(ctx, m.Registry, u.WorkloadID)
+		if err != nil {
+			return err
+		}
+		return &OwnedError{Workload: u.Name, By: restore.Side{Name: have.Owner.Owner.Name, UID: have.Owner.Owner.UID}, Epoch: have.Epoch}
+	}
+	return err
 }
 
 func (m *run) claim(u restore.Unit) Claim {
-	return Claim{WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target, Operation: m.Operation, Force: m.Plan.Spec.Force}
+	return Claim{
+		WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target, Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID], Force: m.Plan.Spec.Force,
+	}
 }
 
-// handedOver asks the bucket, which knows it first. Without records the journal alone knows.
-func (m *run) handedOver(ctx context.Context, u restore.Unit) (bool, error) {
+// recorded asks the bucket, which knows it first: the operation that handed the unit to the target, "" when none has since planning.
+func (m *run) recorded(ctx context.Context, u restore.Unit) (operation string, err error) {
 	if m.Plan.Spec.NoFence {
-		return false, nil
+		return "", nil
 	}
-	return owns(ctx, m.Registry, u.WorkloadID, m.Plan.Target)
+	have, ok, err := owner(ctx, m.Registry, u.WorkloadID)
+	if err != nil || !ok || have.Owner.Owner.UID != m.Plan.Target.UID || have.Epoch <= m.Plan.Epochs[u.WorkloadID] {
+		return "", err
+	}
+	return have.Operation, nil
 }

@@ -21,6 +21,7 @@ type view struct {
 // looks shares captures of the source: many units ask at the same time for one that began after a moment of theirs.
 type looks struct {
 	look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
+	seen func(g *snapshot.Graph) // may be nil; called before anybody else has the graph
 
 	mu     sync.Mutex
 	latest *view // finished or under way
@@ -40,6 +41,9 @@ func (l *looks) after(ctx context.Context, t time.Time) (*view, error) {
 		v.source, v.contents, v.err = l.look(ctx)
 		if v.err == nil {
 			v.graph = v.source.Graph
+			if l.seen != nil {
+				l.seen(v.graph)
+			}
 		}
 		close(v.done)
 		return v, v.err

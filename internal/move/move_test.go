@@ -42,8 +42,8 @@ var (
 // TestI1TakeHandsOverOnce: a claim follows the owner that the record names, may be repeated, and never takes from somebody else unless it is forced to.
 func TestI1TakeHandsOverOnce(t *testing.T) {
 	s := newStore(t)
-	claim := func(from, to restore.Side, force bool) error {
-		return Take(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", From: from, To: to, Operation: "0123456789ab", Force: force})
+	claim := func(from, to restore.Side, operation string, planned int64, force bool) error {
+		return Take(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", From: from, To: to, Operation: operation, Epoch: planned, Force: force})
 	}
 	owner := func() (string, int64) {
 		o, err := s.GetOwner(t.Context(), "w-1")
@@ -52,21 +52,26 @@ func TestI1TakeHandsOverOnce(t *testing.T) {
 		}
 		return o.Owner.Owner.UID, o.Epoch
 	}
+	const one, two, three = "000000000001", "000000000002", "000000000003"
 	for _, step := range []struct {
 		name     string
 		from, to restore.Side
+		by       string
+		planned  int64 // epoch at planning
 		force    bool
 		refused  bool
 		owner    string
 		epoch    int64
 	}{
-		{"the first has no record before it", sideA, sideB, false, false, "uid-b", 1},
-		{"again changes nothing", sideA, sideB, false, false, "uid-b", 1},
-		{"from somebody who does not own it", sideA, sideC, false, true, "uid-b", 1},
-		{"by force", sideA, sideC, true, false, "uid-c", 2},
-		{"and back", sideC, sideA, false, false, "uid-a", 3},
+		{"the first has no record before it", sideA, sideB, one, 0, false, false, "uid-b", 1},
+		{"again changes nothing", sideA, sideB, one, 0, false, false, "uid-b", 1},
+		{"another one from the same source is too late", sideA, sideB, two, 0, false, true, "uid-b", 1},
+		{"from somebody who does not own it", sideA, sideC, two, 1, false, true, "uid-b", 1},
+		{"by force, but it was not so at planning", sideA, sideC, two, 0, true, true, "uid-b", 1},
+		{"by force", sideA, sideC, two, 1, true, false, "uid-c", 2},
+		{"and back", sideC, sideA, three, 2, false, false, "uid-a", 3},
 	} {
-		err := claim(step.from, step.to, step.force)
+		err := claim(step.from, step.to, step.by, step.planned, step.force)
 		var owned *OwnedError
 		if refused := errors.As(err, &owned); refused != step.refused || err != nil && !refused {
 			t.Errorf("%s: %v", step.name, err)
@@ -83,26 +88,34 @@ func TestI1TakeHandsOverOnce(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	for _, tt := range []struct {
-		name, held string
-		force, may bool
+		name, held       string
+		paused, force    bool
+		mayLock, mayRest bool
 	}{
-		{"free", "", false, true},
-		{"ours", "0123456789ab/2", false, true},
-		{"of an earlier run", "0123456789ab/1", false, true},
-		{"of a later run", "0123456789ab/3", false, false},
-		{"of a later run, forced", "0123456789ab/3", true, false},
-		{"of another operation", "ba9876543210/1", false, false},
-		{"of another operation, forced", "ba9876543210/1", true, true},
+		{"free", "", false, false, true, false},
+		{"free, but a copy that is not at its end", "", true, false, false, false},
+		{"ours", "0123456789ab/2", true, false, true, true},
+		{"of an earlier run", "0123456789ab/1", true, false, true, true},
+		{"of a later run", "0123456789ab/3", true, false, false, false},
+		{"of a later run, forced", "0123456789ab/3", true, true, false, false},
+		{"of another operation", "ba9876543210/1", true, false, false, false},
+		{"of another operation, forced", "ba9876543210/1", true, true, true, false},
+		{"of one that came after planning, forced", "ffffffffffff/1", true, true, false, false},
 	} {
-		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: &Plan{Spec: Spec{Force: tt.force}}}}
+		plan := &Plan{Spec: Spec{Force: tt.force}, Locks: map[string]string{"ns/w": "ba9876543210/1"}}
+		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: plan}}
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		if tt.held != "" {
 			restore.Annotate(u, snapshot.AnnotationOperation, tt.held)
 		}
-		err := m.mayWrite("ns/w", u)
-		var locked *LockedError
-		if (err == nil) != tt.may || err != nil && (!errors.As(err, &locked) || locked.Holder != tt.held) {
-			t.Errorf("%s: %v", tt.name, err)
+		if tt.paused {
+			restore.Annotate(u, snapshot.AnnotationWasPaused, snapshot.WasAbsent)
+		}
+		for what, err := range map[string]error{"lock": m.mayLock("ns/w", u), "go on": m.mayWrite("ns/w", u)} {
+			var locked *LockedError
+			if want := what == "lock" && tt.mayLock || what == "go on" && tt.mayRest; (err == nil) != want || err != nil && (!errors.As(err, &locked) || locked.Holder != tt.held) {
+				t.Errorf("%s: %s: %v", tt.name, what, err)
+			}
 		}
 	}
 }

@@ -16,22 +16,26 @@ type Registry interface {
 	GetOwner(ctx context.Context, workloadID string) (store.SignedOwner, error)
 	PutOwner(ctx context.Context, next store.Owner, previous *store.SignedOwner) (store.SignedOwner, error)
 	Owners(ctx context.Context, fn func(workloadID string, o store.SignedOwner, err error) error) error
+	Vouches(o store.SignedOwner) bool
 }
 
 var _ Registry = (*store.Store)(nil)
 
-// Owners reads all ownership records. One that cannot be read counts as one of nobody that is not trusted.
+// Owners reads all ownership records. One that is damaged is told as such; a store that does not answer is an error, for it may hide any.
 func Owners(ctx context.Context, r Registry) (map[string]restore.Owned, error) {
 	owners := map[string]restore.Owned{}
 	err := r.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
-		if ctx.Err() != nil {
-			return ctx.Err()
+		_, corrupt := errors.AsType[*store.CorruptError](err)
+		_, format := errors.AsType[*store.FormatError](err)
+		switch {
+		case corrupt || format || errors.Is(err, store.ErrForeign):
+			owners[id] = restore.Owned{Damaged: true}
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			owners[id] = restore.Owned{By: restore.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Epoch: o.Epoch, Trusted: r.Vouches(o)}
 		}
-		if err != nil {
-			owners[id] = restore.Owned{By: restore.Side{Name: "unreadable"}}
-			return nil
-		}
-		owners[id] = restore.Owned{By: restore.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Epoch: o.Epoch, Trusted: o.RequireTrusted() == nil}
 		return nil
 	})
 	return owners, err
@@ -59,15 +63,17 @@ type Claim struct {
 	Workload   string // "namespace/name"
 	From, To   restore.Side
 	Operation  string
-	// Force takes over from anybody.
+	// Epoch is that of the record as it was at planning, 0 when there was none: what was written since then is somebody else's.
+	Epoch int64
+	// Force takes over from whoever had it at planning.
 	Force bool
 }
 
 // claims bounds how often a claim is tried against others that write the same record.
 const claims = 5
 
-// Take writes the ownership record for a claim: the one switch by which everybody can tell to whom a workload cluster belongs. It may run again: a record that
-// names the new owner already is left as it is. Errors: *OwnedError when it belongs to somebody else by now; those of the store.
+// Take writes the ownership record for a claim: the one switch by which everybody can tell to whom a workload cluster belongs. It may run again: its own record is
+// left as it is. Errors: *OwnedError when it belongs to somebody else; those of the store.
 func Take(ctx context.Context, r Registry, c Claim) error {
 	for range claims {
 		var previous *store.SignedOwner
@@ -79,10 +85,11 @@ func Take(ctx context.Context, r Registry, c Claim) error {
 			return err
 		default:
 			by := have.Owner.Owner
-			if by.UID == c.To.UID {
+			if by.UID == c.To.UID && have.Operation == c.Operation && r.Vouches(have) {
 				return nil
 			}
-			if by.UID != c.From.UID && !c.Force && have.RequireTrusted() == nil {
+			allowed := by.UID == c.From.UID || have.Epoch <= c.Epoch && (c.Force || by.UID == c.To.UID)
+			if r.Vouches(have) && !allowed {
 				return &OwnedError{Workload: c.Workload, By: restore.Side{Name: by.Name, UID: by.UID}, Epoch: have.Epoch}
 			}
 			previous, next.Epoch = &have, have.Epoch+1
@@ -94,11 +101,11 @@ func Take(ctx context.Context, r Registry, c Claim) error {
 	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w", c.Workload, store.ErrConflict)
 }
 
-// owns tells whether the record names side.
-func owns(ctx context.Context, r Registry, workloadID string, side restore.Side) (bool, error) {
-	have, err := r.GetOwner(ctx, workloadID)
+// owner returns the record of a workload cluster that is to be obeyed; ok is false when there is none.
+func owner(ctx context.Context, r Registry, workloadID string) (have store.SignedOwner, ok bool, err error) {
+	have, err = r.GetOwner(ctx, workloadID)
 	if errors.Is(err, store.ErrNotFound) {
-		return false, nil
+		return have, false, nil
 	}
-	return err == nil && have.Owner.Owner.UID == side.UID, err
+	return have, err == nil && r.Vouches(have), err
 }

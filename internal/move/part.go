@@ -75,11 +75,16 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	}
 	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]version{}, contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(), Source: m.Plan.Source, Time: r.Time}
+	m.share(r.Live.Graph)
 	restless, err := restless(p.snapshot, p.contents, units)
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, restless)
+	owners, err := Owners(ctx, m.Registry)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, restless, owners)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +110,15 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	return p, nil
 }
 
+// share keeps shared what was shared at planning: once some of its users are retired, it would seem to belong to the one that is left.
+func (m *run) share(g *snapshot.Graph) {
+	for _, o := range m.Plan.Copy.Shared.Objects {
+		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
+			n.Unit, n.Shared = "", true
+		}
+	}
+}
+
 // restless finds objects in the snapshot that did not stand still, after all: newcomers of the moment between the acknowledgements and the cut.
 func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]mgmt.Finding, error) {
 	var findings []mgmt.Finding
@@ -119,7 +133,11 @@ func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string)
 		if err != nil {
 			return nil, err
 		}
-		if why := standing(n, u); why != "" {
+		why := standing(n, u)
+		if how := mgmt.Pause(n.GroupKind()); why == "" && (how == mgmt.PauseSpec || how == mgmt.PauseAnnotation) && !restore.PausedByUs(u) {
+			why = "its switch is not set"
+		}
+		if why != "" {
 			findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "not-paused", Ref: n.Ref, Unit: n.Unit, Message: "it does not stand still: " + why, Hint: "move its workload cluster again"})
 		}
 	}
@@ -210,7 +228,9 @@ func (p *part) compare(v *view, unit string) error {
 		}
 	}
 	for _, ref := range slices.Sorted(maps.Keys(now)) {
-		return &ChangedError{Why: ref + " is new"}
+		if _, known := p.Source[ref]; !known {
+			return &ChangedError{Why: ref + " is new"}
+		}
 	}
 	return nil
 }

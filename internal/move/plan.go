@@ -32,6 +32,10 @@ type Plan struct {
 	Spec   Spec         `json:"spec"`
 	// Copy is the plan of the copy, with the findings of both sides.
 	Copy restore.Plan `json:"copy"`
+	// Locks are the locks of other operations that were found, by unit: with Spec.Force these are taken over, and no other.
+	Locks map[string]string `json:"locks,omitempty"`
+	// Epochs are those of the ownership records that were found, by id of the workload cluster.
+	Epochs map[string]int64 `json:"epochs,omitempty"`
 }
 
 // Digest is a hash over what the plan does: two plans with one digest do the same.
@@ -61,6 +65,8 @@ type Ends struct {
 	Registry       Registry
 	// Look captures the source into memory.
 	Look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
+	// LookTarget captures the target likewise.
+	LookTarget func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
 }
 
 // Make plans a move: it looks at both sides, runs every pre-flight check, and changes nothing. Findings are in the plan; an error means that planning itself
@@ -79,21 +85,29 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec}
-	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil), restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings)
-	if err != nil {
-		return nil, err
-	}
-	p.Copy = *copied
-	return p, nil
-}
-
-// planCopy plans the copy of what stands in s.
-func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents, spec restore.Spec, name restore.Snapshot, findings []mgmt.Finding) (*restore.Plan, error) {
 	owners, err := Owners(ctx, e.Registry)
 	if err != nil {
 		return nil, err
 	}
+	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks, Epochs: map[string]int64{}}
+	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil), restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings, owners)
+	if err != nil {
+		return nil, err
+	}
+	p.Copy = *copied
+	if len(p.Copy.Units) == 0 {
+		return nil, &restore.SelectionError{Reason: "the selection holds no workload cluster", Has: "a move takes workload clusters, and what they share with them"}
+	}
+	for _, u := range p.Copy.Units {
+		if o, ok := owners[u.WorkloadID]; ok {
+			p.Epochs[u.WorkloadID] = o.Epoch
+		}
+	}
+	return p, nil
+}
+
+// planCopy plans the copy of what stands in s.
+func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents, spec restore.Spec, name restore.Snapshot, findings []mgmt.Finding, owners map[string]restore.Owned) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
 		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader, Prober: e.Target.Prober, Kinds: e.Target.Kinds,
 		Providers: e.Target.Providers, Spec: spec, Owners: owners, Findings: findings,

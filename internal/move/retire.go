@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
@@ -83,7 +86,10 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 			return err
 		}
 		// A Cluster that is gone went last, in a run that died before it could say so.
-		if err := m.holdLock(ctx, u.Name); err != nil && !apierrors.IsNotFound(err) {
+		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := m.disown(ctx, p, u); err != nil {
 			return err
 		}
 		var dependants, cluster, bindings []restore.Object
@@ -106,6 +112,37 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 	})
 }
 
+// disown takes the owner references of a unit off what it shared: the garbage collector would delete it with its last owner, whoever still needs it.
+func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
+	leaving := map[types.UID]bool{}
+	in := map[mgmt.Ref]bool{}
+	for _, o := range u.Objects {
+		in[o.Ref] = true
+		leaving[types.UID(p.Source[o.Ref.String()].UID)] = true
+	}
+	for _, o := range p.Copy.Shared.Objects {
+		if o.Action == restore.Skip || !slices.ContainsFunc(o.Owners, func(r mgmt.Ref) bool { return in[r] }) {
+			continue
+		}
+		err := m.change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {
+			refs := live.GetOwnerReferences()
+			kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool { return leaving[ref.UID] })
+			if len(kept) == len(refs) {
+				return false, nil
+			}
+			live.SetOwnerReferences(kept)
+			if len(kept) == 0 {
+				unstructured.RemoveNestedField(live.Object, "metadata", "ownerReferences")
+			}
+			return true, nil
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 // errStranger ends a removal: another object has the name.
 var errStranger = errors.New("another object has this name")
 
@@ -124,6 +161,9 @@ func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) 
 				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, func(live *unstructured.Unstructured) error {
 					if string(live.GetUID()) != was.UID {
 						return errStranger
+					}
+					if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); o.GroupKind() == snapshot.ClusterKind && !paused {
+						return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
 					}
 					if o.GroupKind() == snapshot.ClusterKind {
 						return m.mayWrite(o.Namespace+"/"+o.Name, live)
@@ -174,7 +214,7 @@ func (m *run) retireShared(ctx context.Context) error {
 		return err
 	}
 	for _, p := range slices.Backward(m.parts) {
-		objects, err := m.unneeded(ctx, v.graph, p)
+		objects, err := m.unneeded(ctx, v, p)
 		if err != nil || len(objects) == 0 {
 			if err != nil {
 				return err
@@ -207,12 +247,13 @@ func patiently(ctx context.Context, fn func() error) error {
 
 // unneeded returns the shared objects of a part that nothing which stays on the source needs, in their order. What selects its users by label, or is there for all
 // namespaces, is kept as long as it may have some.
-func (m *run) unneeded(ctx context.Context, g *snapshot.Graph, p *part) ([]restore.Object, error) {
+func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object, error) {
+	g := v.graph
 	leaving := map[mgmt.Ref]bool{}
 	for _, o := range p.Copy.Shared.Objects {
-		v, known := p.Source[o.Ref.String()]
+		was, known := p.Source[o.Ref.String()]
 		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
-		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == v.UID) && o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) && o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
 	}
 	var stay []*snapshot.Node
 	for _, n := range g.Nodes {
@@ -229,8 +270,8 @@ func (m *run) unneeded(ctx context.Context, g *snapshot.Graph, p *part) ([]resto
 			doomed[p.Source[ref.String()].UID] = ref
 		}
 	}
-	if len(doomed) == 0 {
-		return nil, nil
+	if err := m.keepDifferent(ctx, doomed, leaving); err != nil || len(doomed) == 0 {
+		return nil, err
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaving[r] }, func(mgmt.Ref) string { return "" })
 	if err != nil {
@@ -246,9 +287,62 @@ func (m *run) unneeded(ctx context.Context, g *snapshot.Graph, p *part) ([]resto
 	return slices.DeleteFunc(slices.Clone(p.Copy.Shared.Objects), func(o restore.Object) bool { return !leaving[o.Ref] }), nil
 }
 
+// keepDifferent leaves on the source what is not on the target as it is here: it did not get there, or was changed since.
+func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref, leaving map[mgmt.Ref]bool) error {
+	for uid, ref := range doomed {
+		why, err := m.differs(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if why == "" {
+			continue
+		}
+		delete(doomed, uid)
+		delete(leaving, ref)
+		if err := m.Journal.Emit(ctx, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "shared-kept", Ref: ref, Message: "it stays on the source: " + why,
+			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differs says why a shared object of the source is not on the target as it is; "" when it is, or when it is gone from the source.
+func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
+	on := func(side Mgmt) (*unstructured.Unstructured, error) {
+		k, ok := mgmt.FindKind(side.Kinds, ref.GroupKind())
+		if !ok {
+			return nil, nil
+		}
+		u, err := side.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return u, err
+	}
+	here, err := on(m.Source)
+	if err != nil || here == nil {
+		return "", err
+	}
+	there, err := on(m.Target)
+	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
+		return "it is not on the target", err
+	}
+	for _, u := range []*unstructured.Unstructured{here, there} {
+		unstructured.RemoveNestedField(u.Object, "metadata", "ownerReferences")
+	}
+	if there.GetAPIVersion() == here.GetAPIVersion() {
+		if paths := snapshot.Differences(here.Object, there.Object, snapshot.Spec); len(paths) > 0 {
+			return "it differs from the target's in " + strings.Join(paths, ", "), nil
+		}
+	}
+	return "", nil
+}
+
 func (m *run) mayHaveUsers(g *snapshot.Graph, ref mgmt.Ref) bool {
 	switch {
-	case ref.GroupKind() == snapshot.ResourceSetKind:
+	case ref.GroupKind() == snapshot.ResourceSetKind, ref.GroupKind() == mgmt.SecretKind.GroupKind, ref.GroupKind() == mgmt.ConfigMapKind.GroupKind:
+		// Selected by label; or named in fields of providers that no rule knows.
 		return slices.ContainsFunc(g.Clusters(), func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
 	case ref.Namespace == "", ref.GroupKind() == snapshot.ExtensionConfigKind:
 		return len(g.Clusters()) > 0

@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // ForwardError says that units are past their hand-over: all others are rolled back, and these can only go on.
@@ -33,31 +35,16 @@ func Rollback(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range slices.Backward(m.parts) {
-		names := slices.DeleteFunc(p.units(), func(unit string) bool { return slices.Contains(forward, unit) || m.over(unit) })
-		err := restore.Undo(ctx, restore.UndoOptions{
-			RunOptions: restore.RunOptions{
-				Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
-			},
-			Remover: m.Target.Writer, Lister: m.Target.Reader, Units: names, Shared: len(forward) == 0,
-		})
-		if err != nil {
-			return fmt.Errorf("take the copies back: %w", err)
-		}
-	}
-	var errs []error
+	back := func(unit string) bool { return !slices.Contains(forward, unit) && !m.over(unit) }
+	stuck, errs := m.undo(ctx, back, len(forward) == 0)
 	for _, u := range m.Plan.Copy.Units {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if u.Blocked || slices.Contains(forward, u.Name) || m.over(u.Name) {
+		if u.Blocked || !back(u.Name) || stuck[u.Name] {
 			continue
 		}
-		err := m.unpause(ctx, u.Name)
-		if err == nil {
-			err = m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
-		}
-		if err != nil {
+		if err := m.goBack(ctx, u); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name, err))
 		}
 	}
@@ -67,22 +54,107 @@ func Rollback(ctx context.Context, o Options) error {
 	return errors.Join(errs...)
 }
 
-// forward finds the units past the point of no return: by the journal or, where a run died inside the step, by the bucket.
+// goBack gives a unit back on the source. A hand-over that was begun may still be on its way to the bucket: a newer record in the name of the source makes it fail.
+func (m *run) goBack(ctx context.Context, u restore.Unit) error {
+	state, err := m.Journal.State(ctx, handOverStep(u.Name))
+	if err != nil {
+		return err
+	}
+	if state != "" && !m.Plan.Spec.NoFence {
+		c := m.claim(u)
+		c.To = c.From
+		if err := Take(ctx, m.Registry, c); err != nil {
+			return err
+		}
+	}
+	if err := m.unpause(ctx, u.Name, true, catalog.UnitRolledBack); err != nil {
+		return err
+	}
+	return m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
+}
+
+// undo takes the copies of units back and, at the end, the shared objects. Units whose copy cannot be taken back are stuck: they stay paused on the source, and the
+// others are not kept waiting for them.
+func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (stuck map[string]bool, errs []error) {
+	stuck = map[string]bool{}
+	for _, p := range slices.Backward(m.parts) {
+		names := slices.DeleteFunc(p.units(), func(unit string) bool { return !back(unit) })
+		if m.undoPart(ctx, p, names, false, nil) == nil {
+			continue
+		}
+		for _, name := range names {
+			if err := m.undoPart(ctx, p, []string{name}, false, nil); err != nil {
+				stuck[name] = true
+				errs = append(errs, fmt.Errorf("take the copy of %s back: %w", name, err))
+			}
+		}
+	}
+	if !shared || len(errs) > 0 || len(m.parts) == 0 {
+		return stuck, errs
+	}
+	keep, err := m.usedOnTarget(ctx)
+	if err != nil {
+		return stuck, append(errs, err)
+	}
+	for _, p := range slices.Backward(m.parts) {
+		if err := m.undoPart(ctx, p, nil, true, keep); err != nil {
+			errs = append(errs, fmt.Errorf("take the copies of shared objects back: %w", err))
+		}
+	}
+	return stuck, errs
+}
+
+func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool, keep map[mgmt.Ref]bool) error {
+	return restore.Undo(ctx, restore.UndoOptions{
+		RunOptions: restore.RunOptions{
+			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+		},
+		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Keep: keep,
+	})
+}
+
+// usedOnTarget finds shared objects of the copies that others on the target have come to need.
+func (m *run) usedOnTarget(ctx context.Context) (map[mgmt.Ref]bool, error) {
+	s, _, err := m.LookTarget(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ours := map[mgmt.Ref]bool{}
+	for _, p := range m.parts {
+		for _, o := range p.Copy.Shared.Objects {
+			ours[o.Ref] = true
+		}
+	}
+	var others []*snapshot.Node
+	for _, n := range s.Graph.Nodes {
+		if !ours[n.Ref] {
+			others = append(others, n)
+		}
+	}
+	keep := map[mgmt.Ref]bool{}
+	for _, n := range s.Graph.Closure(others) {
+		keep[n.Ref] = ours[n.Ref]
+	}
+	return keep, nil
+}
+
+// forward finds the units past the point of no return: by the journal or, whatever it says, by the bucket.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
 	for _, p := range m.parts {
 		for _, u := range p.Copy.Units {
+			if m.over(u.Name) {
+				continue
+			}
 			state, err := m.Journal.State(ctx, handOverStep(u.Name))
 			if err != nil {
 				return nil, err
 			}
-			past := state == catalog.StepDone
-			if state != "" && !past {
-				if past, err = m.handedOver(ctx, u); err != nil {
-					return nil, err
-				}
+			by, err := m.recorded(ctx, u)
+			if err != nil {
+				return nil, err
 			}
-			if past {
+			if state == catalog.StepDone || by != "" {
 				units = append(units, u.Name)
 			}
 		}

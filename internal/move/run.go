@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
@@ -79,6 +80,7 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 			m.results.retired[unit] = true
 		}
 	}
+	m.looks.seen = m.share
 	return m, m.loadParts(ctx)
 }
 
@@ -96,15 +98,19 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	for _, batch := range m.batches() {
-		if m.enough(ctx) {
+		// After a batch of which none came through the next one would fare no better, and stand still for it.
+		if m.enough(ctx) || !m.begin(ctx, batch) {
 			break
 		}
-		m.begin(ctx, batch)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := errors.Join(m.finishShared(ctx), m.retireShared(ctx)); err != nil {
+	err = m.finishShared(ctx)
+	if err == nil {
+		err = m.retireShared(ctx)
+	}
+	if err != nil {
 		m.fail(ctx, "", err)
 	}
 	if ctx.Err() != nil {
@@ -154,7 +160,8 @@ func (m *run) batches() [][]string {
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return ctx.Err() != nil || m.Tuning.MaxFailures > 0 && len(m.results.failed) >= m.Tuning.MaxFailures || m.results.failed[m.Tuning.Canary]
+	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] || m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
+	return ctx.Err() != nil || canary || m.Tuning.MaxFailures > 0 && len(m.results.failed) >= m.Tuning.MaxFailures
 }
 
 // left counts units that were not begun.
@@ -183,15 +190,18 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses the units of a batch, decides what is copied, and carries it out.
-func (m *run) begin(ctx context.Context, batch []string) {
+// begin pauses the units of a batch, decides what is copied, and carries it out. It reports whether a unit came through. What cannot be decided is given back, as
+// are units that do not come to a stand: they work on while the cause is mended, and a resume begins anew with them.
+func (m *run) begin(ctx context.Context, batch []string) bool {
 	var mu sync.Mutex
 	var paused []string
 	var g errgroup.Group
+	since := time.Now()
 	for _, unit := range batch {
 		g.Go(func() error {
-			if err := m.pause(ctx, unit); err != nil {
+			if err := m.pause(ctx, unit, since); err != nil {
 				m.fail(ctx, unit, err)
+				m.giveBack(ctx, unit)
 				return nil
 			}
 			mu.Lock()
@@ -202,18 +212,33 @@ func (m *run) begin(ctx context.Context, batch []string) {
 	}
 	_ = g.Wait() // its functions return nil
 	if len(paused) == 0 || ctx.Err() != nil {
-		return
+		return false
 	}
 	slices.Sort(paused)
 	// A snapshot and what is decided by it are no step: they change neither side, and a run that dies before the part is stored decides anew.
-	p, err := m.decide(ctx, len(m.parts)+1, paused)
+	number := len(m.parts) + 1
+	p, err := m.decide(ctx, number, paused)
 	if err != nil {
+		_, lookErr := m.Parts.Part(ctx, m.Journal.Operation(), partName(number))
 		for _, unit := range paused {
 			m.fail(ctx, unit, err)
+			if errors.Is(lookErr, catalog.ErrNotFound) {
+				m.giveBack(ctx, unit)
+			}
 		}
-		return
+		return false
 	}
 	m.carry(ctx, p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
+}
+
+// giveBack lets a unit of which nothing is decided work on.
+func (m *run) giveBack(ctx context.Context, unit string) {
+	if err := m.unpause(ctx, unit, false, catalog.UnitPending); err != nil {
+		m.fail(ctx, unit, fmt.Errorf("give it back on the source: %w", err))
+	}
 }
 
 // carry copies, hands over, releases and retires the units of a part.
@@ -229,7 +254,7 @@ func (m *run) carry(ctx context.Context, p *part) {
 		return
 	}
 	for _, u := range todo.Units {
-		if err := m.holdLock(ctx, u.Name); err != nil {
+		if err := m.lockAgain(ctx, u.Name); err != nil {
 			m.fail(ctx, u.Name, err)
 		}
 	}
@@ -253,6 +278,23 @@ func (m *run) carry(ctx context.Context, p *part) {
 	}
 	m.note(todo.Units, well, err)
 	m.retire(ctx, p, well)
+}
+
+// lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is on record was the last of its unit but for its Binding.
+func (m *run) lockAgain(ctx context.Context, unit string) error {
+	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
+	if err != nil {
+		return err
+	}
+	retiring, err := m.Journal.State(ctx, retireStep(unit))
+	if err != nil {
+		return err
+	}
+	err = m.holdLock(ctx, unit, handedOver == catalog.StepDone)
+	if retiring != "" && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
@@ -292,11 +334,7 @@ func (m *run) giveBackBlocked(ctx context.Context, p *part) {
 				_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(u.Name, f))
 			}
 		}
-		err := m.unpause(ctx, u.Name)
-		if err == nil {
-			err = m.Journal.SetUnit(ctx, u.Name, catalog.UnitBlocked, "it could not be copied as it stood; it is at work on the source again")
-		}
-		if err != nil {
+		if err := m.unpause(ctx, u.Name, false, catalog.UnitBlocked); err != nil {
 			m.fail(ctx, u.Name, err)
 			continue
 		}
@@ -314,12 +352,26 @@ func (m *run) finishShared(ctx context.Context) error {
 			released[u.Name] = m.results.retired[u.Name]
 		}
 	}
+	seen := map[mgmt.Ref]bool{}
 	for _, p := range m.parts {
+		if carried, err := m.carried(ctx, p); err != nil || !carried {
+			if err != nil {
+				return err
+			}
+			continue // nothing of it is on the target
+		}
 		if err := m.load(ctx, p); err != nil {
 			return err
 		}
 		todo := p.Copy
 		todo.Units = nil // their states are in released
+		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
+		for i := range todo.Shared.Objects {
+			if o := &todo.Shared.Objects[i]; seen[o.Ref] && o.Late {
+				o.Action = restore.Skip // an earlier part creates it
+			}
+			seen[todo.Shared.Objects[i].Ref] = true
+		}
 		err := restore.FinishShared(ctx, restore.RunOptions{
 			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
@@ -331,11 +383,24 @@ func (m *run) finishShared(ctx context.Context) error {
 	return nil
 }
 
+// carried tells whether a unit of a part was handed over, so that its shared objects are on the target.
+func (m *run) carried(ctx context.Context, p *part) (bool, error) {
+	for _, u := range p.Copy.Units {
+		state, err := m.Journal.State(ctx, handOverStep(u.Name))
+		if err != nil || state == catalog.StepDone {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 // observe watches the Machines of everything that was moved.
 func (m *run) observe(ctx context.Context) error {
 	for _, p := range m.parts {
+		moved := p.Copy
+		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units), func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &p.Copy, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
 		}); err != nil {
 			return err
 		}

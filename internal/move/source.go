@@ -50,40 +50,58 @@ func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase
 // lock is what stands in the annotation of a source Cluster.
 func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt) }
 
-// mayWrite looks at the lock of a source Cluster: nil when it is free, ours, or of an earlier run of ours.
+// mayWrite looks at the lock of a source Cluster: nil when it is ours, or of an earlier run of ours.
 func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
 	operation, attempt, _ := strings.Cut(held, "/")
-	n, _ := strconv.Atoi(attempt)
-	switch {
-	case held == "":
-		return nil
-	case operation == m.Operation && n <= m.Attempt:
-		return nil
-	case operation != m.Operation && m.Plan.Spec.Force:
+	if n, err := strconv.Atoi(attempt); err == nil && operation == m.Operation && n <= m.Attempt {
 		return nil
 	}
 	return &LockedError{Workload: unit, Holder: held}
 }
 
-// holdLock makes sure that the lock is ours, with the number of this run; a source Cluster that has none any more was given back or taken by somebody else.
-func (m *run) holdLock(ctx context.Context, unit string) error {
+// mayLock is mayWrite for the first write: the lock may be free, or one that was there at planning and is taken over by force. What stands still by somebody else's
+// hand without a lock is a copy that is not at its end.
+func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
+	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
+	if held == "" && !restore.PausedByUs(cluster) || held != "" && m.Plan.Spec.Force && m.Plan.Locks[unit] == held {
+		return nil
+	}
+	return m.mayWrite(unit, cluster)
+}
+
+// holdLock makes sure that the lock is ours, with the number of this run, and that the Cluster stands still. Whoever ended the pause before the hand-over, when
+// forward is false, keeps it from happening; after it, the pause is set again.
+func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	ref, err := clusterRef(unit)
 	if err != nil {
 		return err
 	}
-	return m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+	again := false
+	err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 		if err := m.mayWrite(unit, u); err != nil {
 			return false, err
 		}
-		if held := u.GetAnnotations()[snapshot.AnnotationOperation]; held == "" || !restore.PausedByUs(u) {
+		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+		if again = !paused || !restore.PausedByUs(u); again && !forward {
 			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
-		} else if held == m.lock() {
-			return false, nil
 		}
+		held := u.GetAnnotations()[snapshot.AnnotationOperation]
 		restore.Annotate(u, snapshot.AnnotationOperation, m.lock())
-		return true, nil
+		if again {
+			restore.Pause(u)
+			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
+				return false, err
+			}
+		}
+		return again || held != m.lock(), nil
 	})
+	if err != nil || !again {
+		return err
+	}
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit, mgmt.Finding{Severity: mgmt.Error, Code: "pause-ended", Ref: ref,
+		Message: "somebody ended the pause of the source's Cluster after its hand-over; it is paused again", Hint: "look for a GitOps controller that applies it, and for what both sides did meanwhile"}))
+	return m.awaitStand(ctx, unit)
 }
 
 // change reads an object of the source and writes what fn makes of it, until both are of the same moment.
@@ -115,13 +133,13 @@ func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.
 
 // pause brings a unit of the source to a stand: lock and switch, then the acknowledgement of every object that gives one. A True that is left from an earlier pause
 // would pass at once, so before the switch is set every object has to have shown that it is at work.
-func (m *run) pause(ctx context.Context, unit string) error {
+func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		ref, err := clusterRef(unit)
 		if err != nil {
 			return err
 		}
-		look, err := m.looks.after(ctx, time.Time{})
+		look, err := m.looks.after(ctx, since)
 		if err != nil {
 			return err
 		}
@@ -137,7 +155,7 @@ func (m *run) pause(ctx context.Context, unit string) error {
 			}
 		}
 		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
-			if err := m.mayWrite(unit, u); err != nil {
+			if err := m.mayLock(unit, u); err != nil {
 				return false, err
 			}
 			if u.GetDeletionTimestamp() != nil {
@@ -169,7 +187,7 @@ func (m *run) awaitAtWork(ctx context.Context, ref mgmt.Ref, nodes []*snapshot.N
 		return nil
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause", func(n *snapshot.Node, u *unstructured.Unstructured) string {
-		if n.Paused || !restore.PublishesPause(u) {
+		if n.Paused || !restore.PublishesPause(u) || restore.PausedByUs(u) {
 			return ""
 		}
 		return restore.NotAcknowledged(u, "False")
@@ -264,9 +282,8 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 	return left, first, g.Wait()
 }
 
-// unpause gives a unit of the source back as it was, and waits until its controllers work again: a pause that begins before that would take their old
-// acknowledgements for new ones.
-func (m *run) unpause(ctx context.Context, unit string) error {
+// unpause gives a unit of the source back as it was. wait waits until its controllers work again; the next pause does so, too, before it begins.
+func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog.UnitState) error {
 	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		ref, err := clusterRef(unit)
 		if err != nil {
@@ -284,27 +301,41 @@ func (m *run) unpause(ctx context.Context, unit string) error {
 				}
 			}
 		}
-		stays := false
+		gave, stays := false, false
 		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+			if u.GetAnnotations()[snapshot.AnnotationOperation] == "" && !restore.PausedByUs(u) {
+				return false, nil // never paused, or given back by a run that died then
+			}
 			if err := m.mayWrite(unit, u); err != nil {
 				return false, err
 			}
-			_, locked := u.GetAnnotations()[snapshot.AnnotationOperation]
-			changed := restore.Unpause(u)
+			gave = true
+			restore.Unpause(u)
 			restore.Unannotate(u, snapshot.AnnotationOperation)
 			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 			_, annotated := u.GetAnnotations()[snapshot.AnnotationPaused]
 			stays = paused || annotated
-			return changed || locked, nil
+			return true, nil
 		})
-		if err == nil && !stays {
-			err = m.await(ctx, nodes, "the source's controllers to be at work again", func(n *snapshot.Node, u *unstructured.Unstructured) string {
-				if n.Paused || !restore.PublishesPause(u) {
-					return ""
-				}
-				return restore.NotAcknowledged(u, "False")
-			})
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, h.SetUnit(catalog.UnitRolledBack))
+		if wait && gave && !stays {
+			m.awaitWorking(ctx, unit, nodes)
+		}
+		return h.SetUnit(state)
 	})
+}
+
+// awaitWorking waits for controllers to take up what was given back. That they do not is told: the source is as it was.
+func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*snapshot.Node) {
+	err := m.await(ctx, nodes, "the source's controllers to be at work again", func(n *snapshot.Node, u *unstructured.Unstructured) string {
+		if n.Paused || !restore.PublishesPause(u) {
+			return ""
+		}
+		return restore.NotAcknowledged(u, "False")
+	})
+	if err != nil && ctx.Err() == nil {
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit, mgmt.Finding{Severity: mgmt.Warning, Code: "not-working", Message: err.Error(), Hint: "look at the logs of the source's controllers"}))
+	}
 }

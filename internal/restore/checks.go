@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/version"
 
@@ -75,6 +76,10 @@ func checkSource(_ context.Context, p *planner) error {
 func checkOwnership(_ context.Context, p *planner) error {
 	for n := range p.active {
 		owned, ok := p.Owners[n.WorkloadID]
+		if n.GroupKind() == snapshot.ClusterKind && owned.Damaged && !p.Spec.Force {
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-damaged", Message: "its ownership record cannot be read", Hint: "find out to which management cluster it belongs, then go on with --force"})
+			continue
+		}
 		if n.GroupKind() != snapshot.ClusterKind || !ok || owned.By.UID == p.Source.Source.UID || owned.By.UID == p.Target.UID {
 			continue
 		}
@@ -222,6 +227,9 @@ func checkOwners(_ context.Context, p *planner) error {
 // checkUnits looks for states of objects in which a restore is not what the operator would expect.
 func checkUnits(_ context.Context, p *planner) error {
 	for n := range p.active {
+		if err := checkHeld(p, n); err != nil {
+			return err
+		}
 		switch {
 		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
 			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it was being deleted when the snapshot was taken", Hint: "leave it out, or take an older snapshot"})
@@ -237,9 +245,31 @@ func checkUnits(_ context.Context, p *planner) error {
 				Hint: "restore its unit by hand, or leave it out"})
 		case mgmt.Pause(n.GroupKind()) != mgmt.PauseUnknown && mgmt.Pause(n.GroupKind()) != mgmt.PauseNone && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-late", Message: "its owner is of a kind for which no pause is known, and would have to come to life before it", Hint: "leave the reference out with --drop-owner"})
+		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown && p.Spec.Move && !p.Spec.Force:
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unknown", Message: "no way to pause this kind is known: from the release until it is retired both management clusters would work on it",
+				Hint: "scale its controller on the source to zero for the time of the move, then go on with --force"})
 		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown:
 			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "no way to pause this kind is known; it is created after the release"})
 		}
+	}
+	return nil
+}
+
+// checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds copies that stand still there and may be half. Given back as they
+// were before the pause, they would come to life while another management cluster has them.
+func checkHeld(p *planner, n *snapshot.Node) error {
+	if n.GroupKind() != snapshot.ClusterKind || p.Spec.Force {
+		return nil
+	}
+	raw, err := p.Contents.Bytes(n.Ref)
+	if err != nil {
+		return err
+	}
+	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
+	locked := strings.Contains(annotations[snapshot.AnnotationOperation].String(), "/") // the lock that a move has on its source
+	if annotations[snapshot.AnnotationWasPaused].Exists() && !locked {
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "held", Message: "it is the paused copy of a restore or a move that was not at its end",
+			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given back as it was before the pause"})
 	}
 	return nil
 }

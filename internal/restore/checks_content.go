@@ -215,7 +215,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 // differences compares an object of the snapshot with one of the target that may still be paused by an earlier restore of ours.
 func differences(want, live *unstructured.Unstructured) []string {
 	aspect := snapshot.All
-	if own := mgmt.Pause(gkOf(live)); !PausedByUs(live) && (own == mgmt.PauseNever || own == mgmt.PauseAnnotation) {
+	if own := mgmt.Pause(gkOf(live)); !PausedByUs(live) && (own == mgmt.PauseNever || own == mgmt.PauseAnnotation || own == mgmt.PauseUnknown) {
 		aspect = snapshot.Spec // its controller on the target is at work
 	}
 	paths := snapshot.Differences(want.Object, live.Object, aspect)

@@ -7,14 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -189,83 +186,6 @@ func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec resto
 	}
 	_, err = c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{})
 	return op.ID, plan, err
-}
-
-// acknowledge publishes Paused as the controllers do that bare servers lack, on every object whose kind publishes it, until the test ends. It also watches
-// invariants: it records a violation for every object that lives unpaused although not all objects of its unit are there.
-func acknowledge(t *testing.T) {
-	t.Helper()
-	m := servers.Connect(t, 1)
-	kinds, err := m.Reader().Kinds(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		for ctx.Err() == nil {
-			acknowledgeOnce(ctx, m, kinds)
-			_ = mgmt.Sleep(ctx, 50*time.Millisecond)
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		done.Wait()
-	})
-}
-
-var publishers = []string{"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine", "DevMachinePool", "ClusterResourceSet"}
-
-func acknowledgeOnce(ctx context.Context, m *mgmt.Mgmt, kinds []mgmt.Kind) {
-	paused := map[mgmt.Key]bool{}
-	clusters, _ := mgmt.FindKind(kinds, snapshot.ClusterKind)
-	_, _ = m.Reader().List(ctx, clusters, mgmt.ListOptions{}, func(raw []byte) error {
-		key := mgmt.Key{Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw, "metadata.name").String()}
-		paused[key] = gjson.GetBytes(raw, "spec.paused").Bool()
-		return nil
-	})
-	for _, k := range kinds {
-		if !slices.Contains(publishers, k.Kind) || !k.Status {
-			continue
-		}
-		_, _ = m.Reader().List(ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
-			u := &unstructured.Unstructured{}
-			if err := u.UnmarshalJSON(raw); err != nil {
-				return err
-			}
-			name := u.GetLabels()["cluster.x-k8s.io/cluster-name"]
-			if k.GroupKind == snapshot.ClusterKind {
-				name = u.GetName()
-			}
-			status := "False"
-			if _, own := u.GetAnnotations()[snapshot.AnnotationPaused]; own || paused[mgmt.Key{Namespace: u.GetNamespace(), Name: name}] {
-				status = "True"
-			}
-			if setPaused(u, status) {
-				if _, err := m.Writer().UpdateStatus(ctx, k, u); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-					fmt.Println("acknowledge", k.GroupKind, u.GetName(), err)
-				}
-			}
-			return nil
-		})
-	}
-}
-
-func setPaused(u *unstructured.Unstructured, status string) bool {
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	want := map[string]any{"type": "Paused", "status": status, "message": "", "reason": map[string]string{"True": "Paused", "False": "NotPaused"}[status], "lastTransitionTime": time.Now().UTC().Format(time.RFC3339), "observedGeneration": u.GetGeneration()}
-	for i, c := range conditions {
-		if m := c.(map[string]any); m["type"] == "Paused" {
-			if m["status"] == status && m["observedGeneration"] == u.GetGeneration() {
-				return false
-			}
-			conditions[i] = want
-			_ = unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions")
-			return true
-		}
-	}
-	_ = unstructured.SetNestedSlice(u.Object, append(conditions, want), "status", "conditions")
-	return true
 }
 
 // empty deletes everything of Cluster API on the target, finalizers or not, and waits until it is gone.

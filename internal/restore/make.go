@@ -61,6 +61,8 @@ type Owned struct {
 	Epoch int64
 	// Trusted tells whether a trusted key signed it; what anybody could have written is told and not obeyed.
 	Trusted bool
+	// Damaged: there is a record, and what it says cannot be read.
+	Damaged bool
 }
 
 // Nodes returns the nodes that a spec selects, with all that they need. It returns a *SelectionError.

@@ -58,7 +58,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 			r.tryKubeconfig(ctx, u.Name, o)
 		}
 	}
-	if !creates(u) {
+	if !creates(u) && r.Well == nil {
 		return nil
 	}
 	// On record, so that a resume of next week does not compare this unit with what it was then.

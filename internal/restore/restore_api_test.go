@@ -29,7 +29,7 @@ func TestAPIRestore(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "all-", "--workloads", "4", "--machines", "3", "--machine-pools")
 	s := take(t)
 	empty(t)
-	acknowledge(t)
+	servers.Acknowledge(t, 1)
 	if err := s.carryOut(t.Context(), everything, realWriter); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestAPICrashes(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1", "--fast")
 	s := take(t)
 	empty(t)
-	acknowledge(t)
+	servers.Acknowledge(t, 1)
 	crashes := 0
 	for ; crashOnce(t, s, crash{after: crashes%2 == 1, write: 1 + crashes/2%4}); crashes++ {
 		if crashes > 500 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,10 +250,17 @@ func (r *run) restoreShared(ctx context.Context) error {
 	if err := r.createWaves(ctx, r.Plan.Shared, false); err != nil {
 		return fmt.Errorf("create shared objects: %w", err)
 	}
-	if err := r.verify(ctx, r.Plan.Shared); err != nil {
-		return fmt.Errorf("shared objects: %w", err)
+	check := func(ctx context.Context, _ *catalog.StepHandle) error {
+		if err := r.verify(ctx, r.Plan.Shared); err != nil {
+			return fmt.Errorf("shared objects: %w", err)
+		}
+		return r.waitClasses(ctx)
 	}
-	return r.waitClasses(ctx)
+	if !creates(r.Plan.Shared) && !r.KeepShared {
+		return check(ctx, nil)
+	}
+	// Once, and on record: a resume of next week finds them in use, on both sides, and those of a move partly retired.
+	return r.Journal.Do(ctx, catalog.Step{Phase: "verify-shared" + r.Part}, check)
 }
 
 // FinishShared does for the shared objects of a plan what Run does at its end, unless KeepShared keeps it from that. Units that are not released, of this plan or of
@@ -265,15 +273,33 @@ func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) e
 	return r.finishShared(ctx, released)
 }
 
-// finishShared releases what is shared and, after that, creates what comes to life at once.
+// finishShared releases what is shared and, when no unit is waited for any more, creates what comes to life at once.
 func (r *run) finishShared(ctx context.Context, released map[string]bool) error {
 	if r.Plan.Spec.NoRelease {
 		return nil
 	}
-	if err := r.releaseShared(ctx, released); err != nil {
+	waiting := r.waiting(released)
+	if err := r.releaseShared(ctx, waiting); err != nil || len(waiting) > 0 {
 		return err
 	}
 	return r.createWaves(ctx, r.Plan.Shared, true)
+}
+
+// waiting are the namespaces with units that are not released; "" is among them when there are any, for what is there for all.
+func (r *run) waiting(released map[string]bool) map[string]bool {
+	waiting := map[string]bool{}
+	note := func(unit string, yes bool) {
+		if ns, _, _ := strings.Cut(unit, "/"); !yes {
+			waiting[ns], waiting[""] = true, true
+		}
+	}
+	for _, u := range r.Plan.Units {
+		note(u.Name, u.Blocked || released[u.Name])
+	}
+	for unit, yes := range released {
+		note(unit, yes)
+	}
+	return waiting
 }
 
 // createWaves creates the waves of one part that come before its release, or those after it.
@@ -391,12 +417,15 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 		if err != nil {
 			return err
 		}
+		if !standing && once == "" && r.Well != nil {
+			return &UnpausedError{u.Name} // somebody released the copy of a move before the hand-over
+		}
 		if standing && once == "" {
 			if err := r.verify(ctx, u); err != nil {
 				return err
 			}
 		}
-		if r.HandOver == nil {
+		if r.HandOver == nil || r.Plan.Spec.NoRelease {
 			if err := r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
 				return err
 			}
@@ -425,10 +454,16 @@ func (r *run) land(ctx context.Context, u Unit) error {
 	switch {
 	case err == nil && r.Well != nil:
 		r.Well(u)
-	case err != nil && r.Well != nil && ctx.Err() == nil:
+	case r.Well != nil && ctx.Err() == nil && unwell(err):
 		return errors.Join(err, r.brake(ctx, u))
 	}
 	return err
+}
+
+// unwell tells what was seen on the target from an API server that could not be asked.
+func unwell(err error) bool {
+	_, seen := errors.AsType[*WaitError](err)
+	return seen
 }
 
 func creates(u Unit) bool {

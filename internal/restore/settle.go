@@ -252,16 +252,36 @@ func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Pha
 // release hands the unit to the target's controllers: one write to its Cluster. Of a Cluster that was paused on the source it only removes our notes.
 func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
-		for _, o := range u.Objects {
-			if o.Action == Skip || mgmt.Pause(o.GroupKind()) != mgmt.PauseSpec {
-				continue
-			}
-			if err := r.releaseObject(ctx, o); err != nil {
-				return fmt.Errorf("release %s: %w", o.Ref, err)
+		for _, how := range []mgmt.PauseSwitch{mgmt.PauseAnnotation, mgmt.PauseSpec} { // the Cluster is the last
+			for _, o := range switched(u, how) {
+				if err := r.releaseObject(ctx, o); err != nil {
+					return fmt.Errorf("release %s: %w", o.Ref, err)
+				}
 			}
 		}
 		return h.SetUnit(catalog.UnitReleased)
 	})
+}
+
+// switched are the objects of a unit with a pause of their own of this sort.
+func switched(u Unit, how mgmt.PauseSwitch) []Object {
+	var out []Object
+	for _, o := range u.Objects {
+		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == how {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// HeldError says that another operation is at work on an object.
+type HeldError struct{ Operation string }
+
+func (e *HeldError) Error() string { return "operation " + e.Operation + " is at work on it" }
+
+// Hint tells the operator what to do.
+func (e *HeldError) Hint() string {
+	return "mgmtctl operation show " + e.Operation + "; bring that operation to its end first"
 }
 
 func (r *run) releaseObject(ctx context.Context, o Object) error {
@@ -282,6 +302,9 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
+		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked && holder != r.Operation {
+			return nil, &HeldError{holder} // a move away from here
+		}
 		if !fn(live) {
 			return live, nil
 		}
@@ -294,12 +317,11 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 // hand-over, when there is no way back.
 func (r *run) brake(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
-		for _, o := range u.Objects {
-			if o.Action == Skip || mgmt.Pause(o.GroupKind()) != mgmt.PauseSpec {
-				continue
-			}
-			if err := r.change(ctx, o, Pause); err != nil {
-				return fmt.Errorf("pause %s: %w", o.Ref, err)
+		for _, how := range []mgmt.PauseSwitch{mgmt.PauseSpec, mgmt.PauseAnnotation} {
+			for _, o := range switched(u, how) {
+				if err := r.change(ctx, o, Pause); err != nil {
+					return fmt.Errorf("pause %s again: %w", o.Ref, err)
+				}
 			}
 		}
 		return h.SetUnit(catalog.UnitHandedOver)
@@ -308,18 +330,7 @@ func (r *run) brake(ctx context.Context, u Unit) error {
 
 // releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all released Clusters: without its Binding a ClusterResourceSet
 // applies everything anew. Where a unit is not released, those of its namespace wait for the resume.
-func (r *run) releaseShared(ctx context.Context, released map[string]bool) error {
-	waiting := map[string]bool{}
-	for _, u := range r.Plan.Units {
-		if ns, _, _ := strings.Cut(u.Name, "/"); !u.Blocked && !released[u.Name] {
-			waiting[ns] = true
-		}
-	}
-	for unit, yes := range released {
-		if ns, _, _ := strings.Cut(unit, "/"); !yes {
-			waiting[ns] = true
-		}
-	}
+func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
 		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation && !waiting[o.Namespace] {

@@ -22,8 +22,9 @@ type UndoOptions struct {
 	Lister     Lister
 	// Units to take back, by name. None of them may be released.
 	Units []string
-	// Shared objects are taken back as well. Namespaces always stay: what else is in them is not ours.
+	// Shared objects are taken back as well, but for those in Keep. Namespaces always stay: what else is in them is not ours.
 	Shared bool
+	Keep   map[mgmt.Ref]bool
 }
 
 // Undo takes back what a run made on the target: it removes the objects of units, dependants first, and then the shared ones. Objects that were adopted stay. Only
@@ -87,6 +88,9 @@ func unplannedBinding(ref mgmt.Ref) bool { return ref.GroupKind() == snapshot.Re
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	if u.Name != "" {
+		if err := r.standsOnTarget(ctx, u); err != nil {
+			return err
+		}
 		if err := r.undoOwners(ctx, u.Name); err != nil {
 			return err
 		}
@@ -99,14 +103,68 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	for _, wave := range list {
 		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context, _ *catalog.StepHandle) error {
 			return r.each(wave, func(obj Object) error {
-				if obj.Action != Create || obj.GroupKind() == mgmt.NamespaceKind.GroupKind {
+				switch {
+				case obj.Action != Create:
 					return nil
+				case obj.GroupKind() == mgmt.NamespaceKind.GroupKind, o.Keep[obj.Ref]:
+					return r.leave(ctx, obj)
 				}
 				return r.removeObject(ctx, o.Remover, obj)
 			})
 		})
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// leave keeps what we created and takes our notes off it.
+func (r *run) leave(ctx context.Context, o Object) error {
+	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		_, marked := live.GetAnnotations()[annotationOperation]
+		Unannotate(live, annotationOperation)
+		return Unpause(live) || marked
+	})
+	if _, stranger := errors.AsType[*StrangerError](err); stranger || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// LiveError says that a copy which is to be taken back is at work.
+type LiveError struct{ Unit string }
+
+func (e *LiveError) Error() string {
+	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of it is removed"
+}
+
+// Hint tells the operator what to do.
+func (e *LiveError) Hint() string {
+	return "another operation or somebody released it; find out which management cluster has this workload cluster before anything else"
+}
+
+// standsOnTarget makes sure that the copy of a unit is still the paused one that this operation made: removed under live controllers, its Machines would be replaced.
+func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
+	if !creates(u) {
+		return nil // nothing of it is removed
+	}
+	for _, o := range u.Objects {
+		if o.GroupKind() != snapshot.ClusterKind || o.Action == Skip {
+			continue
+		}
+		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
+		if r.checkOurs(o.Ref, live) == nil && (!paused || !PausedByUs(live)) {
+			return &LiveError{u.Name}
 		}
 	}
 	return nil

@@ -114,6 +114,8 @@ var mappings = []mapping{
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*move.OwnedError], ReasonOwned},
+	{as[*store.FenceError], ReasonFenced},
+	{is(store.ErrConflict), ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
 	{as[*mgmt.KubeconfigError], ReasonKubeconfig},
 	{as[*mgmt.UnreachableError], ReasonUnreachable},

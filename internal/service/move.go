@@ -105,7 +105,10 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 		return nil, err
 	}
 	m.Look = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.Look(ctx, m.capture())
+		return snapshot.Look(ctx, capture(source))
+	}
+	m.LookTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+		return snapshot.Look(ctx, capture(target))
 	}
 	return m, nil
 }
@@ -129,9 +132,9 @@ func (s *Server) moveSide(ctx context.Context, side string, m *mgmt.Mgmt) (move.
 	}, nil
 }
 
-func (m *moving) capture() snapshot.Options {
+func capture(m *mgmt.Mgmt) snapshot.Options {
 	return snapshot.Options{
-		Source: m.source.Reader(), SourceName: m.source.Name(), SourceUID: m.source.UID(), Kubernetes: m.source.KubernetesVersion(), Providers: m.source.Providers,
+		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(), Providers: m.Providers,
 	}
 }
 
@@ -156,6 +159,9 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
+	if v.s.tuning != nil {
+		v.s.tuning(&tuning)
+	}
 	running, err := v.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, err := move.Make(ctx, m.Ends, spec)
 		if err != nil {
@@ -187,7 +193,7 @@ func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Jou
 
 // moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure (invariant I2).
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving) (*snapshot.Result, error) {
-	o := m.capture()
+	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	r, err := snapshot.Run(ctx, o)
 	if err != nil {
@@ -210,15 +216,8 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 // errRolledBack ends an operation that was taken back whole.
 var errRolledBack = errors.New("rolled back")
 
-func rollback(ctx context.Context, o move.Options) error {
-	if err := move.Rollback(ctx, o); err != nil {
-		return err
-	}
-	return errRolledBack
-}
-
 // goOnMove resumes a move or rolls it back, between the management clusters that it was started with.
-func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation, way func(context.Context, move.Options) error) (*mgmtv1.Operation, error) {
+func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation, back bool) (*mgmtv1.Operation, error) {
 	var stored storedMove
 	if err := readPlan(ctx, c, op, &stored); err != nil {
 		return nil, err
@@ -231,5 +230,24 @@ func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Op
 		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " moves from " + stored.Plan.Source.Name + " to " + stored.Plan.Target.Name + ", these are " + m.Source.Name + " and " + m.Target.Name + " (or another store)",
 			Hint: "name the management clusters and the store that it was started with"}
 	}
-	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error { return s.runMove(ctx, c, j, m, &stored, way) })
+	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		// On record before anything is undone: whoever goes on after a crash must not go forward again.
+		direct := func(back bool) error {
+			return c.UpdateOperation(context.WithoutCancel(ctx), op.ID, func(op *catalog.Operation) { op.Back = back })
+		}
+		if err := direct(back); err != nil {
+			return err
+		}
+		if !back {
+			return s.runMove(ctx, c, j, m, &stored, move.Run)
+		}
+		err := s.runMove(ctx, c, j, m, &stored, move.Rollback)
+		if _, forward := errors.AsType[*move.ForwardError](err); forward {
+			return errors.Join(err, direct(false)) // what is left can only go forward
+		}
+		if err == nil {
+			err = errRolledBack
+		}
+		return err
+	})
 }

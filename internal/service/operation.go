@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/move"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -120,7 +119,7 @@ func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.Resu
 		}
 		running, err = o.s.resumeRestore(ctx, c, op, stored, req.GetIdentity())
 	case catalog.KindMove:
-		running, err = o.s.goOnMove(ctx, c, op, move.Run)
+		running, err = o.s.goOnMove(ctx, c, op, op.Back)
 	default:
 		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s and changed nothing", op.ID, op.Kind), Hint: "run the command again instead"}
 	}
@@ -162,7 +161,7 @@ func (o *operationService) RollbackOperation(ctx context.Context, req *mgmtv1.Ro
 	case op.State == catalog.Succeeded:
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s has moved everything: there is no way back", op.ID), Hint: "to have the workload clusters back, move them back"}
 	}
-	running, err := o.s.goOnMove(ctx, c, op, rollback)
+	running, err := o.s.goOnMove(ctx, c, op, true)
 	if err != nil {
 		return nil, err
 	}

@@ -40,6 +40,12 @@ func (o *SignedOwner) RequireTrusted() error {
 	return &TrustError{Key: ownerKey(o.WorkloadID), Trust: o.Trust, KeyID: o.KeyID}
 }
 
+// Vouches tells whether a record is to be obeyed: a trusted key signed it, or it is of a plain store that was opened as such and without trusted keys, as with
+// envelopes.
+func (s *Store) Vouches(o SignedOwner) bool {
+	return o.Trust == Trusted || s.plain && !s.keys.CanTrust()
+}
+
 const (
 	ownerFolder = "owners/"
 	ownerSuffix = ".json"
