@@ -13,8 +13,8 @@ build: ## mgmtctl into bin/
 lab: ## everything real management clusters are made of, from modules into .lab/; a second run takes seconds
 	cd e2e && go run ./cmd/lab build
 
-demo: build lab ## lose a management cluster and restore it into another one
-	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl
+demo: build lab ## take snapshots by schedule, lose a management cluster, restore it into another one, move on to a third
+	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd
 
 test: test-unit test-api test-live ## all three tiers
 
@@ -25,7 +25,7 @@ test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd
 	$(GO_TEST) -p 1 -tags api -timeout 20m -run '^TestAPI' ./...
 
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
-	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl $(GO_TEST) -timeout 20m ./live/...
+	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -timeout 20m ./live/...
 
 test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: kills and restarts of whole management clusters; by hand, not in CI
 	cd e2e && $(GO_TEST) -timeout 30m -run '$(RUN)' ./lab

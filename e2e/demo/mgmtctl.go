@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -18,16 +16,7 @@ import (
 // mgmtctl shows a command as one would type it, runs it in the demo's folder,
 // and shows what it prints, indented.
 func (d *demo) mgmtctl(ctx context.Context, args ...string) error {
-	d.printf("      $ mgmtctl %s\n", wrap(quoted(args), 108))
-	for i, arg := range args {
-		if file, ok := strings.CutPrefix(arg, "$(cat "); ok {
-			data, err := os.ReadFile(filepath.Join(d.dir, strings.TrimSuffix(file, ")")))
-			if err != nil {
-				return fmt.Errorf("read key: %w", err)
-			}
-			args[i] = strings.TrimSpace(string(data))
-		}
-	}
+	d.printf("      $ mgmtctl %s\n", wrap(args, 108))
 	read, write := io.Pipe()
 	shown := make(chan struct{})
 	go func() {
@@ -40,8 +29,10 @@ func (d *demo) mgmtctl(ctx context.Context, args ...string) error {
 	}()
 	cmd := exec.CommandContext(ctx, d.Mgmtctl, args...)
 	cmd.Dir = d.dir
-	// Its catalog goes into the demo's folder, not where the user has one.
-	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(d.dir, "state"))
+	cmd.Env = os.Environ()
+	if d.daemon != nil {
+		cmd.Env = append(cmd.Env, "MGMTCTL_ADDRESS="+d.daemon.Address())
+	}
 	cmd.Stdout, cmd.Stderr = write, write
 	// Ctrl-C is for the demo, which then stops mgmtctl in its own way.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -57,16 +48,6 @@ func (d *demo) mgmtctl(ctx context.Context, args ...string) error {
 		return fmt.Errorf("run mgmtctl: %w", errors.Join(context.Cause(ctx), err))
 	}
 	return nil
-}
-
-func quoted(args []string) []string {
-	out := make([]string, len(args))
-	for i, arg := range args {
-		if out[i] = arg; strings.ContainsAny(arg, " $") {
-			out[i] = `"` + arg + `"`
-		}
-	}
-	return out
 }
 
 // wrap breaks a command into lines, each with a backslash but the last, and
@@ -93,23 +74,4 @@ func wrap(args []string, width int) string {
 		line += len(arg)
 	}
 	return text.String()
-}
-
-// sizeOf is the number of bytes in the files of a folder.
-func sizeOf(dir string) (int64, error) {
-	var size int64
-	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		info, err := entry.Info()
-		if err == nil {
-			size += info.Size()
-		}
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("measure store: %w", err)
-	}
-	return size, nil
 }

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -29,72 +30,97 @@ func (d *demo) table(rows ...[]string) {
 	_ = w.Flush() // there is nobody to tell when Out is gone
 }
 
-// report prints what happened, and what is not as it was.
-func (d *demo) report() {
+// report prints what happened, and what is not as it was; it returns how many things are not.
+func (d *demo) report() int {
 	s := &d.story
+	before := s.restore.before
 	d.printf("\n%s\n", strings.Repeat("=", 100))
-	d.heading("THE OUTAGE")
+	d.heading("AT STAKE")
 	d.table(
-		[]string{"lost", "a whole management cluster, with kill -9, for good"},
-		[]string{"at stake", fmt.Sprintf("%d workload clusters, %d Machines, %d Secrets; %d objects in all",
-			len(s.workloads), len(observe.Machines(s.before)), len(s.before.Of("", "Secret")), len(s.before))},
-		[]string{"what was left", fmt.Sprintf("a store of %s, encrypted and signed: %s after the first snapshot, %s more for the second",
-			bytes(s.stores[1]), bytes(s.stores[0]), bytes(s.stores[1]-s.stores[0]))},
+		[]string{"managed by " + lost, fmt.Sprintf("%d workload clusters, %d Machines, %d Secrets; %d objects in all",
+			len(s.workloads), len(observe.Machines(before)), len(before.Of("", "Secret")), len(before))},
+		[]string{"its snapshots in S3", d.snapshotText()},
 	)
-	ready := "never"
-	if s.ready > 0 {
-		ready = seconds(s.ready)
+	d.heading(fmt.Sprintf("1. %s IS LOST with kill -9, and restored into %s", lost, refuge))
+	d.table(
+		[]string{"newest snapshot", seconds(s.age) + " old"},
+		[]string{"command to all control planes Ready for good", never(s.ready)},
+		[]string{"command to its end, everything verified", seconds(s.restore.command)},
+	)
+	d.heading(fmt.Sprintf("2. MOVED from %s to %s, both alive", refuge, home))
+	pauses := make([]time.Duration, 0, len(s.pauses))
+	for _, pause := range s.pauses {
+		pauses = append(pauses, pause)
 	}
-	d.heading("THE RESTORE, into another management cluster with its controllers running")
-	d.table(
-		[]string{"command to all control planes Ready for good", ready},
-		[]string{"command to its end, everything verified", seconds(s.command)},
-		[]string{"then looked on for", seconds(s.observed)},
-	)
-	d.heading("WORKLOAD CLUSTERS, before and after; their API servers were asked for their Nodes every 0.2s, from before the kill to the end")
+	slices.Sort(pauses)
+	if len(pauses) > 0 {
+		d.table(
+			[]string{"pause of a workload cluster, as the watches of both saw it", fmt.Sprintf("%s at least, %s at most", seconds(pauses[0]), seconds(pauses[len(pauses)-1]))},
+			[]string{"command to its end, everything verified, the source empty", seconds(s.move.command)},
+			[]string{"then looked on for", seconds(s.observed)},
+		)
+	}
+	d.heading(fmt.Sprintf("WORKLOAD CLUSTERS on %s, %s, %s; their API servers were asked for their Nodes every 0.2s, from before the kill to the end", lost, refuge, home))
 	d.workloads()
-	d.heading("MACHINES, by name and provider ID")
+	d.heading("MACHINES, by name and provider ID, on " + strings.Join([]string{lost, refuge, home}, ", "))
 	d.machines()
-	d.heading("SEEN FROM OUTSIDE")
-	d.checks()
-	if len(s.notSo) == 0 {
-		d.printf("\nAll %d workload clusters are in good hands again: nothing lost, nothing made anew. (%s in all)\n", len(s.workloads), seconds(time.Since(d.began)))
-		return
+	d.heading("SEEN FROM OUTSIDE, by a program that knows nothing of mgmtd")
+	problems := append(d.promises(), s.failures...)
+	if len(problems) == 0 {
+		d.printf("\nAll %d workload clusters survived the loss of one management cluster and the move to another:\nnothing lost, nothing made anew, nothing interrupted. (%s in all)\n",
+			len(s.workloads), seconds(time.Since(d.began)))
+		return 0
 	}
-	d.printf("\n%s\nNOT SO: %d things are not as they must be\n", strings.Repeat("!", 100), len(s.notSo))
+	d.printf("\n%s\nNOT SO: %d things are not as they must be (%s in all)\n", strings.Repeat("!", 100), len(problems), seconds(time.Since(d.began)))
 	const most = 40
-	for _, problem := range s.notSo[:min(most, len(s.notSo))] {
+	for _, problem := range problems[:min(most, len(problems))] {
 		d.printf("  - %s\n", problem)
 	}
-	if more := len(s.notSo) - most; more > 0 {
+	if more := len(problems) - most; more > 0 {
 		d.printf("  - and %d more\n", more)
 	}
 	d.printf("%s\n", strings.Repeat("!", 100))
+	return len(problems)
+}
+
+// snapshotText tells how the bucket grew.
+func (d *demo) snapshotText() string {
+	stores := d.story.stores
+	text := fmt.Sprintf("one every %s: %s for the first", every, bytes(stores[0]))
+	for i := 1; i < len(stores); i++ {
+		text += fmt.Sprintf(", %s more for number %d", bytes(stores[i]-stores[i-1]), i+1)
+	}
+	return text
 }
 
 func (d *demo) workloads() {
 	s := &d.story
-	rows := [][]string{{"WORKLOAD CLUSTER", "PAUSED", "MACHINES", "NODES", "ANSWERS", "FAILED", "SLOWEST", "LONGEST GAP"}}
+	rows := [][]string{{"WORKLOAD CLUSTER", "PAUSED", "MACHINES", "NODES", "ANSWERS", "FAILED", "SLOWEST", "LONGEST GAP", "PAUSE OF MOVE"}}
 	for _, a := range s.answers {
+		pause := "-"
+		if p, ok := s.pauses[a.Workload]; ok {
+			pause = seconds(p)
+		}
+		var paused, machines []string
+		for _, objects := range []observe.Objects{s.restore.before, s.restore.after, s.move.after} {
+			paused = append(paused, pausedOf(objects, a.Workload))
+			machines = append(machines, fmt.Sprint(machinesOf(objects, a.Workload)))
+		}
 		rows = append(rows, []string{
-			a.Workload, d.pausedOf(a.Workload), fmt.Sprintf("%d -> %d", machinesOf(s.before, a.Workload), machinesOf(s.after, a.Workload)),
-			fmt.Sprint(a.Nodes), fmt.Sprint(a.Good), fmt.Sprint(a.Failures),
-			a.Slowest.Round(time.Millisecond).String(), a.Gap.Round(10 * time.Millisecond).String(),
+			a.Workload, strings.Join(paused, ", "), strings.Join(machines, ", "), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good), fmt.Sprint(a.Failures),
+			a.Slowest.Round(time.Millisecond).String(), a.Gap.Round(10 * time.Millisecond).String(), pause,
 		})
 	}
 	d.table(rows...)
 }
 
-func (d *demo) pausedOf(workload string) string {
-	word := func(objects observe.Objects) string {
-		for _, o := range objects.Of("cluster.x-k8s.io", "Cluster") {
-			if o.GetNamespace()+"/"+o.GetName() == workload && observe.Paused(o) {
-				return "yes"
-			}
+func pausedOf(objects observe.Objects, workload string) string {
+	for _, o := range objects.Of("cluster.x-k8s.io", "Cluster") {
+		if o.GetNamespace()+"/"+o.GetName() == workload && observe.Paused(o) {
+			return "yes"
 		}
-		return "no"
 	}
-	return word(d.story.before) + " -> " + word(d.story.after)
+	return "no"
 }
 
 func machinesOf(objects observe.Objects, workload string) int {
@@ -108,70 +134,101 @@ func machinesOf(objects observe.Objects, workload string) int {
 }
 
 func (d *demo) machines() {
-	after := map[string]observe.Machine{}
-	for _, m := range observe.Machines(d.story.after) {
-		after[m.Namespace+"/"+m.Name] = m
-	}
-	rows := [][]string{{"MACHINE", "PROVIDER ID BEFORE", "AFTER"}}
-	for _, m := range observe.Machines(d.story.before) {
-		key := m.Namespace + "/" + m.Name
-		now, ok := after[key]
-		verdict := "equal"
-		switch {
-		case !ok:
-			verdict = "GONE"
-		case now != m:
-			verdict = "ANOTHER: " + now.ProviderID
+	verdict := func(was *observe.Machine, objects observe.Objects, key string) string {
+		for _, m := range observe.Machines(objects) {
+			switch {
+			case m.Namespace+"/"+m.Name != key:
+			case was == nil:
+				return "NEW: " + m.ProviderID
+			case m == *was:
+				return "equal"
+			default:
+				return "ANOTHER: " + m.ProviderID
+			}
 		}
-		rows = append(rows, []string{key, m.ProviderID, verdict})
-		delete(after, key)
+		return "GONE"
 	}
-	for key, m := range after {
-		rows = append(rows, []string{key, "-", "NEW: " + m.ProviderID})
+	rows := [][]string{{"MACHINE", "PROVIDER ID ON " + lost, refuge, home}}
+	known := map[string]bool{}
+	for _, m := range observe.Machines(d.story.restore.before) {
+		key := m.Namespace + "/" + m.Name
+		known[key] = true
+		rows = append(rows, []string{key, m.ProviderID, verdict(&m, d.story.restore.after, key), verdict(&m, d.story.move.after, key)})
+	}
+	for _, objects := range []observe.Objects{d.story.restore.after, d.story.move.after} {
+		for _, m := range observe.Machines(objects) {
+			if key := m.Namespace + "/" + m.Name; !known[key] {
+				known[key] = true
+				rows = append(rows, []string{key, "-", verdict(nil, d.story.restore.after, key), verdict(nil, d.story.move.after, key)})
+			}
+		}
 	}
 	d.table(rows...)
 }
 
-// checks names each promise, and how it was kept.
-func (d *demo) checks() {
+// promises prints each of them, and how it was kept; it returns what is not so.
+func (d *demo) promises() []string {
 	s := &d.story
-	equal := len(s.before)
-	for _, difference := range observe.Compare(s.before, s.after, observe.Options{WithoutStatus: true}) {
-		if difference.What != observe.New {
-			equal--
-		}
-	}
-	births := observe.Births(s.events, "")
-	answers, failures := 0, 0
-	for _, a := range s.answers {
-		answers += a.Good
-		failures += a.Failures
-	}
-	verdict := func(problems int) string {
-		if problems > 0 {
+	var problems []string
+	word := func(broken []string) string {
+		if problems = append(problems, broken...); len(broken) > 0 {
 			return "NOT SO"
 		}
 		return "ok"
 	}
-	authorities, changed := observe.Authorities(s.before), 0
-	for ref, hash := range observe.Authorities(s.after) {
-		if authorities[ref] != hash {
-			changed++
+	rows := [][]string{{"", "", "RESTORE", "MOVE", ""}}
+	restored, moved := s.restore.promises(), s.move.promises()
+	for i, p := range restored {
+		rows = append(rows, []string{word(slices.Concat(p.broken, moved[i].broken)), p.name, p.text, moved[i].text, details[p.name]})
+	}
+	answers, broken := 0, []string(nil)
+	for _, a := range s.answers {
+		if answers += a.Good; a.Failures > 0 || a.Good == 0 {
+			broken = append(broken, fmt.Sprintf("%s: its API server answered %d times and failed %d times, the first: %s", a.Workload, a.Good, a.Failures, a.First))
 		}
 	}
-	anew := observe.Anew(s.events, s.before)
-	d.table(
-		[]string{verdict(len(observe.Compare(s.before, s.after, observe.Options{WithoutStatus: true}))), "objects equal",
-			fmt.Sprintf("%d of %d: spec, labels, annotations, finalizers, owners, field managers, Secrets", equal, len(s.before))},
-		[]string{verdict(len(d.story.dangling)), "owner references live", fmt.Sprintf("%d of %d", s.owners-len(d.story.dangling), s.owners)},
-		[]string{verdict(len(observe.CompareMachines(s.before, s.after))), "Machines kept",
-			fmt.Sprintf("%d, with provider ID, Node and infrastructure", len(observe.Machines(s.before)))},
-		[]string{verdict(len(observe.Health(s.before, s.after))), "health", "all Machines Ready, all workload clusters and control planes Available (the paused ones as they were)"},
-		[]string{verdict(len(observe.CheckPaused(s.before, s.after))), "paused", "what was paused, and nothing else; no note left behind"},
-		[]string{verdict(changed + len(authorities) - len(observe.Authorities(s.after))), "certificate authorities", fmt.Sprintf("%d Secrets, the same", len(authorities))},
-		[]string{verdict(len(anew)), "made anew or deleted", fmt.Sprintf("%d Machines, infrastructure objects or CA Secrets (%d restored, each created once)", len(anew), births)},
-		[]string{verdict(failures), "workload API answers", fmt.Sprintf("%d good, %d failed", answers, failures)},
+	failed := 0
+	for _, a := range s.answers {
+		failed += a.Failures
+	}
+	rows = append(rows,
+		[]string{word(broken), "workload APIs", fmt.Sprintf("%d good", answers), fmt.Sprintf("%d failed", failed), "answers, over both"},
+		[]string{word(s.move.twice), "in two hands", "-", fmt.Sprint(len(s.move.twice)), "workload clusters that were unpaused on both sides at any moment"},
+		[]string{word(s.move.left), "left on " + refuge, "-", fmt.Sprint(len(s.move.left)), "objects, of any captured kind (Namespaces stay)"},
 	)
+	if want := len(s.workloads) - pausedWorkloads(s.move.before); len(s.pauses) != want {
+		word([]string{fmt.Sprintf("%d workload clusters were seen to be paused and released, not %d", len(s.pauses), want)})
+	}
+	d.table(rows...)
+	return problems
+}
+
+// details says what the promises are about.
+var details = map[string]string{
+	"objects equal":         "spec, labels, annotations, finalizers, owners, field managers, Secrets",
+	"owner references live": "the UIDs of the new side",
+	"Machines kept":         "with provider ID, Node and infrastructure",
+	"health":                "Machines Ready, workload clusters and control planes Available",
+	"paused":                "what was paused, and nothing else; no note left behind",
+	"CAs and keys the same": "Secrets",
+	"made anew or lost":     "Machines, infrastructure objects, CA Secrets; no deletion shown to a controller",
+}
+
+func pausedWorkloads(objects observe.Objects) int {
+	n := 0
+	for _, o := range objects.Of("cluster.x-k8s.io", "Cluster") {
+		if observe.Paused(o) {
+			n++
+		}
+	}
+	return n
+}
+
+func never(d time.Duration) string {
+	if d <= 0 {
+		return "never"
+	}
+	return seconds(d)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }

@@ -1,7 +1,9 @@
-// Package live tests mgmtctl against real management clusters: one source with
-// a fleet is killed with kill -9, once for all tests, and each scenario brings
-// a part of the fleet under the target. What became of it is seen from outside
-// (package observe). One lab serves all: run the tests with -timeout 20m.
+// Package live tests mgmtd and mgmtctl against real management clusters. First
+// parts of a fleet are moved while both management clusters live (TestMove); then
+// the source is killed with kill -9, and parts of its fleet are restored to the
+// target (TestOutage); in the end one window of observation serves all scenarios
+// (TestWindow). What became of everything is seen from outside (package observe).
+// One lab serves all: run the tests with -timeout 20m.
 package live
 
 import (
@@ -13,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,19 +30,37 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
-// world is what all tests share: the source is gone when they begin.
+// world is what all tests share.
 type world struct {
-	dir            string // of the store and the keys
-	mgmtctl        string // path
-	lab            *lab.Lab
-	source, target *lab.Mgmt
-	bare           *lab.Mgmt // a management cluster without providers
-	client         client.WithWatch
-	mixed          string          // id of the snapshot that holds the mixed fleet alone
-	before         observe.Objects // the source at rest, right before its end
-	secrets        []unstructured.Unstructured
-	probe          *observe.Probe
-	watcher        *observe.Watcher
+	dir             string // of the stores, the keys and the daemons
+	mgmtctl, mgmtd  string // paths
+	lab             *lab.Lab
+	s3              *lab.S3
+	source, target  *lab.Mgmt
+	bare            *lab.Mgmt // a management cluster without providers
+	clients         map[*lab.Mgmt]client.WithWatch
+	mixed           string          // id of the snapshot that holds the mixed fleet alone
+	unmoved, before observe.Objects // the source at rest, before all moves and right before its end
+	secrets         []unstructured.Unstructured
+	probe           *observe.Probe
+	watcher         *observe.Watcher // of the target, from the end of the source on
+	workloads       int
+	brokenMove      bool // the source is not what it must be for an outage
+
+	mu      sync.Mutex
+	endings []ending
+}
+
+// ending is what is to be looked at once more when the window has passed.
+type ending struct {
+	name string
+	look func(t *testing.T)
+}
+
+func (w *world) later(name string, look func(t *testing.T)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endings = append(w.endings, ending{name, look})
 }
 
 // shared is set by TestMain before the first test, and only read then.
@@ -80,6 +101,9 @@ func (w *world) close() {
 	if w.watcher != nil {
 		_ = w.watcher.Stop() // the test that needs its error has stopped it before
 	}
+	if w.s3 != nil {
+		w.s3.Close()
+	}
 	if w.lab != nil {
 		w.lab.Close()
 	}
@@ -91,27 +115,54 @@ func say(text string) {
 	}
 }
 
-// build makes the world: two management clusters and a bare one, the mixed
-// fleet and its snapshot, the fleets of the other scenarios and a snapshot of
-// all, and the end of the source.
-func (w *world) build(ctx context.Context) error {
-	path := os.Getenv("MGMTCTL")
+// program is the path in an environment variable, or of a program in bin/.
+func program(variable, name string) (string, error) {
+	path := os.Getenv(variable)
 	if path == "" {
-		path = "../../bin/mgmtctl"
+		path = filepath.Join("..", "..", "bin", name)
 	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find %s: run make build: %w", name, err)
+	}
+	return path, nil
+}
+
+// build makes the world: two management clusters, a bare one and an S3 server, the
+// mixed fleet and its snapshot, and the fleets of the other scenarios.
+func (w *world) build(ctx context.Context) error {
 	var err error
-	if w.mgmtctl, err = filepath.Abs(path); err != nil {
-		return fmt.Errorf("find mgmtctl: %w", err)
+	if w.mgmtctl, err = program("MGMTCTL", "mgmtctl"); err != nil {
+		return err
 	}
-	if _, err := os.Stat(w.mgmtctl); err != nil {
-		return fmt.Errorf("find mgmtctl: run make build: %w", err)
+	if w.mgmtd, err = program("MGMTD", "mgmtd"); err != nil {
+		return err
 	}
 	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2, Progress: say}); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("start lab: run make lab: %w", err)
 	} else if err != nil {
 		return fmt.Errorf("start lab: %w", err)
 	}
+	home, err := lab.FindHome()
+	if err != nil {
+		return err
+	}
+	if w.s3, err = lab.StartS3(ctx, home, filepath.Join(w.dir, "s3")); err != nil {
+		return err
+	}
+	if err := w.s3.CreateBucket(bucket); err != nil {
+		return err
+	}
 	w.source, w.target = w.lab.Mgmt("mgmt-1"), w.lab.Mgmt("mgmt-2")
+	w.clients = map[*lab.Mgmt]client.WithWatch{}
+	for _, m := range []*lab.Mgmt{w.source, w.target} {
+		if w.clients[m], err = clientOf(m); err != nil {
+			return err
+		}
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		var err error
@@ -122,13 +173,62 @@ func (w *world) build(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if w.client, err = clientOf(w.target); err != nil {
-		return err
-	}
-	if w.probe, err = observe.StartProbe(ctx, w.source.Kubeconfig()); err != nil {
+	// Not with ctx, which ends before the tests do.
+	if w.probe, err = observe.StartProbe(context.WithoutCancel(ctx), w.source.Kubeconfig()); err != nil {
 		return fmt.Errorf("start probe: %w", err)
 	}
-	// Not with ctx, which ends before the tests do.
+	return nil
+}
+
+// bucket is that of all stores in S3.
+const bucket = "snapshots"
+
+// populate has the source provision everything, and takes the snapshot of the mixed fleet.
+func (w *world) populate(ctx context.Context) error {
+	c := w.clients[w.source]
+	if out := w.exec(ctx, w.dir, "keygen", "--out", w.keys("")); out.code != 0 {
+		return fmt.Errorf("make keys: %s", out.text())
+	}
+	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-", Progress: say}); err != nil {
+		return fmt.Errorf("provision mixed fleet: %w", err)
+	}
+	if _, err := observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+		return err
+	}
+	var err error
+	if w.mixed, err = w.snapshot(ctx); err != nil {
+		return err
+	}
+	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(), Progress: say}); err != nil {
+		return fmt.Errorf("provision fleets of the scenarios: %w", err)
+	}
+	if err := prepare(ctx, c); err != nil {
+		return err
+	}
+	if w.unmoved, err = observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+		return err
+	}
+	w.workloads = len(w.unmoved.Of("cluster.x-k8s.io", "Cluster"))
+	var secrets unstructured.UnstructuredList
+	secrets.SetAPIVersion("v1")
+	secrets.SetKind("SecretList")
+	if err := c.List(ctx, &secrets); err != nil {
+		return fmt.Errorf("list Secrets: %w", err)
+	}
+	w.secrets = secrets.Items
+	return nil
+}
+
+// lose takes a snapshot of the source at rest and kills it.
+func (w *world) lose(ctx context.Context) error {
+	var err error
+	if w.before, err = observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+		return err
+	}
+	if _, err = w.snapshot(ctx); err != nil {
+		return err
+	}
+	// Not with ctx, which ends before the last test does.
 	if w.watcher, err = observe.Watch(context.WithoutCancel(ctx), w.target.Kubeconfig()); err != nil {
 		return fmt.Errorf("watch the target: %w", err)
 	}
@@ -139,50 +239,15 @@ func (w *world) build(ctx context.Context) error {
 	return nil
 }
 
-// populate has the source provision everything, and takes the snapshots.
-func (w *world) populate(ctx context.Context) error {
-	c, err := clientOf(w.source)
-	if err != nil {
-		return err
-	}
-	if out := w.exec(ctx, w.dir, "keygen", "--out", filepath.Join(w.dir, "keys")); out.code != 0 {
-		return fmt.Errorf("make keys: %s", out.text())
-	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-", Progress: say}); err != nil {
-		return fmt.Errorf("provision mixed fleet: %w", err)
-	}
-	if _, err := observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
-		return err
-	}
-	if w.mixed, err = w.snapshot(ctx); err != nil {
-		return err
-	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(), Progress: say}); err != nil {
-		return fmt.Errorf("provision fleets of the scenarios: %w", err)
-	}
-	if err := prepare(ctx, c); err != nil {
-		return err
-	}
-	if w.before, err = observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
-		return err
-	}
-	var secrets unstructured.UnstructuredList
-	secrets.SetAPIVersion("v1")
-	secrets.SetKind("SecretList")
-	if err := c.List(ctx, &secrets); err != nil {
-		return fmt.Errorf("list Secrets: %w", err)
-	}
-	w.secrets = secrets.Items
-	_, err = w.snapshot(ctx)
-	return err
-}
-
 // Namespaces of the scenarios.
 const (
 	selectionNS, classesNS = "selection", "selection-classes"
 	resumeNS               = "resume"
 	pausedNS               = "no-release"
 	badNS                  = "bad-input"
+	killedNS               = "move-killed"
+	backNS                 = "move-back"
+	classNS                = "move-class"
 )
 
 // scenarioShapes are small: they are provisioned side by side on one machine.
@@ -194,6 +259,10 @@ func scenarioShapes() []fleet.Shape {
 		{Name: "web", Namespace: resumeNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
 		{Name: "web", Namespace: pausedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true, HealthChecks: true},
 		{Name: "web", Namespace: badNS, ControlPlanes: 1},
+		{Name: "web", Namespace: killedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
+		{Name: "web", Namespace: backNS, ControlPlanes: 1, Pools: []int{1}, Addons: true, HealthChecks: true},
+		{Name: "goes", Namespace: classNS, ClassNamespace: classNS, ControlPlanes: 1, Addons: true},
+		{Name: "stays", Namespace: classNS, ClassNamespace: classNS, ControlPlanes: 1, Addons: true},
 	}
 }
 
@@ -229,12 +298,12 @@ func prepare(ctx context.Context, c client.Client) error {
 
 // snapshot takes one of the source and returns its id.
 func (w *world) snapshot(ctx context.Context) (string, error) {
-	recipient, err := os.ReadFile(filepath.Join(w.dir, "keys", "recipient.txt"))
+	recipient, err := w.recipient()
 	if err != nil {
-		return "", fmt.Errorf("read recipient: %w", err)
+		return "", err
 	}
 	out := w.exec(ctx, w.dir, "snapshot", "create", "--standalone", "--store", w.store(), "--source-kubeconfig", w.source.Kubeconfig(),
-		"--recipient", strings.TrimSpace(string(recipient)), "--signing-key", filepath.Join(w.dir, "keys", "signing.key"), "-o", "json")
+		"--recipient", recipient, "--signing-key", w.keys("signing.key"), "-o", "json")
 	if out.code != 0 {
 		return "", fmt.Errorf("take snapshot: %s", out.text())
 	}
@@ -249,6 +318,16 @@ func (w *world) snapshot(ctx context.Context) (string, error) {
 }
 
 func (w *world) store() string { return filepath.Join(w.dir, "store") }
+
+func (w *world) keys(name string) string { return filepath.Join(w.dir, "keys", name) }
+
+func (w *world) recipient() (string, error) {
+	recipient, err := os.ReadFile(w.keys("recipient.txt"))
+	if err != nil {
+		return "", fmt.Errorf("read recipient: %w", err)
+	}
+	return strings.TrimSpace(string(recipient)), nil
+}
 
 func clientOf(m *lab.Mgmt) (client.WithWatch, error) {
 	config, err := m.RESTConfig()

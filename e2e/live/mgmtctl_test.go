@@ -9,19 +9,23 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mgmtd/mgmtd/e2e/lab"
+	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
 // Exit codes that the help of mgmtctl promises.
 const (
 	codeDone     = 0
+	codeError    = 1
 	codeFindings = 3
 	codeLeft     = 4
 	codeKilled   = -1 // by a signal
@@ -55,6 +59,9 @@ func (w *world) exec(ctx context.Context, state string, args ...string) output {
 func (w *world) command(ctx context.Context, state string, args []string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	cmd = exec.CommandContext(ctx, w.mgmtctl, args...)
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
+	if w.s3 != nil {
+		cmd.Env = append(cmd.Env, w.s3.Env()...)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -84,11 +91,11 @@ func operate(t *testing.T) *operator {
 	return &operator{world: shared, t: t, state: t.TempDir()}
 }
 
-// target are the flags of commands that restore.
+// flags of commands that restore, standalone.
 func (o *operator) flags() []string {
 	return []string{
-		"--standalone", "--store", o.store(), "--identity", filepath.Join(o.dir, "keys", "identity.txt"),
-		"--trusted-key", filepath.Join(o.dir, "keys", "signing.pub"), "--target-kubeconfig", o.target.Kubeconfig(),
+		"--standalone", "--store", o.store(), "--identity", o.keys("identity.txt"),
+		"--trusted-key", o.keys("signing.pub"), "--target-kubeconfig", o.target.Kubeconfig(),
 	}
 }
 
@@ -175,17 +182,29 @@ func (p plan) finds(code string) bool {
 	return false
 }
 
-// killed starts a command and kills it with kill -9 at the very event on the
-// target that reached accepts: a watch is faster than any polling, so the
-// command has no time to note what it did.
-func (o *operator) killed(kind, namespace string, reached func(*unstructured.Unstructured) bool, args ...string) {
+// moment is an event on a management cluster, seen by a watch: that is faster
+// than any polling, so whoever is killed then has no time to note what it did.
+type moment struct {
+	mgmt            *lab.Mgmt
+	kind, namespace string
+	reached         func(watch.Event) bool
+}
+
+// killed starts a command and kills it with kill -9 at a moment.
+func (o *operator) killed(at moment, args ...string) {
+	o.t.Helper()
+	o.interrupted(at, func(process *os.Process) { _ = process.Kill() }, codeKilled, args...)
+}
+
+// interrupted starts a command and calls kill at a moment; the command must then end with code.
+func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args ...string) {
 	o.t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion("cluster.x-k8s.io/v1beta2")
-	list.SetKind(kind + "List")
-	watcher, err := o.client.Watch(o.t.Context(), list, client.InNamespace(namespace))
+	list.SetKind(at.kind + "List")
+	watcher, err := o.clients[at.mgmt].Watch(o.t.Context(), list, client.InNamespace(at.namespace))
 	if err != nil {
-		o.t.Fatalf("watch %s: %v", kind, err)
+		o.t.Fatalf("watch %s: %v", at.kind, err)
 	}
 	defer watcher.Stop()
 	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
@@ -200,16 +219,26 @@ func (o *operator) killed(kind, namespace string, reached func(*unstructured.Uns
 			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
 		case event, open := <-watcher.ResultChan():
 			if !open {
-				o.t.Fatalf("watch %s: it ended too early", kind)
+				o.t.Fatalf("watch %s: it ended too early", at.kind)
 			}
-			if seen, ok := event.Object.(*unstructured.Unstructured); !ok || !reached(seen) {
+			if !at.reached(event) {
 				continue
 			}
-			if err := cmd.Process.Kill(); err != nil {
-				o.t.Fatalf("kill mgmtctl: %v", err)
-			}
-			o.look(ended(cmd, <-done, stdout, stderr), codeKilled)
+			kill(cmd.Process)
+			o.look(ended(cmd, <-done, stdout, stderr), code)
 			return
 		}
 	}
 }
+
+// created is reached by the first object that is there.
+func created(event watch.Event) bool { return event.Type == watch.Added }
+
+// released is reached by a Cluster that is not paused, or no longer.
+func released(event watch.Event) bool {
+	cluster, ok := event.Object.(*unstructured.Unstructured)
+	return ok && !observe.Paused(cluster)
+}
+
+// deleted is reached by the first object that goes.
+func deleted(event watch.Event) bool { return event.Type == watch.Deleted }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/mgmtd/mgmtd/e2e/lab"
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
@@ -21,7 +22,7 @@ const patience = time.Minute
 // namespacesWith are the namespaces of the source that begin with prefix.
 func (w *world) namespacesWith(prefix string) []string {
 	var names []string
-	for _, o := range w.before.Of("", "Namespace") {
+	for _, o := range w.unmoved.Of("", "Namespace") {
 		if strings.HasPrefix(o.GetName(), prefix) {
 			names = append(names, o.GetName())
 		}
@@ -39,14 +40,21 @@ func (o *operator) inventory(namespaces ...string) observe.Objects {
 	return objects
 }
 
-// restored checks everything that a restore promises of before, which is all
-// that the target holds in namespaces. expected are the differences that must be.
+// restored is wellOn the target.
 func (w *world) restored(t *testing.T, before observe.Objects, expected []string, namespaces ...string) {
+	t.Helper()
+	w.wellOn(t, w.target, before, expected, namespaces...)
+}
+
+// wellOn checks everything that a restore or a move promises of before, which is
+// all that a management cluster holds in namespaces. expected are the differences
+// that must be.
+func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, expected []string, namespaces ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Exit code 0 has promised it already; a controller may be in the middle of something.
-	after, err := observe.Await(ctx, w.target.Kubeconfig(), func(after observe.Objects) []string {
+	after, err := observe.Await(ctx, mgmt.Kubeconfig(), func(after observe.Objects) []string {
 		return slices.Concat(observe.Health(before, after), observe.CheckPaused(before, after))
 	}, namespaces...)
 	if err != nil {
@@ -69,7 +77,7 @@ func (w *world) restored(t *testing.T, before observe.Objects, expected []string
 			t.Errorf("%s is not the one of before", ref)
 		}
 	}
-	references, dangling, err := observe.CheckOwners(t.Context(), w.target.Kubeconfig(), namespaces...)
+	references, dangling, err := observe.CheckOwners(t.Context(), mgmt.Kubeconfig(), namespaces...)
 	if err != nil {
 		t.Errorf("look at owners: %v", err)
 	}
@@ -154,7 +162,7 @@ func (o *operator) create(source *unstructured.Unstructured) {
 			applied.Object[field] = value
 		}
 	}
-	if err := o.client.Apply(o.t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("fleet"), client.ForceOwnership); err != nil {
+	if err := o.clients[o.target].Apply(o.t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("fleet"), client.ForceOwnership); err != nil {
 		o.t.Fatalf("apply %s %s: %v", source.GetKind(), source.GetName(), err)
 	}
 }

@@ -1,4 +1,4 @@
-// Command demo shows an outage of a management cluster, and mgmtctl in it.
+// Command demo shows mgmtd at work: scheduled snapshots, an outage, a restore and a move.
 package main
 
 import (
@@ -16,12 +16,14 @@ import (
 func main() {
 	opts := demo.Options{Out: os.Stdout}
 	flag.StringVar(&opts.Mgmtctl, "mgmtctl", "../bin/mgmtctl", "`path` of mgmtctl")
-	flag.DurationVar(&opts.Observe, "observe", 30*time.Second, "how long to look on after the restore")
-	flag.BoolVar(&opts.Keep, "keep", false, "keep the folder with data, logs, keys and store")
+	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
+	flag.DurationVar(&opts.Observe, "observe", 60*time.Second, "how long to look on after the move")
+	flag.BoolVar(&opts.Keep, "keep", false, "keep the folder with data, logs, keys and buckets")
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), `demo starts two real management clusters on this machine, provisions a fleet, takes snapshots with mgmtctl, kills the first
-management cluster with kill -9, restores into the second one, and reports what became of every object and machine.
-It needs the lab (make lab) and mgmtctl, some 3 GiB of memory and a few minutes, and cleans up after itself.
+		fmt.Fprint(flag.CommandLine.Output(), `demo starts real management clusters on this machine, provisions a fleet, has mgmtd take snapshots of it into S3, kills the
+first management cluster with kill -9, restores into the second one, moves everything on to a third, and reports what became
+of every object and machine.
+It needs the lab (make lab) and mgmtd and mgmtctl (make build), some 4 GiB of memory and six minutes, and cleans up after itself.
 Exit codes: 0 everything is as it was, 1 something is not or the demo failed, 2 wrong usage, 130 interrupted.
 
 Flags:
