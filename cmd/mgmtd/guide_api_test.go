@@ -27,7 +27,7 @@ func TestAPIGuide(t *testing.T) {
 	if len(blocks) < 8 {
 		t.Fatalf("only %d blocks found in the guide", len(blocks))
 	}
-	script := "set -euo pipefail\n"
+	script := "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" // a daemon that is left would keep the output open
 	for _, b := range blocks {
 		script += "set -x\n" + b[1] + "{ set +x; } 2>/dev/null\n"
 	}
