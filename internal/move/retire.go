@@ -339,13 +339,14 @@ func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
 	return "", nil
 }
 
+// mayHaveUsers tells of objects that Clusters which stay may use without naming them: what selects by label, what is named in fields of providers that no rule knows,
+// and what is there for all namespaces. Classes and templates are named, so that the graph knows their users.
 func (m *run) mayHaveUsers(g *snapshot.Graph, ref mgmt.Ref) bool {
 	switch {
-	case ref.GroupKind() == snapshot.ResourceSetKind, ref.GroupKind() == mgmt.SecretKind.GroupKind, ref.GroupKind() == mgmt.ConfigMapKind.GroupKind:
-		// Selected by label; or named in fields of providers that no rule knows.
-		return slices.ContainsFunc(g.Clusters(), func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
 	case ref.Namespace == "", ref.GroupKind() == snapshot.ExtensionConfigKind:
 		return len(g.Clusters()) > 0
+	case ref.GroupKind() == snapshot.ClusterClassKind, strings.HasSuffix(ref.Kind, "Template"):
+		return false
 	}
-	return false
+	return slices.ContainsFunc(g.Clusters(), func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
 }

@@ -147,13 +147,6 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		if err := m.awaitAtWork(ctx, ref, nodes); err != nil {
 			return err
 		}
-		for _, n := range nodes {
-			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
-				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Pause(u), nil }); err != nil {
-					return err
-				}
-			}
-		}
 		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 			if err := m.mayLock(unit, u); err != nil {
 				return false, err
@@ -167,6 +160,13 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		})
 		if err != nil {
 			return err
+		}
+		for _, n := range nodes { // after the lock: nothing is set under somebody else's
+			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
+				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Pause(u), nil }); err != nil {
+					return err
+				}
+			}
 		}
 		return errors.Join(m.awaitStand(ctx, unit), h.SetUnit(catalog.UnitPaused))
 	})
@@ -294,17 +294,13 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			return err
 		}
 		nodes := nodesOf(look.graph, unit)
-		for _, n := range nodes {
-			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
-				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Unpause(u), nil }); err != nil {
-					return err
-				}
-			}
+		if err := m.unpauseOwn(ctx, ref, nodes); err != nil {
+			return err
 		}
 		gave, stays := false, false
 		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
-			if u.GetAnnotations()[snapshot.AnnotationOperation] == "" && !restore.PausedByUs(u) {
-				return false, nil // never paused, or given back by a run that died then
+			if !m.locked(u) {
+				return false, nil // never paused by us, or given back by a run that died then
 			}
 			if err := m.mayWrite(unit, u); err != nil {
 				return false, err
@@ -325,6 +321,32 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 		}
 		return h.SetUnit(state)
 	})
+}
+
+// locked tells whether a source Cluster carries the lock of this operation, whichever run took it.
+func (m *run) locked(cluster *unstructured.Unstructured) bool {
+	operation, _, _ := strings.Cut(cluster.GetAnnotations()[snapshot.AnnotationOperation], "/")
+	return operation == m.Operation
+}
+
+// unpauseOwn gives back, before its Cluster, what has a pause of its own in a unit that is locked by us.
+func (m *run) unpauseOwn(ctx context.Context, cluster mgmt.Ref, nodes []*snapshot.Node) error {
+	ours := false
+	if err := m.change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
+		ours = m.locked(u)
+		return false, nil
+	}); err != nil || !ours {
+		return err
+	}
+	for _, n := range nodes {
+		if n.GroupKind() == snapshot.ClusterKind || mgmt.Pause(n.GroupKind()) != mgmt.PauseAnnotation {
+			continue
+		}
+		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Unpause(u), nil }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // awaitWorking waits for controllers to take up what was given back. That they do not is told: the source is as it was.
