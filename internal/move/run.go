@@ -47,6 +47,7 @@ type run struct {
 	looks *looks
 	began time.Time
 	parts []*part
+	slots chan struct{} // one a look at an object of the source
 
 	mu      sync.Mutex
 	results results
@@ -80,7 +81,7 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 			m.results.retired[unit] = true
 		}
 	}
-	m.looks.seen = m.share
+	m.looks.seen, m.slots = m.share, make(chan struct{}, 8)
 	return m, m.loadParts(ctx)
 }
 

@@ -230,7 +230,8 @@ func kindOf(u *unstructured.Unstructured) mgmt.GroupKind {
 // await looks at objects of the source again and again until problem finds none with any of them. One that is gone is none.
 func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string, problem func(n *snapshot.Node, u *unstructured.Unstructured) string) error {
 	deadline := time.Now().Add(m.Tuning.Wait)
-	pause := 50 * time.Millisecond
+	// Seldom enough that the asking does not keep the controllers of a busy API server from answering.
+	pause := 200 * time.Millisecond
 	for {
 		left, first, err := m.problems(ctx, nodes, problem)
 		if err != nil || len(left) == 0 {
@@ -242,7 +243,7 @@ func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string, pr
 		if err := mgmt.Sleep(ctx, pause); err != nil {
 			return err
 		}
-		nodes, pause = left, min(pause*3/2, time.Second)
+		nodes, pause = left, min(pause*2, 3*time.Second)
 	}
 }
 
@@ -255,7 +256,9 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 		if how := mgmt.Pause(n.GroupKind()); !ok || how == mgmt.PauseNone || how == mgmt.PauseUnknown {
 			continue // nothing is known of how it stands still
 		}
+		m.slots <- struct{}{}
 		g.Go(func() error {
+			defer func() { <-m.slots }()
 			u, err := m.Source.Reader.Get(ctx, k, n.Namespace, n.Name)
 			var why string
 			switch {
