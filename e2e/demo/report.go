@@ -60,7 +60,7 @@ func (d *demo) report() int {
 			[]string{"then looked on for", seconds(s.observed)},
 		)
 	}
-	d.heading(fmt.Sprintf("WORKLOAD CLUSTERS on %s, %s, %s; their API servers were asked for their Nodes every 0.2s, from before the kill to the end", lost, refuge, home))
+	d.heading("WORKLOAD CLUSTERS, all the time; their API servers were asked for their Nodes every 0.2s, from before the kill to the end")
 	d.workloads()
 	d.heading("MACHINES, by name and provider ID, on " + strings.Join([]string{lost, refuge, home}, ", "))
 	d.machines()
@@ -107,12 +107,15 @@ func (d *demo) workloads() {
 			machines = append(machines, fmt.Sprint(machinesOf(objects, a.Workload)))
 		}
 		rows = append(rows, []string{
-			a.Workload, strings.Join(paused, ", "), strings.Join(machines, ", "), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good), fmt.Sprint(a.Failures),
+			a.Workload, over(paused), over(machines), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good), fmt.Sprint(a.Failures),
 			a.Slowest.Round(time.Millisecond).String(), a.Gap.Round(10 * time.Millisecond).String(), pause,
 		})
 	}
 	d.table(rows...)
 }
+
+// over is what was the same all the time, or how it changed.
+func over(values []string) string { return strings.Join(slices.Compact(values), " -> ") }
 
 func pausedOf(objects observe.Objects, workload string) string {
 	for _, o := range objects.Of("cluster.x-k8s.io", "Cluster") {

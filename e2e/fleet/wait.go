@@ -156,9 +156,9 @@ func ofWorkload(ctx context.Context, c client.Reader, apiVersion, kind string, k
 	return objects, nil
 }
 
-// wait polls check until it holds or ctx ends.
+// wait polls check until it holds or ctx ends, seldom enough not to keep busy the API server on which it waits.
 func wait(ctx context.Context, what string, check func(context.Context) error) error {
-	ticker := time.NewTicker(500 * time.Millisecond)
+	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
 		err := check(ctx)

@@ -261,8 +261,8 @@ func scenarioShapes() []fleet.Shape {
 		{Name: "web", Namespace: badNS, ControlPlanes: 1},
 		{Name: "web", Namespace: killedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
 		{Name: "web", Namespace: backNS, ControlPlanes: 1, Pools: []int{1}, Addons: true, HealthChecks: true},
-		{Name: "goes", Namespace: classNS, ClassNamespace: classNS, ControlPlanes: 1, Addons: true},
-		{Name: "stays", Namespace: classNS, ClassNamespace: classNS, ControlPlanes: 1, Addons: true},
+		{Name: "goes", Namespace: classNS, ClassNamespace: classNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
+		{Name: "stays", Namespace: classNS, ClassNamespace: classNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
 	}
 }
 

@@ -199,14 +199,8 @@ func (o *operator) killed(at moment, args ...string) {
 // interrupted starts a command and calls kill at a moment; the command must then end with code.
 func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args ...string) {
 	o.t.Helper()
-	list := &unstructured.UnstructuredList{}
-	list.SetAPIVersion("cluster.x-k8s.io/v1beta2")
-	list.SetKind(at.kind + "List")
-	watcher, err := o.clients[at.mgmt].Watch(o.t.Context(), list, client.InNamespace(at.namespace))
-	if err != nil {
-		o.t.Fatalf("watch %s: %v", at.kind, err)
-	}
-	defer watcher.Stop()
+	watcher := o.watch(at)
+	defer func() { watcher.Stop() }()
 	cmd, stdout, stderr := o.command(o.t.Context(), o.state, args)
 	if err := cmd.Start(); err != nil {
 		o.t.Fatalf("start mgmtctl: %v", err)
@@ -219,7 +213,8 @@ func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args
 			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
 		case event, open := <-watcher.ResultChan():
 			if !open {
-				o.t.Fatalf("watch %s: it ended too early", at.kind)
+				watcher = o.watch(at) // the API server was too busy to keep it; this one begins with what is there
+				continue
 			}
 			if !at.reached(event) {
 				continue
@@ -229,6 +224,18 @@ func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args
 			return
 		}
 	}
+}
+
+func (o *operator) watch(at moment) watch.Interface {
+	o.t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("cluster.x-k8s.io/v1beta2")
+	list.SetKind(at.kind + "List")
+	watcher, err := o.clients[at.mgmt].Watch(o.t.Context(), list, client.InNamespace(at.namespace))
+	if err != nil {
+		o.t.Fatalf("watch %s: %v", at.kind, err)
+	}
+	return watcher
 }
 
 // created is reached by the first object that is there.

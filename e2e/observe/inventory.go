@@ -93,6 +93,7 @@ func Inventory(ctx context.Context, kubeconfig string, namespaces ...string) (Ob
 type view struct {
 	client dynamic.Interface
 	config *rest.Config
+	known  []kind // once they were read: to read all definitions costs an API server more than all their objects
 }
 
 func newView(kubeconfig string) (*view, error) {
@@ -112,7 +113,8 @@ func newView(kubeconfig string) (*view, error) {
 // kind is one kind and where it is served.
 type kind struct {
 	schema.GroupKind
-	resource schema.GroupVersionResource
+	resource   schema.GroupVersionResource
+	namespaced bool
 }
 
 var (
@@ -123,11 +125,14 @@ var (
 // kinds are the kinds of all CustomResourceDefinitions with a label of
 // clusterctl or of a contract version, and the core kinds.
 func (v *view) kinds(ctx context.Context) ([]kind, error) {
-	core := func(name, resource string) kind {
-		return kind{schema.GroupKind{Kind: name}, schema.GroupVersionResource{Version: "v1", Resource: resource}}
+	if v.known != nil {
+		return v.known, nil
 	}
-	kinds := []kind{core("Namespace", "namespaces"), core("Secret", "secrets"), core("ConfigMap", "configmaps")}
-	list, err := v.client.Resource(crds).List(ctx, metav1.ListOptions{})
+	core := func(name, resource string, namespaced bool) kind {
+		return kind{schema.GroupKind{Kind: name}, schema.GroupVersionResource{Version: "v1", Resource: resource}, namespaced}
+	}
+	kinds := []kind{core("Namespace", "namespaces", false), core("Secret", "secrets", true), core("ConfigMap", "configmaps", true)}
+	list, err := v.client.Resource(crds).List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the cache
 	if err != nil {
 		return nil, fmt.Errorf("list CRDs: %w", err)
 	}
@@ -141,8 +146,10 @@ func (v *view) kinds(ctx context.Context) ([]kind, error) {
 		kinds = append(kinds, kind{
 			schema.GroupKind{Group: group, Kind: name},
 			schema.GroupVersionResource{Group: group, Version: storageVersion(&crd), Resource: plural},
+			stringAt(&crd, "spec", "scope") == "Namespaced",
 		})
 	}
+	v.known = kinds
 	return kinds, nil
 }
 
@@ -184,7 +191,7 @@ func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespac
 			continue
 		}
 		group.Go(func() error {
-			return v.each(ctx, k, func(o *unstructured.Unstructured) {
+			return v.each(ctx, k, namespaces, func(o *unstructured.Unstructured) {
 				if isInitLock(o) {
 					return
 				}
@@ -203,11 +210,15 @@ func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespac
 	return withoutOwn(all), nil
 }
 
-// each reads all objects of a kind, in pages.
-func (v *view) each(ctx context.Context, k kind, fn func(*unstructured.Unstructured)) error {
+// each reads all objects of a kind, in pages; those of other namespaces than the one asked for are left out.
+func (v *view) each(ctx context.Context, k kind, namespaces []string, fn func(*unstructured.Unstructured)) error {
 	opts := metav1.ListOptions{Limit: 500}
+	var client dynamic.ResourceInterface = v.client.Resource(k.resource)
+	if k.namespaced && len(namespaces) == 1 {
+		client = v.client.Resource(k.resource).Namespace(namespaces[0])
+	}
 	for {
-		list, err := v.client.Resource(k.resource).List(ctx, opts)
+		list, err := client.List(ctx, opts)
 		if err != nil {
 			return fmt.Errorf("list %s: %w", k.resource.Resource, err)
 		}

@@ -71,7 +71,7 @@ func StartProbe(ctx context.Context, kubeconfig string, namespaces ...string) (*
 		return nil, errors.New("find workload clusters: the kind Cluster is not installed")
 	}
 	var targets []*probeTarget
-	err = v.each(ctx, kinds[index], func(o *unstructured.Unstructured) {
+	err = v.each(ctx, kinds[index], namespaces, func(o *unstructured.Unstructured) {
 		if len(namespaces) == 0 || slices.Contains(namespaces, o.GetNamespace()) {
 			targets = append(targets, &probeTarget{workload: o.GetNamespace() + "/" + o.GetName()})
 		}

@@ -49,7 +49,7 @@ func Await(ctx context.Context, kubeconfig string, problems func(Objects) []stri
 		if len(left) == 0 {
 			return objects, nil
 		}
-		if err := sleep(ctx, 500*time.Millisecond); err != nil {
+		if err := sleep(ctx, time.Second); err != nil {
 			return objects, fmt.Errorf("wait: %w; %d are left, the first: %s", err, len(left), left[0])
 		}
 	}
