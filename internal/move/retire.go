@@ -328,8 +328,14 @@ func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
 		return "it is not on the target", err
 	}
+	// A run that died in the middle of removing it has left its marks.
+	_, removing := here.GetAnnotations()[restore.AnnotationDeleteForMove]
+	restore.Unannotate(here, restore.AnnotationDeleteForMove)
 	for _, u := range []*unstructured.Unstructured{here, there} {
 		unstructured.RemoveNestedField(u.Object, "metadata", "ownerReferences")
+		if removing {
+			u.SetFinalizers(nil)
+		}
 	}
 	if there.GetAPIVersion() == here.GetAPIVersion() {
 		if paths := snapshot.Differences(here.Object, there.Object, snapshot.Spec); len(paths) > 0 {
