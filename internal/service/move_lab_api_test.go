@@ -98,14 +98,13 @@ type kill struct {
 
 func (k kill) String() string {
 	text := k.Point
-	switch {
-	case k.Point == inside || k.Point == atKey:
-		text = "write"
+	if k.Point == inside || k.Point == atKey {
+		text = map[bool]string{true: "after ", false: "before "}[k.Answered] + "write"
 		if k.Write > 0 {
 			text += fmt.Sprintf(" %d", k.Write)
 		}
-		text = map[bool]string{true: "after ", false: "before "}[k.Answered] + text
-	case k.Undo:
+	}
+	if k.Undo {
 		text += " undoing"
 	}
 	return text + " of " + k.Step + k.Key
