@@ -64,7 +64,7 @@ func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
 		return fmt.Errorf("find CRDs in %s: run `lab build` first", m.lab.home.crds())
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(8)
+	group.SetLimit(4)
 	for _, path := range paths {
 		crds, err := readObjects(path)
 		if err != nil {
@@ -75,10 +75,7 @@ func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
 				m.convertHere(crd)
 			}
 			group.Go(func() error {
-				if err := c.Create(groupCtx, crd); err != nil {
-					return fmt.Errorf("create CRD %s: %w", crd.GetName(), err)
-				}
-				return nil
+				return createCRD(groupCtx, c, crd)
 			})
 		}
 	}
@@ -86,6 +83,19 @@ func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
 		return err
 	}
 	return m.apiServer.wait(ctx, "the CRDs", func(ctx context.Context) error { return established(ctx, c, len(paths)) })
+}
+
+// createCRD tries again when the API server of a busy machine did not come to it, or did and could not say so.
+func createCRD(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
+	for {
+		err := c.Create(ctx, crd.DeepCopy())
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if ctx.Err() != nil || !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) {
+			return fmt.Errorf("create CRD %s: %w", crd.GetName(), err)
+		}
+	}
 }
 
 func established(ctx context.Context, c client.Client, want int) error {

@@ -1,15 +1,14 @@
+//go:build long
+
 package live
 
 import (
 	"context"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/e2e/lab"
 	"github.com/mgmtd/mgmtd/e2e/observe"
@@ -52,7 +51,6 @@ func TestMove(t *testing.T) {
 		t.Run("ToAndFro", m.testToAndFro)
 		t.Run("KilledAndResumed", m.testKilledAndResumed)
 		t.Run("RolledBack", m.testRolledBack)
-		t.Run("SharedClass", m.testSharedClass)
 	})
 
 	t.Run("OneHandAtATime", func(t *testing.T) {
@@ -102,7 +100,8 @@ func (w *world) held(t *testing.T, m *lab.Mgmt, namespaces ...string) observe.Ob
 	return objects
 }
 
-// testToAndFro moves a mixed fleet and then moves it back: the source is what it was.
+// testToAndFro moves one of two workload clusters that share a ClusterClass, then
+// all others of a mixed fleet, and then everything back: the source is what it was.
 func (m *moves) testToAndFro(t *testing.T) {
 	o := operate(t)
 	namespaces := o.namespacesWith("mixed-")
@@ -111,6 +110,8 @@ func (m *moves) testToAndFro(t *testing.T) {
 	for _, namespace := range namespaces {
 		selection = append(selection, "--namespace", namespace)
 	}
+	m.moveOneOfTwo(o, "mixed-team-a", "classy", "classy-ha")
+
 	o.through(m.daemon, codeDone, move(o.source, o.target, selection...)...)
 	o.moved(t, o.source, o.target, before, namespaces...)
 	t.Logf("pauses: %v", m.hands.Pauses(o.source.Name(), o.target.Name()))
@@ -119,13 +120,49 @@ func (m *moves) testToAndFro(t *testing.T) {
 
 	o.through(m.daemon, codeDone, move(o.target, o.source, selection...)...)
 	o.moved(t, o.target, o.source, before, namespaces...)
-	t.Logf("pauses of the way back: %v", m.hands.Pauses(o.target.Name(), o.source.Name()))
+	pauses := m.hands.Pauses(o.target.Name(), o.source.Name())
+	t.Logf("pauses of the way back: %v", pauses)
 	none(t, "arrivals and departures", observe.Lives(m.arrived.Events(namespaces...), before, 1, 1))
 	none(t, "departures and arrivals", observe.Lives(m.leaving.Events(namespaces...), before, 1, 1))
-	// No pause but the moves': each workload cluster that was not paused had two.
-	if pauses := len(m.hands.Pauses(o.target.Name(), o.source.Name())); pauses != len(before.Of("cluster.x-k8s.io", "Cluster"))-1 {
-		t.Errorf("%d workload clusters were seen to be paused and released on the way back", pauses)
+	if want := len(before.Of("cluster.x-k8s.io", "Cluster")) - 1; len(pauses) != want { // all but the one that was paused before
+		t.Errorf("%d workload clusters were seen to be paused and released on the way back, want %d", len(pauses), want)
 	}
+}
+
+// moveOneOfTwo moves one of two workload clusters that share a ClusterClass and
+// are all of their namespace: the class is on both sides, and stays what it was.
+func (m *moves) moveOneOfTwo(o *operator, namespace, goes, stays string) {
+	o.t.Helper()
+	all := o.unmoved.In(namespace)
+	o.through(m.daemon, codeDone, move(o.source, o.target, "--workload", namespace+"/"+goes)...)
+	source, target := o.held(o.t, o.source, namespace), o.held(o.t, o.target, namespace)
+	staying, going, gone := observe.Objects{}, observe.Objects{}, observe.Objects{}
+	for ref, object := range all {
+		if clusterOf(object) == goes {
+			gone[ref] = object
+		} else {
+			staying[ref] = object
+		}
+		if clusterOf(object) == goes || target[ref] != nil {
+			going[ref] = object
+		}
+	}
+	none(o.t, "came without need", belonging(target, []string{stays}))
+	o.wellOn(o.t, o.target, going, nil, namespace)
+	o.wellOn(o.t, o.source, staying, nil, namespace)
+	for ref := range staying {
+		if source[ref] != nil && source[ref].GetUID() != all[ref].GetUID() {
+			o.t.Errorf("%s was made anew on the source", ref)
+		}
+	}
+	class := observe.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: namespace, Name: "in-memory"}
+	for name, objects := range map[string]observe.Objects{"source": source, "target": target} {
+		if is := objects[class]; is == nil || observe.Paused(is) || is.GetDeletionTimestamp() != nil {
+			o.t.Errorf("the class on the %s: %v", name, is)
+		}
+	}
+	none(o.t, "arrivals", observe.Lives(m.arrived.Events(namespace), gone, 1, 0))
+	none(o.t, "departures", observe.Lives(m.leaving.Events(namespace), gone, 0, 1))
 }
 
 // testKilledAndResumed kills mgmtctl, which works alone here, with kill -9 while it
@@ -162,17 +199,17 @@ type operation struct {
 }
 
 // testRolledBack kills a daemon with kill -9 while it copies and takes the move
-// back: the source is what it was, the target is empty. Then it moves again.
+// back: the source is what it was, and the target is empty.
 func (m *moves) testRolledBack(t *testing.T) {
 	o := operate(t)
-	before := o.unmoved.In(backNS)
+	before := o.unmoved.In(resumeNS)
 	daemon, err := o.startDaemon(t.Context(), "back")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer daemon.Close()
-	args := append(move(o.source, o.target, "--namespace", backNS), "--address", daemon.Address())
-	o.interrupted(moment{o.target, "Machine", backNS, created}, func(*os.Process) { daemon.Kill() }, codeError, args...)
+	args := append(move(o.source, o.target, "--namespace", resumeNS), "--address", daemon.Address())
+	o.interrupted(moment{o.target, "Machine", resumeNS, created}, func(*os.Process) { daemon.Kill() }, codeError, args...)
 	if err := daemon.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -180,30 +217,25 @@ func (m *moves) testRolledBack(t *testing.T) {
 	if err := o.through(daemon, codeDone, "operation", "show", "latest", "-o", "json").decode(&op); err != nil {
 		t.Fatal(err)
 	}
-	if unit := op.Units[backNS+"/web"]; op.Kind != "move" || op.State != "OPERATION_STATE_STOPPED" || unit != "paused" && unit != "copied" {
+	if unit := op.Units[resumeNS+"/web"]; op.Kind != "move" || op.State != "OPERATION_STATE_STOPPED" || unit != "paused" && unit != "copied" {
 		t.Errorf("after the kill: %+v", op)
 	}
 	o.through(daemon, codeDone, "operation", "rollback", op.ID)
 
-	o.wellOn(t, o.source, before, nil, backNS)
-	none(t, "births and deaths on the source", observe.Lives(m.leaving.Events(backNS), before, 0, 0))
-	for ref, is := range o.held(t, o.source, backNS) {
+	o.wellOn(t, o.source, before, nil, resumeNS)
+	none(t, "births and deaths on the source", observe.Lives(m.leaving.Events(resumeNS), before, 0, 0))
+	for ref, is := range o.held(t, o.source, resumeNS) {
 		if was := before[ref]; was == nil || was.GetUID() != is.GetUID() {
 			t.Errorf("%s was made anew on the source", ref)
 		}
 	}
-	none(t, "left on the target", refs(o.held(t, o.target, backNS)))
+	none(t, "left on the target", refs(o.held(t, o.target, resumeNS)))
 	if err := o.through(daemon, codeDone, "operation", "show", op.ID, "-o", "json").decode(&op); err != nil {
 		t.Fatal(err)
 	}
-	if op.State != "OPERATION_STATE_ROLLED_BACK" || op.Units[backNS+"/web"] != "rolled-back" {
+	if op.State != "OPERATION_STATE_ROLLED_BACK" || op.Units[resumeNS+"/web"] != "rolled-back" {
 		t.Errorf("after the rollback: %+v", op)
 	}
-
-	o.through(daemon, codeDone, move(o.source, o.target, "--namespace", backNS)...)
-	o.moved(t, o.source, o.target, before, backNS)
-	none(t, "departures", observe.Lives(m.leaving.Events(backNS), before, 0, 1))
-	o.later("MovedAfterRollback", func(t *testing.T) { o.world.restored(t, before, nil, backNS) })
 }
 
 func refs(objects observe.Objects) []string {
@@ -212,44 +244,6 @@ func refs(objects observe.Objects) []string {
 		names = append(names, ref.String())
 	}
 	return names
-}
-
-// testSharedClass moves one of two workload clusters that share a ClusterClass:
-// the class is on both sides, and stays what it was.
-func (m *moves) testSharedClass(t *testing.T) {
-	o := operate(t)
-	all := o.unmoved.In(classNS)
-	o.through(m.daemon, codeDone, move(o.source, o.target, "--workload", classNS+"/goes")...)
-	staying, going := observe.Objects{}, observe.Objects{}
-	target := o.held(t, o.target, classNS)
-	for ref, object := range all {
-		if clusterOf(object) != "goes" {
-			staying[ref] = object
-		}
-		if clusterOf(object) == "goes" || target[ref] != nil {
-			going[ref] = object
-		}
-	}
-	none(t, "came without need", belonging(target, []string{"stays"}))
-	o.wellOn(t, o.target, going, nil, classNS)
-	o.wellOn(t, o.source, staying, nil, classNS)
-	source := o.held(t, o.source, classNS)
-	class := observe.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: classNS, Name: "in-memory"}
-	for ref := range staying {
-		if source[ref] != nil && source[ref].GetUID() != all[ref].GetUID() {
-			t.Errorf("%s was made anew on the source", ref)
-		}
-	}
-	for name, objects := range map[string]observe.Objects{"source": source, "target": target} {
-		if is := objects[class]; is == nil || observe.Paused(is) || is.GetDeletionTimestamp() != nil {
-			t.Errorf("the class on the %s: %v", name, is)
-		}
-	}
-	goes := maps.Clone(going)
-	maps.DeleteFunc(goes, func(_ observe.Ref, object *unstructured.Unstructured) bool { return clusterOf(object) != "goes" })
-	none(t, "arrivals", observe.Lives(m.arrived.Events(classNS), goes, 1, 0))
-	none(t, "departures", observe.Lives(m.leaving.Events(classNS), goes, 0, 1))
-	o.later("SharedClass", func(t *testing.T) { o.world.restored(t, going, nil, classNS) })
 }
 
 // testScheduled looks at the schedule that ran beside the moves.
