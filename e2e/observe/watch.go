@@ -116,7 +116,7 @@ func (w *Watcher) take(k kind, event watch.EventType, o *unstructured.Unstructur
 	if k.GroupKind == secretKind && !isAuthority(o) {
 		return
 	}
-	what := ""
+	var what string
 	switch {
 	case event == watch.Added:
 		what = Born

@@ -33,7 +33,7 @@ func TestLocation(t *testing.T) {
 		{"standalone without", nil, false, "", "no store is named (name one with --store)"},
 	} {
 		l, err := New(Config{Locations: test.locations, Daemon: test.daemon}).location(test.ask)
-		got := ""
+		var got string
 		if err != nil {
 			e := FromStatus(err)
 			if got = e.Message + " (" + e.Hint + ")"; e.Reason != ReasonUsage {
