@@ -66,6 +66,7 @@ type scheduler struct {
 
 	begins sync.WaitGroup // goroutines that begin a run
 
+	recording sync.Mutex // from a change of a recorded state to its being known in list, lest an older one is known last
 	mu   sync.Mutex
 	list []*scheduled // by name
 }
@@ -237,6 +238,8 @@ func (r *scheduler) ended(d *scheduled, began time.Time, err error) {
 
 // remember stores the state; where that fails, it is at least known until the daemon ends.
 func (r *scheduler) remember(d *scheduled, change func(*catalog.ScheduleState)) {
+	r.recording.Lock()
+	defer r.recording.Unlock()
 	state, err := r.state(context.Background(), d.Name, change)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -269,6 +272,8 @@ func (r *scheduler) setPaused(ctx context.Context, name string, paused bool) (*s
 	if err != nil {
 		return nil, err
 	}
+	r.recording.Lock()
+	defer r.recording.Unlock()
 	state, err := r.state(ctx, d.Name, func(s *catalog.ScheduleState) { s.Paused, s.ConfigPaused = &paused, d.Paused })
 	if err != nil {
 		return nil, err

@@ -27,10 +27,19 @@ type bench struct {
 	takes  time.Duration
 	fails  error // of the run
 	refuse error // of its beginning
+	start  func()
 	stop   func()
 }
 
 func newBench(t *testing.T, path string, schedules ...Schedule) *bench {
+	t.Helper()
+	b := idleBench(t, path, schedules...)
+	b.start()
+	return b
+}
+
+// idleBench runs nothing before its start.
+func idleBench(t *testing.T, path string, schedules ...Schedule) *bench {
 	t.Helper()
 	c, err := catalog.Open(t.Context(), path, catalog.Options{})
 	if err != nil {
@@ -57,18 +66,20 @@ func newBench(t *testing.T, path string, schedules ...Schedule) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); b.run(ctx) }()
-	b.stop = func() {
-		cancel()
-		<-done
-		synctest.Wait()
-		if problems := c.Check(context.WithoutCancel(ctx)); len(problems) > 0 {
-			t.Error(problems)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
+	b.start = func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); b.run(ctx) }()
+		b.stop = func() {
+			cancel()
+			<-done
+			synctest.Wait()
+			if problems := c.Check(context.WithoutCancel(ctx)); len(problems) > 0 {
+				t.Error(problems)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	return b
@@ -143,8 +154,9 @@ func TestMissedRunIsMadeUpForOnce(t *testing.T) {
 func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := newBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "@every 30s"})
+		b := idleBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "@every 30s"})
 		b.takes = 70 * time.Second
+		b.start()
 		rest(100 * time.Second)
 		b.times(began, 0, 90*time.Second)
 		if got := b.only().GetSkipped(); got != 2 {
@@ -163,8 +175,9 @@ func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 func TestFailedRunWaitsAndIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := newBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "@hourly"})
+		b := idleBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "@hourly"})
 		b.fails = errors.New("no space")
+		b.start()
 		rest(30 * time.Minute)
 		b.times(began, 0)
 		if s := b.only(); s.GetLastError() != "no space" || !s.GetOverdue() || s.GetLastSuccessTime() != nil {
