@@ -67,8 +67,8 @@ type scheduler struct {
 	begins sync.WaitGroup // goroutines that begin a run
 
 	recording sync.Mutex // from a change of a recorded state to its being known in list, lest an older one is known last
-	mu   sync.Mutex
-	list []*scheduled // by name
+	mu        sync.Mutex
+	list      []*scheduled // by name
 }
 
 // scheduled is a schedule and where it stands.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,42 +21,44 @@ import (
 // bench is a scheduler over a catalog whose snapshots take a given time and end with a given error. The clock is synctest's: it begins at midnight UTC.
 type bench struct {
 	*scheduler
-	t      *testing.T
-	path   string
+	t    *testing.T
+	path string
+	stop func()
+
+	mu     sync.Mutex // the bubble's clock orders nothing for the race detector
 	begun  []time.Time
 	wanted []wantedSnapshot
 	takes  time.Duration
 	fails  error // of the run
 	refuse error // of its beginning
-	start  func()
-	stop   func()
 }
 
 func newBench(t *testing.T, path string, schedules ...Schedule) *bench {
 	t.Helper()
-	b := idleBench(t, path, schedules...)
-	b.start()
-	return b
+	return newBenchThat(t, path, func(*bench) {}, schedules...)
 }
 
-// idleBench runs nothing before its start.
-func idleBench(t *testing.T, path string, schedules ...Schedule) *bench {
+// newBenchThat lets a caller say how runs go before the first one begins.
+func newBenchThat(t *testing.T, path string, set func(*bench), schedules ...Schedule) *bench {
 	t.Helper()
 	c, err := catalog.Open(t.Context(), path, catalog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{t: t, path: path}
+	set(b)
 	begin := func(ctx context.Context, w wantedSnapshot) (*mgmtv1.Operation, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		if b.refuse != nil {
 			return nil, b.refuse
 		}
 		b.begun, b.wanted = append(b.begun, time.Now().UTC()), append(b.wanted, w)
-		ends := time.After(b.takes)
+		ends, fails := time.After(b.takes), b.fails
 		go func() {
 			select {
 			case <-ends:
-				w.ended(b.fails)
+				w.ended(fails)
 			case <-ctx.Done():
 				w.ended(errDaemonEnds)
 			}
@@ -66,28 +69,35 @@ func idleBench(t *testing.T, path string, schedules ...Schedule) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.start = func() {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); b.run(ctx) }()
-		b.stop = func() {
-			cancel()
-			<-done
-			synctest.Wait()
-			if problems := c.Check(context.WithoutCancel(ctx)); len(problems) > 0 {
-				t.Error(problems)
-			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.run(ctx) }()
+	b.stop = func() {
+		cancel()
+		<-done
+		synctest.Wait()
+		if problems := c.Check(context.WithoutCancel(ctx)); len(problems) > 0 {
+			t.Error(problems)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 	return b
 }
 
+// then says how runs go from now on.
+func (b *bench) then(fails, refuse error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fails, b.refuse = fails, refuse
+}
+
 // times compares the beginnings, as time since the test began.
 func (b *bench) times(since time.Time, want ...time.Duration) {
 	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	got := make([]time.Duration, 0, len(b.begun))
 	for _, at := range b.begun {
 		got = append(got, at.Sub(since))
@@ -154,9 +164,7 @@ func TestMissedRunIsMadeUpForOnce(t *testing.T) {
 func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := idleBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "@every 30s"})
-		b.takes = 70 * time.Second
-		b.start()
+		b := newBenchThat(t, t.TempDir()+"/c.db", func(b *bench) { b.takes = 70 * time.Second }, Schedule{Name: "s", Cron: "@every 30s"})
 		rest(100 * time.Second)
 		b.times(began, 0, 90*time.Second)
 		if got := b.only().GetSkipped(); got != 2 {
@@ -175,9 +183,7 @@ func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 func TestFailedRunWaitsAndIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := idleBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "@hourly"})
-		b.fails = errors.New("no space")
-		b.start()
+		b := newBenchThat(t, t.TempDir()+"/c.db", func(b *bench) { b.fails = errors.New("no space") }, Schedule{Name: "s", Cron: "@hourly"})
 		rest(30 * time.Minute)
 		b.times(began, 0)
 		if s := b.only(); s.GetLastError() != "no space" || !s.GetOverdue() || s.GetLastSuccessTime() != nil {
@@ -186,13 +192,13 @@ func TestFailedRunWaitsAndIsOverdue(t *testing.T) {
 		if got := testutil.ToFloat64(b.m.overdue.WithLabelValues("s")); got != 1800 {
 			t.Errorf("overdue for %v", got)
 		}
-		b.fails, b.refuse = nil, errors.New("unreachable")
+		b.then(nil, errors.New("unreachable"))
 		rest(time.Hour)
 		b.times(began, 0)
 		if s := b.only(); s.GetLastError() != "unreachable" || s.GetLastOperation() != "" {
 			t.Errorf("after one that could not begin: %v", s)
 		}
-		b.refuse = nil
+		b.then(nil, nil)
 		rest(time.Hour)
 		b.times(began, 0, 2*time.Hour)
 		if s := b.only(); s.GetLastError() != "" || s.GetOverdue() || s.GetLastOperation() != "op2" {
