@@ -70,6 +70,7 @@ type Mgmt struct {
 	version string
 	opts    Options
 	client  *rest.RESTClient
+	kinds   kindCache
 }
 
 // Connect reads the kubeconfig, reaches the API server and learns the identity of the management cluster.
@@ -156,7 +157,7 @@ func (m *Mgmt) UID() string { return string(m.uid) }
 func (m *Mgmt) KubernetesVersion() string { return m.version }
 
 // Reader returns the face that can only LIST.
-func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client} }
+func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client, kinds: &m.kinds} }
 
 // Writer returns the face that changes objects. Only journaled steps may call it.
 func (m *Mgmt) Writer() *Writer { return &Writer{client: m.client} }

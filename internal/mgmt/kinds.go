@@ -5,9 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
+	"sync"
+
+	"github.com/tidwall/gjson"
 )
+
+// mostChangedKinds is up to how many CRDs are read one by one; more are read with all others in one request.
+const mostChangedKinds = 8
 
 // Kind is a kind that a management cluster serves, at its storage version: objects are read and written at that version.
 type Kind struct {
@@ -58,20 +63,65 @@ const (
 	contractLabelPrefix = "cluster.x-k8s.io/v"
 )
 
-// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind belongs to Cluster API is in Contract.
+// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long as the CRD's UID and resourceVersion are the ones it was read at.
+type kindCache struct {
+	mu    sync.Mutex
+	known map[string]knownKind
+}
+
+type knownKind struct {
+	uid, resourceVersion string
+	kind                 Kind
+	served               bool
+}
+
+// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind belongs to Cluster API is in Contract. All are read once; later
+// calls on the same management cluster read the metadata of all and whole only those that changed, since CRDs are many times larger than what is told of them here.
 func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
-	kinds := []Kind{NamespaceKind, SecretKind, ConfigMapKind}
-	_, err := r.List(ctx, crdKind, ListOptions{}, func(raw []byte) error {
-		k, ok, err := kindOfCRD(raw)
-		if ok {
-			kinds = append(kinds, k)
+	r.kinds.mu.Lock()
+	defer r.kinds.mu.Unlock()
+	known, changed := map[string]knownKind{}, []string{}
+	whole := r.kinds.known == nil
+	if !whole {
+		_, err := r.List(ctx, crdKind, ListOptions{Metadata: true}, func(raw []byte) error {
+			name := gjson.GetBytes(raw, "metadata.name").String()
+			was, ok := r.kinds.known[name]
+			if ok && was.uid == gjson.GetBytes(raw, "metadata.uid").String() && was.resourceVersion == gjson.GetBytes(raw, "metadata.resourceVersion").String() {
+				known[name] = was
+			} else {
+				changed = append(changed, name)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list kinds: %w", err)
 		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list kinds: %w", err)
 	}
-	sort.Slice(kinds, func(i, j int) bool { return kinds[i].String() < kinds[j].String() })
+	if whole || len(changed) > mostChangedKinds {
+		clear(known)
+		changed = []string{""}
+	}
+	for _, name := range changed { // one that is gone by now is in no list, and no kind either
+		_, err := r.List(ctx, crdKind, ListOptions{Name: name}, func(raw []byte) error {
+			kind, served, err := kindOfCRD(raw)
+			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{
+				uid: gjson.GetBytes(raw, "metadata.uid").String(), resourceVersion: gjson.GetBytes(raw, "metadata.resourceVersion").String(), kind: kind, served: served,
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list kinds: %w", err)
+		}
+	}
+	r.kinds.known = known
+	kinds := []Kind{NamespaceKind, SecretKind, ConfigMapKind}
+	for _, k := range known {
+		if k.served {
+			k.kind.Served = slices.Clone(k.kind.Served)
+			kinds = append(kinds, k.kind)
+		}
+	}
+	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
 	return kinds, nil
 }
 

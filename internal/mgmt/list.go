@@ -29,7 +29,10 @@ const (
 )
 
 // Reader can LIST and nothing else.
-type Reader struct{ client *rest.RESTClient }
+type Reader struct {
+	client *rest.RESTClient
+	kinds  *kindCache
+}
 
 // ListOptions pick what a LIST reads.
 type ListOptions struct {

@@ -7,9 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
@@ -20,8 +25,6 @@ var publishers = []string{
 	"DevMachinePool", "ClusterResourceSet",
 }
 
-const annotationPaused = "cluster.x-k8s.io/paused"
-
 // Acknowledge does on server i, until the test ends, the one thing that a pause needs of the controllers which bare servers lack: it publishes Paused, and on Clusters
 // with a class TopologyReconciled, as they do.
 func (s *Servers) Acknowledge(t testing.TB, i int) {
@@ -31,51 +34,133 @@ func (s *Servers) Acknowledge(t testing.TB, i int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() {
-		for ctx.Err() == nil {
-			acknowledgeOnce(ctx, t, m, kinds)
-			_ = mgmt.Sleep(ctx, 50*time.Millisecond)
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.Options(i).KubeconfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.QPS = -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &acknowledger{
+		writer: m.Writer(), kinds: map[mgmt.GroupKind]followed{},
+		todo: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[mgmt.Ref](10*time.Millisecond, time.Second)),
+	}
+	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	for _, k := range kinds {
+		if slices.Contains(publishers, k.Kind) && k.Status {
+			a.kinds[k.GroupKind] = followed{k, informers.ForResource(schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}).Informer()}
 		}
-	})
+	}
+	for gk, f := range a.kinds {
+		if _, err := f.informer.AddEventHandler(a.follow(gk)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	informers.Start(ctx.Done())
+	informers.WaitForCacheSync(ctx.Done())
+	var done sync.WaitGroup
+	done.Go(func() { a.work(ctx, t) })
 	t.Cleanup(func() {
 		cancel()
+		a.todo.ShutDown()
 		done.Wait()
+		informers.Shutdown()
 	})
 }
 
-func acknowledgeOnce(ctx context.Context, t testing.TB, m *mgmt.Mgmt, kinds []mgmt.Kind) {
-	paused := map[mgmt.Key]bool{}
-	clusters, _ := mgmt.FindKind(kinds, mgmt.GroupKind{Group: "cluster.x-k8s.io", Kind: "Cluster"})
-	_, _ = m.Reader().List(ctx, clusters, mgmt.ListOptions{}, func(raw []byte) error {
-		key := mgmt.Key{Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw, "metadata.name").String()}
-		paused[key] = gjson.GetBytes(raw, "spec.paused").Bool()
-		return nil
-	})
-	for _, k := range kinds {
-		if !slices.Contains(publishers, k.Kind) || !k.Status {
-			continue
+const (
+	annotationPaused = "cluster.x-k8s.io/paused"
+	labelCluster     = "cluster.x-k8s.io/cluster-name"
+)
+
+var clusterKind = mgmt.GroupKind{Group: "cluster.x-k8s.io", Kind: "Cluster"}
+
+// acknowledger is one controller for all publishers.
+type acknowledger struct {
+	writer *mgmt.Writer
+	kinds  map[mgmt.GroupKind]followed
+	todo   workqueue.TypedRateLimitingInterface[mgmt.Ref]
+}
+
+type followed struct {
+	kind     mgmt.Kind
+	informer cache.SharedIndexInformer
+}
+
+// follow looks at an object that changed, and with a Cluster at all that carry its name.
+func (a *acknowledger) follow(gk mgmt.GroupKind) cache.ResourceEventHandlerFuncs {
+	seen := func(object any) {
+		u := object.(*unstructured.Unstructured)
+		a.todo.Add(refOf(gk, u))
+		if gk != clusterKind {
+			return
 		}
-		_, _ = m.Reader().List(ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
-			u := &unstructured.Unstructured{}
-			if err := u.UnmarshalJSON(raw); err != nil {
-				return err
+		for other, f := range a.kinds {
+			for _, object := range f.informer.GetStore().List() {
+				if o := object.(*unstructured.Unstructured); o.GetNamespace() == u.GetNamespace() && o.GetLabels()[labelCluster] == u.GetName() {
+					a.todo.Add(refOf(other, o))
+				}
 			}
-			cluster := u.GetLabels()["cluster.x-k8s.io/cluster-name"]
-			if k.GroupKind == clusters.GroupKind {
-				cluster = u.GetName()
-			}
-			_, own := u.GetAnnotations()[annotationPaused]
-			if !publish(u, own || paused[mgmt.Key{Namespace: u.GetNamespace(), Name: cluster}]) {
-				return nil
-			}
-			if _, err := m.Writer().UpdateStatus(ctx, k, u); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				t.Log("acknowledge", k.GroupKind, u.GetName(), err)
-			}
-			return nil
-		})
+		}
 	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, object any) { seen(object) }}
+}
+
+func refOf(gk mgmt.GroupKind, u *unstructured.Unstructured) mgmt.Ref {
+	return mgmt.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+}
+
+func (a *acknowledger) work(ctx context.Context, t testing.TB) {
+	for {
+		r, ended := a.todo.Get()
+		if ended {
+			return
+		}
+		err := a.acknowledge(ctx, r)
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+			a.todo.Forget(r)
+		case ctx.Err() == nil:
+			if !apierrors.IsConflict(err) { // its newer state is about to be seen
+				t.Log("acknowledge", r, err)
+			}
+			a.todo.AddRateLimited(r)
+		}
+		a.todo.Done(r)
+	}
+}
+
+func (a *acknowledger) acknowledge(ctx context.Context, r mgmt.Ref) error {
+	u, paused := a.get(r), false
+	if u == nil {
+		return nil
+	}
+	_, paused = u.GetAnnotations()[annotationPaused]
+	cluster := u
+	if r.GroupKind() != clusterKind {
+		cluster = a.get(mgmt.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind, Namespace: r.Namespace, Name: u.GetLabels()[labelCluster]})
+	}
+	if cluster != nil {
+		all, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
+		paused = paused || all
+	}
+	if !publish(u, paused) {
+		return nil
+	}
+	_, err := a.writer.UpdateStatus(ctx, a.kinds[r.GroupKind()].kind, u)
+	return err
+}
+
+// get copies an object from what the informers know.
+func (a *acknowledger) get(r mgmt.Ref) *unstructured.Unstructured {
+	object, ok, err := a.kinds[r.GroupKind()].informer.GetStore().GetByKey(r.Namespace + "/" + r.Name)
+	if err != nil || !ok {
+		return nil
+	}
+	return object.(*unstructured.Unstructured).DeepCopy()
 }
 
 // publish sets the conditions that tell of a pause and reports whether they changed.
