@@ -22,7 +22,7 @@ func TestStateTransitions(t *testing.T) {
 	}
 	allowed := map[string]bool{
 		"planned running": true, "running succeeded": true, "running stopped": true, "running failed": true, "running rolled-back": true,
-		"running needs-identity": true, "stopped running": true, "failed running": true, "needs-identity running": true,
+		"running needs-identity": true, "stopped running": true, "stopped stopped": true, "failed running": true, "needs-identity running": true,
 	}
 	c := openTest(t)
 	for _, from := range all {

@@ -57,7 +57,7 @@ var transitions = map[State][]State{
 	Planned:       {Running},
 	Running:       {Succeeded, Stopped, Failed, RolledBack, NeedsIdentity},
 	Succeeded:     nil,
-	Stopped:       {Running},
+	Stopped:       {Running, Stopped}, // with another reason
 	Failed:        {Running},
 	RolledBack:    nil,
 	NeedsIdentity: {Running},

@@ -162,7 +162,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if v.s.tuning != nil {
 		v.s.tuning(&tuning)
 	}
-	running, err := v.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	running, err := v.s.start(v.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, err := move.Make(ctx, m.Ends, spec)
 		if err != nil {
 			return err
@@ -230,7 +230,7 @@ func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Op
 		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " moves from " + stored.Plan.Source.Name + " to " + stored.Plan.Target.Name + ", these are " + m.Source.Name + " and " + m.Target.Name + " (or another store)",
 			Hint: "name the management clusters and the store that it was started with"}
 	}
-	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		// On record before anything is undone: whoever goes on after a crash must not go forward again.
 		direct := func(back bool) error {
 			return c.UpdateOperation(context.WithoutCancel(ctx), op.ID, func(op *catalog.Operation) { op.Back = back })

@@ -180,7 +180,9 @@ func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOp
 	if err != nil {
 		return nil, err
 	}
-	o.s.stopRun(op.ID)
+	if err := o.s.stopRun(ctx, c, op.ID); err != nil {
+		return nil, err
+	}
 	if op, err = c.Operation(ctx, op.ID); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -71,12 +70,24 @@ func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
 		return err
 	}
 	for _, op := range stopped {
-		// What an operator stopped stays stopped.
-		if op.Message == diedMessage || op.Message == errDaemonEnds.Message {
-			s.running.Go(func() { s.resume(s.ctx, c, op) })
+		if !goesOn(op) {
+			continue
 		}
+		wait, cancel := context.WithCancelCause(s.ctx)
+		s.runsMu.Lock()
+		s.waits[op.ID] = cancel
+		s.runsMu.Unlock()
+		s.running.Go(func() {
+			defer cancel(nil)
+			s.resume(wait, c, op)
+		})
 	}
 	return nil
+}
+
+// goesOn tells of an operation that a daemon goes on with when it starts. What an operator stopped stays stopped.
+func goesOn(op catalog.Operation) bool {
+	return op.State == catalog.Stopped && (op.Message == diedMessage || op.Message == errDaemonEnds.Message)
 }
 
 const (
@@ -97,13 +108,16 @@ func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Oper
 			log.Info("operation goes on")
 			return
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		e := classify(err)
 		if e.Reason != ReasonUnreachable && e.Reason != ReasonStoreUnreachable {
 			log.Error("operation does not go on by itself", "error", err, slog.String("hint", e.Hint))
 			return
 		}
 		log.Warn("operation waits to go on", "error", err, "wait", wait)
-		if errors.Is(mgmt.Sleep(ctx, wait), context.Canceled) {
+		if mgmt.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

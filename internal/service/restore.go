@@ -247,7 +247,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
-	running, err := r.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	running, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, func(done, total int64) { j.Progress("objects read", done, total) })
 		if err != nil {
 			return err
@@ -360,7 +360,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if err != nil {
 		return nil, err
 	}
-	return s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		contents, err := o.snapshot.Load(ctx, nodes, func(done, total int64) { j.Progress("objects read", done, total) })
 		if err != nil {
 			return err

@@ -12,14 +12,15 @@ import (
 )
 
 // start begins the run of an operation in the background and returns it as running. run's error decides the state in which it ends; its context ends when
-// the operation or the whole server is asked to stop.
-func (s *Server) start(c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
-	return s.startThen(c, id, run, func(error) {})
+// the operation or the whole server is asked to stop. Nothing begins once ctx is cancelled: of
+// the request for one that goes on, of the server for a new one, which is on record already and would be left so.
+func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
+	return s.startThen(ctx, c, id, run, func(error) {})
 }
 
 // startThen is start, and tells ended how it went once that is on record.
-func (s *Server) startThen(c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation, error) {
-	op, ctx, err := s.enter(c, id)
+func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation, error) {
+	op, ctx, err := s.enter(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +55,13 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 }
 
 // enter moves an operation into running and makes the context that ends with it.
-func (s *Server) enter(c *catalog.Catalog, id catalog.OperationID) (catalog.Operation, context.Context, error) {
+func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.OperationID) (catalog.Operation, context.Context, error) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
-	if s.ctx.Err() != nil {
-		return catalog.Operation{}, nil, context.Cause(s.ctx)
+	for _, ctx := range []context.Context{s.ctx, request} {
+		if ctx.Err() != nil {
+			return catalog.Operation{}, nil, context.Cause(ctx)
+		}
 	}
 	op, err := c.SetState(s.ctx, id, catalog.Running, catalog.Outcome{})
 	if err != nil {
@@ -78,13 +81,22 @@ func (s *Server) leave(id catalog.OperationID) {
 	}
 }
 
-// stopRun asks a running operation to end between two steps. It does nothing for one that does not run.
-func (s *Server) stopRun(id catalog.OperationID) {
+// stopRun asks a running operation to end between two steps. One that would go on by itself, after this start of the daemon or the next, no longer does.
+func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) error {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
 	if cancel := s.runs[id]; cancel != nil {
 		cancel(errStopping)
+		return nil
 	}
+	if cancel := s.waits[id]; cancel != nil {
+		cancel(errStopping)
+	}
+	op, err := c.Operation(ctx, id)
+	if err == nil && goesOn(op) {
+		_, err = c.SetState(ctx, id, catalog.Stopped, catalog.Outcome{Message: errStopping.Message, Code: op.Code})
+	}
+	return err
 }
 
 // recordEnd tries for a while to record how an operation ended. When the catalog takes it no more, closing it ends the watchers, who would wait for ever; the

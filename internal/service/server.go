@@ -81,6 +81,7 @@ type Server struct {
 
 	runsMu sync.Mutex // held while an operation goes into running, so that runs and the catalog agree
 	runs   map[catalog.OperationID]context.CancelCauseFunc
+	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
 
 	metrics   *metrics
 	scheduler *scheduler                 // nil before Start
@@ -98,7 +99,7 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{},
+	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{}, waits: map[catalog.OperationID]context.CancelCauseFunc{},
 		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s

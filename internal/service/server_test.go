@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -89,7 +90,7 @@ func begin(t *testing.T, s *Server, kind catalog.Kind) catalog.OperationID {
 		t.Fatal(err)
 	}
 	began := make(chan struct{})
-	_, err = s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	_, err = s.start(t.Context(), c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		defer func() { <-ctx.Done() }()
 		defer close(began)
 		if kind == catalog.KindRestore || kind == catalog.KindMove {
@@ -144,6 +145,41 @@ func TestStopEndsOneOperation(t *testing.T) {
 	}
 	if len(s.runs) > 0 {
 		t.Errorf("left: %v", s.runs)
+	}
+}
+
+// TestStopEndsWaiting: an operation that the daemon would go on with is stopped like one that runs, and stays so over the next start.
+func TestStopEndsWaiting(t *testing.T) {
+	path := t.TempDir() + "/c.db"
+	s := New(Config{CatalogFile: path, Daemon: true})
+	id := begin(t, s, catalog.KindMove)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = New(Config{CatalogFile: path, Daemon: true})
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := c.Operation(t.Context(), id)
+	if err != nil || !goesOn(op) {
+		t.Fatalf("left: %+v, %v", op, err)
+	}
+	wait, cancel := context.WithCancelCause(s.ctx)
+	s.waits[id] = cancel
+	for range 2 {
+		if _, err := (&operationService{s: s}).StopOperation(t.Context(), &mgmtv1.StopOperationRequest{Id: string(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.start(wait, c, id, nil); !errors.Is(err, errStopping) {
+		t.Errorf("goes on: %v", err)
+	}
+	if op, err := c.Operation(t.Context(), id); err != nil || op.State != catalog.Stopped || op.Message != errStopping.Message || goesOn(op) {
+		t.Errorf("stopped: %+v, %v", op, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

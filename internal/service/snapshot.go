@@ -75,7 +75,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 	if ended == nil {
 		ended = func(error) {}
 	}
-	return s.startThen(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		began := time.Now()
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
@@ -331,7 +331,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 	if err != nil {
 		return nil, err
 	}
-	running, err := s.s.start(c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	running, err := s.s.start(s.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		if isDamaged {
 			return notWhole(ctx, j, 1, 1, mgmt.Finding{Severity: mgmt.Error, Code: string(store.VerifyDamaged), Message: damaged.Key + ": " + damaged.Reason, Hint: "somebody changed the envelope, or the store lost it: use another snapshot"})
 		}
