@@ -1,5 +1,3 @@
-//go:build long
-
 package live
 
 import (
@@ -233,21 +231,13 @@ func (m *moves) testRolledBack(t *testing.T) {
 			t.Errorf("%s was made anew on the source", ref)
 		}
 	}
-	none(t, "left on the target", refs(o.held(t, o.target, resumeNS)))
+	none(t, "left on the target", observe.Left(o.held(t, o.target, resumeNS)))
 	if err := o.through(daemon, codeDone, "operation", "show", op.ID, "-o", "json").decode(&op); err != nil {
 		t.Fatal(err)
 	}
 	if op.State != "OPERATION_STATE_ROLLED_BACK" || op.Units[resumeNS+"/web"] != "rolled-back" {
 		t.Errorf("after the rollback: %+v", op)
 	}
-}
-
-func refs(objects observe.Objects) []string {
-	var names []string
-	for _, ref := range objects.Refs() {
-		names = append(names, ref.String())
-	}
-	return names
 }
 
 // testScheduled looks at the schedule that ran beside the moves.

@@ -94,8 +94,9 @@ func (w *world) selected(t *testing.T, clusters ...string) observe.Objects {
 	return selected
 }
 
+// clusterOf is the workload cluster that an object belongs to. The binding has its name and no label.
 func clusterOf(o *unstructured.Unstructured) string {
-	if o.GetKind() == "Cluster" {
+	if kind := o.GetKind(); kind == "Cluster" || kind == "ClusterResourceSetBinding" {
 		return o.GetName()
 	}
 	return o.GetLabels()["cluster.x-k8s.io/cluster-name"]

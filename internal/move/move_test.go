@@ -180,6 +180,21 @@ func TestBatches(t *testing.T) {
 }
 
 // TestLooksAreShared: everybody who asks for a look that began after a moment gets one, and those who ask together share it.
+// TestOrphanedBindings: they keep no ClusterResourceSet on the source, while those of Clusters that stay do.
+func TestOrphanedBindings(t *testing.T) {
+	t.Parallel()
+	binding := func(name string) mgmt.Ref {
+		return mgmt.Ref{Group: snapshot.ResourceSetBindingKind.Group, Kind: snapshot.ResourceSetBindingKind.Kind, Namespace: "ns", Name: name}
+	}
+	cluster := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: "ns", Name: "stays"}
+	g := snapshot.NewGraph([]*snapshot.Node{{Ref: cluster}})
+	for ref, want := range map[mgmt.Ref]bool{binding("stays"): false, binding("gone"): true, cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
+		if got := orphaned(g, ref); got != want {
+			t.Errorf("%s: %v", ref, got)
+		}
+	}
+}
+
 func TestLooksAreShared(t *testing.T) {
 	count := 0
 	l := &looks{look: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {

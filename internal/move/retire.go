@@ -257,7 +257,7 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 	}
 	var stay []*snapshot.Node
 	for _, n := range g.Nodes {
-		if !leaving[n.Ref] {
+		if !leaving[n.Ref] && !orphaned(g, n.Ref) {
 			stay = append(stay, n)
 		}
 	}
@@ -273,7 +273,7 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 	if err := m.keepDifferent(ctx, doomed, leaving); err != nil || len(doomed) == 0 {
 		return nil, err
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaving[r] }, func(mgmt.Ref) string { return "" })
+	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaving[r] || orphaned(g, r) }, func(mgmt.Ref) string { return "" })
 	if err != nil {
 		return nil, err
 	}
@@ -285,6 +285,13 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 		return nil, errors.Join(errs...) // they stay: they do no harm
 	}
 	return slices.DeleteFunc(slices.Clone(p.Copy.Shared.Objects), func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+}
+
+// orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that had not heard of it may have made the Binding anew, and Cluster API
+// takes it away.
+func orphaned(g *snapshot.Graph, ref mgmt.Ref) bool {
+	return ref.GroupKind() == snapshot.ResourceSetBindingKind &&
+		g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
 // keepDifferent leaves on the source what is not on the target as it is here: it did not get there, or was changed since.

@@ -30,7 +30,7 @@ func operationToProto(op catalog.Operation) *mgmtv1.Operation {
 	for unit, state := range op.Units {
 		p.Units[unit] = string(state)
 	}
-	if op.State.Ended() && op.State != catalog.Succeeded {
+	if op.State.Ended() && !op.State.Final() {
 		p.ExitCode = int32((&Error{Reason: Reason(op.Code)}).ExitCode())
 	}
 	return p

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -60,6 +61,13 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := (&Error{Reason: reason}).ExitCode(); got != want {
 			t.Errorf("%s: exit code %d, want %d", reason, got, want)
+		}
+	}
+	for state, want := range map[catalog.State]int32{
+		catalog.Planned: 0, catalog.Running: 0, catalog.Succeeded: 0, catalog.RolledBack: 0, catalog.Stopped: ExitError, catalog.Failed: ExitError, catalog.NeedsIdentity: ExitError,
+	} {
+		if got := operationToProto(catalog.Operation{State: state}).GetExitCode(); got != want {
+			t.Errorf("operation that is %s, for no reason: %d", state, got)
 		}
 	}
 	if got := ExitCode(nil); got != 0 {
