@@ -134,11 +134,11 @@ func (a *acknowledger) work(ctx context.Context, t testing.TB) {
 }
 
 func (a *acknowledger) acknowledge(ctx context.Context, r mgmt.Ref) error {
-	u, paused := a.get(r), false
+	u := a.get(r)
 	if u == nil {
 		return nil
 	}
-	_, paused = u.GetAnnotations()[annotationPaused]
+	_, paused := u.GetAnnotations()[annotationPaused]
 	cluster := u
 	if r.GroupKind() != clusterKind {
 		cluster = a.get(mgmt.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind, Namespace: r.Namespace, Name: u.GetLabels()[labelCluster]})
