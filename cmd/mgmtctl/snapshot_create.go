@@ -16,7 +16,7 @@ func newSnapshotCreate(p *program) *cobra.Command {
 		Long: `Take a snapshot of a management cluster: all its Cluster API objects as of one moment, and the Secrets, ConfigMaps and Namespaces that they need.
 
 Changes: writes a new snapshot to the store, and makes the store when there is none. The last thing written is the envelope; a run that dies leaves no
-snapshot, only data that the next one reuses.
+snapshot, only data that nothing names. What did not change since the snapshot before is not written again but with --full.
 Does not change: the source is only read, and never paused; older snapshots stay as they are.
 
 Standalone it needs --store, --source-kubeconfig, and --recipient and --signing-key (or --plain).
@@ -34,6 +34,7 @@ Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 us
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&req.Full, "full", false, "write everything, also what is stored already; for a store that has lost data")
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")

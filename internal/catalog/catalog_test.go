@@ -342,10 +342,10 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 2 {
+		if err != nil || version != 3 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
-		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations, bucketSchedules} {
+		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations, bucketSchedules, bucketKnown} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}

@@ -12,7 +12,7 @@
 //   - I4: the catalog is disposable. Whatever is wrong with the file, the way on is to move it away; the index is rebuilt from the bucket.
 //   - I5: a step that is recorded done does not run again; one that is not, runs again, as a step converges. A record is on disk (fsync) before the call
 //     that makes it returns.
-//   - I6: no content of an object is ever in here. Refs, names and UIDs are; callers keep secret values out of messages, results and values.
+//   - I6: no content of an object is ever in here, and no bare hash of it, by which a guess could be confirmed. Refs, names and UIDs are; callers keep secret values out of messages, results and values.
 //   - One process at a time: the file is locked for as long as it is open, so an operation found running at [Open] was interrupted.
 //
 // # Bucket tree
@@ -28,6 +28,14 @@
 //	  <snapshot id>/<store>/<source>           the key in snapshots
 //	schedules
 //	  <name>                                   ScheduleState
+//	known
+//	  <store>/<source>                         what the next snapshot need not write again
+//	    secret                                 of the content ids, 32 bytes
+//	    base                                   key and SHA-256 of the envelope that it is about; absent when nothing is known
+//	    places
+//	      <content id>                         key of a shard or pack in keys
+//	    keys
+//	      <key>                                KnownKey
 //	running
 //	  <operation id>                           empty; there is one for each operation whose state is running
 //	operations

@@ -19,6 +19,12 @@ type migration struct {
 var migrations = []migration{
 	{1, "make the buckets", makeBuckets},
 	{2, "make the bucket of schedules", makeSchedules},
+	{3, "make the bucket of what is stored", makeKnown},
+}
+
+func makeKnown(tx *bolt.Tx) error {
+	_, err := tx.CreateBucketIfNotExists(bucketKnown)
+	return err
 }
 
 func makeSchedules(tx *bolt.Tx) error {

@@ -21,9 +21,9 @@ type metrics struct {
 }
 
 type snapshotMetrics struct {
-	attempts, successes, failures, warnings *prometheus.CounterVec
-	lastSuccess, lastStatus, items, bytes   *prometheus.GaugeVec
-	duration                                *prometheus.HistogramVec
+	attempts, successes, failures, warnings, wrote *prometheus.CounterVec
+	lastSuccess, lastStatus, items, bytes          *prometheus.GaugeVec
+	duration                                       *prometheus.HistogramVec
 }
 
 // runMetrics count restores or moves.
@@ -67,6 +67,7 @@ func newMetrics(r prometheus.Registerer, version string) *metrics {
 			lastStatus:  gauge("backup_last_status", "1 when the last snapshot succeeded, 0 when it did not.", scheduleLabel),
 			items:       gauge("backup_items_total", "Objects in the last snapshot.", scheduleLabel),
 			bytes:       gauge("backup_tarball_size_bytes", "Bytes in the store that the last snapshot names.", scheduleLabel),
+			wrote:       counter("backup_written_bytes_total", "Bytes that snapshots wrote to the store.", scheduleLabel),
 			duration: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: metricPrefix, Name: "backup_duration_seconds",
 				Help: "How long a snapshot took.", Buckets: seconds}, []string{scheduleLabel})),
 		},
@@ -94,7 +95,7 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 // know makes the series of a schedule, so that an alert sees one that never ran.
 func (m *metrics) know(schedule string) {
 	s := m.snapshots
-	for _, c := range []*prometheus.CounterVec{s.attempts, s.successes, s.failures, s.warnings, m.skipped} {
+	for _, c := range []*prometheus.CounterVec{s.attempts, s.successes, s.failures, s.warnings, s.wrote, m.skipped} {
 		c.WithLabelValues(schedule)
 	}
 	s.lastSuccess.WithLabelValues(schedule)
@@ -114,6 +115,7 @@ func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Dura
 	s.lastSuccess.WithLabelValues(schedule).Set(float64(began.Unix()))
 	s.items.WithLabelValues(schedule).Set(float64(r.Counts.Objects))
 	s.bytes.WithLabelValues(schedule).Set(float64(r.Bytes))
+	s.wrote.WithLabelValues(schedule).Add(float64(r.Wrote))
 	if r.Counts.Missing > 0 || r.Counts.NotInCut > 0 {
 		s.warnings.WithLabelValues(schedule).Inc()
 	}

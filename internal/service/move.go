@@ -191,17 +191,30 @@ func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Jou
 	})
 }
 
-// moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure (invariant I2).
-func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving) (*snapshot.Result, error) {
-	o := capture(m.source)
-	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
+var errNotVerified = errors.New("the snapshot is not as it should be in the store")
+
+// verified takes a snapshot and verifies its structure.
+func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error) {
 	r, err := snapshot.Run(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	report, err := m.store.VerifyStructure(ctx, r.Envelope, nil)
+	report, err := o.Store.VerifyStructure(ctx, r.Envelope, nil)
 	if err == nil && len(report.Findings) > 0 {
-		err = fmt.Errorf("verify snapshot %s: %s", r.ID, report.Findings[0].Message)
+		err = fmt.Errorf("verify snapshot %s: %w: %s", r.ID, errNotVerified, report.Findings[0].Message)
+	}
+	return r, err
+}
+
+// moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure (invariant I2).
+func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving) (*snapshot.Result, error) {
+	o := capture(m.source)
+	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
+	o.Memory = memory{c, m.store.ID(), o.SourceUID}
+	r, err := verified(ctx, o)
+	if errors.Is(err, errNotVerified) { // perhaps for keys of snapshots before
+		o.Full = true
+		r, err = verified(ctx, o)
 	}
 	if err != nil {
 		return nil, err

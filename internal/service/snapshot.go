@@ -25,7 +25,7 @@ type snapshotService struct {
 }
 
 func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
-	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(), location: req.GetLocation(), namespaces: req.GetNamespaces()})
+	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(), location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull()})
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +36,7 @@ func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.Create
 type wantedSnapshot struct {
 	source, location string // names
 	namespaces       []string
+	full             bool // write everything
 	// schedule is the name of the schedule that wants it, interval how often it does; empty when somebody asked.
 	schedule string
 	interval time.Duration
@@ -80,7 +81,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
 			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces}, Interval: w.interval,
-			Writer: s.program(), Progress: j.Progress,
+			Writer: s.program(), Progress: j.Progress, Memory: memory{c, st.ID(), source.UID()}, Full: w.full,
 		})
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		return err
@@ -110,6 +111,10 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	for _, m := range r.Missing {
 		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "missing", Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field), Hint: "mgmtctl snapshot coverage shows why"}))
+	}
+	if r.NotRemembered != nil {
+		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "not-remembered", Message: r.NotRemembered.Error(),
+			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
 }
@@ -335,7 +340,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 		if isDamaged {
 			return notWhole(ctx, j, 1, 1, mgmt.Finding{Severity: mgmt.Error, Code: string(store.VerifyDamaged), Message: damaged.Key + ": " + damaged.Reason, Hint: "somebody changed the envelope, or the store lost it: use another snapshot"})
 		}
-		return verifyStructure(ctx, j, st, e)
+		return verifyStructure(ctx, c, j, st, e)
 	})
 	if err != nil {
 		return nil, err
@@ -343,7 +348,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 	return &mgmtv1.VerifySnapshotResponse{Operation: running}, nil
 }
 
-func verifyStructure(ctx context.Context, j *catalog.Journal, st *store.Store, e store.Signed) error {
+func verifyStructure(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, st *store.Store, e store.Signed) error {
 	report, err := st.VerifyStructure(ctx, e.Envelope, func(p store.VerifyProgress) { j.Progress("keys checked", int64(p.Done), int64(p.Total)) })
 	if err != nil {
 		return err
@@ -363,7 +368,8 @@ func verifyStructure(ctx context.Context, j *catalog.Journal, st *store.Store, e
 		}
 	}
 	if n := len(report.Findings); n > 0 {
-		return notWhole(ctx, j, n, report.Keys, findings...)
+		// The next snapshot would name the same keys.
+		return errors.Join(notWhole(ctx, j, n, report.Keys, findings...), c.ForgetKnown(ctx, st.ID(), e.Source.UID))
 	}
 	return emit(ctx, j, findings)
 }
@@ -378,6 +384,6 @@ func emit(ctx context.Context, j *catalog.Journal, findings []mgmt.Finding) erro
 
 func notWhole(ctx context.Context, j *catalog.Journal, bad, of int, findings ...mgmt.Finding) error {
 	return errors.Join(emit(ctx, j, findings), &Error{
-		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d keys are not as they should be", bad, of), Hint: "do not rely on this snapshot; take a new one, or restore from another",
+		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d keys are not as they should be", bad, of), Hint: "do not rely on this snapshot; take a new one where snapshots are taken (mgmtctl snapshot create --full), or restore from another",
 	})
 }

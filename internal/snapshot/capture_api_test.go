@@ -160,7 +160,11 @@ func countUp(t *testing.T, m *mgmt.Mgmt, namespace string) (stop func()) {
 // keys makes keys and an empty encrypted store.
 func newStore(t *testing.T) *store.Store {
 	t.Helper()
-	dir := t.TempDir()
+	return newStoreIn(t, t.TempDir())
+}
+
+func newStoreIn(t *testing.T, dir string) *store.Store {
+	t.Helper()
 	generated, err := store.Keygen(dir+"/keys", time.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +33,10 @@ type Options struct {
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
+	// Memory makes the run write only what changed since the snapshot before; nil writes everything.
+	Memory Memory
+	// Full writes everything all the same, for example after keys were lost.
+	Full bool
 	// Interval is how often the schedule takes one that this snapshot is for; 0 when none does.
 	Interval time.Duration
 	// Keep asks for the objects in memory too: whoever has the source before him needs no identity to read them back.
@@ -46,14 +50,18 @@ type Options struct {
 type Result struct {
 	store.Signed
 	Missing []Missing
+	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes counts besides was there.
+	Wrote int64
+	// NotRemembered is why the next run has to write everything, if it has to: the Memory took nothing.
+	NotRemembered error
 	// Live and Contents are what was stored, when Options.Keep asks for it.
 	Live     *Snapshot
 	Contents *Contents
 }
 
 // Run takes a snapshot: it captures the source at one resourceVersion, writes packs, shards, the tree and, last, the signed envelope. It may run any number
-// of times and at once; each makes a snapshot of its own. A run that ends early leaves no snapshot, only keys that nothing names. It changes nothing on the
-// source.
+// of times and at once; each makes a snapshot of its own. A run that ends early leaves no snapshot, only keys that nothing names; but for one whose base was deleted
+// in the moment in which its envelope was written, which it follows with another one. It changes nothing on the source.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -61,9 +69,19 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
 	}
-	for try := 1; ; try++ {
+	expired, left := 0, 0
+	for {
 		r, err := runOnce(ctx, o)
-		if err == nil || !errors.Is(err, mgmt.ErrExpired) || try == captureTries {
+		switch {
+		case errors.Is(err, mgmt.ErrExpired):
+			expired++
+		case errors.Is(err, errBaseLeft):
+			left++
+			o.Full = left == captureTries-1 // the last try needs no base
+		default:
+			return r, err
+		}
+		if expired == captureTries || left == captureTries {
 			return r, err
 		}
 	}
@@ -71,14 +89,17 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 func runOnce(ctx context.Context, o Options) (*Result, error) {
 	started := o.Now().UTC()
+	reuse, err := recall(ctx, o, started)
+	if err != nil {
+		return nil, err
+	}
 	var contents *Contents
 	if o.Keep {
-		var err error
 		if contents, err = newContents(nil); err != nil {
 			return nil, err
 		}
 	}
-	cut, packs, err := captureToPacks(ctx, o, started, contents)
+	cut, packs, err := captureToPacks(ctx, o, started, reuse, contents)
 	if err != nil {
 		return nil, err
 	}
@@ -86,33 +107,25 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree := store.Tree{}
-	var bytes int64
-	for _, p := range packs {
-		tree.Packs = append(tree.Packs, p.Key)
-		bytes += p.Size
-	}
 	about := About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
-	stored, err := putShards(ctx, o, shards(cut.Graph, about))
+	shards, err := putShards(ctx, o, reuse, shards(cut.Graph, about), started)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range stored {
-		tree.Shards = append(tree.Shards, s.Key)
-		bytes += s.Size
-	}
-	treeKey, err := o.Store.PutTree(ctx, tree)
+	treeKey, bytes, err := reuse.putTree(ctx, o, store.Tree{Shards: shards, Packs: packs})
 	if err != nil {
 		return nil, err
 	}
-	sequence, parent, err := after(ctx, o)
+	parent, err := newest(ctx, o)
+	if err == nil {
+		err = reuse.follows(parent)
+	}
 	if err != nil {
 		return nil, err
 	}
 	envelope := store.Envelope{
 		ID:              store.NewSnapshotID(),
-		Sequence:        sequence,
-		Parent:          parent,
+		Sequence:        1,
 		Time:            started,
 		Source:          store.Source{UID: o.SourceUID, Name: o.SourceName, KubernetesVersion: o.Kubernetes},
 		ResourceVersion: cut.ResourceVersion,
@@ -126,11 +139,20 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	for _, gk := range cut.NotInCut {
 		envelope.NotInCut = append(envelope.NotInCut, gk.String())
 	}
+	if parent != nil {
+		envelope.Sequence, envelope.Parent = parent.Sequence+1, &store.Parent{ID: parent.ID, SHA256: parent.SHA256}
+	}
 	signed, err := o.Store.PutEnvelope(ctx, envelope)
+	if errors.Is(err, store.ErrNotFound) && reuse.base != nil {
+		err = errBaseLeft // its tree is gone
+	}
+	if err == nil {
+		err = reuse.kept(ctx, o)
+	}
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Contents: contents}
+	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, NotRemembered: reuse.remember(ctx, signed), Contents: contents}
 	if o.Keep {
 		r.Live = &Snapshot{Envelope: signed.Envelope, About: about, Graph: cut.Graph, store: o.Store}
 	}
@@ -144,71 +166,32 @@ func counts(cut *Cut) store.Counts {
 	}
 }
 
-// after returns the number of the next snapshot of the source and what it has to name as its parent: the newest one whose envelope can be read. One that
-// is damaged must not keep the next from being taken; the gap that it leaves shows in the chain.
-func after(ctx context.Context, o Options) (int64, *store.Parent, error) {
+// newest returns the snapshot that the next one follows: the newest one whose envelope can be read; nil when there is none. One that is damaged must not keep the
+// next from being taken; the gap that it leaves shows in the chain.
+func newest(ctx context.Context, o Options) (*store.Signed, error) {
 	keys, err := o.Store.Snapshots(ctx, o.SourceUID)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	for i := len(keys) - 1; i >= 0; i-- {
-		e, err := o.Store.GetEnvelope(ctx, keys[i])
+	for _, key := range slices.Backward(keys) {
+		e, err := o.Store.GetEnvelope(ctx, key)
 		if _, damaged := errors.AsType[*store.CorruptError](err); damaged || errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		if e.Trust == store.Stranger || o.Store.Encrypted() && e.Trust == store.Unsigned || e.Sequence == math.MaxInt64 {
 			continue // whoever can write to the bucket could end the count of snapshots with it
 		}
-		return e.Sequence + 1, &store.Parent{ID: e.ID, SHA256: e.SHA256}, nil
+		return &e, nil
 	}
-	return 1, nil, nil
+	return nil, nil
 }
 
-// captureToPacks streams every object from the source into packs. No more than a few packs are in memory at once.
-func captureToPacks(ctx context.Context, o Options, started time.Time, contents *Contents) (*Cut, []store.Stored, error) {
-	w, err := o.Store.NewPackWriter(ctx, started)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer w.Abort() // does nothing after Close
-	var mu sync.Mutex
-	var count atomic.Int64
-	places := map[*Node]*store.PackRef{}
-	cut, err := Capture(ctx, o.Source, o.Scope, Rules, func(n *Node, raw []byte) error {
-		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
-		if err != nil {
-			return err
-		}
-		place, err := w.Add(name, raw)
-		if err != nil {
-			return err
-		}
-		if contents != nil {
-			contents.put(n.Ref, raw)
-		}
-		mu.Lock()
-		places[n] = place
-		mu.Unlock()
-		o.Progress("objects captured", count.Add(1), 0)
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, nil, err
-	}
-	for n, place := range places {
-		n.Pack = string(place.Key())
-	}
-	return cut, w.Packs(), nil
-}
-
-func putShards(ctx context.Context, o Options, list []Shard) ([]store.Stored, error) {
-	stored := make([]store.Stored, len(list))
+// putShards stores shards, but for those that are stored already, and returns the keys of all.
+func putShards(ctx context.Context, o Options, r *reuse, list []Shard, now time.Time) ([]store.Key, error) {
+	keys := make([]store.Key, len(list))
 	var count atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(shardWrites)
@@ -218,12 +201,20 @@ func putShards(ctx context.Context, o Options, list []Shard) ([]store.Stored, er
 			if err != nil {
 				return fmt.Errorf("encode shard: %w", err)
 			}
-			stored[i], err = o.Store.PutShard(ctx, text)
+			var id store.ContentID
+			if id, keys[i] = r.find(r.tree.Shards, "shard", text); keys[i] == "" {
+				stored, err := o.Store.PutShard(ctx, text)
+				if err != nil {
+					return err
+				}
+				keys[i] = stored.Key
+				r.learn(id, stored, now)
+			}
 			o.Progress("shards written", count.Add(1), int64(len(list)))
-			return err
+			return nil
 		})
 	}
-	return stored, g.Wait()
+	return keys, g.Wait()
 }
 
 // usedKinds are the kinds of which the cut holds objects.

@@ -48,9 +48,11 @@ type KeyOptions struct {
 // Keys are keys ready for use. They print as counts and public parts only. The nil *Keys has none.
 type Keys struct {
 	recipients []age.Recipient
-	identities []age.Identity
-	signing    *minisign.PrivateKey
-	trusted    []minisign.PublicKey
+	// recipientTexts are the recipients as they were given; not all kinds can be asked for their text.
+	recipientTexts []string
+	identities     []age.Identity
+	signing        *minisign.PrivateKey
+	trusted        []minisign.PublicKey
 }
 
 // LoadKeys reads and checks all keys at once, so that a wrong one is found before the work and not after it. It returns a *KeyError for an identity
@@ -108,7 +110,7 @@ func (k *Keys) addRecipients(texts []string) error {
 		if err != nil || len(parsed) != 1 {
 			return &UsageError{Text: fmt.Sprintf("parse recipient %.80q: not an age recipient", text), Tip: "a recipient begins with age1"}
 		}
-		k.recipients = append(k.recipients, parsed...)
+		k.recipients, k.recipientTexts = append(k.recipients, parsed...), append(k.recipientTexts, text)
 	}
 	if len(k.recipients) == 0 {
 		return nil

@@ -537,7 +537,9 @@ type CreateSnapshotRequest struct {
 	// Capture only these namespaces, what they need from others and what is cluster-scoped; empty captures all.
 	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
-	Location      string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Write everything, also what snapshots before have stored already.
+	Full          bool `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -591,6 +593,13 @@ func (x *CreateSnapshotRequest) GetLocation() string {
 		return x.Location
 	}
 	return ""
+}
+
+func (x *CreateSnapshotRequest) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
 }
 
 // CreateSnapshotResponse holds the operation.
@@ -1153,13 +1162,14 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\tR\n" +
 	"namespaces\x12\x1c\n" +
 	"\tworkloads\x18\x02 \x03(\tR\tworkloads\x12\x1a\n" +
-	"\bselector\x18\x03 \x01(\tR\bselector\"k\n" +
+	"\bselector\x18\x03 \x01(\tR\bselector\"\x7f\n" +
 	"\x15CreateSnapshotRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x02 \x03(\tR\n" +
 	"namespaces\x12\x1a\n" +
-	"\blocation\x18\x03 \x01(\tR\blocation\"J\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x12\n" +
+	"\x04full\x18\x04 \x01(\bR\x04full\"J\n" +
 	"\x16CreateSnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"J\n" +
 	"\x14ListSnapshotsRequest\x12\x16\n" +

@@ -1,0 +1,386 @@
+//go:build api
+
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// remembering takes snapshots with a catalog, as the service does.
+type remembering struct {
+	t   *testing.T
+	m   *mgmt.Mgmt
+	st  *store.Store
+	dir string
+	c   *catalog.Catalog
+}
+
+func (r *remembering) Recall(ctx context.Context) (snapshot.Known, error) {
+	k, err := r.c.Known(ctx, r.st.ID(), r.m.UID())
+	keys := map[string]snapshot.KnownKey{}
+	for key, v := range k.Keys {
+		keys[key] = snapshot.KnownKey(v)
+	}
+	return snapshot.Known{Secret: k.Secret, Base: k.Base, Places: k.Places, Keys: keys}, err
+}
+
+func (r *remembering) Remember(ctx context.Context, c snapshot.KnownChange) error {
+	keys := map[string]catalog.KnownKey{}
+	for key, v := range c.Keys {
+		keys[key] = catalog.KnownKey(v)
+	}
+	return r.c.UpdateKnown(ctx, r.st.ID(), r.m.UID(), catalog.KnownChange{Was: c.Was, Base: c.Base, Places: c.Places, Gone: c.Gone, Keys: keys, GoneKeys: c.GoneKeys})
+}
+
+func newRemembering(t *testing.T) *remembering {
+	t.Helper()
+	dir := t.TempDir()
+	r := &remembering{t: t, m: servers.Connect(t, 0), st: newStoreIn(t, dir), dir: dir}
+	r.newCatalog()
+	return r
+}
+
+// newCatalog begins with a catalog that knows nothing.
+func (r *remembering) newCatalog() {
+	r.t.Helper()
+	c, err := catalog.Open(r.t.Context(), filepath.Join(r.t.TempDir(), "catalog.db"), catalog.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.c = c
+	r.t.Cleanup(func() {
+		if problems := c.Check(context.Background()); len(problems) > 0 {
+			r.t.Error(problems)
+		}
+		if err := c.Close(); err != nil {
+			r.t.Error(err)
+		}
+	})
+}
+
+// files are the keys of the bucket and their sizes.
+func (r *remembering) files() map[string]int64 {
+	r.t.Helper()
+	files := map[string]int64{}
+	root := filepath.Join(r.dir, "store")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			files[strings.TrimPrefix(path, root+"/")] = info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return files
+}
+
+// take takes a snapshot and returns it with the keys that it wrote. It is what a full one, taken at once, is.
+func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Result, wrote map[string]int64) {
+	r.t.Helper()
+	before := r.files()
+	o := r.options()
+	if change != nil {
+		change(&o)
+	}
+	taken, err := snapshot.Run(r.t.Context(), o)
+	if err != nil || taken.NotRemembered != nil {
+		r.t.Fatal(err, taken.NotRemembered)
+	}
+	wrote = r.files()
+	maps.DeleteFunc(wrote, func(key string, _ int64) bool { _, there := before[key]; return there })
+	full := run(r.t, r.m, newStore(r.t), o.Scope)
+	r.same(taken, r.contents(taken.Envelope), full)
+	return taken, wrote
+}
+
+func (r *remembering) options() snapshot.Options {
+	return snapshot.Options{
+		Source: r.m.Reader(), SourceName: r.m.Name(), SourceUID: r.m.UID(), Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
+		Writer: "test", Memory: r,
+	}
+}
+
+// kind counts keys of one kind.
+func kind(keys map[string]int64, folder string) (n int, bytes int64) {
+	for key, size := range keys {
+		if strings.HasPrefix(key, folder+"/") {
+			n++
+			bytes += size
+		}
+	}
+	return n, bytes
+}
+
+func (r *remembering) contents(e store.Envelope) map[mgmt.Ref][]byte {
+	r.t.Helper()
+	report, err := r.st.VerifyStructure(r.t.Context(), e, nil)
+	if err != nil || len(report.Findings) > 0 {
+		r.t.Fatalf("verify: %v, %v", report.Findings, err)
+	}
+	if report.Bytes != e.Bytes {
+		r.t.Errorf("the envelope says %d bytes, there are %d", e.Bytes, report.Bytes)
+	}
+	s, err := snapshot.Open(r.t.Context(), r.st, e)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	loaded, err := s.Load(r.t.Context(), s.Graph.Nodes, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	bodies := map[mgmt.Ref][]byte{}
+	for _, n := range s.Graph.Nodes {
+		if bodies[n.Ref], err = loaded.Bytes(n.Ref); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return bodies
+}
+
+// same compares a snapshot with the newest state of the source, which stands still.
+func (r *remembering) same(taken *snapshot.Result, bodies map[mgmt.Ref][]byte, full *snapshot.Result) {
+	r.t.Helper()
+	if diff := cmp.Diff(full.Counts, taken.Counts); diff != "" {
+		r.t.Error(diff)
+	}
+	kinds, err := r.m.Reader().Kinds(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	byKind := map[mgmt.GroupKind]bool{}
+	for ref := range bodies {
+		byKind[ref.GroupKind()] = true
+	}
+	compared := 0
+	for gk := range byKind {
+		k, _ := mgmt.FindKind(kinds, gk)
+		_, err := r.m.Reader().List(r.t.Context(), k, mgmt.ListOptions{}, func(raw []byte) error {
+			u := &unstructured.Unstructured{}
+			if err := u.UnmarshalJSON(raw); err != nil {
+				return err
+			}
+			body, captured := bodies[mgmt.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}]
+			if captured {
+				compared++
+			}
+			if captured && !bytes.Equal(body, raw) {
+				r.t.Errorf("%s %s/%s is not what the server has", gk, u.GetNamespace(), u.GetName())
+			}
+			return nil
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if compared != len(bodies) {
+		r.t.Errorf("%d of %d objects are on the server", compared, len(bodies))
+	}
+}
+
+// TestAPIUnchangedWritesOneKey: between two snapshots nothing changed, so that the second is an envelope.
+func TestAPIUnchangedWritesOneKey(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "same-", "--workloads", "6", "--machines", "3", "--fast")
+	r := newRemembering(t)
+	first, wrote := r.take(nil)
+	if len(wrote) < 8 {
+		t.Errorf("the first wrote %v", wrote)
+	}
+	second, wrote := r.take(nil)
+	if first.Tree != second.Tree || len(wrote) != 1 || wrote[second.Key().String()] == 0 || wrote[second.Key().String()] > 8<<10 {
+		t.Errorf("the second wrote %v", wrote)
+	}
+}
+
+// changes are what happens to a source between snapshots.
+type changes struct {
+	*remembering
+	rand  *rand.Rand
+	kinds []mgmt.Kind
+}
+
+// TestAPIIncrementalIsFull: what is written of changes gives, with what was there, the same snapshot as one that writes everything; whatever happened to the
+// objects, to the catalog, to the snapshots before, and to the recipients.
+func TestAPIIncrementalIsFull(t *testing.T) {
+	const seed = 3
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-", "--workloads", "6", "--machines", "3", "--fast")
+	c := &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed))}
+	var err error
+	if c.kinds, err = c.m.Reader().Kinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last, whole := c.take(nil)
+	for round := range 6 {
+		c.change(last.Envelope)
+		next, wrote := c.take(nil)
+		packs, packed := kind(wrote, "packs")
+		_, shards := kind(wrote, "shards")
+		_, envelopes := kind(wrote, "snapshots")
+		if len(wrote) >= len(whole) || packs != 1 {
+			t.Errorf("round %d wrote %d keys, the first snapshot %d", round, len(wrote), len(whole))
+		}
+		if next.Wrote != packed+shards+envelopes {
+			t.Errorf("round %d says that it wrote %d bytes: %v", round, next.Wrote, wrote)
+		}
+		last = next
+	}
+	full := func(what string, is bool, change func(*snapshot.Options)) {
+		t.Helper()
+		_, wrote := c.take(change)
+		shards, _ := kind(wrote, "shards")
+		if is && shards < 6 || !is && len(wrote) != 1 {
+			t.Errorf("%s: wrote %v", what, wrote)
+		}
+	}
+	full("nothing happened", false, nil)
+	full("asked for", true, func(o *snapshot.Options) { o.Full = true })
+	full("after it", false, nil)
+	c.newCatalog()
+	full("a lost catalog", true, nil)
+	full("after it", false, nil)
+	c.removeSnapshots()
+	full("snapshots that are gone", true, nil)
+	full("a base that goes while a snapshot is taken", true, func(o *snapshot.Options) {
+		o.Progress = once(func() { c.removeSnapshots() })
+	})
+	full("after it", false, nil)
+	c.damageTrees()
+	full("a damaged tree", true, nil)
+	other, wrote := c.take(func(o *snapshot.Options) {
+		o.Progress = once(func() {
+			if _, err := snapshot.Run(t.Context(), c.options()); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	if n, _ := kind(wrote, "snapshots"); n != 2 || len(wrote) != 2 || other.Parent == nil {
+		t.Errorf("two at once wrote %v", wrote)
+	}
+	scope := snapshot.Scope{Namespaces: []string{onlyNamespace(t, c.m, "incremental-")}}
+	_, wrote = c.take(func(o *snapshot.Options) { o.Scope = scope })
+	if packs, _ := kind(wrote, "packs"); len(wrote) > 4 || packs > 0 {
+		t.Errorf("a part of what is stored wrote %v", wrote)
+	}
+	full("what the part did not have", true, nil)
+	c.anotherRecipient()
+	full("another recipient", true, nil)
+	full("the same recipients", false, nil)
+	full("old content", true, func(o *snapshot.Options) { o.Now = func() time.Time { return time.Now().Add(8 * 24 * time.Hour) } })
+}
+
+// once calls fn when progress is first told.
+func once(fn func()) func(string, int64, int64) {
+	var done sync.Once
+	return func(string, int64, int64) { done.Do(fn) }
+}
+
+// removeSnapshots deletes all envelopes, as somebody with a broom would.
+func (r *remembering) removeSnapshots() {
+	for key := range r.files() {
+		if strings.HasPrefix(key, "snapshots/") {
+			if err := os.Remove(filepath.Join(r.dir, "store", key)); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}
+}
+
+func (r *remembering) damageTrees() {
+	r.t.Helper()
+	for key := range r.files() {
+		if strings.HasPrefix(key, "trees/") {
+			if err := os.WriteFile(filepath.Join(r.dir, "store", key), []byte("broken"), 0o600); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// anotherRecipient opens the store with one recipient more.
+func (r *remembering) anotherRecipient() {
+	r.t.Helper()
+	more, err := store.Keygen(r.t.TempDir()+"/keys", time.Now())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	keys := r.dir + "/keys/"
+	loaded, err := store.LoadKeys(store.KeyOptions{
+		Recipients: []string{recipientIn(r.t, keys), more.Recipient}, IdentityFiles: []string{keys + "identity.txt"}, SigningKeyFile: keys + "signing.key",
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"), Keys: loaded}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func recipientIn(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(dir + "recipient.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// change writes to some objects, deletes one, and makes one anew.
+func (c *changes) change(e store.Envelope) {
+	c.t.Helper()
+	s, err := snapshot.Open(c.t.Context(), c.st, e)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	nodes := slices.DeleteFunc(slices.Clone(s.Graph.Nodes), func(n *snapshot.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
+	loose := slices.DeleteFunc(slices.Clone(nodes), func(n *snapshot.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
+	for i := range 5 {
+		n := nodes[c.rand.IntN(len(nodes))]
+		k, _ := mgmt.FindKind(c.kinds, n.GroupKind())
+		if _, err := c.m.Writer().PatchMetadata(c.t.Context(), k, n.Namespace, n.Name, map[string]any{"annotations": map[string]any{"test.mgmtd.dev/touched": string(rune('a' + i))}}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	for i, at := range c.rand.Perm(len(loose))[:2] {
+		n := loose[at]
+		k, _ := mgmt.FindKind(c.kinds, n.GroupKind())
+		u, err := c.m.Reader().Get(c.t.Context(), k, n.Namespace, n.Name)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if err := c.m.Writer().Delete(c.t.Context(), k, n.Namespace, n.Name, u.GetUID(), ""); err != nil && !apierrors.IsNotFound(err) {
+			c.t.Fatal(err)
+		}
+		if i > 0 {
+			continue
+		}
+		u.SetUID("")
+		u.SetResourceVersion("")
+		if _, err := c.m.Writer().Create(c.t.Context(), k, u); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
