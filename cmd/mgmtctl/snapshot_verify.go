@@ -11,12 +11,18 @@ import (
 // verifyLevel is how deep a verify looks.
 type verifyLevel string
 
-const levelStructure verifyLevel = "structure"
+const (
+	levelStructure verifyLevel = "structure"
+	levelSample    verifyLevel = "sample"
+	levelFull      verifyLevel = "full"
+)
+
+var verifyLevels = map[verifyLevel]mgmtv1.VerifyLevel{
+	levelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE, levelSample: mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE, levelFull: mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
+}
 
 // request gives the level of the API.
-func (l verifyLevel) request() mgmtv1.VerifyLevel {
-	return map[verifyLevel]mgmtv1.VerifyLevel{levelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE}[l]
-}
+func (l verifyLevel) request() mgmtv1.VerifyLevel { return verifyLevels[l] }
 
 func newSnapshotVerify(p *program) *cobra.Command {
 	req := &mgmtv1.VerifySnapshotRequest{}
@@ -24,34 +30,47 @@ func newSnapshotVerify(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify ID|latest [flags]",
 		Short: "Check that a snapshot is whole",
-		Long: `Check that a snapshot in the store is whole. Level structure: every key that the snapshot names is there and its bytes fit their hash; it needs no
-identity. The envelope's signature is checked against --trusted-key.
+		Long: `Check that a snapshot in the store is whole. Levels:
+
+  structure   every key that the snapshot names is there and its bytes fit their hash; it needs no identity
+  sample      every index opens, and all objects in a tenth of the packs, chosen at random, are what it says; needs --identity
+  full        structure, and every object is what its index says: bytes, owners and edges; needs --identity
+
+The envelope's signature is checked against --trusted-key at every level.
 
 Changes: nothing but the record of the check.
 
-Standalone it needs --store.
+Standalone it needs --store, and --identity for the levels that say so (not for a plain store).
 
 Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not whole, the findings say what is missing or damaged; 10 store;
-11 catalog locked; 12 signature or trusted key; 130 interrupted.`,
+11 catalog locked; 12 signature, trusted key or identity; 130 interrupted.`,
 		Example: `  mgmtctl snapshot verify latest --standalone --store /backup/mgmt --trusted-key signing.pub
-  mgmtctl snapshot verify 1a2b3c4d5e6f --level structure`,
+  mgmtctl snapshot verify 1a2b3c4d5e6f --level full --identity identity.txt`,
 		Args:              oneArg(snapshotArg),
 		ValidArgsFunction: completeLatest,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Id, req.Level = args[0], level.request()
-			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
+			needs := []need{needStore}
+			if level != levelStructure {
+				needs = append(needs, needIdentity)
+			}
+			return p.withServer(cmd, needs, func(ctx context.Context, c *connection) error {
 				return runSnapshotVerify(ctx, p, c, req)
 			})
 		},
 	}
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
-	cmd.Flags().Var(newEnum(&level, levelStructure), "level", "how deep to look: structure")
-	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure)}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level", "how deep to look: structure, sample or full")
+	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure), string(levelSample), string(levelFull)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func runSnapshotVerify(ctx context.Context, p *program, c *connection, req *mgmtv1.VerifySnapshotRequest) error {
+	var err error
+	if req.Identity, err = p.readIdentity(); err != nil {
+		return err
+	}
 	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.snapshots.VerifySnapshot(ctx, req)
 		return resp.GetOperation(), err

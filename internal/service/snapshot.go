@@ -317,9 +317,13 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.s.openLocation(ctx, location, nil, false)
+	st, err := s.s.openLocation(ctx, location, req.GetIdentity(), false)
 	if err != nil {
 		return nil, err
+	}
+	level := req.GetLevel()
+	if level > mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE && st.Encrypted() && len(req.GetIdentity()) == 0 {
+		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
 	}
 	e, err := findSnapshot(ctx, st, req.GetSource(), req.GetId())
 	damaged, isDamaged := errors.AsType[*store.CorruptError](err)
@@ -338,52 +342,12 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 	}
 	running, err := s.s.start(s.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		if isDamaged {
-			return notWhole(ctx, j, 1, 1, mgmt.Finding{Severity: mgmt.Error, Code: string(store.VerifyDamaged), Message: damaged.Key + ": " + damaged.Reason, Hint: "somebody changed the envelope, or the store lost it: use another snapshot"})
+			return notWhole(ctx, j, 1, 1, "keys", mgmt.Finding{Severity: mgmt.Error, Code: string(store.VerifyDamaged), Message: damaged.Key + ": " + damaged.Reason, Hint: "somebody changed the envelope, or the store lost it: use another snapshot"})
 		}
-		return verifyStructure(ctx, c, j, st, e)
+		return verify(ctx, c, j, st, e, level)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &mgmtv1.VerifySnapshotResponse{Operation: running}, nil
-}
-
-func verifyStructure(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, st *store.Store, e store.Signed) error {
-	report, err := st.VerifyStructure(ctx, e.Envelope, func(p store.VerifyProgress) { j.Progress("keys checked", int64(p.Done), int64(p.Total)) })
-	if err != nil {
-		return err
-	}
-	var findings []mgmt.Finding
-	for _, f := range report.Findings {
-		findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: string(f.Code), Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
-			Hint: "restore from another snapshot; older versions of the key may be in a versioned bucket"})
-	}
-	if untrusted, ok := errors.AsType[*store.TrustError](e.RequireTrusted()); ok {
-		f := mgmt.Finding{Severity: mgmt.Error, Code: "signature", Message: untrusted.Error(), Hint: untrusted.Hint()}
-		if e.Trust == store.Unchecked || !st.Encrypted() {
-			f.Severity = mgmt.Warning // nobody asked for it
-		}
-		if findings = append(findings, f); f.Severity == mgmt.Error && len(findings) == 1 {
-			return errors.Join(emit(ctx, j, findings), untrusted)
-		}
-	}
-	if n := len(report.Findings); n > 0 {
-		// The next snapshot would name the same keys.
-		return errors.Join(notWhole(ctx, j, n, report.Keys, findings...), c.ForgetKnown(ctx, st.ID(), e.Source.UID))
-	}
-	return emit(ctx, j, findings)
-}
-
-func emit(ctx context.Context, j *catalog.Journal, findings []mgmt.Finding) error {
-	events := make([]catalog.Event, 0, len(findings))
-	for _, f := range findings {
-		events = append(events, restore.FindingEvent(f.Unit, f))
-	}
-	return j.Emit(ctx, events...)
-}
-
-func notWhole(ctx context.Context, j *catalog.Journal, bad, of int, findings ...mgmt.Finding) error {
-	return errors.Join(emit(ctx, j, findings), &Error{
-		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d keys are not as they should be", bad, of), Hint: "do not rely on this snapshot; take a new one where snapshots are taken (mgmtctl snapshot create --full), or restore from another",
-	})
 }

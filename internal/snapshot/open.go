@@ -120,16 +120,9 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 	if err != nil {
 		return nil, err
 	}
-	byPack := map[string]map[string]*Node{}
-	for _, n := range nodes {
-		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
-		if err != nil {
-			return nil, err
-		}
-		if byPack[n.Pack] == nil {
-			byPack[n.Pack] = map[string]*Node{}
-		}
-		byPack[n.Pack][name] = n
+	byPack, err := objectsByPack(nodes)
+	if err != nil {
+		return nil, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)

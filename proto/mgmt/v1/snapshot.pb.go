@@ -95,6 +95,10 @@ const (
 	VerifyLevel_VERIFY_LEVEL_UNSPECIFIED VerifyLevel = 0
 	// Every key that the snapshot names is there and its bytes fit their hash; needs no identity.
 	VerifyLevel_VERIFY_LEVEL_STRUCTURE VerifyLevel = 1
+	// Every shard opens, and of a tenth of the packs every object is what its shard says; needs an identity.
+	VerifyLevel_VERIFY_LEVEL_SAMPLE VerifyLevel = 2
+	// STRUCTURE, and every object is what its shard says; needs an identity.
+	VerifyLevel_VERIFY_LEVEL_FULL VerifyLevel = 3
 )
 
 // Enum value maps for VerifyLevel.
@@ -102,10 +106,14 @@ var (
 	VerifyLevel_name = map[int32]string{
 		0: "VERIFY_LEVEL_UNSPECIFIED",
 		1: "VERIFY_LEVEL_STRUCTURE",
+		2: "VERIFY_LEVEL_SAMPLE",
+		3: "VERIFY_LEVEL_FULL",
 	}
 	VerifyLevel_value = map[string]int32{
 		"VERIFY_LEVEL_UNSPECIFIED": 0,
 		"VERIFY_LEVEL_STRUCTURE":   1,
+		"VERIFY_LEVEL_SAMPLE":      2,
+		"VERIFY_LEVEL_FULL":        3,
 	}
 )
 
@@ -1015,7 +1023,9 @@ type VerifySnapshotRequest struct {
 	// How deep.
 	Level VerifyLevel `protobuf:"varint,3,opt,name=level,proto3,enum=mgmt.v1.VerifyLevel" json:"level,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
-	Location      string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
+	// Text of an age identity file, for the levels that need one; kept in memory for this run only.
+	Identity      []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1076,6 +1086,13 @@ func (x *VerifySnapshotRequest) GetLocation() string {
 		return x.Location
 	}
 	return ""
+}
+
+func (x *VerifySnapshotRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
 }
 
 // VerifySnapshotResponse holds the operation.
@@ -1194,12 +1211,13 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12-\n" +
 	"\bcoverage\x18\x02 \x01(\x0e2\x11.mgmt.v1.CoverageR\bcoverage\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04unit\x18\x04 \x01(\tR\x04unit\"\x87\x01\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xa8\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
 	"\x05level\x18\x03 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12\x1a\n" +
-	"\blocation\x18\x04 \x01(\tR\blocation\"J\n" +
+	"\blocation\x18\x04 \x01(\tR\blocation\x12\x1f\n" +
+	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\"J\n" +
 	"\x16VerifySnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\x81\x01\n" +
 	"\x05Trust\x12\x15\n" +
@@ -1208,10 +1226,12 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x0eTRUST_STRANGER\x10\x02\x12\x12\n" +
 	"\x0eTRUST_UNSIGNED\x10\x03\x12\x13\n" +
 	"\x0fTRUST_UNCHECKED\x10\x04\x12\x11\n" +
-	"\rTRUST_DAMAGED\x10\x05*G\n" +
+	"\rTRUST_DAMAGED\x10\x05*w\n" +
 	"\vVerifyLevel\x12\x1c\n" +
 	"\x18VERIFY_LEVEL_UNSPECIFIED\x10\x00\x12\x1a\n" +
-	"\x16VERIFY_LEVEL_STRUCTURE\x10\x01*h\n" +
+	"\x16VERIFY_LEVEL_STRUCTURE\x10\x01\x12\x17\n" +
+	"\x13VERIFY_LEVEL_SAMPLE\x10\x02\x12\x15\n" +
+	"\x11VERIFY_LEVEL_FULL\x10\x03*h\n" +
 	"\bCoverage\x12\x18\n" +
 	"\x14COVERAGE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11COVERAGE_INCLUDED\x10\x01\x12\x15\n" +

@@ -1,0 +1,157 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// Codes of CheckFinding.
+const (
+	CheckDamaged = "damaged" // an object is not what its shard says, or not there, or a pack cannot be read
+	CheckEdges   = "edges"   // an object names others than its shard says: the rules of another version read it, or it was tampered with
+)
+
+// CheckFinding is one object, or a pack, that is not as it should be.
+type CheckFinding struct {
+	Code    string
+	Ref     mgmt.Ref // zero for a pack as a whole
+	Message string
+}
+
+// samplePacks is how many packs a sample reads at most, sampleShare which part of them.
+const (
+	samplePacks = 16
+	sampleShare = 10
+)
+
+// CheckResult is what Check has seen.
+type CheckResult struct {
+	Objects, Packs int
+	Findings       []CheckFinding // in the order of the packs
+}
+
+// Check reads objects back from their packs and compares each with its shard: hash, metadata and edges. With sample it reads a tenth of the packs, chosen at random,
+// at least one and at most 16; the shards were read whole by Open. It keeps no more than two packs in memory. Errors are about the check itself: *store.KeyError, a
+// cancelled context, the store gone.
+func (s *Snapshot) Check(ctx context.Context, sample bool, progress func(done, total int64)) (CheckResult, error) {
+	byPack, err := objectsByPack(s.Graph.Nodes)
+	if err != nil {
+		return CheckResult{}, err
+	}
+	packs := slices.Sorted(maps.Keys(byPack))
+	if sample {
+		rand.Shuffle(len(packs), func(i, j int) { packs[i], packs[j] = packs[j], packs[i] })
+		packs = packs[:min(len(packs), samplePacks, (len(packs)+sampleShare-1)/sampleShare)]
+	}
+	total := 0
+	for _, pack := range packs {
+		total += len(byPack[pack])
+	}
+	c := &checker{contents: &Contents{read: newReader(s.About.Kinds, nil), kinds: s.About.Kinds}, rules: newReader(s.About.Kinds, Rules), total: int64(total), progress: progress}
+	found := make([][]CheckFinding, len(packs))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for i, pack := range packs {
+		g.Go(func() error {
+			var err error
+			found[i], err = c.pack(gctx, s.store, store.Key(pack), byPack[pack])
+			return err
+		})
+	}
+	err = g.Wait()
+	return CheckResult{Objects: total, Packs: len(packs), Findings: slices.Concat(found...)}, err
+}
+
+// objectsByPack gives the nodes that shards say are in each pack, by the name of their entry.
+func objectsByPack(nodes []*Node) (map[string]map[string]*Node, error) {
+	byPack := map[string]map[string]*Node{}
+	for _, n := range nodes {
+		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
+		if err != nil {
+			return nil, err
+		}
+		if byPack[n.Pack] == nil {
+			byPack[n.Pack] = map[string]*Node{}
+		}
+		byPack[n.Pack][name] = n
+	}
+	return byPack, nil
+}
+
+type checker struct {
+	contents *Contents // of which only the comparison is used
+	rules    *reader
+	total    int64
+	progress func(done, total int64)
+
+	mu   sync.Mutex
+	done int64
+}
+
+// pack checks the objects of one pack.
+func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wanted map[string]*Node) ([]CheckFinding, error) {
+	var findings []CheckFinding
+	left := maps.Clone(wanted)
+	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
+		n := left[name]
+		if n == nil {
+			return nil // of another snapshot
+		}
+		delete(left, name)
+		if f := c.object(n, body); f != nil {
+			findings = append(findings, *f)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.done++; c.progress != nil {
+			c.progress(c.done, c.total)
+		}
+		return nil
+	})
+	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
+		return append(findings, CheckFinding{Code: CheckDamaged, Message: corrupt.Error()}), nil
+	}
+	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+		return append(findings, CheckFinding{Code: CheckDamaged, Message: string(pack) + ": it is not in the store"}), nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		findings = append(findings, CheckFinding{Code: CheckDamaged, Ref: left[name].Ref, Message: "it is not in " + string(pack)})
+	}
+	return findings, err
+}
+
+// object compares one object with its node.
+func (c *checker) object(n *Node, body []byte) *CheckFinding {
+	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
+		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: "its bytes do not fit the hash in its shard"}
+	}
+	if why := c.contents.unlike(n, body); why != "" {
+		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: "it is not what its shard says: " + why}
+	}
+	k, _ := mgmt.FindKind(c.contents.kinds, n.GroupKind())
+	k.Version = n.Version
+	is := c.rules.node(k, body)
+	is.Pack = n.Pack
+	want, err := json.Marshal(n)
+	if err != nil {
+		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
+	}
+	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
+		return &CheckFinding{Code: CheckEdges, Ref: n.Ref, Message: "this version reads other edges, labels or sizes from it than its shard says"}
+	}
+	return nil
+}
