@@ -9,7 +9,7 @@ func newSnapshot(p *program) *cobra.Command {
 		Long: `Take snapshots of a management cluster and look into the store.
 
 A snapshot never pauses or changes its source. Nothing in the store is ever overwritten.`,
-	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p), newSnapshotVerify(p))
+	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p), newSnapshotVerify(p), newSnapshotDiff(p))
 }
 
 // snapshotArg is the argument that names a snapshot.

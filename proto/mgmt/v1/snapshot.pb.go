@@ -201,6 +201,71 @@ func (Coverage) EnumDescriptor() ([]byte, []int) {
 	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{2}
 }
 
+// Difference is what became of an object.
+type Difference int32
+
+const (
+	// Never sent.
+	Difference_DIFFERENCE_UNSPECIFIED Difference = 0
+	// It is new.
+	Difference_DIFFERENCE_ADDED Difference = 1
+	// It is gone.
+	Difference_DIFFERENCE_REMOVED Difference = 2
+	// It was deleted and made anew under the same name.
+	Difference_DIFFERENCE_REPLACED Difference = 3
+	// It was changed.
+	Difference_DIFFERENCE_CHANGED Difference = 4
+	// It was written to, with nothing changed but times, versions and who wrote.
+	Difference_DIFFERENCE_TOUCHED Difference = 5
+)
+
+// Enum value maps for Difference.
+var (
+	Difference_name = map[int32]string{
+		0: "DIFFERENCE_UNSPECIFIED",
+		1: "DIFFERENCE_ADDED",
+		2: "DIFFERENCE_REMOVED",
+		3: "DIFFERENCE_REPLACED",
+		4: "DIFFERENCE_CHANGED",
+		5: "DIFFERENCE_TOUCHED",
+	}
+	Difference_value = map[string]int32{
+		"DIFFERENCE_UNSPECIFIED": 0,
+		"DIFFERENCE_ADDED":       1,
+		"DIFFERENCE_REMOVED":     2,
+		"DIFFERENCE_REPLACED":    3,
+		"DIFFERENCE_CHANGED":     4,
+		"DIFFERENCE_TOUCHED":     5,
+	}
+)
+
+func (x Difference) Enum() *Difference {
+	p := new(Difference)
+	*p = x
+	return p
+}
+
+func (x Difference) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Difference) Descriptor() protoreflect.EnumDescriptor {
+	return file_mgmt_v1_snapshot_proto_enumTypes[3].Descriptor()
+}
+
+func (Difference) Type() protoreflect.EnumType {
+	return &file_mgmt_v1_snapshot_proto_enumTypes[3]
+}
+
+func (x Difference) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Difference.Descriptor instead.
+func (Difference) EnumDescriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{3}
+}
+
 // Snapshot is what the envelope says; it names no object.
 type Snapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1013,6 +1078,179 @@ func (x *ExplainCoverageResponse) GetUnit() string {
 	return ""
 }
 
+// DiffSnapshotsRequest names what is compared.
+type DiffSnapshotsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The older side: an id, the beginning of one, or "latest".
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The newer side, likewise; empty with live.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// Compare with the live source in place of a snapshot.
+	Live bool `protobuf:"varint,3,opt,name=live,proto3" json:"live,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one and, with live, only one management cluster is known.
+	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,5,opt,name=location,proto3" json:"location,omitempty"`
+	// Only these namespaces; empty for all.
+	Namespaces []string `protobuf:"bytes,6,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// Text of an age identity file; kept in memory for this call only.
+	Identity      []byte `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffSnapshotsRequest) Reset() {
+	*x = DiffSnapshotsRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffSnapshotsRequest) ProtoMessage() {}
+
+func (x *DiffSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*DiffSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DiffSnapshotsRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *DiffSnapshotsRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *DiffSnapshotsRequest) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
+func (x *DiffSnapshotsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *DiffSnapshotsRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *DiffSnapshotsRequest) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *DiffSnapshotsRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// DiffSnapshotsResponse is about one object.
+type DiffSnapshotsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The object.
+	Ref *Ref `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// What became of it.
+	Difference Difference `protobuf:"varint,2,opt,name=difference,proto3,enum=mgmt.v1.Difference" json:"difference,omitempty"`
+	// Paths of fields that changed, at most 20, for REPLACED and CHANGED.
+	Paths []string `protobuf:"bytes,3,rep,name=paths,proto3" json:"paths,omitempty"`
+	// The unit it belongs to, "namespace/name"; empty for shared objects and those without a unit.
+	Unit          string `protobuf:"bytes,4,opt,name=unit,proto3" json:"unit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffSnapshotsResponse) Reset() {
+	*x = DiffSnapshotsResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffSnapshotsResponse) ProtoMessage() {}
+
+func (x *DiffSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*DiffSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DiffSnapshotsResponse) GetRef() *Ref {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *DiffSnapshotsResponse) GetDifference() Difference {
+	if x != nil {
+		return x.Difference
+	}
+	return Difference_DIFFERENCE_UNSPECIFIED
+}
+
+func (x *DiffSnapshotsResponse) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *DiffSnapshotsResponse) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
 // VerifySnapshotRequest names a snapshot.
 type VerifySnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1032,7 +1270,7 @@ type VerifySnapshotRequest struct {
 
 func (x *VerifySnapshotRequest) Reset() {
 	*x = VerifySnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1282,7 @@ func (x *VerifySnapshotRequest) String() string {
 func (*VerifySnapshotRequest) ProtoMessage() {}
 
 func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1295,7 @@ func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotRequest.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{11}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *VerifySnapshotRequest) GetId() string {
@@ -1106,7 +1344,7 @@ type VerifySnapshotResponse struct {
 
 func (x *VerifySnapshotResponse) Reset() {
 	*x = VerifySnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1356,7 @@ func (x *VerifySnapshotResponse) String() string {
 func (*VerifySnapshotResponse) ProtoMessage() {}
 
 func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1369,7 @@ func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotResponse.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{12}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VerifySnapshotResponse) GetOperation() *Operation {
@@ -1211,6 +1449,23 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12-\n" +
 	"\bcoverage\x18\x02 \x01(\x0e2\x11.mgmt.v1.CoverageR\bcoverage\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xc3\x01\n" +
+	"\x14DiffSnapshotsRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04live\x18\x03 \x01(\bR\x04live\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x05 \x01(\tR\blocation\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x06 \x03(\tR\n" +
+	"namespaces\x12\x1f\n" +
+	"\bidentity\x18\a \x01(\fB\x03\x80\x01\x01R\bidentity\"\x96\x01\n" +
+	"\x15DiffSnapshotsResponse\x12\x1e\n" +
+	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x123\n" +
+	"\n" +
+	"difference\x18\x02 \x01(\x0e2\x13.mgmt.v1.DifferenceR\n" +
+	"difference\x12\x14\n" +
+	"\x05paths\x18\x03 \x03(\tR\x05paths\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xa8\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -1236,12 +1491,21 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x14COVERAGE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11COVERAGE_INCLUDED\x10\x01\x12\x15\n" +
 	"\x11COVERAGE_LEFT_OUT\x10\x02\x12\x14\n" +
-	"\x10COVERAGE_MISSING\x10\x032\xa9\x03\n" +
+	"\x10COVERAGE_MISSING\x10\x03*\x9f\x01\n" +
+	"\n" +
+	"Difference\x12\x1a\n" +
+	"\x16DIFFERENCE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10DIFFERENCE_ADDED\x10\x01\x12\x16\n" +
+	"\x12DIFFERENCE_REMOVED\x10\x02\x12\x17\n" +
+	"\x13DIFFERENCE_REPLACED\x10\x03\x12\x16\n" +
+	"\x12DIFFERENCE_CHANGED\x10\x04\x12\x16\n" +
+	"\x12DIFFERENCE_TOUCHED\x10\x052\xfb\x03\n" +
 	"\x0fSnapshotService\x12Q\n" +
 	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12N\n" +
 	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\x12H\n" +
 	"\vGetSnapshot\x12\x1b.mgmt.v1.GetSnapshotRequest\x1a\x1c.mgmt.v1.GetSnapshotResponse\x12V\n" +
-	"\x0fExplainCoverage\x12\x1f.mgmt.v1.ExplainCoverageRequest\x1a .mgmt.v1.ExplainCoverageResponse0\x01\x12Q\n" +
+	"\x0fExplainCoverage\x12\x1f.mgmt.v1.ExplainCoverageRequest\x1a .mgmt.v1.ExplainCoverageResponse0\x01\x12P\n" +
+	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse0\x01\x12Q\n" +
 	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
@@ -1256,56 +1520,63 @@ func file_mgmt_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_mgmt_v1_snapshot_proto_rawDescData
 }
 
-var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(Trust)(0),                      // 0: mgmt.v1.Trust
 	(VerifyLevel)(0),                // 1: mgmt.v1.VerifyLevel
 	(Coverage)(0),                   // 2: mgmt.v1.Coverage
-	(*Snapshot)(nil),                // 3: mgmt.v1.Snapshot
-	(*UnitSummary)(nil),             // 4: mgmt.v1.UnitSummary
-	(*Selection)(nil),               // 5: mgmt.v1.Selection
-	(*CreateSnapshotRequest)(nil),   // 6: mgmt.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),  // 7: mgmt.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),    // 8: mgmt.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),   // 9: mgmt.v1.ListSnapshotsResponse
-	(*GetSnapshotRequest)(nil),      // 10: mgmt.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),     // 11: mgmt.v1.GetSnapshotResponse
-	(*ExplainCoverageRequest)(nil),  // 12: mgmt.v1.ExplainCoverageRequest
-	(*ExplainCoverageResponse)(nil), // 13: mgmt.v1.ExplainCoverageResponse
-	(*VerifySnapshotRequest)(nil),   // 14: mgmt.v1.VerifySnapshotRequest
-	(*VerifySnapshotResponse)(nil),  // 15: mgmt.v1.VerifySnapshotResponse
-	(*timestamppb.Timestamp)(nil),   // 16: google.protobuf.Timestamp
-	(*Ref)(nil),                     // 17: mgmt.v1.Ref
-	(*Operation)(nil),               // 18: mgmt.v1.Operation
+	(Difference)(0),                 // 3: mgmt.v1.Difference
+	(*Snapshot)(nil),                // 4: mgmt.v1.Snapshot
+	(*UnitSummary)(nil),             // 5: mgmt.v1.UnitSummary
+	(*Selection)(nil),               // 6: mgmt.v1.Selection
+	(*CreateSnapshotRequest)(nil),   // 7: mgmt.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),  // 8: mgmt.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),    // 9: mgmt.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),   // 10: mgmt.v1.ListSnapshotsResponse
+	(*GetSnapshotRequest)(nil),      // 11: mgmt.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),     // 12: mgmt.v1.GetSnapshotResponse
+	(*ExplainCoverageRequest)(nil),  // 13: mgmt.v1.ExplainCoverageRequest
+	(*ExplainCoverageResponse)(nil), // 14: mgmt.v1.ExplainCoverageResponse
+	(*DiffSnapshotsRequest)(nil),    // 15: mgmt.v1.DiffSnapshotsRequest
+	(*DiffSnapshotsResponse)(nil),   // 16: mgmt.v1.DiffSnapshotsResponse
+	(*VerifySnapshotRequest)(nil),   // 17: mgmt.v1.VerifySnapshotRequest
+	(*VerifySnapshotResponse)(nil),  // 18: mgmt.v1.VerifySnapshotResponse
+	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
+	(*Ref)(nil),                     // 20: mgmt.v1.Ref
+	(*Operation)(nil),               // 21: mgmt.v1.Operation
 }
 var file_mgmt_v1_snapshot_proto_depIdxs = []int32{
-	16, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
+	19, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: mgmt.v1.Snapshot.trust:type_name -> mgmt.v1.Trust
-	17, // 2: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
-	18, // 3: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	3,  // 4: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
-	3,  // 5: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
-	4,  // 6: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
-	17, // 7: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
+	20, // 2: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
+	21, // 3: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	4,  // 4: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
+	4,  // 5: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	5,  // 6: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
+	20, // 7: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
 	2,  // 8: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
-	1,  // 9: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
-	18, // 10: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	6,  // 11: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
-	8,  // 12: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
-	10, // 13: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
-	12, // 14: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
-	14, // 15: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
-	7,  // 16: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
-	9,  // 17: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
-	11, // 18: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
-	13, // 19: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
-	15, // 20: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	20, // 9: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
+	3,  // 10: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
+	1,  // 11: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
+	21, // 12: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	7,  // 13: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
+	9,  // 14: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
+	11, // 15: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
+	13, // 16: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
+	15, // 17: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
+	17, // 18: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
+	8,  // 19: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
+	10, // 20: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
+	12, // 21: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
+	14, // 22: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
+	16, // 23: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
+	18, // 24: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_snapshot_proto_init() }
@@ -1319,8 +1590,8 @@ func file_mgmt_v1_snapshot_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_snapshot_proto_rawDesc), len(file_mgmt_v1_snapshot_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   13,
+			NumEnums:      4,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	SnapshotService_ListSnapshots_FullMethodName   = "/mgmt.v1.SnapshotService/ListSnapshots"
 	SnapshotService_GetSnapshot_FullMethodName     = "/mgmt.v1.SnapshotService/GetSnapshot"
 	SnapshotService_ExplainCoverage_FullMethodName = "/mgmt.v1.SnapshotService/ExplainCoverage"
+	SnapshotService_DiffSnapshots_FullMethodName   = "/mgmt.v1.SnapshotService/DiffSnapshots"
 	SnapshotService_VerifySnapshot_FullMethodName  = "/mgmt.v1.SnapshotService/VerifySnapshot"
 )
 
@@ -42,6 +43,9 @@ type SnapshotServiceClient interface {
 	// ExplainCoverage looks at the live source and streams every object in scope: whether a snapshot would hold it and why, then the refs that are needed but
 	// missing. It changes nothing and writes nothing.
 	ExplainCoverage(ctx context.Context, in *ExplainCoverageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExplainCoverageResponse], error)
+	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object. It streams the refs of objects that differ, and where; never
+	// a value, which may be a secret. It changes nothing and writes nothing.
+	DiffSnapshots(ctx context.Context, in *DiffSnapshotsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DiffSnapshotsResponse], error)
 	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation.
 	VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error)
 }
@@ -103,6 +107,25 @@ func (c *snapshotServiceClient) ExplainCoverage(ctx context.Context, in *Explain
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SnapshotService_ExplainCoverageClient = grpc.ServerStreamingClient[ExplainCoverageResponse]
 
+func (c *snapshotServiceClient) DiffSnapshots(ctx context.Context, in *DiffSnapshotsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DiffSnapshotsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[1], SnapshotService_DiffSnapshots_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DiffSnapshotsRequest, DiffSnapshotsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_DiffSnapshotsClient = grpc.ServerStreamingClient[DiffSnapshotsResponse]
+
 func (c *snapshotServiceClient) VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifySnapshotResponse)
@@ -129,6 +152,9 @@ type SnapshotServiceServer interface {
 	// ExplainCoverage looks at the live source and streams every object in scope: whether a snapshot would hold it and why, then the refs that are needed but
 	// missing. It changes nothing and writes nothing.
 	ExplainCoverage(*ExplainCoverageRequest, grpc.ServerStreamingServer[ExplainCoverageResponse]) error
+	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object. It streams the refs of objects that differ, and where; never
+	// a value, which may be a secret. It changes nothing and writes nothing.
+	DiffSnapshots(*DiffSnapshotsRequest, grpc.ServerStreamingServer[DiffSnapshotsResponse]) error
 	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation.
 	VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error)
 	mustEmbedUnimplementedSnapshotServiceServer()
@@ -152,6 +178,9 @@ func (UnimplementedSnapshotServiceServer) GetSnapshot(context.Context, *GetSnaps
 }
 func (UnimplementedSnapshotServiceServer) ExplainCoverage(*ExplainCoverageRequest, grpc.ServerStreamingServer[ExplainCoverageResponse]) error {
 	return status.Error(codes.Unimplemented, "method ExplainCoverage not implemented")
+}
+func (UnimplementedSnapshotServiceServer) DiffSnapshots(*DiffSnapshotsRequest, grpc.ServerStreamingServer[DiffSnapshotsResponse]) error {
+	return status.Error(codes.Unimplemented, "method DiffSnapshots not implemented")
 }
 func (UnimplementedSnapshotServiceServer) VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifySnapshot not implemented")
@@ -242,6 +271,17 @@ func _SnapshotService_ExplainCoverage_Handler(srv interface{}, stream grpc.Serve
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SnapshotService_ExplainCoverageServer = grpc.ServerStreamingServer[ExplainCoverageResponse]
 
+func _SnapshotService_DiffSnapshots_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(DiffSnapshotsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SnapshotServiceServer).DiffSnapshots(m, &grpc.GenericServerStream[DiffSnapshotsRequest, DiffSnapshotsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_DiffSnapshotsServer = grpc.ServerStreamingServer[DiffSnapshotsResponse]
+
 func _SnapshotService_VerifySnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VerifySnapshotRequest)
 	if err := dec(in); err != nil {
@@ -288,6 +328,11 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ExplainCoverage",
 			Handler:       _SnapshotService_ExplainCoverage_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "DiffSnapshots",
+			Handler:       _SnapshotService_DiffSnapshots_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -1,0 +1,93 @@
+package service
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+var changes = map[snapshot.Change]mgmtv1.Difference{
+	snapshot.Added: mgmtv1.Difference_DIFFERENCE_ADDED, snapshot.Removed: mgmtv1.Difference_DIFFERENCE_REMOVED, snapshot.Replaced: mgmtv1.Difference_DIFFERENCE_REPLACED,
+	snapshot.Changed: mgmtv1.Difference_DIFFERENCE_CHANGED, snapshot.Touched: mgmtv1.Difference_DIFFERENCE_TOUCHED,
+}
+
+func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest, stream grpc.ServerStreamingServer[mgmtv1.DiffSnapshotsResponse]) error {
+	ctx := stream.Context()
+	if req.GetLive() == (req.GetTo() != "") {
+		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one or with the live source", Hint: "name two snapshots, or one and --live"}
+	}
+	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity(), false)
+	if err != nil {
+		return err
+	}
+	from, err := openSide(ctx, st, req.GetSource(), req.GetFrom())
+	if err != nil {
+		return err
+	}
+	var to snapshot.Side
+	if req.GetLive() {
+		to, err = s.liveSide(ctx, req, from.Envelope)
+	} else {
+		to, err = openSide(ctx, st, req.GetSource(), req.GetTo())
+	}
+	if err != nil {
+		return err
+	}
+	list, err := snapshot.Compare(ctx, from, to)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		if !inNamespaces(d.Node.Ref, req.GetNamespaces()) {
+			continue
+		}
+		if err := stream.Send(&mgmtv1.DiffSnapshotsResponse{Ref: refToProto(d.Node.Ref), Difference: changes[d.Change], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func openSide(ctx context.Context, st *store.Store, source, ref string) (snapshot.Side, error) {
+	e, err := findSnapshot(ctx, st, source, ref)
+	if err != nil {
+		return snapshot.Side{}, err
+	}
+	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	return snapshot.Side{Snapshot: opened}, err
+}
+
+// liveSide looks at the source that a snapshot was taken of.
+func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest, e store.Envelope) (snapshot.Side, error) {
+	if e.Partial && len(req.GetNamespaces()) == 0 {
+		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) + " holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold would seem to be new"}
+	}
+	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
+	if err != nil {
+		return snapshot.Side{}, err
+	}
+	if source.UID() != e.Source.UID {
+		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) + " is of another management cluster than " + source.Name(), Hint: "name its source with --source, or standalone with --source-kubeconfig"}
+	}
+	o := capture(source)
+	o.Scope.Namespaces = req.GetNamespaces()
+	live, contents, err := snapshot.Look(ctx, o)
+	return snapshot.Side{Snapshot: live, Contents: contents}, err
+}
+
+// inNamespaces takes what is in one of the namespaces, and the Namespace itself.
+func inNamespaces(r mgmt.Ref, namespaces []string) bool {
+	if len(namespaces) == 0 {
+		return true
+	}
+	if r.GroupKind() == mgmt.NamespaceKind.GroupKind {
+		return slices.Contains(namespaces, r.Name)
+	}
+	return slices.Contains(namespaces, r.Namespace)
+}
