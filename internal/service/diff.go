@@ -22,7 +22,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest, stream
 	if req.GetLive() == (req.GetTo() != "") {
 		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one or with the live source", Hint: "name two snapshots, or one and --live"}
 	}
-	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity(), false)
+	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
 		return err
 	}

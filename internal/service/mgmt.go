@@ -182,7 +182,7 @@ func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store
 			return nil, nil
 		}
 	}
-	st, err := s.openStore(ctx, location, nil, false)
+	st, err := s.openStore(ctx, location, nil)
 	if errors.Is(err, store.ErrStoreMissing) {
 		return nil, nil
 	}

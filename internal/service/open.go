@@ -60,15 +60,16 @@ func (s *Server) location(name string) (*Location, error) {
 	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("no storage location is named %q", name), Hint: "there are " + strings.Join(names, ", ")}
 }
 
-// openStore opens the store of a location with the keys of the configuration and the identity of a request. create makes the store when there is none.
-func (s *Server) openStore(ctx context.Context, location string, identity []byte, create bool) (*store.Store, error) {
+// openStore opens the store of a location with the keys of the configuration and the identity of a request, if it is there.
+func (s *Server) openStore(ctx context.Context, location string, identity []byte) (*store.Store, error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, err
 	}
-	return s.openLocation(ctx, l, identity, create)
+	return s.openLocation(ctx, l, identity, false)
 }
 
+// openLocation is openStore for a location that is known; create makes the store when there is none.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (*store.Store, error) {
 	bucket, err := s.bucket(l)
 	if err != nil {

@@ -128,7 +128,7 @@ func recordOf(e store.Signed) catalog.SnapshotRecord {
 }
 
 func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (*mgmtv1.ListSnapshotsResponse, error) {
-	st, err := s.s.openStore(ctx, req.GetLocation(), nil, false)
+	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func findSnapshot(ctx context.Context, st *store.Store, source, ref string) (sto
 }
 
 func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapshotRequest) (*mgmtv1.GetSnapshotResponse, error) {
-	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity(), false)
+	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}

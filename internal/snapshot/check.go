@@ -54,7 +54,7 @@ func (s *Snapshot) Check(ctx context.Context, sample bool, progress func(done, t
 	}
 	packs := slices.Sorted(maps.Keys(byPack))
 	if sample {
-		rand.Shuffle(len(packs), func(i, j int) { packs[i], packs[j] = packs[j], packs[i] })
+		rand.Shuffle(len(packs), func(i, j int) { packs[i], packs[j] = packs[j], packs[i] }) //nolint:gosec // G404: nobody gains by guessing a sample
 		packs = packs[:min(len(packs), samplePacks, (len(packs)+sampleShare-1)/sampleShare)]
 	}
 	total := 0
