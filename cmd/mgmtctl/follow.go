@@ -90,11 +90,17 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 		}
 		return o, err
 	}
+	told := make(chan struct{})
 	unregister := context.AfterFunc(ctx, func() {
+		defer close(told)
 		p.say("stopping between two steps; interrupt again to stop at once")
 		c.stop()
 	})
-	defer unregister()
+	defer func() {
+		if !unregister() {
+			<-told // or it would speak after the last word
+		}
+	}()
 	o, err := p.followQuietly(context.WithoutCancel(ctx), c, op.GetId(), since)
 	if err != nil {
 		// What changed, changed: the operation tells, if it can still be asked.
