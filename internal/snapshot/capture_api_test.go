@@ -15,7 +15,6 @@ import (
 
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
@@ -293,24 +292,20 @@ func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
 		t.Fatalf("no ClusterClass in %s: %v", lender, err)
 	}
 	clusters, _ := mgmt.FindKind(kinds, snapshot.ClusterKind)
-	for k, text := range map[*mgmt.Kind]string{
-		&mgmt.NamespaceKind: fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, borrower),
-		&clusters: fmt.Sprintf(`{"apiVersion":%q,"kind":"Cluster","metadata":{"name":"borrower","namespace":%q},"spec":{"topology":{"classRef":{"name":%q,"namespace":%q},"version":"v1.35.0"}}}`,
-			clusters.APIVersion(), borrower, class, lender),
+	for _, o := range []struct {
+		kind mgmt.Kind
+		text string
+	}{
+		{mgmt.NamespaceKind, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, borrower)},
+		{clusters, fmt.Sprintf(`{"apiVersion":%q,"kind":"Cluster","metadata":{"name":"borrower","namespace":%q},"spec":{"topology":{"classRef":{"name":%q,"namespace":%q},"version":"v1.35.0"}}}`,
+			clusters.APIVersion(), borrower, class, lender)},
 	} {
 		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON([]byte(text)); err != nil {
+		if err := u.UnmarshalJSON([]byte(o.text)); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			_, err := m.Writer().Create(t.Context(), *k, u)
-			if err == nil {
-				break
-			}
-			if !apierrors.IsNotFound(err) { // the namespace comes with the other one
-				t.Fatal(err)
-			}
-			time.Sleep(50 * time.Millisecond)
+		if _, err := m.Writer().Create(t.Context(), o.kind, u); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
