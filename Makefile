@@ -2,6 +2,7 @@
 TOOLS := $(CURDIR)/.lab/tools
 export PATH := $(TOOLS):$(PATH)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# With -count=1 where a test runs programs: Go does not see that these changed and would give the result of before.
 GO_TEST := gotestsum --format pkgname-and-test-fails --
 RUN ?= .
 
@@ -22,14 +23,14 @@ test-unit: $(TOOLS)/gotestsum ## no API server
 	$(GO_TEST) -race ./... && cd e2e && $(GO_TEST) $$(go list ./... | grep -v -e '/live' -e '/lab$$')
 
 test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd
-	$(GO_TEST) -p 1 -tags api -timeout 20m -run '^TestAPI' ./...
+	$(GO_TEST) -count=1 -p 1 -tags api -timeout 20m -run '^TestAPI' ./...
 
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
-	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -timeout 20m ./live/...
+	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 20m ./live/...
 
 test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrix of the move (TestAPIMoveCrashes), the lab's own kills
-	MGMTD_TEST_STATES=. $(GO_TEST) -tags api -timeout 60m -run '$(RUN)' ./internal/service
-	cd e2e && $(GO_TEST) -timeout 60m -run '$(RUN)' ./lab
+	MGMTD_TEST_STATES=. $(GO_TEST) -count=1 -tags api -timeout 60m -run '$(RUN)' ./internal/service
+	cd e2e && $(GO_TEST) -count=1 -timeout 60m -run '$(RUN)' ./lab
 
 check: lint ## formatting, linters, import direction, generated code, go.mod
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
