@@ -44,6 +44,21 @@ type piece interface {
 	GetSummary() *mgmtv1.PlanSummary
 }
 
+// receiveAll reads a stream to its end.
+func receiveAll[M any](stream grpc.ServerStreamingClient[M]) ([]*M, error) {
+	var all []*M
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+}
+
 // receivePlan reads the stream of a plan to its end. headerOf gives the header that a piece carries, if it does.
 func receivePlan[P any, M interface {
 	*P

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
@@ -45,17 +44,12 @@ func runSnapshotCoverage(ctx context.Context, p *program, c *connection, req *mg
 	if err != nil {
 		return err
 	}
-	var all []*mgmtv1.ExplainCoverageResponse
+	all, err := receiveAll(stream)
+	if err != nil {
+		return err
+	}
 	byCoverage := map[mgmtv1.Coverage]int{}
-	for {
-		object, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		all = append(all, object)
+	for _, object := range all {
 		byCoverage[object.GetCoverage()]++
 	}
 	objects, err := rawList(all)

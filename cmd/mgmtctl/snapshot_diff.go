@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -26,7 +25,7 @@ Changes: nothing.
 
 Standalone it needs --store and --identity (not for a plain store), and with --live also --source-kubeconfig.
 
-Exit codes: 0 compared, whether or not they differ; 1 other error, such as no such snapshot; 2 usage; 10 store; 12 identity.`,
+Exit codes: 0 compared, whether or not they differ; 1 other error, such as no such snapshot; 2 usage; 10 store; 12 identity or signature.`,
 		Example: `  mgmtctl snapshot diff 1a2b latest --identity identity.txt
   mgmtctl snapshot diff latest --live --standalone --store /backup/mgmt --identity identity.txt --source-kubeconfig prod.kubeconfig`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -73,16 +72,9 @@ func runSnapshotDiff(ctx context.Context, p *program, c *connection, req *mgmtv1
 	if err != nil {
 		return err
 	}
-	var all []*mgmtv1.DiffSnapshotsResponse
-	for {
-		object, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		all = append(all, object)
+	all, err := receiveAll(stream)
+	if err != nil {
+		return err
 	}
 	objects, err := rawList(all)
 	if err != nil {

@@ -59,6 +59,9 @@ func openSide(ctx context.Context, st *store.Store, source, ref string) (snapsho
 	if err != nil {
 		return snapshot.Side{}, err
 	}
+	if err := mayRead(st, e); err != nil {
+		return snapshot.Side{}, err
+	}
 	opened, err := snapshot.Open(ctx, st, e.Envelope)
 	return snapshot.Side{Snapshot: opened}, err
 }

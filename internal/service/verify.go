@@ -15,11 +15,12 @@ import (
 
 // verify checks a snapshot: its signature, and what the level says. It reports all findings of a level before it fails.
 func verify(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, st *store.Store, e store.Signed, level mgmtv1.VerifyLevel) error {
-	findings := []mgmt.Finding{}
+	var findings []mgmt.Finding
+	forged := mayRead(st, e)
 	if untrusted, ok := errors.AsType[*store.TrustError](e.RequireTrusted()); ok {
-		f := mgmt.Finding{Severity: mgmt.Error, Code: "signature", Message: untrusted.Error(), Hint: untrusted.Hint()}
-		if e.Trust == store.Unchecked || !st.Encrypted() {
-			f.Severity = mgmt.Warning // nobody asked for it
+		f := mgmt.Finding{Severity: mgmt.Warning, Code: "signature", Message: untrusted.Error(), Hint: untrusted.Hint()}
+		if forged != nil {
+			f.Severity = mgmt.Error
 		}
 		findings = append(findings, f)
 	}
@@ -36,7 +37,7 @@ func verify(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, st *sto
 		}
 	}
 	what := "keys"
-	if bad == 0 && level > mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE { // else it is known to be of no use
+	if bad == 0 && forged == nil && level > mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE { // else it is known to be of no use
 		what = "objects"
 		more, checked, err := verifyContent(ctx, j, st, e, level)
 		if err != nil {
@@ -53,10 +54,16 @@ func verify(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, st *sto
 		// The next snapshot would name the same keys.
 		return errors.Join(notWhole(ctx, j, bad, of, what, findings...), c.ForgetKnown(ctx, st.ID(), e.Source.UID))
 	}
-	if untrusted := e.RequireTrusted(); len(findings) > 0 && findings[0].Severity == mgmt.Error {
-		return errors.Join(emit(ctx, j, findings), untrusted)
+	return errors.Join(emit(ctx, j, findings), forged)
+}
+
+// mayRead refuses what is inside a snapshot that no trusted key signed (invariant I8: signature first). Who gives no trusted keys, or reads a plain store, did not
+// ask for that; what changes a management cluster asks anew.
+func mayRead(st *store.Store, e store.Signed) error {
+	if e.Trust == store.Unchecked || !st.Encrypted() {
+		return nil
 	}
-	return emit(ctx, j, findings)
+	return e.RequireTrusted()
 }
 
 // verifyContent opens a snapshot and compares objects with their shards. Damage is a finding, also where it keeps the snapshot from being opened.

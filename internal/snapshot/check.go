@@ -3,8 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,7 +59,7 @@ func (s *Snapshot) Check(ctx context.Context, sample bool, progress func(done, t
 	for _, pack := range packs {
 		total += len(byPack[pack])
 	}
-	c := &checker{contents: &Contents{read: newReader(s.About.Kinds, nil), kinds: s.About.Kinds}, rules: newReader(s.About.Kinds, Rules), total: int64(total), progress: progress}
+	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, Rules), total: int64(total), progress: progress}
 	found := make([][]CheckFinding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)
@@ -93,7 +91,7 @@ func objectsByPack(nodes []*Node) (map[string]map[string]*Node, error) {
 }
 
 type checker struct {
-	contents *Contents // of which only the comparison is used
+	claims   claims
 	rules    *reader
 	total    int64
 	progress func(done, total int64)
@@ -136,13 +134,10 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wan
 
 // object compares one object with its node.
 func (c *checker) object(n *Node, body []byte) *CheckFinding {
-	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
-		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: "its bytes do not fit the hash in its shard"}
-	}
-	if why := c.contents.unlike(n, body); why != "" {
+	if why := c.claims.broken(n, body); why != "" {
 		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: "it is not what its shard says: " + why}
 	}
-	k, _ := mgmt.FindKind(c.contents.kinds, n.GroupKind())
+	k, _ := mgmt.FindKind(c.claims.kinds, n.GroupKind())
 	k.Version = n.Version
 	is := c.rules.node(k, body)
 	is.Pack = n.Pack

@@ -89,8 +89,7 @@ type Contents struct {
 	bodies map[mgmt.Ref][]byte
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
-	read   *reader
-	kinds  []mgmt.Kind
+	claims claims
 }
 
 func newContents(kinds []mgmt.Kind) (*Contents, error) {
@@ -102,7 +101,7 @@ func newContents(kinds []mgmt.Kind) (*Contents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	return &Contents{bodies: map[mgmt.Ref][]byte{}, enc: enc, dec: dec, read: newReader(kinds, nil), kinds: kinds}, nil
+	return &Contents{bodies: map[mgmt.Ref][]byte{}, enc: enc, dec: dec, claims: newClaims(kinds)}, nil
 }
 
 // put keeps the bytes of an object and returns how many objects there are now.
@@ -142,10 +141,7 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 		if n == nil {
 			return nil
 		}
-		if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
-			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says", n.Ref)}
-		}
-		if why := c.unlike(n, body); why != "" {
+		if why := c.claims.broken(n, body); why != "" {
 			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says: %s", n.Ref, why)}
 		}
 		found++
@@ -164,9 +160,20 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 	return nil
 }
 
-// unlike says in what an object is another one than its node claims. Checks look at nodes and writes use the bytes, so the two must not differ in anything
+// claims compares objects with what shards say of them.
+type claims struct {
+	read  *reader
+	kinds []mgmt.Kind
+}
+
+func newClaims(kinds []mgmt.Kind) claims { return claims{read: newReader(kinds, nil), kinds: kinds} }
+
+// broken says in what an object is another one than its node claims. Checks look at nodes and writes use the bytes, so the two must not differ in anything
 // that a check goes by (invariant I8); a name that occurs twice would be read one way here and another way there.
-func (c *Contents) unlike(n *Node, body []byte) string {
+func (c claims) broken(n *Node, body []byte) string {
+	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
+		return "its bytes do not fit the hash"
+	}
 	if !jsontext.Value(body).IsValid() {
 		return "not JSON, or a name occurs twice"
 	}
