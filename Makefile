@@ -5,8 +5,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # With -count=1 where a test runs programs: Go does not see that these changed and would give the result of before.
 GO_TEST := gotestsum --format pkgname-and-test-fails --
 RUN ?= .
+FUZZTIME ?= 60s
+OPERATIONS ?= 10000
 
-.PHONY: build lab demo test test-unit test-api test-live test-long check lint proto tools clean
+.PHONY: build lab demo bench test test-unit test-api test-live test-long fuzz check lint proto tools clean
 
 build: ## mgmtctl into bin/
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/...
@@ -16,6 +18,9 @@ lab: ## everything real management clusters are made of, from modules into .lab/
 
 demo: build lab ## take snapshots by schedule, lose a management cluster, restore it into another one, move on to a third
 	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd
+
+bench: build lab ## figures beside the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000,50000 --settle 6m"
+	cd e2e && go run ./cmd/bench --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd $(BENCH)
 
 test: test-unit test-api test-live ## all three tiers
 
@@ -28,9 +33,17 @@ test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 20m ./live/...
 
-test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrix of the move (TestAPIMoveCrashes), the lab's own kills
-	MGMTD_TEST_STATES=. $(GO_TEST) -count=1 -tags api -timeout 60m -run '$(RUN)' ./internal/service
+test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrix of the move (TestAPIMoveCrashes), the soak of the store (TestSoakStore), the lab's own kills, 60 s of each fuzz target (Fuzz)
+	MGMTD_TEST_STATES=. MGMTD_TEST_OPERATIONS=$(OPERATIONS) $(GO_TEST) -count=1 -tags api -timeout 60m -run '$(RUN)' ./internal/service
 	cd e2e && $(GO_TEST) -count=1 -timeout 60m -run '$(RUN)' ./lab
+	$(MAKE) fuzz
+
+fuzz: ## make fuzz RUN=regexp FUZZTIME=60s: every fuzz target that fits, one after the other; test-unit runs their corpus only
+	mkdir -p .lab && go test -list '^Fuzz' ./... > .lab/fuzz
+	awk '/^Fuzz/ {t[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, t[i]; n = 0}' .lab/fuzz | while read -r package target; do \
+		echo "$$target" | grep -Eq '$(RUN)' || continue; \
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
+	done
 
 check: lint ## formatting, linters, import direction, generated code, go.mod
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }

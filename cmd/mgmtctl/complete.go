@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,30 @@ func (p *program) completeOperations(cmd *cobra.Command, args []string, word str
 		}
 		return names, err
 	})...), directive
+}
+
+// completeSnapshots completes arguments that name snapshots.
+func (p *program) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
+		resp, err := c.snapshots.ListSnapshots(ctx, &mgmtv1.ListSnapshotsRequest{})
+		var names []string
+		for _, s := range resp.GetSnapshots() {
+			if !slices.Contains(args, s.GetId()) {
+				names = append(names, cobra.CompletionWithDesc(s.GetId(), sourceText(s)+" "+p.age(s.GetTime())))
+			}
+		}
+		return names, err
+	}), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeSnapshot completes the argument that names one snapshot.
+func (p *program) completeSnapshot(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	words, directive := completeLatest(cmd, args, word)
+	if len(args) > 0 {
+		return words, directive
+	}
+	names, directive := p.completeSnapshots(cmd, args, word)
+	return append(words, names...), directive
 }
 
 // completeSchedules completes the argument that names a schedule.

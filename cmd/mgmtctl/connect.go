@@ -28,6 +28,7 @@ type connection struct {
 	moves      mgmtv1.MoveServiceClient
 	operations mgmtv1.OperationServiceClient
 	schedules  mgmtv1.ScheduleServiceClient
+	prunes     mgmtv1.PruneServiceClient
 	mgmts      mgmtv1.MgmtServiceClient
 	catalog    mgmtv1.CatalogServiceClient
 	// stop makes operations end between two steps; nil when they are not ours to stop.
@@ -45,6 +46,7 @@ func newConnection(conn *grpc.ClientConn, err error) (*connection, error) {
 		moves:      mgmtv1.NewMoveServiceClient(conn),
 		operations: mgmtv1.NewOperationServiceClient(conn),
 		schedules:  mgmtv1.NewScheduleServiceClient(conn),
+		prunes:     mgmtv1.NewPruneServiceClient(conn),
 		mgmts:      mgmtv1.NewMgmtServiceClient(conn),
 		catalog:    mgmtv1.NewCatalogServiceClient(conn),
 		close:      conn.Close,

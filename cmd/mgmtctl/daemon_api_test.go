@@ -34,6 +34,7 @@ spec:
   signingKeyFile: keys/signing.key
   trustedKeyFiles: [keys/signing.pub]
   listen: {unix: mgmtd.sock}
+  verify: {{or .Verify "{level: none}"}}
 ---
 apiVersion: velero.io/v1
 kind: BackupStorageLocation
@@ -65,10 +66,14 @@ func buildDaemon(t *testing.T) string {
 }
 
 // startDaemon starts the daemon of a script and waits until it answers. When the script ends it must end in good order, and must not have logged a secret (I6).
-// A file more.yaml of the script is a part of its config, with $NS for the script's namespace.
+// A file more.yaml of the script is a part of its config, with $NS for the script's namespace; a file verify.yaml is its spec.verify, without which it verifies nothing by itself.
 func (l *lab) startDaemon(env *testscript.Env, a access) error {
+	verify, err := os.ReadFile(a.file("verify.yaml"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	var config bytes.Buffer
-	if err := daemonConfig.Execute(&config, map[string]any{"Source": a.source, "Target": a.target, "Recipient": a.recipient, "Places": places}); err != nil {
+	if err := daemonConfig.Execute(&config, map[string]any{"Source": a.source, "Target": a.target, "Recipient": a.recipient, "Places": places, "Verify": strings.TrimSpace(string(verify))}); err != nil {
 		return err
 	}
 	more, err := os.ReadFile(a.file("more.yaml"))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
@@ -168,19 +170,29 @@ func TestAddress(t *testing.T) {
 	runner{fake: alone, getenv: environment}.run(t, "snapshot list"+readFlags).want(t, 0)
 }
 
-// TestIdentityIsSent reads the identity here and sends it with the request, as a daemon cannot read our files.
+// TestIdentityIsSent reads identities here and sends them with the request, opened, as a daemon can neither read our files nor ask for a passphrase.
 func TestIdentityIsSent(t *testing.T) {
 	dir, listener := listenShort(t)
 	f := newFake()
 	f.snapshots = testSnapshots()
 	serveOn(t, f, listener)
-	identity := filepath.Join(dir, "identity.txt")
-	if err := os.WriteFile(identity, []byte("secret"), 0o600); err != nil {
+	passphrase := filepath.Join(dir, "passphrase")
+	if err := os.WriteFile(passphrase, []byte("correct horse\nbattery staple\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runner{fake: newFake()}.run(t, "snapshot show latest --location vault --address unix://"+dir+"/mgmtd.sock --identity "+identity).want(t, 0)
+	runner{fake: f}.run(t, "keygen --out "+dir+"/open").want(t, 0)
+	runner{fake: f}.run(t, "keygen --passphrase --out "+dir+"/protected --passphrase-file "+passphrase).want(t, 0)
+	both := " --identity " + dir + "/open/identity.txt --identity " + dir + "/protected/identity.txt"
+	runner{fake: newFake()}.run(t, "snapshot show latest --location vault --address unix://"+dir+"/mgmtd.sock --passphrase-file "+passphrase+both).want(t, 0)
 	req := requestOf[*mgmtv1.GetSnapshotRequest](t, f)
-	if string(req.GetIdentity()) != "secret" || req.GetLocation() != "vault" {
-		t.Errorf("identity %q, location %q", req.GetIdentity(), req.GetLocation())
+	identities, err := age.ParseIdentities(bytes.NewReader(req.GetIdentity()))
+	if err != nil || len(identities) != 2 || req.GetLocation() != "vault" {
+		t.Fatalf("identities %v, %v, location %q", len(identities), err, req.GetLocation())
+	}
+	for i, folder := range []string{"open", "protected"} {
+		recipient, err := os.ReadFile(filepath.Join(dir, folder, "recipient.txt"))
+		if got := identities[i].(*age.X25519Identity).Recipient().String() + "\n"; err != nil || got != string(recipient) {
+			t.Errorf("%s: the identity of %s was sent, want %s, %v", folder, got, recipient, err)
+		}
 	}
 }

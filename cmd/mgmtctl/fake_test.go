@@ -42,6 +42,7 @@ type fake struct {
 	snapshots []*mgmtv1.Snapshot
 	units     []*mgmtv1.UnitSummary
 	coverage  []*mgmtv1.ExplainCoverageResponse
+	graph     []*mgmtv1.GraphSnapshotResponse
 	plan      []*mgmtv1.PlanRestoreResponse
 	movePlan  []*mgmtv1.PlanMoveResponse
 	schedules []*mgmtv1.Schedule
@@ -134,6 +135,11 @@ func (f *fake) GetSnapshot(_ context.Context, req *mgmtv1.GetSnapshotRequest) (*
 func (f *fake) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
 	f.saw(req)
 	return sendAll(stream, f.coverage)
+}
+
+func (f *fake) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest, stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.graph)
 }
 
 func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {

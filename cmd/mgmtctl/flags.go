@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/service"
 )
 
 // enum is a flag that takes one of a few words.
@@ -163,24 +161,4 @@ func addLocation(cmd *cobra.Command, value *string) {
 
 func addNamespaces(cmd *cobra.Command, values *[]string, what string) {
 	cmd.Flags().Var(&checked{values, checkName, "NS"}, "namespace", what+" (repeatable)")
-}
-
-// readIdentity reads the file of --identity; without the flag it gives nothing. The bytes go into requests only.
-func (p *program) readIdentity() ([]byte, error) {
-	file := p.identity
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file)
-	if err == nil && len(text) == 0 {
-		err = fmt.Errorf("%s is empty", file)
-	}
-	if err != nil {
-		return nil, &service.Error{
-			Reason:  service.ReasonIdentity,
-			Message: fmt.Sprintf("read --identity: %v", err),
-			Hint:    "give the identity.txt that \"mgmtctl keygen\" wrote, or another age identity file of a recipient of the snapshots",
-		}
-	}
-	return text, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"path/filepath"
 
@@ -9,12 +10,14 @@ import (
 
 func newKeygen(p *program) *cobra.Command {
 	var dir string
+	var protect bool
 	cmd := &cobra.Command{
 		Use:   "keygen --out DIR",
 		Short: "Make the keys that encrypt and sign snapshots",
 		Long: `Make the keys that encrypt and sign snapshots, as four files in a folder:
 
-  identity.txt   opens snapshots; keep it offline, and a copy of it elsewhere: without it no snapshot can be read
+  identity.txt   opens snapshots; keep it offline, and a copy of it elsewhere: without it no snapshot can be read; with --passphrase
+                 the file alone is of no use, and without the passphrase no snapshot can be read either
   recipient.txt  the public half of it, to write snapshots to (--recipient)
   signing.key    signs snapshots (--signing-key); belongs to the host that takes them
   signing.pub    the public half of it, to trust them (--trusted-key)
@@ -22,18 +25,23 @@ func newKeygen(p *program) *cobra.Command {
 Changes: makes the folder and the files, readable by you alone.
 Does not change: files that are there are never overwritten. Nothing is sent anywhere.
 
-Exit codes: 0 made; 1 other error, such as no space; 2 usage, or a file that is there already.`,
-		Example: `  mgmtctl keygen --out keys`,
-		Args:    noArgs,
+Exit codes: 0 made; 1 other error, such as no space; 2 usage, or a file that is there already; 12 no passphrase.`,
+		Example: `  mgmtctl keygen --out keys
+  mgmtctl keygen --out keys --passphrase`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return usageError(cmd, "--out is missing: the folder for the keys")
 			}
-			return runKeygen(p, dir)
+			if p.identity.passphraseFile != "" && !protect {
+				return usageError(cmd, "--passphrase-file is given without --passphrase: is the new identity to be protected?")
+			}
+			return runKeygen(cmd.Context(), p, dir, protect)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "out", "", "folder `DIR` for the four files")
 	_ = cmd.MarkFlagDirname("out")
+	cmd.Flags().BoolVar(&protect, "passphrase", false, "protect identity.txt with a passphrase, from the terminal or --passphrase-file")
 	return cmd
 }
 
@@ -45,8 +53,15 @@ type keyFiles struct {
 	TrustedKey string `json:"trustedKey"`
 }
 
-func runKeygen(p *program, dir string) error {
-	if err := makeKeys(dir); err != nil {
+func runKeygen(ctx context.Context, p *program, dir string, protect bool) error {
+	var passphrase []byte
+	var err error
+	if protect {
+		if passphrase, err = p.newPassphrase(ctx); err != nil {
+			return err
+		}
+	}
+	if err := makeKeys(dir, passphrase); err != nil {
 		return err
 	}
 	files := keyFiles{

@@ -31,13 +31,14 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	p := &program{
-		stdin:   stdin,
-		stdout:  stdout,
-		stderr:  &console{w: stderr},
-		getenv:  os.Getenv,
-		now:     time.Now,
-		signals: signals,
-		serve:   serveStandalone,
+		stdin:    stdin,
+		stdout:   stdout,
+		stderr:   &console{w: stderr},
+		getenv:   os.Getenv,
+		now:      time.Now,
+		signals:  signals,
+		terminal: openTerminal,
+		serve:    serveStandalone,
 	}
 	p.interactive = isTerminal(stdin) && isTerminal(stderr)
 	p.bars = isTerminal(stderr)

@@ -54,7 +54,7 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 			return err
 		}
 	}
-	identity, err := p.readIdentity()
+	identity, err := p.readIdentity(ctx)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type program struct {
 	signals <-chan os.Signal
 	// interactive says that there is someone to ask.
 	interactive bool
+	// terminal opens the terminal that a passphrase is asked on, or gives nil; nil is as if there were none.
+	terminal func() *os.File
 	// bars says that stderr can draw.
 	bars bool
 	// serve makes the server of --standalone.
@@ -34,7 +36,7 @@ type program struct {
 	timeout    time.Duration
 	standalone standaloneFlags
 	daemon     daemonFlags
-	identity   string
+	identity   identityFlags
 	flags      flagGroups
 	// endTimeout frees what --timeout holds.
 	endTimeout context.CancelFunc

@@ -26,10 +26,12 @@ func testSnapshots() []*mgmtv1.Snapshot {
 		{
 			Id: "1a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(5 * time.Minute), ResourceVersion: "123456", Sequence: 8, Objects: 20412, Units: 103,
 			Missing: 2, StoredBytes: 44_000_000, Trust: mgmtv1.Trust_TRUST_TRUSTED, TrustDetail: "key 0F1E2D", Key: "snapshots/7d1f/20260301T115500Z-1a2b3c4d5e6f.json",
+			Verified: &mgmtv1.Verification{Time: ago(2 * time.Minute), Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE, Result: mgmtv1.VerifyResult_VERIFY_RESULT_OK},
 		},
 		{
 			Id: "0a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(26 * time.Hour), Sequence: 7, Objects: 12, Units: 1, StoredBytes: 900,
 			Trust: mgmtv1.Trust_TRUST_STRANGER, Partial: true, NotInCut: []string{"IPAddress.ipam.cluster.x-k8s.io"},
+			Verified: &mgmtv1.Verification{Time: ago(time.Hour), Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL, Result: mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED},
 		},
 		{Id: "00ffffffffff", SourceUid: "7d1f", Trust: mgmtv1.Trust_TRUST_DAMAGED, TrustDetail: "bytes do not fit their hash"},
 	}

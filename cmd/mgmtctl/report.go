@@ -29,13 +29,15 @@ func (p *program) conclude(o *outcome) error {
 		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation", "watch", id))
 	case o.operation.GetState() == mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY:
 		words := []string{"operation", "resume", id}
-		if p.identity == "" {
+		if len(p.identity.files) == 0 {
 			words = append(words, "--identity", "FILE")
 		}
 		p.say("it waits for an identity, which is never kept; to go on:\n  %s", p.commandLine(words...))
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):
 		p.say("something was changed, and what is left is blocked by findings; once their causes are mended, run the %s again: it adopts what is there",
 			o.operation.GetKind())
+	case code == service.ExitIncomplete && o.operation.GetKind() == kindPrune:
+		p.say("something was removed and work is left: run it again, or another prune, to go on")
 	case code == service.ExitIncomplete:
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation", "resume", id))
 		if o.operation.GetKind() == kindMove && !handedOver(o.operation) {

@@ -31,7 +31,7 @@ Exit codes: 0 can run; 1 other error, such as an unreachable target; 2 usage; 3 
 			}
 			p.standalone.sourceName, p.standalone.targetName = work.spec.GetSource(), work.spec.GetTarget()
 			return p.withServer(cmd, needsOfRestore, func(ctx context.Context, c *connection) error {
-				if work.identity, err = p.readIdentity(); err != nil {
+				if work.identity, err = p.readIdentity(ctx); err != nil {
 					return err
 				}
 				return runPlan(ctx, p, c, work)

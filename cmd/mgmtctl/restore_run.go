@@ -49,7 +49,7 @@ signature; 130 interrupted before any change.`,
 				if err := run.consented(p, cmd); err != nil {
 					return err
 				}
-				if work.identity, err = p.readIdentity(); err != nil {
+				if work.identity, err = p.readIdentity(ctx); err != nil {
 					return err
 				}
 				return runPlanned(ctx, p, c, work, run)

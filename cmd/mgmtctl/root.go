@@ -65,7 +65,7 @@ func newRoot(p *program) *cobra.Command {
 	p.flags.global.DurationVar(&p.timeout, "timeout", 0, "stop after this `duration` as an interrupt would; 0 means never")
 	p.daemon.register(p.flags.server)
 	p.flags.server.BoolVar(&p.standalone.enabled, "standalone", false, "run the service inside mgmtctl, without a daemon")
-	p.flags.server.StringVar(&p.identity, "identity", "", "age identity `FILE` that opens snapshots; it is sent with the request, and kept only as long as that takes")
+	p.identity.register(p.flags.server, p.flags.global)
 	p.standalone.register(p.flags.standalone)
 	root.PersistentFlags().AddFlagSet(p.flags.server)
 	root.PersistentFlags().AddFlagSet(p.flags.global)
@@ -83,6 +83,7 @@ func newRoot(p *program) *cobra.Command {
 		newMove(p),
 		newOperation(p),
 		newSchedule(p),
+		newPrune(p),
 		newMgmt(p),
 		newCatalog(p),
 		newKeygen(p),
@@ -190,17 +191,23 @@ func (p *program) usage(cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\nServer flags (before or after the command):\n%s", p.flags.server.FlagUsagesWrapped(width))
 		fmt.Fprintf(&b, "\nFlags of --standalone (before or after the command):\n%s", p.flags.standalone.FlagUsagesWrapped(width))
 	}
-	fmt.Fprintf(&b, "\nGlobal flags (before or after the command):\n%s", p.flags.global.FlagUsagesWrapped(width))
+	global := pflag.NewFlagSet("global", pflag.ContinueOnError)
+	p.flags.global.VisitAll(func(f *pflag.Flag) {
+		if cmd.Flags().Lookup(f.Name) == f {
+			global.AddFlag(f)
+		}
+	})
+	fmt.Fprintf(&b, "\nGlobal flags (before or after the command):\n%s", global.FlagUsagesWrapped(width))
 	_, err := cmd.OutOrStdout().Write([]byte(b.String()))
 	return err
 }
 
-// ownFlags are the flags that only cmd has, in the order of its code.
+// ownFlags are the flags that only cmd has, or has in the place of a global one, in the order of its code.
 func (p *program) ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	own.SortFlags, cmd.Flags().SortFlags = false, false
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if p.flags.lookup(f.Name) == nil {
+		if p.flags.lookup(f.Name) != f {
 			own.AddFlag(f)
 		}
 	})

@@ -295,10 +295,11 @@ func TestPlanFile(t *testing.T) {
 func TestRestoreSpec(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
-	identity := filepath.Join(t.TempDir(), "identity.txt")
-	if err := os.WriteFile(identity, []byte("secret"), 0o600); err != nil {
+	keys := t.TempDir()
+	if err := makeKeys(keys, nil); err != nil {
 		t.Fatal(err)
 	}
+	identity := filepath.Join(keys, "identity.txt")
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new --namespace a --namespace b --workload c/d --selector tier=gold"+
 		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b --managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
@@ -315,8 +316,8 @@ func TestRestoreSpec(t *testing.T) {
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)
 	}
-	if string(req.GetIdentity()) != "secret" {
-		t.Errorf("identity %q", req.GetIdentity())
+	if !strings.Contains(string(req.GetIdentity()), "AGE-SECRET-KEY-") {
+		t.Errorf("an identity of %d bytes", len(req.GetIdentity()))
 	}
 	if f.flags.sourceName != "prod" || f.flags.targetName != "new" {
 		t.Errorf("names of the sides: %+v", f.flags)

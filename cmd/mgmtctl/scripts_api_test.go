@@ -28,6 +28,7 @@ import (
 //	$TO               the target, for a restore
 //	$WRITE            what "snapshot create" needs: the store, the keys that encrypt and sign, the source; with $FROM_TARGET after it, the target is the source
 //	$READ             what everything else needs: the store, the identity, the trusted key
+//	$BLIND            $READ without the identity
 //	$MOVE             what a move needs: the store, the keys, both sides
 //	$GO_ON            what an operation or a plan needs that says itself which sides it is about
 //	$LOOK             what looks at the source alone needs
@@ -168,7 +169,7 @@ func (l *lab) setup(env *testscript.Env, mode string) error {
 	if err := l.servers.Fill(context.Background(), 0, fill...); err != nil {
 		return fmt.Errorf("fill source: %w", err)
 	}
-	if err := makeKeys(filepath.Join(env.WorkDir, "keys")); err != nil {
+	if err := makeKeys(filepath.Join(env.WorkDir, "keys"), nil); err != nil {
 		return err
 	}
 	recipient, err := os.ReadFile(filepath.Join(env.WorkDir, "keys", "recipient.txt"))
@@ -214,6 +215,7 @@ func (a access) standalone() map[string]string {
 		"WRITE":       write,
 		"FROM_TARGET": "--source-kubeconfig " + a.target.KubeconfigFile,
 		"READ":        store + " --identity " + a.file("keys/identity.txt") + " --trusted-key " + a.file("keys/signing.pub"),
+		"BLIND":       store + " --trusted-key " + a.file("keys/signing.pub"),
 		"MOVE":        write + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " + a.target.KubeconfigFile,
 		"GO_ON": write + " --identity " + a.file("keys/identity.txt") + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " +
 			a.target.KubeconfigFile,
@@ -235,6 +237,7 @@ func (a access) daemon() map[string]string {
 		"WRITE":       address + " --source " + a.source.Name,
 		"FROM_TARGET": "--source " + a.target.Name,
 		"READ":        address + " --identity " + a.file("keys/identity.txt"),
+		"BLIND":       address,
 		"MOVE":        address + " --source " + a.source.Name + " --target " + a.target.Name,
 		"GO_ON":       address + " --identity " + a.file("keys/identity.txt"),
 		"LOOK":        address + " --source " + a.source.Name,

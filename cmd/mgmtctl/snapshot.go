@@ -8,8 +8,9 @@ func newSnapshot(p *program) *cobra.Command {
 		Short: "Take snapshots and look into the store",
 		Long: `Take snapshots of a management cluster and look into the store.
 
-A snapshot never pauses or changes its source. Nothing in the store is ever overwritten.`,
-	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p), newSnapshotVerify(p), newSnapshotDiff(p))
+A snapshot never pauses or changes its source. Nothing in the store is ever overwritten; only delete, unpin and "mgmtctl prune" remove anything.`,
+	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p), newSnapshotVerify(p), newSnapshotDiff(p), newSnapshotGraph(p),
+		newSnapshotPin(p), newSnapshotUnpin(p), newSnapshotDelete(p))
 }
 
 // snapshotArg is the argument that names a snapshot.

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 func newSnapshotCreate(p *program) *cobra.Command {
 	req := &mgmtv1.CreateSnapshotRequest{}
+	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Take a snapshot of a management cluster",
@@ -28,6 +31,9 @@ Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 us
   mgmtctl snapshot create --namespace team-a --namespace team-b`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ttl > 0 {
+				req.Ttl = durationpb.New(ttl)
+			}
 			p.standalone.sourceName = req.GetSource()
 			return p.withServer(cmd, needsOfSnapshot, func(ctx context.Context, c *connection) error {
 				return runSnapshotCreate(ctx, p, c, req)
@@ -35,6 +41,7 @@ Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 us
 		},
 	}
 	cmd.Flags().BoolVar(&req.Full, "full", false, "write everything, also what is stored already; for a store that has lost data")
+	cmd.Flags().Var(&ageFlag{&ttl}, "ttl", "keep it for this long at least, 30d or 12h; after that prunes remove it unless a rule keeps it")
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")

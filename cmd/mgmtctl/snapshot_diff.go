@@ -65,7 +65,7 @@ Exit codes: 0 compared, whether or not they differ; 1 other error, such as no su
 
 func runSnapshotDiff(ctx context.Context, p *program, c *connection, req *mgmtv1.DiffSnapshotsRequest) error {
 	var err error
-	if req.Identity, err = p.readIdentity(); err != nil {
+	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
 	}
 	stream, err := c.snapshots.DiffSnapshots(ctx, req)

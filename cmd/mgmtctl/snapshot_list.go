@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,8 @@ func newSnapshotList(p *program) *cobra.Command {
 		Use:   "list [flags]",
 		Short: "List the snapshots in the store",
 		Long: `List the snapshots in the store, newest first, and what is known of their signatures: trusted, stranger (signed by a key that is not trusted),
-unsigned, unchecked (no --trusted-key was given) or damaged.
+unsigned, unchecked (no --trusted-key was given) or damaged. VERIFIED says how deep the last verify looked, and when, or that it found damage; it is
+untrusted when no trusted key signed the result.
 
 Changes: nothing. It needs no identity.
 
@@ -50,12 +52,24 @@ func runSnapshotList(ctx context.Context, p *program, c *connection, req *mgmtv1
 }
 
 func (p *program) writeSnapshots(w io.Writer, snapshots []*mgmtv1.Snapshot) {
-	t := newTable("ID", "SOURCE", "AGE", "UNITS", "OBJECTS", "MISSING", "STORED", "TRUST", "NOTES")
+	t := newTable("ID", "SOURCE", "AGE", "UNITS", "OBJECTS", "MISSING", "STORED", "TRUST", "VERIFIED", "NOTES")
 	for _, s := range snapshots {
 		t.add(s.GetId(), sourceText(s), p.age(s.GetTime()), number(s.GetUnits()), number(s.GetObjects()), number(s.GetMissing()), size(s.GetStoredBytes()),
-			trustWord(s.GetTrust()), snapshotNotes(s))
+			trustWord(s.GetTrust()), p.verified(s.GetVerified()), snapshotNotes(s))
 	}
 	t.write(w)
+}
+
+// verified says in short what verifies found of a snapshot; empty when nothing is known.
+func (p *program) verified(v *mgmtv1.Verification) string {
+	switch v.GetResult() {
+	case mgmtv1.VerifyResult_VERIFY_RESULT_UNSPECIFIED:
+		return ""
+	case mgmtv1.VerifyResult_VERIFY_RESULT_OK:
+		return word(v.GetLevel(), "VERIFY_LEVEL_") + " " + p.age(v.GetTime()) + " ago"
+	default:
+		return word(v.GetResult(), "VERIFY_RESULT_")
+	}
 }
 
 // snapshotNotes says what makes a snapshot less than a whole one.
@@ -63,6 +77,12 @@ func snapshotNotes(s *mgmtv1.Snapshot) string {
 	var notes []string
 	if s.GetPartial() {
 		notes = append(notes, "partial")
+	}
+	if s.GetPinned() {
+		notes = append(notes, "pinned")
+	}
+	if s.GetExpireTime().IsValid() {
+		notes = append(notes, "kept until "+s.GetExpireTime().AsTime().Format(time.RFC3339))
 	}
 	if n := len(s.GetNotInCut()); n > 0 {
 		notes = append(notes, count(n, "kind")+" not in the cut")

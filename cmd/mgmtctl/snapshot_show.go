@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,8 @@ func newSnapshotShow(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID|latest [flags]",
 		Short: "Show a snapshot and, with an identity, what is in it",
-		Long: `Show one snapshot. With --identity, or from a plain store, also its workload clusters and what they need that was not captured.
+		Long: `Show one snapshot. With --identity, or from a plain store, also its workload clusters and what they need that was not captured:
+this is not read from a snapshot that no --trusted-key signed, if one is given.
 
 Changes: nothing.
 
@@ -41,7 +43,7 @@ Exit codes: 0 shown; 1 other error, such as no such snapshot; 2 usage, such as a
 
 func runSnapshotShow(ctx context.Context, p *program, c *connection, req *mgmtv1.GetSnapshotRequest) error {
 	var err error
-	if req.Identity, err = p.readIdentity(); err != nil {
+	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
 	}
 	resp, err := c.snapshots.GetSnapshot(ctx, req)
@@ -71,12 +73,31 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
 	l.add("missing", number(s.GetMissing()))
 	l.add("stored", size(s.GetStoredBytes()))
 	l.add("trust", trust)
+	l.add("verified", p.verifiedWhen(s.GetVerified()))
 	l.add("not in the cut", strings.Join(s.GetNotInCut(), ", "))
 	if s.GetPartial() {
 		l.add("partial", "only chosen namespaces were captured")
 	}
+	if s.GetPinned() {
+		l.add("pinned", yesNo(true))
+	}
+	if s.GetExpireTime().IsValid() {
+		l.add("kept until", s.GetExpireTime().AsTime().Format(time.RFC3339))
+	}
 	l.add("key", s.GetKey())
 	l.write(w)
+}
+
+// verifiedWhen says at length what verifies found of a snapshot.
+func (p *program) verifiedWhen(v *mgmtv1.Verification) string {
+	switch v.GetResult() {
+	case mgmtv1.VerifyResult_VERIFY_RESULT_UNSPECIFIED:
+		return ""
+	case mgmtv1.VerifyResult_VERIFY_RESULT_UNTRUSTED:
+		return "untrusted (no trusted key signed the results in the store)"
+	default:
+		return word(v.GetResult(), "VERIFY_RESULT_") + " at level " + word(v.GetLevel(), "VERIFY_LEVEL_") + ", " + p.when(v.GetTime())
+	}
 }
 
 func writeUnits(w io.Writer, units []*mgmtv1.UnitSummary) {

@@ -36,15 +36,19 @@ func newSnapshotVerify(p *program) *cobra.Command {
   sample      every index opens, and all objects in a tenth of the packs, chosen at random, are what it says; needs --identity
   full        structure, and every object is what its index says: bytes, owners and edges; needs --identity
 
-The envelope's signature is checked against --trusted-key at every level.
+The envelope's signature is checked against --trusted-key at every level, and the store for what is missing beside it: the snapshot before,
+which may have been deleted (info, see operation watch), and later ones that the catalog remembers (a warning).
 
-Changes: nothing but the record of the check.
+Changes: nothing but the record of the result, signed, in the store, which "snapshot list" shows; --no-record leaves it out. The same result is
+recorded once a day.
 
-Standalone it needs --store, and --identity for the levels that say so (not for a plain store).
+Standalone it needs --store, and --identity for the levels that say so (not for a plain store); without --signing-key (or --plain) the result is not
+recorded. A store that does not take the record is a warning.
 
 Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not whole, the findings say what is missing or damaged; 10 store;
 11 catalog locked; 12 signature, trusted key or identity; 130 interrupted.`,
 		Example: `  mgmtctl snapshot verify latest --standalone --store /backup/mgmt --trusted-key signing.pub
+  mgmtctl snapshot verify latest --standalone --store /backup/mgmt --signing-key signing.key
   mgmtctl snapshot verify 1a2b3c4d5e6f --level full --identity identity.txt`,
 		Args:              oneArg(snapshotArg),
 		ValidArgsFunction: completeLatest,
@@ -62,13 +66,14 @@ Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not who
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level", "how deep to look: structure, sample or full")
+	cmd.Flags().BoolVar(&req.NoRecord, "no-record", false, "do not record the result in the store")
 	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure), string(levelSample), string(levelFull)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func runSnapshotVerify(ctx context.Context, p *program, c *connection, req *mgmtv1.VerifySnapshotRequest) error {
 	var err error
-	if req.Identity, err = p.readIdentity(); err != nil {
+	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
 	}
 	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {

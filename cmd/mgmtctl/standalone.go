@@ -221,8 +221,8 @@ func serveStandalone(f standaloneFlags, p *program) (server, error) {
 }
 
 // makeKeys is here since this is the file that knows the service as more than its API: keys are made on the operator's own machine.
-func makeKeys(dir string) error {
-	if err := service.Keygen(dir); err != nil {
+func makeKeys(dir string, passphrase []byte) error {
+	if err := service.Keygen(dir, passphrase); err != nil {
 		return fmt.Errorf("make keys: %w", err)
 	}
 	return nil

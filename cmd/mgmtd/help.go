@@ -32,7 +32,8 @@ Environment:
 
 Security: whoever can reach the API can restore and move management clusters. The socket has mode 0600; TCP takes TLS 1.3 with client certificates of the
 configured CA and nothing else. The daemon needs recipients and a signing key, and cannot read the snapshots that it took: identities come with a request, live
-in memory as long as its operation, and are not logged. The log and the metrics hold names, no contents.
+in memory as long as its operation, and are not logged. With spec.identityFile it can read them, for what it begins by itself; docs/security.md says what that
+gives away. The log and the metrics hold names, no contents.
 
 Exit codes:
     0  ended by a signal, or --check found nothing wrong

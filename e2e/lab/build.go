@@ -41,6 +41,12 @@ func targets() []target {
 		{name: "kubectl", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kubectl", ldflags: kubernetes},
 		{name: "etcd", module: "tools/etcd", pkg: "go.etcd.io/etcd/server/v3"},
 		{name: "versitygw", module: "tools/versitygw", pkg: "github.com/versity/versitygw/cmd/versitygw"},
+		// AGPL: run as a process in tests only, never linked and never shipped.
+		{name: "minio", module: "tools/minio", pkg: "github.com/minio/minio"},
+		{name: "age", module: "tools/open", pkg: "filippo.io/age/cmd/age"},
+		{name: "minisign", module: "tools/open", pkg: "aead.dev/minisign/cmd/minisign"},
+		{name: "jq", module: "tools/open", pkg: "github.com/itchyny/gojq/cmd/gojq"},
+		{name: "zstd", module: "tools/open", pkg: "./zstd", sources: []string{"tools/open/zstd"}},
 		{name: "cloud", module: ".", pkg: "./cmd/cloud", sources: []string{"cloud", "cmd/cloud"}},
 		{name: "capi-core", module: ".", pkg: "sigs.k8s.io/cluster-api/core", ldflags: capi},
 		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm", ldflags: capi},

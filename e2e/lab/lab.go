@@ -56,6 +56,8 @@ type Options struct {
 	// Fsync makes etcd durable. Off by default: a lab does not survive its
 	// machine, and a kill -9 loses nothing that was handed to the kernel.
 	Fsync bool
+	// Memory is beyond which size an API server collects garbage at any cost, as GOMEMLIMIT has it; empty means 2GiB, enough for 20,000 objects.
+	Memory string
 	// Home overrides FindHome.
 	Home Home
 	// Progress is told what happens, a line a time.

@@ -63,7 +63,11 @@ func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
 	m.etcd = m.process(roleEtcd, m.etcdArgs())
 	m.apiServer = m.process(roleAPIServer, m.apiServerArgs())
 	// A third of its work on a small host was collecting garbage of a heap that hardly grows.
-	m.apiServer.env = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
+	limit := "2GiB"
+	if l.opts.Memory != "" {
+		limit = l.opts.Memory
+	}
+	m.apiServer.env = []string{"GOGC=400", "GOMEMLIMIT=" + limit}
 	m.controllers = []*process{m.process(roleControllerManager, []string{
 		"--kubeconfig=" + m.Kubeconfig(),
 		// The garbage collector makes a wrong owner UID as dangerous as in production.

@@ -342,7 +342,7 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 3 {
+		if err != nil || version != 4 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
 		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations, bucketSchedules, bucketKnown} {

@@ -9,58 +9,54 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
 var (
 	bucketKnown = []byte("known")
 
-	bucketPlaces = []byte("places")
-	bucketKeys   = []byte("keys")
-	keySecret    = []byte("secret")
-	keyBase      = []byte("base")
+	bucketParts = []byte("parts")
+	bucketKeys  = []byte("keys")
+	keySecret   = []byte("secret")
+	keyBase     = []byte("base")
 )
 
 const secretSize = 32
 
-// ContentID tells the same content again. It is an HMAC with a key that is not in here alone, so that who reads the catalog cannot confirm a guess at a Secret.
-type ContentID = [20]byte
+// Memory is what the catalog knows of a source's newest snapshot in a store. It is of use to the next one only, and may be lost at any time.
+func (c *Catalog) Memory(storeID, source string) store.Memory { return memory{c, storeID, source} }
 
-// Known is where the content of a source's last snapshot in a store is. It is of use to the next snapshot only, and may be lost at any time.
-type Known struct {
-	Secret []byte               // of the content ids; random, one for each source and store
-	Base   string               // which snapshot; empty when nothing is known
-	Places map[ContentID]string // keys of packs and shards
-	Keys   map[string]KnownKey
+type memory struct {
+	catalog       *Catalog
+	store, source string
 }
 
-// KnownKey is a shard or a pack in the bucket.
-type KnownKey struct {
-	Size    int64     `json:"size"`
-	Written time.Time `json:"written"`
+// Recall implements store.Memory.
+func (m memory) Recall(ctx context.Context) (store.Known, error) {
+	return m.catalog.known(ctx, m.store, m.source)
 }
 
-func (k KnownKey) check() error {
+// Remember implements store.Memory.
+func (m memory) Remember(ctx context.Context, change store.KnownChange) error {
+	return m.catalog.updateKnown(ctx, m.store, m.source, change)
+}
+
+// knownKey is the record of a shard or a pack.
+type knownKey struct{ store.KnownKey }
+
+func (k knownKey) check() error {
 	if k.Size < 0 || k.Written.IsZero() {
 		return errors.New("known key has no size or no time")
 	}
 	return nil
 }
 
-// KnownChange is the difference between what is known and what is to be.
-type KnownChange struct {
-	Was, Base string
-	Places    map[ContentID]string
-	Gone      []ContentID
-	Keys      map[string]KnownKey
-	GoneKeys  []string
-}
-
-// Known reads what is known of a source in a store; the first time it makes the secret. Damaged records are as good as none.
-func (c *Catalog) Known(ctx context.Context, store, source string) (Known, error) {
-	known, err := c.readKnown(ctx, store, source)
+// known reads what is known of a source in a store; the first time it makes the secret. Damaged records are as good as none.
+func (c *Catalog) known(ctx context.Context, storeID, source string) (store.Known, error) {
+	known, err := c.readKnown(ctx, storeID, source)
 	damaged := errors.Is(err, errRecord)
 	if err != nil && !damaged || err == nil && known.Secret != nil {
 		return known, err
@@ -68,7 +64,7 @@ func (c *Catalog) Known(ctx context.Context, store, source string) (Known, error
 	secret := make([]byte, secretSize)
 	rand.Read(secret) // never fails
 	err = c.update(ctx, func(tx *bolt.Tx) error {
-		all, name := tx.Bucket(bucketKnown), knownKey(store, source)
+		all, name := tx.Bucket(bucketKnown), knownName(storeID, source)
 		if damaged && all.Bucket(name) != nil {
 			if err := all.DeleteBucket(name); err != nil {
 				return err
@@ -81,65 +77,60 @@ func (c *Catalog) Known(ctx context.Context, store, source string) (Known, error
 		return errors.Join(b.Put(keySecret, secret), forget(b))
 	})
 	if err != nil {
-		return Known{}, fmt.Errorf("begin to know %s: %w", source, err)
+		return store.Known{}, fmt.Errorf("begin to know %s: %w", source, err)
 	}
-	return c.readKnown(ctx, store, source)
+	return c.readKnown(ctx, storeID, source)
 }
 
-func knownKey(store, source string) []byte { return []byte(store + "/" + source) }
+func knownName(storeID, source string) []byte { return []byte(storeID + "/" + source) }
 
-func (c *Catalog) readKnown(ctx context.Context, store, source string) (Known, error) {
-	var known Known
+func (c *Catalog) readKnown(ctx context.Context, storeID, source string) (store.Known, error) {
+	var known store.Known
 	err := c.view(ctx, func(tx *bolt.Tx) error {
-		known = Known{Places: map[ContentID]string{}, Keys: map[string]KnownKey{}}
-		b := tx.Bucket(bucketKnown).Bucket(knownKey(store, source))
+		known = store.Known{Parts: map[store.ContentID][]byte{}, Keys: map[string]store.KnownKey{}}
+		b := tx.Bucket(bucketKnown).Bucket(knownName(storeID, source))
 		if b == nil {
 			return nil
 		}
 		known.Secret, known.Base = bytes.Clone(b.Get(keySecret)), string(b.Get(keyBase))
-		return walkKnown(b, func(key string, k KnownKey) { known.Keys[key] = k }, func(id ContentID, key string) { known.Places[id] = key })
+		return walkKnown(b, func(key string, k store.KnownKey) { known.Keys[key] = k }, func(name store.ContentID, sealed []byte) { known.Parts[name] = bytes.Clone(sealed) })
 	})
 	if err != nil {
-		return Known{}, fmt.Errorf("read what is known of %s: %w", source, err)
+		return store.Known{}, fmt.Errorf("read what is known of %s: %w", source, err)
 	}
 	return known, nil
 }
 
-// walkKnown reads keys and then places, which share the strings of the keys.
-func walkKnown(b *bolt.Bucket, key func(string, KnownKey), place func(ContentID, string)) error {
-	keys, places := b.Bucket(bucketKeys), b.Bucket(bucketPlaces)
-	if keys == nil || places == nil || len(b.Get(keySecret)) != secretSize {
+// walkKnown reads keys and parts; the bytes of a part are valid during the call.
+func walkKnown(b *bolt.Bucket, key func(string, store.KnownKey), part func(store.ContentID, []byte)) error {
+	keys, parts := b.Bucket(bucketKeys), b.Bucket(bucketParts)
+	if keys == nil || parts == nil || len(b.Get(keySecret)) != secretSize {
 		return fmt.Errorf("%w: known content is incomplete", errRecord)
 	}
-	names := map[string]string{}
 	err := keys.ForEach(func(k, v []byte) error {
-		record, err := decode[KnownKey]("known key", v)
-		if err != nil {
-			return err
+		record, err := decode[knownKey]("known key", v)
+		if err == nil {
+			key(string(k), record.KnownKey)
 		}
-		name := string(k)
-		names[name] = name
-		key(name, record)
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	return places.ForEach(func(k, v []byte) error {
-		name, ok := names[string(v)]
-		if !ok || len(k) != len(ContentID{}) {
-			return fmt.Errorf("%w: known content %x is in a key that is not known", errRecord, k)
+	return parts.ForEach(func(k, v []byte) error {
+		if len(k) != len(store.ContentID{}) || len(v) == 0 {
+			return fmt.Errorf("%w: part %x of what is known", errRecord, k)
 		}
-		place(ContentID(k), name)
+		part(store.ContentID(k), v)
 		return nil
 	})
 }
 
-// UpdateKnown changes what is known, in one transaction. With an empty change.Was all of that is forgotten first. With one that is not what is known by now, all is
+// updateKnown changes what is known, in one transaction. With an empty change.Was all of that is forgotten first. With one that is not what is known by now, all is
 // forgotten and nothing learned, for the change is one of something else.
-func (c *Catalog) UpdateKnown(ctx context.Context, store, source string, change KnownChange) error {
+func (c *Catalog) updateKnown(ctx context.Context, storeID, source string, change store.KnownChange) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
-		b := tx.Bucket(bucketKnown).Bucket(knownKey(store, source))
+		b := tx.Bucket(bucketKnown).Bucket(knownName(storeID, source))
 		if b == nil {
 			return fmt.Errorf("%w: nothing is known", ErrNotFound)
 		}
@@ -157,9 +148,9 @@ func (c *Catalog) UpdateKnown(ctx context.Context, store, source string, change 
 }
 
 // ForgetKnown makes the next snapshot of a source write everything, as after keys were lost. It may run twice.
-func (c *Catalog) ForgetKnown(ctx context.Context, store, source string) error {
+func (c *Catalog) ForgetKnown(ctx context.Context, storeID, source string) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
-		if b := tx.Bucket(bucketKnown).Bucket(knownKey(store, source)); b != nil {
+		if b := tx.Bucket(bucketKnown).Bucket(knownName(storeID, source)); b != nil {
 			return forget(b)
 		}
 		return nil
@@ -171,7 +162,7 @@ func (c *Catalog) ForgetKnown(ctx context.Context, store, source string) error {
 }
 
 func forget(b *bolt.Bucket) error {
-	for _, name := range [][]byte{bucketPlaces, bucketKeys} {
+	for _, name := range [][]byte{bucketParts, bucketKeys} {
 		if b.Bucket(name) != nil {
 			if err := b.DeleteBucket(name); err != nil {
 				return err
@@ -184,10 +175,10 @@ func forget(b *bolt.Bucket) error {
 	return b.Delete(keyBase)
 }
 
-func learn(b *bolt.Bucket, change KnownChange) error {
-	places, keys := b.Bucket(bucketPlaces), b.Bucket(bucketKeys)
-	for _, id := range change.Gone {
-		if err := places.Delete(id[:]); err != nil {
+func learn(b *bolt.Bucket, change store.KnownChange) error {
+	parts, keys := b.Bucket(bucketParts), b.Bucket(bucketKeys)
+	for _, name := range change.GoneParts {
+		if err := parts.Delete(name[:]); err != nil {
 			return err
 		}
 	}
@@ -197,8 +188,8 @@ func learn(b *bolt.Bucket, change KnownChange) error {
 		}
 	}
 	// In order: a leaf is split only at the commit, so that each one put in front of others would move them all.
-	for _, id := range slices.SortedFunc(maps.Keys(change.Places), func(a, b ContentID) int { return bytes.Compare(a[:], b[:]) }) {
-		if err := places.Put(id[:], []byte(change.Places[id])); err != nil {
+	for _, name := range slices.SortedFunc(maps.Keys(change.Parts), func(a, b store.ContentID) int { return bytes.Compare(a[:], b[:]) }) {
+		if err := parts.Put(name[:], change.Parts[name]); err != nil {
 			return err
 		}
 	}
@@ -217,7 +208,7 @@ func learn(b *bolt.Bucket, change KnownChange) error {
 func checkKnown(tx *bolt.Tx, report func(error)) {
 	known := tx.Bucket(bucketKnown)
 	report(known.ForEachBucket(func(name []byte) error {
-		if err := walkKnown(known.Bucket(name), func(string, KnownKey) {}, func(ContentID, string) {}); err != nil {
+		if err := walkKnown(known.Bucket(name), func(string, store.KnownKey) {}, func(store.ContentID, []byte) {}); err != nil {
 			report(fmt.Errorf("known of %s: %w", name, err))
 		}
 		return nil

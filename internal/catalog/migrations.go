@@ -20,6 +20,14 @@ var migrations = []migration{
 	{1, "make the buckets", makeBuckets},
 	{2, "make the bucket of schedules", makeSchedules},
 	{3, "make the bucket of what is stored", makeKnown},
+	{4, "forget what is stored, which is remembered in another way", makeKnownAgain},
+}
+
+func makeKnownAgain(tx *bolt.Tx) error {
+	if err := tx.DeleteBucket(bucketKnown); err != nil {
+		return err
+	}
+	return makeKnown(tx)
 }
 
 func makeKnown(tx *bolt.Tx) error {

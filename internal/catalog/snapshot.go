@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
 // SnapshotRecord is what the index knows of a snapshot: what its envelope says, and what verify found. It names no object of it.
@@ -47,8 +50,8 @@ type SnapshotRecord struct {
 // Verification is the outcome of one verify.
 type Verification struct {
 	Time time.Time `json:"time"`
-	// Level is structure, sample or full.
-	Level string `json:"level"`
+	// Level is how deep it looked.
+	Level store.CheckLevel `json:"level"`
 	// OK is false when there was a finding of severity error or worse.
 	OK bool `json:"ok"`
 }
@@ -98,8 +101,50 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	return nil
 }
 
+// PutVerification notes what a verify found of a snapshot; s is put where it is not in the index. Damage stays until a verify that settles it (store.CheckLevel.Settles),
+// and what is known of a later time is not replaced by an older one. It may run any number of times.
+func (c *Catalog) PutVerification(ctx context.Context, s SnapshotRecord, v Verification) error {
+	if err := s.check(); err != nil {
+		return fmt.Errorf("put verification: %w", err)
+	}
+	err := c.update(ctx, func(tx *bolt.Tx) error {
+		ids, snapshots := tx.Bucket(bucketSnapshotIDs), tx.Bucket(bucketSnapshots)
+		record := s
+		if at := ids.Get(snapshotIDKey(s)); at != nil {
+			var err error
+			if record, err = decodeSnapshot(snapshots.Get(at)); err != nil {
+				return err
+			}
+		}
+		record.Verified = LaterVerification(record.Verified, &v)
+		value, err := json.Marshal(record)
+		if err != nil {
+			return err
+		}
+		return errors.Join(ids.Put(snapshotIDKey(record), snapshotKey(record)), snapshots.Put(snapshotKey(record), value))
+	})
+	if err != nil {
+		return fmt.Errorf("put verification of snapshot %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// LaterVerification returns which of two says how a snapshot stands; either may be nil.
+func LaterVerification(a, b *Verification) *Verification {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	if b.Time.Before(a.Time) {
+		a, b = b, a
+	}
+	if !a.OK && b.OK && !b.Level.Settles(a.Level) {
+		return a
+	}
+	return b
+}
+
 // ReplaceSnapshots makes the index of one store anew, in one transaction: snapshots that are not in the list are dropped from it. What verify found of the
-// others stays. It returns how many are new and how many were dropped, and may run any number of times.
+// others stays, unless the list knows of a later one (as with PutVerification). It returns how many are new and how many were dropped, and may run any number of times.
 func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []SnapshotRecord) (added, dropped int, err error) {
 	for _, s := range list {
 		if err := s.check(); err != nil {
@@ -133,7 +178,7 @@ func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []S
 			if !known {
 				added++
 			}
-			s.Verified = before.Verified
+			s.Verified = LaterVerification(before.Verified, s.Verified)
 			delete(old, string(snapshotIDKey(s)))
 			value, err := json.Marshal(s)
 			if err != nil {
@@ -150,6 +195,36 @@ func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []S
 		return 0, 0, fmt.Errorf("replace snapshots of store %s: %w", storeID, err)
 	}
 	return added, dropped, nil
+}
+
+// ForgetSnapshots drops snapshots of one store from the index, by the keys of their envelopes. One that is not in it is success, so it may run any number of times.
+func (c *Catalog) ForgetSnapshots(ctx context.Context, storeID string, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	gone := map[string]bool{}
+	for _, k := range keys {
+		gone[k] = true
+	}
+	err := c.update(ctx, func(tx *bolt.Tx) error {
+		ids, snapshots := tx.Bucket(bucketSnapshotIDs), tx.Bucket(bucketSnapshots)
+		var drop []SnapshotRecord
+		err := snapshots.ForEach(func(_, v []byte) error {
+			s, err := decodeSnapshot(v)
+			if err == nil && s.StoreID == storeID && gone[s.Key] {
+				drop = append(drop, s)
+			}
+			return err
+		})
+		for _, s := range drop {
+			err = errors.Join(err, ids.Delete(snapshotIDKey(s)), snapshots.Delete(snapshotKey(s)))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("forget snapshots of store %s: %w", storeID, err)
+	}
+	return nil
 }
 
 // Snapshots returns the snapshots that fit the filter, newest first.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
 func testSnapshot(n int) SnapshotRecord {
@@ -130,5 +132,89 @@ func TestPutSnapshotRefusesAmbiguousKeys(t *testing.T) {
 				t.Error("accepted")
 			}
 		})
+	}
+}
+
+// TestPutVerification: damage stays until a verify that looks as deep finds none; the rest of the record is left alone.
+func TestPutVerification(t *testing.T) {
+	c := openTest(t)
+	at := func(hours int, level store.CheckLevel, ok bool) Verification {
+		return Verification{Time: time.Date(2026, 3, 2, hours, 0, 0, 0, time.UTC), Level: level, OK: ok}
+	}
+	known := testSnapshot(1)
+	if err := c.PutSnapshot(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ put, want Verification }{
+		{at(1, store.CheckStructure, true), at(1, store.CheckStructure, true)},
+		{at(3, store.CheckFull, false), at(3, store.CheckFull, false)},
+		{at(2, store.CheckFull, true), at(3, store.CheckFull, false)}, // older
+		{at(4, store.CheckStructure, true), at(3, store.CheckFull, false)},
+		{at(5, store.CheckFull, true), at(5, store.CheckFull, true)},
+		{at(5, store.CheckFull, true), at(5, store.CheckFull, true)},
+		{at(6, store.CheckStructure, true), at(6, store.CheckStructure, true)},
+		{at(7, store.CheckStructure, false), at(7, store.CheckStructure, false)},
+		{at(8, store.CheckSample, true), at(7, store.CheckStructure, false)},
+		{at(9, store.CheckStructure, true), at(9, store.CheckStructure, true)},
+	} {
+		short := SnapshotRecord{StoreID: known.StoreID, Source: known.Source, ID: known.ID, Time: known.Time}
+		if err := c.PutVerification(t.Context(), short, step.put); err != nil {
+			t.Fatal(err)
+		}
+		want := known
+		want.Verified = &step.want
+		got, err := c.Snapshots(t.Context(), SnapshotFilter{})
+		if diff := cmp.Diff([]SnapshotRecord{want}, got); err != nil || diff != "" {
+			t.Errorf("after %+v: %v %s", step.put, err, diff)
+		}
+	}
+	// One that is not in the index is put.
+	if err := c.PutVerification(t.Context(), testSnapshot(2), at(1, store.CheckFull, true)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.GetSnapshot(t.Context(), testSnapshot(2).ID, SnapshotFilter{}); err != nil || got.Verified == nil || got.Sequence != 2 {
+		t.Errorf("put: %+v, %v", got, err)
+	}
+	// A rebuild knows what the bucket knows, and forgets nothing that is later.
+	list := []SnapshotRecord{testSnapshot(1), testSnapshot(2), testSnapshot(3)}
+	earlier, later := at(8, store.CheckStructure, false), at(10, store.CheckFull, false)
+	list[0].Verified, list[1].Verified, list[2].Verified = &earlier, &later, &later
+	if _, _, err := c.ReplaceSnapshots(t.Context(), "store1", list); err != nil {
+		t.Fatal(err)
+	}
+	var got []Verification
+	records, err := c.Snapshots(t.Context(), SnapshotFilter{})
+	for _, r := range records {
+		got = append(got, *r.Verified)
+	}
+	if diff := cmp.Diff([]Verification{later, later, at(9, store.CheckStructure, true)}, got); err != nil || diff != "" {
+		t.Errorf("%v %s", err, diff)
+	}
+}
+
+func TestForgetSnapshots(t *testing.T) {
+	c := openTest(t)
+	a, b := testSnapshot(1), testSnapshot(2)
+	elsewhere := a
+	elsewhere.StoreID = "elsewhere"
+	for _, s := range []SnapshotRecord{a, b, elsewhere} {
+		if err := c.PutSnapshot(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // may run twice
+		if err := c.ForgetSnapshots(t.Context(), a.StoreID, []string{a.Key, "snapshots/x/none.json"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, err := c.Snapshots(t.Context(), SnapshotFilter{})
+	if err != nil || len(left) != 2 {
+		t.Fatalf("%d are left, %v", len(left), err)
+	}
+	if _, err := c.GetSnapshot(t.Context(), a.ID, SnapshotFilter{StoreID: a.StoreID}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("it is still found: %v", err)
+	}
+	if _, err := c.GetSnapshot(t.Context(), a.ID, SnapshotFilter{StoreID: "elsewhere"}); err != nil {
+		t.Errorf("its copy in another store: %v", err)
 	}
 }

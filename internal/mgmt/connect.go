@@ -124,6 +124,8 @@ func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	cfg.UserAgent = fieldManager
+	// gzip costs an API server about as much as the LIST itself; mgmtd is near it, and an API server has better to do (kubectl has --disable-compression for the same).
+	cfg.DisableCompression = true
 	cfg.WarningHandler = rest.NoWarnings{} // about objects that are not ours to change: their own controllers wrote them so
 	cfg.ContentConfig = JSONContent()
 	return rest.UnversionedRESTClientFor(cfg)

@@ -52,7 +52,9 @@ var (
 	NamespaceKind = Kind{GroupKind: GroupKind{Kind: "Namespace"}, Version: "v1", Resource: "namespaces", Served: []string{"v1"}} // its status is the API server's own
 	SecretKind    = Kind{GroupKind: GroupKind{Kind: "Secret"}, Version: "v1", Resource: "secrets", Namespaced: true, Served: []string{"v1"}}
 	ConfigMapKind = Kind{GroupKind: GroupKind{Kind: "ConfigMap"}, Version: "v1", Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
-	crdKind       = Kind{GroupKind: GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+	// LeaseKind is what components of the API server renew every few seconds.
+	LeaseKind = Kind{GroupKind: GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1", Resource: "leases", Namespaced: true, Served: []string{"v1"}}
+	crdKind   = Kind{GroupKind: GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 )
 
 // Labels by which clusterctl and the Cluster API contract mark the CRDs that belong to them

@@ -275,7 +275,12 @@ func condition(conditions []any, name string) map[string]any {
 	return nil
 }
 
-// safe gives the text of an API error without values of fields, for kinds whose fields may be secrets (invariant I6).
+// holdsSecrets tells of kinds whose fields may be secrets: those of the core, and those that become bootstrap data, which has files and passwords in it.
+func holdsSecrets(gk mgmt.GroupKind) bool {
+	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") || strings.HasPrefix(gk.Group, "controlplane.")
+}
+
+// safe gives the text of an API error without values of fields, for kinds whose fields may be secrets (invariant I6): admission may quote what it refuses.
 func safe(gk mgmt.GroupKind, err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -290,7 +295,7 @@ func safe(gk mgmt.GroupKind, err error) string {
 			}
 		}
 	}
-	if len(fields) == 0 && gk.Group != "" {
+	if len(fields) == 0 && !holdsSecrets(gk) {
 		return err.Error() // the words of a webhook, of authorization, of a conflict
 	}
 	return fmt.Sprintf("%s (%d) %s", s.Reason, s.Code, strings.Join(fields, ", "))

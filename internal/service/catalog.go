@@ -50,13 +50,17 @@ func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.Rebuild
 	return resp, nil
 }
 
-// rebuild makes the index of one location anew from its envelopes. One that cannot be read is reported, and is not in the index.
+// rebuild makes the index of one location anew from its envelopes and the results of verifies. What cannot be read is reported, and is not in the index.
 func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (*mgmtv1.RebuiltLocation, error) {
 	st, err := s.openLocation(ctx, l, nil, false)
 	if err != nil {
 		return nil, err
 	}
 	keys, err := st.Snapshots(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	checks, err := st.CheckKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +72,11 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	for _, key := range keys {
 		g.Go(func() error {
 			e, err := st.GetEnvelope(gctx, key)
+			var verified *catalog.Verification
+			var damaged []error
+			if err == nil {
+				verified, _, damaged, err = recorded(gctx, st, e, checks[key.String()])
+			}
 			if gctx.Err() != nil {
 				return gctx.Err()
 			}
@@ -75,7 +84,12 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				records = append(records, recordOf(e))
+				r := recordOf(e)
+				r.Verified = verified
+				records = append(records, r)
+				for _, err := range damaged {
+					rebuilt.Damaged = append(rebuilt.Damaged, "result of a verify: "+err.Error())
+				}
 			case errors.Is(err, store.ErrNotFound): // deleted since it was listed
 			case as[*store.CorruptError](err), as[*store.FormatError](err), errors.Is(err, store.ErrForeign):
 				rebuilt.Damaged = append(rebuilt.Damaged, key.String()+": "+err.Error())

@@ -94,11 +94,13 @@ var trusts = map[store.Trust]mgmtv1.Trust{
 }
 
 func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
-	return &mgmtv1.Snapshot{
+	p := &mgmtv1.Snapshot{
 		Id: string(e.ID), SourceUid: e.Source.UID, Source: e.Source.Name, Time: timestamppb.New(e.Time), ResourceVersion: e.ResourceVersion,
 		Sequence: e.Sequence, Objects: e.Counts.Objects, Units: e.Counts.Units, Missing: e.Counts.Missing, StoredBytes: e.Bytes,
 		NotInCut: e.NotInCut, Trust: trusts[e.Trust], TrustDetail: e.KeyID, Partial: e.Partial, Key: e.Key().String(),
 	}
+	p.ExpireTime = timeToProto(e.Expires)
+	return p
 }
 
 func damagedToProto(key store.EnvelopeKey, err error) *mgmtv1.Snapshot {

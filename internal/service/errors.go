@@ -117,6 +117,8 @@ var mappings = []mapping{
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
+	{as[*snapshot.BlockedError], ReasonIncomplete},
+	{as[*snapshot.RefusedError], ReasonFindings},
 	{as[*mgmt.KubeconfigError], ReasonKubeconfig},
 	{as[*mgmt.UnreachableError], ReasonUnreachable},
 	{as[*store.UsageError], ReasonUsage},
@@ -130,6 +132,7 @@ var mappings = []mapping{
 	{is(store.ErrNoSpace), ReasonNoSpace},
 	{is(store.ErrStoreMissing), ReasonStoreMissing},
 	{is(store.ErrForeign), ReasonStoreMissing},
+	{is(store.ErrNotFound), ReasonDamaged}, // something names a key that is gone
 	{is(store.ErrDenied), ReasonStoreDenied},
 	{is(store.ErrUnreachable), ReasonStoreUnreachable},
 	{as[*catalog.LockedError], ReasonLocked},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
 // metrics are named after Velero's where they mean the same, so that dashboards and alerts need another prefix and nothing else. Labels hold names of the
@@ -15,6 +16,8 @@ type metrics struct {
 	snapshots snapshotMetrics
 	restores  runMetrics
 	moves     runMetrics
+	verifies  verifyMetrics
+	prunes    pruneMetrics
 	running   *prometheus.GaugeVec
 	skipped   *prometheus.CounterVec
 	overdue   *prometheus.GaugeVec
@@ -24,6 +27,17 @@ type snapshotMetrics struct {
 	attempts, successes, failures, warnings, wrote *prometheus.CounterVec
 	lastSuccess, lastStatus, items, bytes          *prometheus.GaugeVec
 	duration                                       *prometheus.HistogramVec
+}
+
+// verifyMetrics tell of verifies: by schedule and by request alike.
+type verifyMetrics struct {
+	total                 *prometheus.CounterVec
+	lastSuccess, findings *prometheus.GaugeVec
+}
+
+type pruneMetrics struct {
+	failures, removed, freed, retained prometheus.Counter
+	lastSuccess                        prometheus.Gauge
 }
 
 // runMetrics count restores or moves.
@@ -36,6 +50,9 @@ const (
 	metricPrefix   = "mgmtd"
 	scheduleLabel  = "schedule"
 	operationLabel = "operation"
+	locationLabel  = "location"
+	sourceLabel    = "source"
+	levelLabel     = "level"
 )
 
 // seconds are the buckets of durations: a snapshot takes seconds, a restore of a fleet minutes, a move with its waits perhaps hours.
@@ -71,14 +88,29 @@ func newMetrics(r prometheus.Registerer, version string) *metrics {
 			duration: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: metricPrefix, Name: "backup_duration_seconds",
 				Help: "How long a snapshot took.", Buckets: seconds}, []string{scheduleLabel})),
 		},
+		verifies: verifyMetrics{
+			total:       counter("verify_total", "Verifies, by what they came to: ok, damaged, or failed when they did not come to an end.", "result"),
+			lastSuccess: gauge("verify_last_success_timestamp_seconds", "When a verify last found the newest snapshot of a source good, as Unix time in seconds.", locationLabel, sourceLabel, levelLabel),
+			findings:    gauge("verify_findings", "Findings of the last verify of the newest snapshot of a source.", locationLabel, sourceLabel, levelLabel),
+		},
 		restores: run("restore"),
 		moves:    run("move"),
-		running:  gauge("operations_running", "Operations at work now.", operationLabel),
-		skipped:  counter("schedule_skipped_total", "Runs that were due while the one before was going.", scheduleLabel),
-		overdue:  gauge("schedule_overdue_seconds", "How long ago a run was due that has not succeeded; 0 when none is.", scheduleLabel),
+		prunes: pruneMetrics{
+			failures:    counter("prune_failure_total", "Prunes that failed, were stopped, had to leave content or could not begin.").WithLabelValues(),
+			removed:     counter("prune_removed_snapshots_total", "Snapshots that prunes, and deletions, removed.").WithLabelValues(),
+			freed:       counter("prune_freed_bytes_total", "Bytes that prunes, and deletions, removed from the store.").WithLabelValues(),
+			retained:    counter("prune_retained_keys_total", "Keys that the storage did not let prunes remove yet; each time it was tried.").WithLabelValues(),
+			lastSuccess: gauge("prune_last_successful_timestamp", "When the last prune that succeeded ended, as Unix time in seconds.").WithLabelValues(),
+		},
+		running: gauge("operations_running", "Operations at work now.", operationLabel),
+		skipped: counter("schedule_skipped_total", "Runs that were due while the one before was going.", scheduleLabel),
+		overdue: gauge("schedule_overdue_seconds", "How long ago a run was due that has not succeeded; 0 when none is.", scheduleLabel),
 	}
-	for _, kind := range []catalog.Kind{catalog.KindSnapshot, catalog.KindRestore, catalog.KindMove, catalog.KindVerify} {
+	for _, kind := range []catalog.Kind{catalog.KindSnapshot, catalog.KindRestore, catalog.KindMove, catalog.KindVerify, catalog.KindPrune} {
 		m.running.WithLabelValues(string(kind)).Set(0)
+	}
+	for _, result := range []string{string(store.CheckOK), string(store.CheckDamaged), failedVerify} {
+		m.verifies.total.WithLabelValues(result)
 	}
 	gauge("build_info", "Always 1; the version is in the label.", "version").WithLabelValues(version).Set(1)
 	return m
@@ -124,6 +156,52 @@ func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Dura
 func (m *metrics) snapshotFailed(schedule string) {
 	m.snapshots.failures.WithLabelValues(schedule).Inc()
 	m.snapshots.lastStatus.WithLabelValues(schedule).Set(0)
+}
+
+// failedVerify is the result of a verify that did not come to one.
+const failedVerify = "failed"
+
+// verifyEnded counts a verify; newest says that it was of the newest snapshot. One that looked at everything looked at the structure, too.
+func (m *metrics) verifyEnded(location, source string, newest bool, c store.Check) {
+	if c.Outcome == "" {
+		m.verifies.total.WithLabelValues(failedVerify).Inc()
+		return
+	}
+	m.verifies.total.WithLabelValues(string(c.Outcome)).Inc()
+	if !newest {
+		return
+	}
+	m.verifies.findings.WithLabelValues(location, source, string(c.Level)).Set(float64(c.Findings))
+	if c.Outcome != store.CheckOK {
+		return
+	}
+	m.verifySucceeded(location, source, c.Level, c.Time)
+	if c.Level == store.CheckFull {
+		m.verifySucceeded(location, source, store.CheckStructure, c.Time)
+		m.verifies.findings.WithLabelValues(location, source, string(store.CheckStructure)).Set(0)
+	}
+}
+
+// verifySucceeded makes the series known, and its time where it is not zero.
+func (m *metrics) verifySucceeded(location, source string, level store.CheckLevel, at time.Time) {
+	g := m.verifies.lastSuccess.WithLabelValues(location, source, string(level))
+	if !at.IsZero() {
+		g.Set(float64(at.Unix()))
+	}
+}
+
+// pruned counts a prune; r is nil when it did not begin.
+func (m *metrics) pruned(r *snapshot.PruneResult, err error) {
+	if r != nil {
+		m.prunes.removed.Add(float64(len(r.Removed)))
+		m.prunes.freed.Add(float64(r.Freed.Bytes))
+		m.prunes.retained.Add(float64(r.Retained.Keys))
+	}
+	if err != nil {
+		m.prunes.failures.Inc()
+		return
+	}
+	m.prunes.lastSuccess.SetToCurrentTime()
 }
 
 // runBegan and runEnded count every operation.

@@ -69,7 +69,8 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 	return s.openLocation(ctx, l, identity, false)
 }
 
-// openLocation is openStore for a location that is known; create makes the store when there is none.
+// openLocation is openStore for a location that is known; create makes the store when there is none. The location's own identity is not used: it is for what the
+// daemon begins by itself.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (*store.Store, error) {
 	bucket, err := s.bucket(l)
 	if err != nil {

@@ -121,7 +121,7 @@ func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.Resu
 	case catalog.KindMove:
 		running, err = o.s.goOnMove(ctx, c, op, op.Back)
 	default:
-		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s and changed nothing", op.ID, op.Kind), Hint: "run the command again instead"}
+		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
 	}
 	if err != nil {
 		return nil, err

@@ -18,10 +18,13 @@ func (s *Server) Open(ctx context.Context) error {
 		return err
 	}
 	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule, log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules)
+	if err == nil {
+		s.verifier = s.newVerifier(c)
+	}
 	return err
 }
 
-// Start goes on with operations that the process before left, and begins the schedules. It comes after Open.
+// Start goes on with operations that the process before left, and begins the schedules and the verifies. It comes after Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -31,6 +34,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.running.Go(func() { s.scheduler.run(s.ctx) })
+	s.running.Go(func() { s.verifier.run(s.ctx) })
 	return nil
 }
 

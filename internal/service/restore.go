@@ -158,7 +158,11 @@ func (o *opened) chain(ctx context.Context) (newest time.Time, gaps []string, er
 		}
 		later = append(later, e)
 	}
-	for _, f := range store.CheckChain(later) {
+	pruned, err := o.store.Pruned(ctx)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	for _, f := range store.CheckChain(later, pruned.Removed[o.signed.Source.UID]) {
 		if f.Key.ID != o.signed.ID {
 			gaps = append(gaps, f.Message)
 		}

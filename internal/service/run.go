@@ -27,6 +27,7 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 	j := c.Journal(id, catalog.JournalOptions{OnStep: s.onStep})
 	began := time.Now()
 	s.metrics.runBegan(op.Kind)
+	begun := operationToProto(op) // before the run, which has op to itself
 	s.running.Go(func() {
 		err := run(ctx, j)
 		state, why := s.outcome(ctx, c, id, err)
@@ -39,7 +40,7 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 		s.recordEnd(c, id, state, why)
 		ended(err)
 	})
-	return operationToProto(op), nil
+	return begun, nil
 }
 
 // logEnd tells the daemon's log; standalone, mgmtctl prints how it went.

@@ -25,6 +25,8 @@ type Schedule struct {
 	Source, Location string
 	// Namespaces to capture; empty for all.
 	Namespaces []string
+	// TTL is how long its snapshots are kept at least, and no longer unless a rule keeps them; 0 leaves it to the rules.
+	TTL time.Duration
 	// Paused keeps it from running unless somebody resumes it.
 	Paused bool
 	// SkipImmediately lets a run that was due while the daemon was down, or the first one, wait until it is due next.
@@ -201,7 +203,7 @@ func (r *scheduler) observe(d *scheduled, now time.Time) {
 func (r *scheduler) beginRun(ctx context.Context, d *scheduled) (*mgmtv1.Operation, error) {
 	began := time.Now().Round(0)
 	w := wantedSnapshot{
-		source: d.Source, location: d.Location, namespaces: d.Namespaces, schedule: d.Name, interval: d.interval(began),
+		source: d.Source, location: d.Location, namespaces: d.Namespaces, schedule: d.Name, interval: d.interval(began), ttl: d.TTL,
 		ended: func(err error) { r.ended(d, began, err) },
 	}
 	op, err := r.begin(ctx, w)

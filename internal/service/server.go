@@ -48,6 +48,10 @@ type Config struct {
 	Sources, Targets []mgmt.Options
 	// Schedules are taken by Start; their names of sources and locations are in here.
 	Schedules []Schedule
+	// Verify says how the newest snapshots are verified, once Start was called.
+	Verify VerifyOptions
+	// Retention is what prunes go by that are not told otherwise.
+	Retention Retention
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Daemon says that the configuration is a file, not the flags of mgmtctl: hints name what the operator can change.
@@ -84,7 +88,9 @@ type Server struct {
 	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
 
 	metrics   *metrics
-	scheduler *scheduler                 // nil before Start
+	scheduler *scheduler                 // nil before Open
+	verifier  *verifier                  // likewise
+	prunes    map[*Location]pruneState   // guarded by mu
 	buckets   map[*Location]store.Bucket // guarded by mu; a bucket keeps its connections
 	failed    chan error                 // holds the error after which the server is of no use
 
@@ -100,7 +106,7 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{}, waits: map[catalog.OperationID]context.CancelCauseFunc{},
-		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, failed: make(chan error, 1)}
+		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -108,6 +114,7 @@ func New(cfg Config) *Server {
 // Register adds the services to a gRPC server, which must have been made with ServerOptions.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterSnapshotServiceServer(r, &snapshotService{s: s})
+	mgmtv1.RegisterPruneServiceServer(r, &pruneService{s: s})
 	mgmtv1.RegisterRestoreServiceServer(r, &restoreService{s: s})
 	mgmtv1.RegisterMoveServiceServer(r, &moveService{s: s})
 	mgmtv1.RegisterOperationServiceServer(r, &operationService{s: s})
@@ -150,8 +157,13 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Keygen makes an encryption identity and a signing key in dir. It replaces nothing.
-func Keygen(dir string) error {
-	_, err := store.Keygen(dir, time.Now())
+// Keygen makes an encryption identity, protected by the passphrase unless that is empty, and a signing key in dir. It replaces nothing.
+func Keygen(dir string, passphrase []byte) error {
+	_, err := store.KeygenProtected(dir, time.Now(), passphrase)
 	return err
+}
+
+// ReadIdentities reads identity files into what requests carry. ask is called for each that is protected by a passphrase.
+func ReadIdentities(files []string, ask func(file string) ([]byte, error)) ([]byte, error) {
+	return store.ReadIdentities(files, func(file string) (store.Secret, error) { return ask(file) })
 }

@@ -185,10 +185,11 @@ func TestStopEndsWaiting(t *testing.T) {
 
 // TestDaemonTakesUpWhatWasLeft: what a daemon leaves when it ends in good order, and when it dies, and what the next one makes of it.
 func TestDaemonTakesUpWhatWasLeft(t *testing.T) {
-	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindRestore, catalog.KindMove}
+	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune, catalog.KindRestore, catalog.KindMove}
 	want := map[catalog.Kind]mgmtv1.OperationState{
 		catalog.KindSnapshot: mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindVerify:   mgmtv1.OperationState_OPERATION_STATE_FAILED,
+		catalog.KindPrune:    mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindRestore:  mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY,
 		catalog.KindMove:     mgmtv1.OperationState_OPERATION_STATE_STOPPED, // Start goes on with it
 	}
@@ -206,7 +207,7 @@ func TestDaemonTakesUpWhatWasLeft(t *testing.T) {
 	for kind, id := range ids {
 		op := state(t, s, id)
 		ended := want[kind]
-		if kind == catalog.KindSnapshot || kind == catalog.KindVerify {
+		if kind != catalog.KindRestore && kind != catalog.KindMove {
 			ended = mgmtv1.OperationState_OPERATION_STATE_STOPPED
 		}
 		if op.GetState() != ended || !strings.HasPrefix(op.GetMessage(), errDaemonEnds.Message) {

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +24,11 @@ type snapshotService struct {
 }
 
 func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
-	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(), location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull()})
+	ttl := req.GetTtl().AsDuration()
+	if ttl < 0 {
+		return nil, &Error{Reason: ReasonUsage, Message: "the ttl of the snapshot is negative"}
+	}
+	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(), location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull(), ttl: ttl})
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +40,7 @@ type wantedSnapshot struct {
 	source, location string // names
 	namespaces       []string
 	full             bool // write everything
+	ttl              time.Duration
 	// schedule is the name of the schedule that wants it, interval how often it does; empty when somebody asked.
 	schedule string
 	interval time.Duration
@@ -81,11 +85,19 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
 			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces}, Interval: w.interval,
-			Writer: s.program(), Progress: j.Progress, Memory: memory{c, st.ID(), source.UID()}, Full: w.full,
+			Writer: s.program(), Progress: j.Progress, Memory: c.Memory(st.ID(), source.UID()), Full: w.full, TTL: w.ttl,
 		})
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		return err
-	}, ended)
+	}, func(err error) {
+		if err == nil && s.verifier != nil {
+			s.verifier.taken(location.Name, source.UID())
+		}
+		ended(err)
+		if err == nil && w.schedule != "" {
+			s.pruneAfter(w.schedule, location.Name)
+		}
+	})
 }
 
 // program is what envelopes say of who wrote them.
@@ -136,6 +148,14 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 	if err != nil {
 		return nil, err
 	}
+	checks, err := st.CheckKeys(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	pins, err := st.Pins(ctx, "")
+	if err != nil {
+		return nil, err
+	}
 	list := make([]*mgmtv1.Snapshot, len(keys))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
@@ -145,11 +165,15 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 			switch {
 			case err == nil:
 				list[i] = snapshotToProto(e)
+				if list[i].Verified, err = s.s.verified(gctx, st, e, checks[key.String()]); err != nil {
+					return err
+				}
 			case gctx.Err() != nil:
 				return err
 			default:
 				list[i] = damagedToProto(key, err)
 			}
+			list[i].Pinned = pins[key]
 			return nil
 		})
 	}
@@ -227,9 +251,22 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err != nil {
 		return nil, err
 	}
+	checks, err := st.CheckKeys(ctx, e.Source.UID)
+	if err != nil {
+		return nil, err
+	}
 	resp := &mgmtv1.GetSnapshotResponse{Snapshot: snapshotToProto(e)}
+	if resp.Snapshot.Pinned, err = st.Pinned(ctx, e.Key()); err != nil {
+		return nil, err
+	}
+	if resp.Snapshot.Verified, err = s.s.verified(ctx, st, e, checks[e.Key().String()]); err != nil {
+		return nil, err
+	}
 	if st.Encrypted() && len(req.GetIdentity()) == 0 {
 		return resp, nil
+	}
+	if err := mayRead(st, e); err != nil {
+		return nil, err
 	}
 	opened, err := snapshot.Open(ctx, st, e.Envelope)
 	if err != nil {
@@ -313,38 +350,12 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, st
 }
 
 func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (*mgmtv1.VerifySnapshotResponse, error) {
-	location, err := s.s.location(req.GetLocation())
-	if err != nil {
-		return nil, err
+	level, ok := checkLevels[req.GetLevel()]
+	if !ok {
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known", req.GetLevel()), Hint: "it is structure, sample or full"}
 	}
-	st, err := s.s.openLocation(ctx, location, req.GetIdentity(), false)
-	if err != nil {
-		return nil, err
-	}
-	level := req.GetLevel()
-	if level > mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE && st.Encrypted() && len(req.GetIdentity()) == 0 {
-		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
-	}
-	e, err := findSnapshot(ctx, st, req.GetSource(), req.GetId())
-	damaged, isDamaged := errors.AsType[*store.CorruptError](err)
-	if err != nil && !isDamaged {
-		return nil, err
-	}
-	c, err := s.s.openCatalog(ctx)
-	if err != nil {
-		return nil, err
-	}
-	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindVerify, Source: catalog.Side{Name: e.Source.Name, UID: e.Source.UID}, Store: st.ID(), Location: location.Name, SnapshotID: string(e.ID),
-	})
-	if err != nil {
-		return nil, err
-	}
-	running, err := s.s.start(s.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		if isDamaged {
-			return notWhole(ctx, j, 1, 1, "keys", mgmt.Finding{Severity: mgmt.Error, Code: string(store.VerifyDamaged), Message: damaged.Key + ": " + damaged.Reason, Hint: "somebody changed the envelope, or the store lost it: use another snapshot"})
-		}
-		return verify(ctx, c, j, st, e, level)
+	running, err := s.s.beginVerify(ctx, wantedVerify{
+		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level, identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
 	})
 	if err != nil {
 		return nil, err

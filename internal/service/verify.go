@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
@@ -13,48 +15,194 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// verify checks a snapshot: its signature, and what the level says. It reports all findings of a level before it fails.
-func verify(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, st *store.Store, e store.Signed, level mgmtv1.VerifyLevel) error {
-	var findings []mgmt.Finding
-	forged := mayRead(st, e)
-	if untrusted, ok := errors.AsType[*store.TrustError](e.RequireTrusted()); ok {
+// wantedVerify is what somebody, or the daemon by itself, wants verified.
+type wantedVerify struct {
+	location, source, id string // names, as in a request
+	level                store.CheckLevel
+	identity             []byte
+	noRecord             bool
+	// ended is told what it came to, once that is on record: "" when it did not come to an end. nil tells nobody.
+	ended func(outcome store.CheckOutcome, err error)
+}
+
+// beginVerify begins the operation that verifies a snapshot.
+func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Operation, error) {
+	location, err := s.location(w.location)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.openLocation(ctx, location, w.identity, false)
+	if err != nil {
+		return nil, err
+	}
+	if w.level != store.CheckStructure && st.Encrypted() && len(w.identity) == 0 {
+		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
+	}
+	source, err := findSource(ctx, st, w.source)
+	if err != nil {
+		return nil, err
+	}
+	e, err := findSnapshot(ctx, st, source, w.id)
+	damaged, isDamaged := errors.AsType[*store.CorruptError](err)
+	if err != nil && !isDamaged {
+		return nil, err
+	}
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var forged error
+	name := e.Source.Name
+	if !isDamaged {
+		forged = mayRead(st, e)
+	}
+	if isDamaged || forged != nil { // what it says of itself is nobody's word
+		name = sourceName(ctx, c, source)
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindVerify, Source: catalog.Side{Name: name, UID: source}, Store: st.ID(), Location: location.Name, SnapshotID: string(e.ID),
+	})
+	if err != nil {
+		return nil, err
+	}
+	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord, check: store.Check{Level: w.level, Writer: s.program()}}
+	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		v.journal = j
+		var err error
+		if isDamaged {
+			v.of, v.what = 1, "keys"
+			v.find(mgmt.Error, string(store.VerifyDamaged), "", mgmt.Ref{}, damaged.Key+": "+damaged.Reason, "somebody changed the envelope, or the store lost it: use another snapshot")
+			err = v.notWhole(ctx)
+		} else {
+			err = v.run(ctx)
+		}
+		// With no name it was forged, or nothing is known of its source: then it is only counted.
+		s.metrics.verifyEnded(location.Name, name, name != "" && (w.id == "" || w.id == latest), v.check)
+		return err
+	}, func(err error) {
+		if w.ended != nil {
+			w.ended(v.check.Outcome, err)
+		}
+	})
+}
+
+// sourceName is the display name that the index knows of a source, or "".
+func sourceName(ctx context.Context, c *catalog.Catalog, source string) string {
+	if list, err := c.Snapshots(ctx, catalog.SnapshotFilter{Source: source, Limit: 1}); err == nil && len(list) > 0 {
+		return list[0].SourceName
+	}
+	return ""
+}
+
+// verifying is a verify and what it has found so far.
+type verifying struct {
+	catalog  *catalog.Catalog
+	journal  *catalog.Journal
+	store    *store.Store
+	envelope store.Signed // zero when it is damaged
+	forged   error        // why nobody vouches for the envelope; nil when somebody does
+	record   bool
+
+	check    store.Check // its outcome is set when the verify has come to one
+	findings []mgmt.Finding
+	bad, of  int
+	what     string
+}
+
+// find adds a finding. key is the one of the store that it is about, if any.
+func (v *verifying) find(severity mgmt.Severity, code string, key store.Key, ref mgmt.Ref, message, hint string) {
+	v.findings = append(v.findings, mgmt.Finding{Severity: severity, Code: code, Ref: ref, Message: message, Hint: hint})
+	v.check.Findings++
+	if named := (store.CheckedKey{Code: code, Key: string(key)}); severity >= mgmt.Error {
+		v.check.First = slices.Insert(v.check.First, min(v.bad, len(v.check.First)), named)
+		v.bad++
+	} else {
+		v.check.First = append(v.check.First, named)
+	}
+}
+
+// run checks the signature of the snapshot, and what the level says. It reports all findings of a level before it fails.
+func (v *verifying) run(ctx context.Context) error {
+	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
 		f := mgmt.Finding{Severity: mgmt.Warning, Code: "signature", Message: untrusted.Error(), Hint: untrusted.Hint()}
-		if forged != nil {
+		if v.forged != nil {
 			f.Severity = mgmt.Error
 		}
-		findings = append(findings, f)
+		v.findings = append(v.findings, f)
 	}
-	bad, of := 0, 0
-	if level != mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE {
-		report, err := st.VerifyStructure(ctx, e.Envelope, func(p store.VerifyProgress) { j.Progress("keys checked", int64(p.Done), int64(p.Total)) })
-		if err != nil {
+	broken, err := chain(ctx, v.catalog, v.store, v.envelope)
+	if err != nil {
+		return err
+	}
+	v.findings = append(v.findings, broken...)
+	v.what = "keys"
+	level := v.check.Level
+	if level != store.CheckSample {
+		if err := v.structure(ctx); err != nil {
 			return err
 		}
-		bad, of = len(report.Findings), report.Keys
-		for _, f := range report.Findings {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: string(f.Code), Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
-				Hint: "restore from another snapshot; older versions of the key may be in a versioned bucket"})
-		}
 	}
-	what := "keys"
-	if bad == 0 && forged == nil && level > mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE { // else it is known to be of no use
-		what = "objects"
-		more, checked, err := verifyContent(ctx, j, st, e, level)
-		if err != nil {
+	if v.bad == 0 && v.forged == nil && level != store.CheckStructure { // else it is known to be of no use
+		v.what = "objects"
+		if err := v.content(ctx); err != nil {
 			return err
 		}
-		findings, of = append(findings, more...), checked
-		for _, f := range more {
-			if f.Severity == mgmt.Error {
-				bad++
-			}
+	} else {
+		v.check.Level = store.CheckStructure // no more was looked at
+	}
+	if v.bad > 0 {
+		return v.notWhole(ctx)
+	}
+	if v.forged != nil {
+		return errors.Join(v.emit(ctx), v.forged)
+	}
+	v.check.Outcome = store.CheckOK
+	return errors.Join(v.emit(ctx), v.keep(ctx))
+}
+
+func (v *verifying) structure(ctx context.Context) error {
+	report, err := v.store.VerifyStructure(ctx, v.envelope.Envelope, func(p store.VerifyProgress) { v.journal.Progress("keys checked", int64(p.Done), int64(p.Total)) })
+	if err != nil {
+		return err
+	}
+	v.of, v.check.Keys, v.check.Bytes = report.Keys, int64(report.Keys), report.Bytes
+	for _, f := range report.Findings {
+		v.find(mgmt.Error, string(f.Code), f.Key, mgmt.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message), "restore from another snapshot; older versions of the key may be in a versioned bucket")
+	}
+	return nil
+}
+
+// chain tells what is not there, or another one, beside a snapshot: the one before, by its envelope, and the newest, by what the catalog remembers. Neither makes the
+// snapshot less than whole.
+func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Signed) ([]mgmt.Finding, error) {
+	keys, err := st.Snapshots(ctx, e.Source.UID)
+	if err != nil {
+		return nil, err
+	}
+	there := map[store.SnapshotID]store.EnvelopeKey{}
+	for _, key := range keys {
+		there[key.ID] = key
+	}
+	const hint = "if nobody deleted it on purpose, somebody hid it: look at the access log of the store"
+	var findings []mgmt.Finding
+	if e.Parent != nil {
+		if key, ok := there[e.Parent.ID]; !ok {
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Info, Code: "chain", Message: fmt.Sprintf("the snapshot before it, %s (number %d), is not in the store", e.Parent.ID, e.Sequence-1), Hint: hint})
+		} else if parent, err := st.GetEnvelope(ctx, key); err == nil && parent.SHA256 != e.Parent.SHA256 {
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain", Message: fmt.Sprintf("the snapshot before it, %s, is not the one that it was made after", e.Parent.ID),
+				Hint: "somebody changed that envelope: do not restore from it, and look at the access log of the store"})
+		} // one that cannot be read is for the verify of that one to tell
+	}
+	newest, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID(), Source: e.Source.UID, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range newest {
+		if _, ok := there[store.SnapshotID(s.ID)]; !ok && s.Sequence > e.Sequence {
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain", Message: fmt.Sprintf("a later snapshot, %s (number %d), was in the store and is not there now", s.ID, s.Sequence), Hint: hint})
 		}
 	}
-	if bad > 0 {
-		// The next snapshot would name the same keys.
-		return errors.Join(notWhole(ctx, j, bad, of, what, findings...), c.ForgetKnown(ctx, st.ID(), e.Source.UID))
-	}
-	return errors.Join(emit(ctx, j, findings), forged)
+	return findings, nil
 }
 
 // mayRead refuses what is inside a snapshot that no trusted key signed (invariant I8: signature first). Who gives no trusted keys, or reads a plain store, did not
@@ -66,38 +214,77 @@ func mayRead(st *store.Store, e store.Signed) error {
 	return e.RequireTrusted()
 }
 
-// verifyContent opens a snapshot and compares objects with their shards. Damage is a finding, also where it keeps the snapshot from being opened.
-func verifyContent(ctx context.Context, j *catalog.Journal, st *store.Store, e store.Signed, level mgmtv1.VerifyLevel) ([]mgmt.Finding, int, error) {
-	finding := func(severity mgmt.Severity, code string, ref mgmt.Ref, message string) mgmt.Finding {
-		hint := "do not restore from this snapshot"
-		if severity < mgmt.Error {
-			hint = "it may have been taken by another version of mgmtd (" + e.Writer + "); a restore reads the edges anew"
-		}
-		return mgmt.Finding{Severity: severity, Code: code, Ref: ref, Message: message, Hint: hint}
-	}
-	s, err := snapshot.Open(ctx, st, e.Envelope)
+// content opens the snapshot and compares objects with their shards. Damage is a finding, also where it keeps the snapshot from being opened.
+func (v *verifying) content(ctx context.Context) error {
+	const useless = "do not restore from this snapshot"
+	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return []mgmt.Finding{finding(mgmt.Error, snapshot.CheckDamaged, mgmt.Ref{}, corrupt.Key+": "+corrupt.Reason)}, 1, nil
+		v.of = 1
+		v.find(mgmt.Error, snapshot.CheckDamaged, keyOf(corrupt.Key), mgmt.Ref{}, corrupt.Key+": "+corrupt.Reason, useless)
+		return nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
-		return []mgmt.Finding{finding(mgmt.Error, string(store.VerifyMissing), mgmt.Ref{}, err.Error())}, 1, nil
+		v.of = 1
+		v.find(mgmt.Error, string(store.VerifyMissing), "", mgmt.Ref{}, err.Error(), useless)
+		return nil
 	}
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	r, err := s.Check(ctx, level == mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE, func(done, total int64) { j.Progress("objects checked", done, total) })
+	r, err := s.Check(ctx, v.check.Level == store.CheckSample, func(done, total int64) { v.journal.Progress("objects checked", done, total) })
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	var findings []mgmt.Finding
+	v.of, v.check.Objects = r.Objects, int64(r.Objects)
 	for _, f := range r.Findings {
-		severity := mgmt.Error
+		severity, hint := mgmt.Error, useless
 		if f.Code == snapshot.CheckEdges {
-			severity = mgmt.Warning
+			severity, hint = mgmt.Warning, "it may have been taken by another version of mgmtd ("+v.envelope.Writer+"); a restore reads the edges anew"
 		}
-		findings = append(findings, finding(severity, f.Code, f.Ref, f.Message))
+		v.find(severity, f.Code, f.Pack, f.Ref, f.Message, hint)
 	}
-	return findings, r.Objects, nil
+	return nil
+}
+
+// keyOf takes a key out of an error, where it is one of the store's own; a tree may name anything.
+func keyOf(text string) store.Key {
+	key, err := store.ParseKey(text)
+	if err != nil {
+		return ""
+	}
+	return key
+}
+
+// keep notes the result in the catalog and, where it would count, records it in the store. A store that does not take it is no fault of the snapshot.
+func (v *verifying) keep(ctx context.Context) error {
+	v.check.Time = time.Now()
+	result := catalog.Verification{Time: v.check.Time.UTC().Truncate(time.Millisecond), Level: v.check.Level, OK: v.check.Outcome == store.CheckOK}
+	err := v.catalog.PutVerification(ctx, recordOf(v.envelope), result)
+	if !v.record || !v.store.CanRecordChecks() {
+		return err
+	}
+	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
+		f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-recorded", Message: failed.Error(), Hint: "the result is in this catalog only; look at what the store lets us write, or give --no-record"}
+		err = errors.Join(err, v.journal.Emit(ctx, restore.FindingEvent("", f)))
+	}
+	return err
+}
+
+func (v *verifying) emit(ctx context.Context) error { return emit(ctx, v.journal, v.findings) }
+
+// notWhole reports what is wrong, keeps the result, and makes the next snapshot of the source a full one: it would name the same keys.
+func (v *verifying) notWhole(ctx context.Context) error {
+	v.check.Outcome = store.CheckDamaged
+	err := v.emit(ctx)
+	if v.envelope.ID != "" && v.forged == nil {
+		err = errors.Join(err, v.keep(ctx))
+	}
+	if v.envelope.ID != "" {
+		err = errors.Join(err, v.catalog.ForgetKnown(ctx, v.store.ID(), v.envelope.Source.UID))
+	}
+	return errors.Join(err, &Error{
+		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d %s are not as they should be", v.bad, v.of, v.what), Hint: "do not rely on this snapshot; take a new one where snapshots are taken, with mgmtctl snapshot create --full, or restore from another",
+	})
 }
 
 func emit(ctx context.Context, j *catalog.Journal, findings []mgmt.Finding) error {
@@ -106,10 +293,4 @@ func emit(ctx context.Context, j *catalog.Journal, findings []mgmt.Finding) erro
 		events = append(events, restore.FindingEvent(f.Unit, f))
 	}
 	return j.Emit(ctx, events...)
-}
-
-func notWhole(ctx context.Context, j *catalog.Journal, bad, of int, what string, findings ...mgmt.Finding) error {
-	return errors.Join(emit(ctx, j, findings), &Error{
-		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d %s are not as they should be", bad, of, what), Hint: "do not rely on this snapshot; take a new one where snapshots are taken, with mgmtctl snapshot create --full, or restore from another",
-	})
 }

@@ -2,8 +2,8 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,6 +16,7 @@ import (
 type Source interface {
 	Kinds(ctx context.Context) ([]mgmt.Kind, error)
 	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error)
+	Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(deleted bool, raw []byte) error) error
 }
 
 var _ Source = (*mgmt.Reader)(nil)
@@ -43,6 +44,8 @@ type Cut struct {
 	Graph    *Graph
 	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
 	LeftOut []mgmt.Ref
+
+	left []*Node // all that was read and not captured
 }
 
 // Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must copy what it wants to hold and may be called from
@@ -52,22 +55,69 @@ func Capture(ctx context.Context, source Source, scope Scope, rules []Rule, keep
 	if err != nil {
 		return nil, err
 	}
-	at, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
-	if err != nil {
-		return nil, fmt.Errorf("begin cut: %w", err)
-	}
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
-	c := &capture{
-		source: source, scope: scope, keep: keep, read: newReader(kinds, rules),
-		cut:     &Cut{ResourceVersion: at.ResourceVersion, Kinds: kinds},
-		outside: map[mgmt.Ref]*Node{}, index: map[mgmt.Ref]*Node{}, wanted: map[mgmt.Ref]string{},
-	}
-	if err := c.run(ctx); err != nil {
+	c := newCapture(source, kinds, scope, rules)
+	if c.reading.at, err = now(ctx, source); err != nil {
 		return nil, err
 	}
-	return c.cut, nil
+	return c.run(ctx, c.reading, keep)
+}
+
+// now is the resourceVersion of the source.
+func now(ctx context.Context, source Source) (string, error) {
+	at, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+	if err != nil {
+		return "", fmt.Errorf("begin cut: %w", err)
+	}
+	return at.ResourceVersion, nil
+}
+
+// captureSince is Capture of known kinds that reads less. keep is called for every object of the cut, and without bytes for one that is as since knows it, or as it was
+// given to early before. early may be given objects that are not in the cut, or are in it with other bytes.
+func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope Scope, since *base, early, keep func(n *Node, raw []byte) error) (*Cut, error) {
+	if err := checkNamespaces(ctx, source, scope); err != nil {
+		return nil, err
+	}
+	c := newCapture(source, kinds, scope, Rules)
+	all := append(slices.Clone(c.kinds), mgmt.SecretKind, mgmt.ConfigMapKind, mgmt.NamespaceKind)
+	size, err := sizeOf(ctx, source, all)
+	if err != nil {
+		return nil, err
+	}
+	var first *look
+	if size > smallSource {
+		first = &look{follower: &follower{reading: c.reading}, since: since, kinds: map[mgmt.GroupKind]*kindState{}}
+		if first.proven, err = since.proven(ctx, source); err != nil {
+			return nil, err
+		}
+		if _, err := newCapture(source, kinds, scope, Rules).run(ctx, first, early); err != nil {
+			return nil, err
+		}
+	}
+	if c.reading.at, err = now(ctx, source); err != nil {
+		return nil, err
+	}
+	if !since.reaches(c.reading.at) {
+		return nil, errHistory
+	}
+	var f *followed
+	switch {
+	case first != nil:
+		f, err = first.advance(ctx, c.reading, all)
+	case since != nil:
+		known := slices.DeleteFunc(all, func(k mgmt.Kind) bool { return !since.follows(k) })
+		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
+			return f.compare(ctx, k, since.index.nodes[k.GroupKind], mgmt.ListOptions{Exact: f.at})
+		})
+	default:
+		return c.run(ctx, c.reading, keep)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.run(ctx, f, keep)
 }
 
 // UnknownNamespaceError says that a namespace in the scope does not exist: a typing error that would give an empty snapshot.
@@ -98,43 +148,63 @@ func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 // capture is one run. Kinds of Cluster API come first: what they own and name decides which Secrets and ConfigMaps are needed, and what lies in which
 // namespace decides which Namespaces are.
 type capture struct {
-	source Source
-	scope  Scope
-	read   *reader
-	keep   func(*Node, []byte) error
-	cut    *Cut
+	reading *reading
+	kinds   []mgmt.Kind // those that are read whole
+	scope   Scope
+	objects objects
+	keep    func(*Node, []byte) error
+	cut     *Cut
 
 	mu      sync.Mutex
 	nodes   []*Node
 	index   map[mgmt.Ref]*Node
-	outside map[mgmt.Ref]*Node  // read, but in no namespace of the scope: kept only when needed
+	outside map[mgmt.Ref]*Node  // read and not captured so far: what is in no namespace of the scope is, once it is needed
 	wanted  map[mgmt.Ref]string // named by a captured object, and by which field
 }
 
-func (c *capture) run(ctx context.Context) error {
-	if err := c.listAll(ctx, captureKinds(c.cut.Kinds, c.read.rules), func(n *Node, _ []byte) (string, bool) {
+func newCapture(source Source, kinds []mgmt.Kind, scope Scope, rules []Rule) *capture {
+	r := &reading{source: source, read: newReader(kinds, rules)}
+	return &capture{
+		reading: r, kinds: captureKinds(kinds, r.read.rules), scope: scope, cut: &Cut{Kinds: kinds},
+		outside: map[mgmt.Ref]*Node{}, index: map[mgmt.Ref]*Node{}, wanted: map[mgmt.Ref]string{},
+	}
+}
+
+func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte) error) (*Cut, error) {
+	c.objects, c.keep = from, keep
+	if err := c.listAll(ctx, c.kinds, func(n *Node) (string, bool) {
 		return "kind of Cluster API", c.scope.has(n.Namespace)
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.fetchNeeded(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.listAll(ctx, []mgmt.Kind{mgmt.SecretKind, mgmt.ConfigMapKind}, c.wantCore); err != nil {
-		return err
+		return nil, err
+	}
+	if err := c.fetchOwned(ctx); err != nil {
+		return nil, err
 	}
 	used := map[string]bool{}
 	for _, n := range c.nodes {
 		used[n.Namespace] = true
 	}
-	if err := c.listAll(ctx, []mgmt.Kind{mgmt.NamespaceKind}, func(n *Node, _ []byte) (string, bool) {
+	if err := c.listAll(ctx, []mgmt.Kind{mgmt.NamespaceKind}, func(n *Node) (string, bool) {
 		return "holds captured objects", used[n.Name]
 	}); err != nil {
-		return err
+		return nil, err
+	}
+	c.cut.left = slices.Collect(maps.Values(c.outside))
+	for _, n := range c.cut.left {
+		if isCore(n) && c.scope.has(n.Namespace) {
+			c.cut.LeftOut = append(c.cut.LeftOut, n.Ref)
+		}
 	}
 	slices.SortFunc(c.cut.LeftOut, mgmt.CompareRefs)
+	c.cut.ResourceVersion, c.cut.NotInCut = c.reading.at, c.reading.notInCut
 	c.cut.Graph = NewGraph(c.nodes)
-	return nil
+	return c.cut, nil
 }
 
 // captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and those that a rule reads from.
@@ -148,7 +218,7 @@ func captureKinds(kinds []mgmt.Kind, rules map[mgmt.GroupKind][]Rule) []mgmt.Kin
 	return out
 }
 
-func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Node, []byte) (string, bool)) error {
+func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Node) (string, bool)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
@@ -157,12 +227,10 @@ func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Nod
 	return g.Wait()
 }
 
-// list reads one kind, or one object of it, at the cut. Where the server refuses an exact read it reads the newest state and says so.
-func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string, want func(*Node, []byte) (string, bool)) error {
-	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: c.cut.ResourceVersion}
-	take := func(raw []byte) error {
-		n := c.read.node(k, raw)
-		why, ok := want(n, raw)
+// list takes in one kind, or one object of it, as far as it is wanted.
+func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string, want func(*Node) (string, bool)) error {
+	return c.objects.each(ctx, k, namespace, name, func(n *Node, raw []byte) error {
+		why, ok := want(n)
 		if !ok {
 			c.leave(n)
 			return nil
@@ -170,18 +238,7 @@ func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string,
 		n.Why = why
 		c.take(n)
 		return c.keep(n, raw)
-	}
-	_, err := c.source.List(ctx, k, o, take)
-	if errors.Is(err, mgmt.ErrExactRefused) {
-		c.mu.Lock()
-		if !slices.Contains(c.cut.NotInCut, k.GroupKind) {
-			c.cut.NotInCut = append(c.cut.NotInCut, k.GroupKind)
-		}
-		c.mu.Unlock()
-		o.Exact = ""
-		_, err = c.source.List(ctx, k, o, take)
-	}
-	return err
+	})
 }
 
 func (c *capture) take(n *Node) {
@@ -200,14 +257,33 @@ func (c *capture) take(n *Node) {
 func (c *capture) leave(n *Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch n.GroupKind() {
-	case secretKind, configMapKind:
-		if c.scope.has(n.Namespace) {
-			c.cut.LeftOut = append(c.cut.LeftOut, n.Ref)
+	c.outside[n.Ref] = n
+}
+
+func isCore(n *Node) bool { return n.GroupKind() == secretKind || n.GroupKind() == configMapKind }
+
+// fetchOwned takes in Secrets and ConfigMaps that one which is captured owns, whichever of them came first.
+func (c *capture) fetchOwned(ctx context.Context) error {
+	for {
+		var more []*Node
+		for _, n := range c.outside {
+			if isCore(n) && len(n.Owners) > 0 {
+				if _, ok := c.wantCore(n); ok {
+					more = append(more, n)
+				}
+			}
 		}
-	case namespaceKind:
-	default:
-		c.outside[n.Ref] = n
+		if len(more) == 0 {
+			return nil
+		}
+		slices.SortFunc(more, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+		for _, n := range more {
+			k, _ := mgmt.FindKind(c.cut.Kinds, n.GroupKind())
+			if err := c.list(ctx, k, n.Namespace, n.Name, c.wantCore); err != nil {
+				return err
+			}
+			delete(c.outside, n.Ref) // also one that is gone by now, from a source that is read as it is
+		}
 	}
 }
 
@@ -230,7 +306,7 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 		for _, n := range more {
 			k, _ := mgmt.FindKind(c.cut.Kinds, n.GroupKind())
 			why := c.wanted[n.Ref]
-			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node, []byte) (string, bool) { return why, true }); err != nil {
+			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node) (string, bool) { return why, true }); err != nil {
 				return err
 			}
 		}
@@ -239,7 +315,7 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 
 // wantCore decides over Secrets and ConfigMaps: in are those that a captured object owns or names, those labelled for a captured Cluster or for a move,
 // and certificates by their name.
-func (c *capture) wantCore(n *Node, raw []byte) (string, bool) {
+func (c *capture) wantCore(n *Node) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isInitLock(n) {
@@ -259,7 +335,7 @@ func (c *capture) wantCore(n *Node, raw []byte) (string, bool) {
 	if n.Cluster != "" && c.index[mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace, Name: n.Cluster}] != nil {
 		return "labelled or named for Cluster " + n.Key().Namespace + "/" + n.Cluster, true
 	}
-	if movable(raw) {
+	if n.movable {
 		return "labelled for clusterctl move", true
 	}
 	return "", false

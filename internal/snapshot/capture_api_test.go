@@ -162,7 +162,8 @@ func newStore(t *testing.T) *store.Store {
 	return newStoreIn(t, t.TempDir())
 }
 
-func newStoreIn(t *testing.T, dir string) *store.Store {
+// newKeysIn makes keys in a folder and loads all of them.
+func newKeysIn(t *testing.T, dir string) *store.Keys {
 	t.Helper()
 	generated, err := store.Keygen(dir+"/keys", time.Now())
 	if err != nil {
@@ -175,6 +176,12 @@ func newStoreIn(t *testing.T, dir string) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return keys
+}
+
+func newStoreIn(t *testing.T, dir string) *store.Store {
+	t.Helper()
+	keys := newKeysIn(t, dir)
 	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys, Create: true})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,8 @@ const (
 // CheckFinding is one object, or a pack, that is not as it should be.
 type CheckFinding struct {
 	Code    string
-	Ref     mgmt.Ref // zero for a pack as a whole
+	Pack    store.Key
+	Ref     mgmt.Ref // zero for the pack as a whole
 	Message string
 }
 
@@ -70,15 +71,19 @@ func (s *Snapshot) Check(ctx context.Context, sample bool, progress func(done, t
 			return err
 		})
 	}
-	err = g.Wait()
+	err = named(s.Envelope, g.Wait())
 	return CheckResult{Objects: total, Packs: len(packs), Findings: slices.Concat(found...)}, err
+}
+
+func entryName(n *Node) (string, error) {
+	return store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
 }
 
 // objectsByPack gives the nodes that shards say are in each pack, by the name of their entry.
 func objectsByPack(nodes []*Node) (map[string]map[string]*Node, error) {
 	byPack := map[string]map[string]*Node{}
 	for _, n := range nodes {
-		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
+		name, err := entryName(n)
 		if err != nil {
 			return nil, err
 		}
@@ -121,13 +126,13 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wan
 		return nil
 	})
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return append(findings, CheckFinding{Code: CheckDamaged, Message: corrupt.Error()}), nil
+		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: corrupt.Error()}), nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
-		return append(findings, CheckFinding{Code: CheckDamaged, Message: string(pack) + ": it is not in the store"}), nil
+		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: string(pack) + ": it is not in the store"}), nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		findings = append(findings, CheckFinding{Code: CheckDamaged, Ref: left[name].Ref, Message: "it is not in " + string(pack)})
+		findings = append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Ref: left[name].Ref, Message: "it is not in " + string(pack)})
 	}
 	return findings, err
 }
@@ -135,7 +140,7 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wan
 // object compares one object with its node.
 func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	if why := c.claims.broken(n, body); why != "" {
-		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: "it is not what its shard says: " + why}
+		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref, Message: "it is not what its shard says: " + why}
 	}
 	k, _ := mgmt.FindKind(c.claims.kinds, n.GroupKind())
 	k.Version = n.Version
@@ -143,10 +148,10 @@ func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	is.Pack = n.Pack
 	want, err := json.Marshal(n)
 	if err != nil {
-		return &CheckFinding{Code: CheckDamaged, Ref: n.Ref, Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
+		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref, Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
 	}
 	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
-		return &CheckFinding{Code: CheckEdges, Ref: n.Ref, Message: "this version reads other edges, labels or sizes from it than its shard says"}
+		return &CheckFinding{Code: CheckEdges, Pack: store.Key(n.Pack), Ref: n.Ref, Message: "this version reads other edges, labels or sizes from it than its shard says"}
 	}
 	return nil
 }

@@ -36,13 +36,21 @@ func NewGraph(nodes []*Node) *Graph {
 // Node returns the node of that ref, or nil.
 func (g *Graph) Node(r mgmt.Ref) *Node { return g.byRef[r] }
 
-// findMissing looks along every edge. An owner of the same name but another UID is missing too: the garbage collector goes by UID, so such an object is
-// about to be deleted on the source.
+// Owner returns the node of an owner, or nil. One of the same name but another UID is another object: the garbage collector goes by UID, so what names it as its
+// owner is about to be deleted on the source.
+func (g *Graph) Owner(o Owner) *Node {
+	if n := g.byRef[o.Ref]; n != nil && n.UID == o.UID {
+		return n
+	}
+	return nil
+}
+
+// findMissing looks along every edge.
 func (g *Graph) findMissing() {
 	g.Missing = nil
 	for _, n := range g.Nodes {
 		for _, o := range n.Owners {
-			if owner := g.byRef[o.Ref]; owner == nil || owner.UID != o.UID {
+			if g.Owner(o) == nil {
 				g.Missing = append(g.Missing, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences", Owner: true})
 			}
 		}

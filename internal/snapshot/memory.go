@@ -9,43 +9,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
 // repackAge is how old stored content becomes before it is written anew, so that old packs, of which ever less is needed, can go.
 const repackAge = 7 * 24 * time.Hour
 
-// Memory knows, from one snapshot of a source in a store to the next, under which keys content is stored, so that what did not change is not written again. What it
-// forgets is written once more; what it says is believed as far as the tree of the base names the key, and the base is the newest snapshot of the source. A store
-// without a signing key has none: its ids could be computed by who reads the catalog, and guesses at a Secret be confirmed.
-type Memory interface {
-	Recall(ctx context.Context) (Known, error)
-	// Remember changes what is known. When change.Was is not what is known, as after another run in between, all of it is forgotten.
-	Remember(ctx context.Context, change KnownChange) error
-}
-
-// Known is the content of the base, which is the snapshot that was remembered last.
-type Known struct {
-	Secret []byte // of the content ids; the same for as long as anything is known
-	Base   string // the key of its envelope and its SHA-256; empty when nothing is known
-	Places map[store.ContentID]string
-	Keys   map[string]KnownKey
-}
-
-// KnownKey is a shard or a pack.
-type KnownKey struct {
-	Size    int64     `json:"size"`
-	Written time.Time `json:"written"`
-}
-
-// KnownChange is the difference between two bases.
-type KnownChange struct {
-	Was, Base string
-	Places    map[store.ContentID]string // new
-	Gone      []store.ContentID
-	Keys      map[string]KnownKey // new
-	GoneKeys  []string
-}
+// manyFetched is how many objects of a kind are read one by one at most.
+const manyFetched = 200
 
 // errBaseLeft says that the snapshot whose keys were used again is not the newest any more, or not there: nothing keeps a prune from taking its keys. The run begins
 // anew, with another base or none.
@@ -53,16 +25,18 @@ var errBaseLeft = errors.New("the snapshot before was replaced or deleted while 
 
 // reuse is what one run knows and learns of content that is stored already. Its methods may be called concurrently.
 type reuse struct {
-	memory Memory
-	known  Known
+	memory store.Memory
+	known  store.Known
 	ids    *store.ContentIDs
 	base   *store.Signed // nil: all is new
 	tree   store.Tree    // of base
+	index  *index        // of base
 	old    time.Time     // what was written before is written anew
 
+	content time.Duration // for how long the storage keeps what is written now, if it does
+
 	mu   sync.Mutex
-	used map[store.ContentID]string // content of this snapshot
-	keys map[string]KnownKey        // of this snapshot
+	keys map[string]store.KnownKey // of this snapshot
 }
 
 // wrote is how many bytes of shards and packs this snapshot was the first to need.
@@ -77,7 +51,8 @@ func (r *reuse) wrote() (bytes int64) {
 
 // recall finds out what can be used again. A base that cannot be read, or is not the newest snapshot, gives nothing.
 func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
-	r := &reuse{used: map[store.ContentID]string{}, keys: map[string]KnownKey{}, old: now.Add(-repackAge)}
+	r := &reuse{keys: map[string]store.KnownKey{}, old: now.Add(-repackAge)}
+	_, r.content = o.Store.Retention()
 	if o.Memory == nil || !o.Store.Signs() {
 		return r, nil
 	}
@@ -100,10 +75,25 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt || errors.Is(err, store.ErrNotFound) {
 		return r, nil
 	}
-	if err == nil {
-		r.base, r.tree = newest, tree
+	if err != nil {
+		return nil, err
 	}
-	return r, err
+	if x, err := openIndex(r.ids, r.known.Parts); err == nil { // else it was made with other keys
+		r.base, r.tree, r.index = newest, tree, x
+	}
+	return r, nil
+}
+
+// since is what the source can be followed from, nil when it has to be read whole.
+func (r *reuse) since(head indexHead) *base {
+	if r.base == nil {
+		return nil
+	}
+	b := base{index: r.index, at: r.base.ResourceVersion, head: head}
+	if !b.fits() {
+		return nil
+	}
+	return &b
 }
 
 // baseOf is how the memory names a snapshot.
@@ -117,32 +107,70 @@ func (r *reuse) follows(parent *store.Signed) error {
 	return nil
 }
 
-// find gives the key under which content is stored, or "". With a memory it also gives the id to learn the key by.
+// find gives the key under which content is stored, or "". With a memory it also gives the id to know the content by.
 func (r *reuse) find(keys []store.Key, name string, content []byte) (store.ContentID, store.Key) {
 	if r.ids == nil {
 		return store.ContentID{}, ""
 	}
 	id := r.ids.Of(name, content)
-	if r.base == nil {
+	if r.base == nil || !r.again(keys, r.index.places[id]) {
 		return id, ""
 	}
-	key, ok := r.known.Places[id]
-	meta, known := r.known.Keys[key]
-	if _, there := slices.BinarySearch(keys, store.Key(key)); !ok || !known || !there || meta.Written.Before(r.old) {
-		return id, ""
-	}
-	r.learn(id, store.Stored{Key: store.Key(key), Size: meta.Size}, meta.Written)
-	return id, store.Key(key)
+	return id, r.index.places[id]
 }
 
-// learn notes where content of this snapshot is.
-func (r *reuse) learn(id store.ContentID, at store.Stored, written time.Time) {
+// again tells whether a key can be used again.
+func (r *reuse) again(keys []store.Key, key store.Key) bool {
+	meta, known := r.known.Keys[string(key)]
+	_, there := slices.BinarySearch(keys, key)
+	return known && there && !meta.Written.Before(r.old)
+}
+
+// use notes a key that this snapshot uses again.
+func (r *reuse) use(key store.Key) { r.note(key, r.known.Keys[string(key)]) }
+
+// learn notes a key that this snapshot wrote.
+func (r *reuse) learn(at store.Stored, written time.Time) {
+	k := store.KnownKey{Size: at.Size, Written: written}
+	if r.content > 0 {
+		k.Retained = written.Add(r.content)
+	}
+	r.note(at.Key, k)
+}
+
+func (r *reuse) note(key store.Key, k store.KnownKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ids != nil {
-		r.used[id] = string(at.Key)
+	r.keys[string(key)] = k
+}
+
+// retain makes the storage keep what this snapshot uses again for as long as its envelope. Keys whose retention lasts, as far as is known, are not asked about.
+func (r *reuse) retain(ctx context.Context, o Options, tree store.Key) error {
+	envelope, _ := o.Store.Retention()
+	if envelope == 0 {
+		return nil
 	}
-	r.keys[string(at.Key)] = KnownKey{Size: at.Size, Written: written}
+	least := o.Now().Add(envelope)
+	keys := []store.Key{tree}
+	for key, k := range r.keys {
+		if k.Retained.Before(least) {
+			keys = append(keys, store.Key(key))
+		}
+	}
+	until, err := o.Store.Retain(ctx, keys)
+	if _, damaged := errors.AsType[*store.CorruptError](err); r.base != nil && (damaged || errors.Is(err, store.ErrNotFound)) {
+		return errBaseLeft // somebody took or overwrote what is used again
+	}
+	if err != nil {
+		return fmt.Errorf("retain what is used again: %w", err)
+	}
+	for i, key := range keys {
+		if k, ok := r.keys[string(key)]; ok { // not the tree
+			k.Retained = until[i]
+			r.keys[string(key)] = k
+		}
+	}
+	return nil
 }
 
 // putTree stores the tree of this snapshot, unless it is the base's, and returns its key and how many bytes it names.
@@ -175,17 +203,16 @@ func (r *reuse) kept(ctx context.Context, o Options) error {
 	return err
 }
 
-// remember keeps where content is for the next run.
-func (r *reuse) remember(ctx context.Context, now store.Signed) error {
-	if r.memory == nil {
-		return nil
-	}
-	change := KnownChange{Was: r.known.Base, Base: baseOf(now), Places: r.used, Keys: r.keys}
-	if r.base == nil {
-		change.Was = ""
-	} else {
-		change.Places, change.Gone = difference(r.known.Places, r.used)
+// remember keeps for the next run where content is, and what the source looked like.
+func (r *reuse) remember(ctx context.Context, now store.Signed, head indexHead, shards []storedShard, left []*Node) error {
+	change := store.KnownChange{Base: baseOf(now), Keys: r.keys}
+	if r.base != nil {
+		change.Was = r.known.Base
 		change.Keys, change.GoneKeys = difference(r.known.Keys, r.keys)
+	}
+	var err error
+	if change.Parts, change.GoneParts, err = sealIndex(r.ids, r.index, head, shards, left); err != nil {
+		return err
 	}
 	if err := r.memory.Remember(ctx, change); err != nil {
 		return fmt.Errorf("remember what is stored: %w", err)
@@ -206,65 +233,144 @@ func difference[K, V comparable](was, now map[K]V) (added map[K]V, gone []K) {
 	return added, gone
 }
 
-// packed is where an object of this run went: into a pack of an earlier snapshot, or into one that has no key yet.
-type packed struct {
-	node *Node
-	id   store.ContentID
-	ref  *store.PackRef
+// packing puts the objects of a cut into packs, but for those that are in packs of the base.
+type packing struct {
+	options  Options
+	reuse    *reuse
+	writer   *store.PackWriter
+	contents *Contents // nil: not asked for
+
+	mu    sync.Mutex
+	added map[*Node]*store.PackRef
+	fetch []*Node // as they were in the base, but their content has to be written
+	read  int64   // objects whose bytes came from the source
 }
 
-// captureToPacks streams every object from the source, and those that are not stored yet into packs. No more than a few packs are in memory at once.
-func captureToPacks(ctx context.Context, o Options, started time.Time, r *reuse, contents *Contents) (*Cut, []store.Key, error) {
+// captureToPacks streams the objects of the source, or those that changed since the base, and those that are not stored yet into packs. No more than a few packs are in
+// memory at once.
+func captureToPacks(ctx context.Context, o Options, started time.Time, r *reuse, kinds []mgmt.Kind, since *base, contents *Contents) (*Cut, []store.Key, int64, error) {
 	w, err := o.Store.NewPackWriter(ctx, started)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	defer w.Abort() // does nothing after Close
-	var mu sync.Mutex
-	var added []packed
-	var count int64
-	cut, err := Capture(ctx, o.Source, o.Scope, Rules, func(n *Node, raw []byte) error {
-		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
-		if err != nil {
-			return err
-		}
-		if contents != nil {
-			contents.put(n.Ref, raw)
-		}
-		p := packed{node: n}
-		var key store.Key
-		if p.id, key = r.find(r.tree.Packs, name, raw); key != "" {
-			n.Pack = string(key)
-		} else if p.ref, err = w.Add(name, raw); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if p.ref != nil {
-			added = append(added, p)
-		}
-		count++
-		o.Progress("objects captured", count, 0)
-		return nil
-	})
+	p := &packing{options: o, reuse: r, writer: w, contents: contents, added: map[*Node]*store.PackRef{}}
+	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, since, p.early, p.keep)
+	if err == nil {
+		err = p.fetchAll(ctx, cut)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	if err := w.Close(); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	sizes := map[store.Key]int64{}
-	for _, p := range w.Packs() {
-		sizes[p.Key] = p.Size
-	}
-	for _, p := range added {
-		key := p.ref.Key()
-		p.node.Pack = string(key)
-		r.learn(p.id, store.Stored{Key: key, Size: sizes[key]}, started)
+	for _, pack := range w.Packs() {
+		sizes[pack.Key] = pack.Size
 	}
 	packs := map[store.Key]bool{}
 	for _, n := range cut.Graph.Nodes {
+		if ref := p.added[n]; ref != nil {
+			n.Pack = string(ref.Key())
+			r.learn(store.Stored{Key: ref.Key(), Size: sizes[ref.Key()]}, started)
+		} else {
+			r.use(store.Key(n.Pack))
+		}
 		packs[store.Key(n.Pack)] = true
 	}
-	return cut, slices.Collect(maps.Keys(packs)), nil
+	return cut, slices.Collect(maps.Keys(packs)), p.read, nil
+}
+
+// early takes an object that the cut probably has. The same one may come again, changed or not.
+func (p *packing) early(n *Node, raw []byte) error {
+	if raw == nil {
+		return nil
+	}
+	if err := p.add(n, raw); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read++
+	p.options.Progress("objects captured", p.read, 0)
+	return nil
+}
+
+// keep takes an object of the cut; without bytes it is as the base has it, or as it came early.
+func (p *packing) keep(n *Node, raw []byte) error {
+	if raw != nil {
+		return p.early(n, raw)
+	}
+	p.mu.Lock()
+	stored := p.added[n] != nil
+	p.mu.Unlock()
+	if stored || n.Pack != "" && p.reuse.again(p.reuse.tree.Packs, store.Key(n.Pack)) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetch = append(p.fetch, n)
+	return nil
+}
+
+func (p *packing) add(n *Node, raw []byte) error {
+	name, err := entryName(n)
+	if err != nil {
+		return err
+	}
+	if p.contents != nil {
+		p.contents.put(n.Ref, raw)
+	}
+	id, key := p.reuse.find(p.reuse.tree.Packs, name, raw)
+	n.id, n.Pack = id, string(key)
+	if key != "" {
+		return nil
+	}
+	ref, err := p.writer.Add(name, raw)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.added[n] = ref
+	return err
+}
+
+// fetchAll reads what did not change and has to be written all the same: it was left out so far, or is in a pack that has become old. Of a kind with many such objects
+// all are read.
+func (p *packing) fetchAll(ctx context.Context, cut *Cut) error {
+	byKind := map[mgmt.GroupKind]map[mgmt.Key]*Node{}
+	for _, n := range p.fetch {
+		if byKind[n.GroupKind()] == nil {
+			byKind[n.GroupKind()] = map[mgmt.Key]*Node{}
+		}
+		byKind[n.GroupKind()][n.Key()] = n
+	}
+	r := &reading{source: p.options.Source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
+	for gk, nodes := range byKind {
+		k, _ := mgmt.FindKind(cut.Kinds, gk)
+		found := 0
+		take := func(is *Node, raw []byte) error {
+			n := nodes[is.Key()]
+			if n == nil {
+				return nil
+			}
+			if is.UID != n.UID || is.ResourceVersion != n.ResourceVersion || is.Content != n.Content {
+				return fmt.Errorf("%w: %s is not what it was", errHistory, n.Ref)
+			}
+			found++
+			return p.early(n, raw)
+		}
+		var err error
+		if len(nodes) > manyFetched {
+			err = r.each(ctx, k, "", "", take)
+		} else {
+			err = r.fetch(ctx, k, slices.Collect(maps.Keys(nodes)), r.at, take)
+		}
+		if err == nil && found != len(nodes) {
+			err = fmt.Errorf("%w: %d of %d objects of %s are there", errHistory, found, len(nodes), gk)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

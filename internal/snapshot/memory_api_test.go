@@ -28,34 +28,19 @@ import (
 
 // remembering takes snapshots with a catalog, as the service does.
 type remembering struct {
-	t   *testing.T
-	m   *mgmt.Mgmt
-	st  *store.Store
-	dir string
-	c   *catalog.Catalog
-}
-
-func (r *remembering) Recall(ctx context.Context) (snapshot.Known, error) {
-	k, err := r.c.Known(ctx, r.st.ID(), r.m.UID())
-	keys := map[string]snapshot.KnownKey{}
-	for key, v := range k.Keys {
-		keys[key] = snapshot.KnownKey(v)
-	}
-	return snapshot.Known{Secret: k.Secret, Base: k.Base, Places: k.Places, Keys: keys}, err
-}
-
-func (r *remembering) Remember(ctx context.Context, c snapshot.KnownChange) error {
-	keys := map[string]catalog.KnownKey{}
-	for key, v := range c.Keys {
-		keys[key] = catalog.KnownKey(v)
-	}
-	return r.c.UpdateKnown(ctx, r.st.ID(), r.m.UID(), catalog.KnownChange{Was: c.Was, Base: c.Base, Places: c.Places, Gone: c.Gone, Keys: keys, GoneKeys: c.GoneKeys})
+	t      *testing.T
+	source *hooked // of the snapshots
+	m      *mgmt.Mgmt
+	st     *store.Store
+	dir    string
+	c      *catalog.Catalog
 }
 
 func newRemembering(t *testing.T) *remembering {
 	t.Helper()
 	dir := t.TempDir()
 	r := &remembering{t: t, m: servers.Connect(t, 0), st: newStoreIn(t, dir), dir: dir}
+	r.source = &hooked{Source: r.m.Reader()}
 	r.newCatalog()
 	return r
 }
@@ -120,8 +105,8 @@ func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Resu
 
 func (r *remembering) options() snapshot.Options {
 	return snapshot.Options{
-		Source: r.m.Reader(), SourceName: r.m.Name(), SourceUID: r.m.UID(), Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
-		Writer: "test", Memory: r,
+		Source: r.source, SourceName: r.m.Name(), SourceUID: r.m.UID(), Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
+		Writer: "test", Memory: r.c.Memory(r.st.ID(), r.m.UID()),
 	}
 }
 
@@ -211,6 +196,9 @@ func TestAPIUnchangedWritesOneKey(t *testing.T) {
 		t.Errorf("the first wrote %v", wrote)
 	}
 	second, wrote := r.take(nil)
+	if first.Read != first.Counts.Objects || second.Read != 0 {
+		t.Errorf("of %d objects the first read %d, the second %d", first.Counts.Objects, first.Read, second.Read)
+	}
 	if first.Tree != second.Tree || len(wrote) != 1 || wrote[second.Key().String()] == 0 || wrote[second.Key().String()] > 8<<10 {
 		t.Errorf("the second wrote %v", wrote)
 	}
@@ -223,38 +211,52 @@ type changes struct {
 	kinds []mgmt.Kind
 }
 
-// TestAPIIncrementalIsFull: what is written of changes gives, with what was there, the same snapshot as one that writes everything; whatever happened to the
-// objects, to the catalog, to the snapshots before, and to the recipients.
+// hooked is a source in which a test can do something before a LIST or a watch, and make it fail.
+type hooked struct {
+	snapshot.Source
+	onList  func(k mgmt.Kind, o mgmt.ListOptions) error
+	onWatch func(k mgmt.Kind) error
+	alter   func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte
+}
+
+func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+	if h.onList != nil {
+		if err := h.onList(k, o); err != nil {
+			return mgmt.ListResult{}, err
+		}
+	}
+	if alter := h.alter; alter != nil {
+		give := fn
+		fn = func(raw []byte) error { return give(alter(k, o, raw)) }
+	}
+	return h.Source.List(ctx, k, o, fn)
+}
+
+func (h *hooked) Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(bool, []byte) error) error {
+	if h.onWatch != nil {
+		if err := h.onWatch(k); err != nil {
+			return err
+		}
+	}
+	return h.Source.Changes(ctx, k, from, to, fn)
+}
+
+// TestAPIIncrementalIsFull: what is read and written of changes gives, with what was there, the same snapshot as one that reads and writes everything; whatever happened
+// to the objects, to the catalog, to the snapshots before, and to the recipients.
 func TestAPIIncrementalIsFull(t *testing.T) {
-	const seed = 3
 	servers.Fleet(t, 0, "--namespace-prefix", "incremental-", "--workloads", "6", "--machines", "3", "--fast")
-	c := &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed))}
-	var err error
-	if c.kinds, err = c.m.Reader().Kinds(t.Context()); err != nil {
-		t.Fatal(err)
+	c, last, whole := newChanges(t, 3)
+	for range 6 {
+		last = c.round(last, whole)
 	}
-	last, whole := c.take(nil)
-	for round := range 6 {
-		c.change(last.Envelope)
-		next, wrote := c.take(nil)
-		packs, packed := kind(wrote, "packs")
-		_, shards := kind(wrote, "shards")
-		_, envelopes := kind(wrote, "snapshots")
-		if len(wrote) >= len(whole) || packs != 1 {
-			t.Errorf("round %d wrote %d keys, the first snapshot %d", round, len(wrote), len(whole))
-		}
-		if next.Wrote != packed+shards+envelopes {
-			t.Errorf("round %d says that it wrote %d bytes: %v", round, next.Wrote, wrote)
-		}
-		last = next
-	}
-	full := func(what string, is bool, change func(*snapshot.Options)) {
+	full := func(what string, is bool, change func(*snapshot.Options)) *snapshot.Result {
 		t.Helper()
-		_, wrote := c.take(change)
+		taken, wrote := c.take(change)
 		shards, _ := kind(wrote, "shards")
 		if is && shards < 6 || !is && len(wrote) != 1 {
 			t.Errorf("%s: wrote %v", what, wrote)
 		}
+		return taken
 	}
 	full("nothing happened", false, nil)
 	full("asked for", true, func(o *snapshot.Options) { o.Full = true })
@@ -288,8 +290,45 @@ func TestAPIIncrementalIsFull(t *testing.T) {
 	full("what the part did not have", true, nil)
 	c.anotherRecipient()
 	full("another recipient", true, nil)
-	full("the same recipients", false, nil)
+	before := full("the same recipients", false, nil)
+	c.anotherSigningKey()
+	after := full("another signing key", true, nil)
+	if after.KeyID == before.KeyID || after.Parent == nil || after.Parent.SHA256 != before.SHA256 || after.Sequence != before.Sequence+1 {
+		t.Errorf("number %d signed by %s follows number %d signed by %s: parent %+v", after.Sequence, after.KeyID, before.Sequence, before.KeyID, after.Parent)
+	}
+	full("the same signing key", false, nil)
 	full("old content", true, func(o *snapshot.Options) { o.Now = func() time.Time { return time.Now().Add(8 * 24 * time.Hour) } })
+}
+
+func newChanges(t *testing.T, seed uint64) (c *changes, first *snapshot.Result, wrote map[string]int64) {
+	t.Helper()
+	c = &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed))}
+	var err error
+	if c.kinds, err = c.m.Reader().Kinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first, wrote = c.take(nil)
+	return c, first, wrote
+}
+
+// round changes something and takes a snapshot, which reads and writes little.
+func (c *changes) round(last *snapshot.Result, whole map[string]int64) *snapshot.Result {
+	c.t.Helper()
+	c.change(last.Envelope)
+	next, wrote := c.take(nil)
+	packs, packed := kind(wrote, "packs")
+	_, shards := kind(wrote, "shards")
+	_, envelopes := kind(wrote, "snapshots")
+	if len(wrote) >= len(whole) || packs != 1 {
+		c.t.Errorf("%d keys written, by the first snapshot %d", len(wrote), len(whole))
+	}
+	if next.Read > 12 {
+		c.t.Errorf("%d of %d objects read", next.Read, next.Counts.Objects)
+	}
+	if next.Wrote != packed+shards+envelopes {
+		c.t.Errorf("it says that it wrote %d bytes: %v", next.Wrote, wrote)
+	}
+	return next
 }
 
 // once calls fn when progress is first told.
@@ -330,6 +369,24 @@ func (r *remembering) anotherRecipient() {
 	keys := r.dir + "/keys/"
 	loaded, err := store.LoadKeys(store.KeyOptions{
 		Recipients: []string{recipientIn(r.t, keys), more.Recipient}, IdentityFiles: []string{keys + "identity.txt"}, SigningKeyFile: keys + "signing.key",
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"), Keys: loaded}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// anotherSigningKey opens the store with a new signing key, and still trusts the one before.
+func (r *remembering) anotherSigningKey() {
+	r.t.Helper()
+	keys, more := r.dir+"/keys/", r.t.TempDir()+"/keys/"
+	if _, err := store.Keygen(more, time.Now()); err != nil {
+		r.t.Fatal(err)
+	}
+	loaded, err := store.LoadKeys(store.KeyOptions{
+		Recipients: []string{recipientIn(r.t, keys)}, IdentityFiles: []string{keys + "identity.txt"}, SigningKeyFile: more + "signing.key", TrustedKeyFiles: []string{keys + "signing.pub"},
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
 // Annotations and labels that are read or written here and in restore.
@@ -54,6 +55,9 @@ type Node struct {
 	Unit            string   `json:"-"` // "namespace/name" of its workload cluster; empty when shared or without a unit
 	Shared          bool     `json:"-"` // needed by units, belongs to none
 	Why             string   `json:"-"` // why it is in scope, for coverage
+
+	id      store.ContentID // of its bytes, where there is a memory
+	movable bool            // labelled for clusterctl move
 }
 
 // Owner is an owner reference: an edge to the object that owns, which is created first.
@@ -94,17 +98,17 @@ func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
 func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	meta := gjson.GetBytes(raw, "metadata")
 	n := &Node{
-		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()},
+		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: text(meta.Get("namespace")), Name: text(meta.Get("name"))},
 		Version:         k.Version,
-		UID:             meta.Get("uid").String(),
-		ResourceVersion: meta.Get("resourceVersion").String(),
+		UID:             text(meta.Get("uid")),
+		ResourceVersion: text(meta.Get("resourceVersion")),
 		Deleting:        meta.Get("deletionTimestamp").Exists(),
 		Size:            len(raw),
 	}
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])
 	meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: o.Get("uid").String()})
+		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: text(o.Get("uid"))})
 		return true
 	})
 	annotations := meta.Get("annotations").Map()
@@ -113,6 +117,7 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 		n.Paused = was.String() == WasTrue // in the middle of a move; what it was before is what counts
 	}
 	n.Cluster = r.clusterName(n, meta, raw)
+	n.movable = movable(meta)
 	if n.GroupKind() == ClusterKind {
 		if !annotations[AnnotationWasPaused].Exists() {
 			n.Paused = n.Paused || gjson.GetBytes(raw, "spec.paused").Bool()
@@ -135,6 +140,14 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	return n
 }
 
+// text gives a value that is a text, and nothing for any other: whoever decodes the object to create it sees nothing there either.
+func text(v gjson.Result) string {
+	if v.Type != gjson.String {
+		return ""
+	}
+	return v.Str
+}
+
 // clusterName says which workload cluster an object belongs to by its label, its spec or, for certificate Secrets, its name. The object of that name need
 // not exist.
 func (r *reader) clusterName(n *Node, meta gjson.Result, raw []byte) string {
@@ -150,7 +163,7 @@ func (r *reader) clusterName(n *Node, meta gjson.Result, raw []byte) string {
 	if n.GroupKind() == configMapKind {
 		return ""
 	}
-	return gjson.GetBytes(raw, "spec.clusterName").String()
+	return text(gjson.GetBytes(raw, "spec.clusterName"))
 }
 
 // certificateOf returns the name of the workload cluster to which a Secret of this name would belong as a certificate, or "".
@@ -165,8 +178,8 @@ func certificateOf(name string) string {
 }
 
 // movable reports the labels by which users ask clusterctl to take an object along.
-func movable(raw []byte) bool {
-	labels := gjson.GetBytes(raw, "metadata.labels").Map()
+func movable(meta gjson.Result) bool {
+	labels := meta.Get("labels").Map()
 	_, move := labels[labelMove]
 	_, hierarchy := labels[labelMoveHierarchy]
 	return move || hierarchy

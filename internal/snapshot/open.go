@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/klauspost/compress/zstd"
@@ -33,6 +35,7 @@ func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, er
 		return nil, err
 	}
 	parts := make([]Shard, len(tree.Shards))
+	b := &budget{most: e.Counts.Objects}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(shardWrites)
 	for i, key := range tree.Shards {
@@ -41,16 +44,24 @@ func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, er
 			if err != nil {
 				return err
 			}
-			if parts[i], err = decodeShard(text); err != nil {
+			if parts[i], err = decodeShard(text, b); err != nil {
 				return &store.CorruptError{Key: string(key), Reason: err.Error()}
 			}
 			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, named(e, err)
 	}
 	return link(st, e, tree, parts)
+}
+
+// named says which snapshot it is that an identity is missing for: there may be several, written to different recipients.
+func named(e store.Envelope, err error) error {
+	if _, ok := errors.AsType[*store.KeyError](err); ok {
+		return fmt.Errorf("read snapshot %s of %s: %w", e.ID, e.Time.Format(time.RFC3339), err)
+	}
+	return err
 }
 
 // link makes the graph and checks that it is the one that the envelope and the tree speak of.
@@ -68,6 +79,9 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 		for _, n := range p.Objects {
 			if seen[n.Ref] {
 				return nil, damaged("two shards hold %s", n.Ref)
+			}
+			if _, err := entryName(n); err != nil {
+				return nil, damaged("it holds what cannot be: %v", err)
 			}
 			if _, ok := slices.BinarySearch(tree.Packs, store.Key(n.Pack)); !ok {
 				return nil, damaged("%s is said to be in a pack that the tree does not name", n.Ref)
@@ -113,6 +127,28 @@ func (c *Contents) put(r mgmt.Ref, body []byte) int64 {
 	return int64(len(c.bodies))
 }
 
+// complete reads what a cut has, and what did not come while the source was looked at: it was not wanted then.
+func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error {
+	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
+	byKind := map[mgmt.GroupKind][]mgmt.Key{}
+	for _, n := range cut.Graph.Nodes {
+		if _, there := c.bodies[n.Ref]; !there {
+			byKind[n.GroupKind()] = append(byKind[n.GroupKind()], n.Key())
+		}
+	}
+	for gk, keys := range byKind {
+		k, _ := mgmt.FindKind(cut.Kinds, gk)
+		err := r.fetch(ctx, k, keys, r.at, func(n *Node, raw []byte) error {
+			c.put(n.Ref, raw)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in its shard.
 func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (*Contents, error) {
 	c, err := newContents(s.About.Kinds)
@@ -129,7 +165,7 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 		g.Go(func() error { return c.loadPack(gctx, s.store, store.Key(pack), wanted, progress, int64(len(nodes))) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, named(s.Envelope, err)
 	}
 	return c, nil
 }
@@ -189,12 +225,17 @@ func (c claims) broken(n *Node, body []byte) string {
 	switch {
 	case is.Ref != n.Ref:
 		return "another name or namespace"
-	case is.UID != n.UID, !slices.Equal(is.Owners, n.Owners):
+	case is.UID != n.UID, !slices.EqualFunc(is.Owners, n.Owners, sameOwner):
 		return "another UID, or other owners"
 	case is.Paused != n.Paused, is.Deleting != n.Deleting, is.WorkloadID != n.WorkloadID:
 		return "another state"
 	}
 	return ""
+}
+
+// sameOwner compares what an owner reference says; where the owner is follows from its kind, and not all kinds of the source are known here.
+func sameOwner(a, b Owner) bool {
+	return a.UID == b.UID && a.Name == b.Name && a.GroupKind() == b.GroupKind()
 }
 
 // Bytes returns the object as the source served it.

@@ -147,7 +147,7 @@ func refsAt(raw []byte, rule Rule, namespace string, scoped func(mgmt.GroupKind)
 }
 
 func refOf(v gjson.Result, to mgmt.GroupKind, namespace string, scoped func(mgmt.GroupKind) bool) mgmt.Ref {
-	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: v.Get("name").String()}
+	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: text(v.Get("name"))}
 	if k := v.Get("kind"); k.Exists() {
 		r.Kind, r.Group = k.String(), ""
 	}

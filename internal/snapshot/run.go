@@ -22,6 +22,17 @@ const captureTries = 3
 // shardWrites is how many shards are encrypted and stored at once.
 const shardWrites = 4
 
+// maxRun is how long a run may take until its envelope is there. What it wrote, and what its base names, is safe from prunes for longer.
+const maxRun = 2 * time.Hour
+
+// ErrTooLong says that a run took longer than prunes leave alone what it needs. It has left no snapshot, or one that it followed with another.
+var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it needs; take it again", AgeText(maxRun))
+
+// tooLong tells so of a run that began at a time of the same clock. A monotonic clock stands still while its host sleeps, the other one can be set back.
+func tooLong(began, now time.Time) bool {
+	return now.Sub(began) > maxRun || now.Round(0).Sub(began.Round(0)) > maxRun
+}
+
 // Options of Run.
 type Options struct {
 	Source     Source
@@ -34,9 +45,11 @@ type Options struct {
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
 	// Memory makes the run write only what changed since the snapshot before; nil writes everything.
-	Memory Memory
+	Memory store.Memory
 	// Full writes everything all the same, for example after keys were lost.
 	Full bool
+	// TTL is how long the snapshot says that it is to be kept; 0 says nothing about it.
+	TTL time.Duration
 	// Interval is how often the schedule takes one that this snapshot is for; 0 when none does.
 	Interval time.Duration
 	// Keep asks for the objects in memory too: whoever has the source before him needs no identity to read them back.
@@ -52,6 +65,8 @@ type Result struct {
 	Missing []Missing
 	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes counts besides was there.
 	Wrote int64
+	// Read is how many objects were read from the source; the others are known from the snapshot before.
+	Read int64
 	// NotRemembered is why the next run has to write everything, if it has to: the Memory took nothing.
 	NotRemembered error
 	// Live and Contents are what was stored, when Options.Keep asks for it.
@@ -75,9 +90,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		switch {
 		case errors.Is(err, mgmt.ErrExpired):
 			expired++
-		case errors.Is(err, errBaseLeft):
+		case errors.Is(err, errBaseLeft), errors.Is(err, errHistory):
 			left++
-			o.Full = left == captureTries-1 // the last try needs no base
+			o.Full = o.Full || left == captureTries-1 || errors.Is(err, errHistory) // the last try needs no base
 		default:
 			return r, err
 		}
@@ -88,7 +103,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 func runOnce(ctx context.Context, o Options) (*Result, error) {
-	started := o.Now().UTC()
+	began := o.Now()
+	started := began.UTC()
 	reuse, err := recall(ctx, o, started)
 	if err != nil {
 		return nil, err
@@ -99,21 +115,37 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	cut, packs, err := captureToPacks(ctx, o, started, reuse, contents)
+	kinds, err := o.Source.Kinds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	providers, err := o.Providers(ctx, cut.Kinds)
+	providers, err := o.Providers(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	head := indexHead{Reader: o.Writer, Scope: slices.Sorted(slices.Values(o.Scope.Namespaces)), Kinds: kinds, Providers: providers}
+	var since *base
+	if !o.Keep { // who wants the objects in memory has to read them
+		since = reuse.since(head)
+	}
+	cut, packs, read, err := captureToPacks(ctx, o, started, reuse, kinds, since, contents)
 	if err != nil {
 		return nil, err
 	}
 	about := About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
-	shards, err := putShards(ctx, o, reuse, shards(cut.Graph, about), started)
+	stored, err := putShards(ctx, o, reuse, shards(cut.Graph, about), started)
 	if err != nil {
 		return nil, err
 	}
+	shards := make([]store.Key, len(stored))
+	for i, s := range stored {
+		shards[i] = s.key
+	}
 	treeKey, bytes, err := reuse.putTree(ctx, o, store.Tree{Shards: shards, Packs: packs})
 	if err != nil {
+		return nil, err
+	}
+	if err := reuse.retain(ctx, o, treeKey); err != nil {
 		return nil, err
 	}
 	parent, err := newest(ctx, o)
@@ -142,9 +174,18 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if parent != nil {
 		envelope.Sequence, envelope.Parent = parent.Sequence+1, &store.Parent{ID: parent.ID, SHA256: parent.SHA256}
 	}
+	if o.TTL > 0 {
+		envelope.Expires = started.Add(o.TTL)
+	}
+	if tooLong(began, o.Now()) {
+		return nil, ErrTooLong
+	}
 	signed, err := o.Store.PutEnvelope(ctx, envelope)
 	if errors.Is(err, store.ErrNotFound) && reuse.base != nil {
 		err = errBaseLeft // its tree is gone
+	}
+	if err == nil && tooLong(began, o.Now()) {
+		err = errBaseLeft // it was asleep, or the write was slow
 	}
 	if err == nil {
 		err = reuse.kept(ctx, o)
@@ -152,7 +193,14 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, NotRemembered: reuse.remember(ctx, signed), Contents: contents}
+	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, Read: read, Contents: contents}
+	if reuse.memory != nil {
+		head.NotInCut = cut.NotInCut
+		if head.History, err = historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
+			err = reuse.remember(ctx, signed, head, stored, cut.left)
+		}
+		r.NotRemembered = err
+	}
 	if o.Keep {
 		r.Live = &Snapshot{Envelope: signed.Envelope, About: about, Graph: cut.Graph, store: o.Store}
 	}
@@ -181,17 +229,21 @@ func newest(ctx context.Context, o Options) (*store.Signed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Trust == store.Stranger || o.Store.Encrypted() && e.Trust == store.Unsigned || e.Sequence == math.MaxInt64 {
-			continue // whoever can write to the bucket could end the count of snapshots with it
+		if usable(o.Store, &e) {
+			return &e, nil
 		}
-		return &e, nil
 	}
 	return nil, nil
 }
 
-// putShards stores shards, but for those that are stored already, and returns the keys of all.
-func putShards(ctx context.Context, o Options, r *reuse, list []Shard, now time.Time) ([]store.Key, error) {
-	keys := make([]store.Key, len(list))
+// usable tells whether a snapshot can be one that others follow: whoever can write to the bucket could end the count of snapshots with it.
+func usable(st *store.Store, e *store.Signed) bool {
+	return e.Trust != store.Stranger && (!st.Encrypted() || e.Trust != store.Unsigned) && e.Sequence != math.MaxInt64
+}
+
+// putShards stores shards, but for those that are stored already.
+func putShards(ctx context.Context, o Options, r *reuse, list []Shard, now time.Time) ([]storedShard, error) {
+	stored := make([]storedShard, len(list))
 	var count atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(shardWrites)
@@ -201,20 +253,23 @@ func putShards(ctx context.Context, o Options, r *reuse, list []Shard, now time.
 			if err != nil {
 				return fmt.Errorf("encode shard: %w", err)
 			}
-			var id store.ContentID
-			if id, keys[i] = r.find(r.tree.Shards, "shard", text); keys[i] == "" {
-				stored, err := o.Store.PutShard(ctx, text)
+			id, key := r.find(r.tree.Shards, "shard", text)
+			if key == "" {
+				at, err := o.Store.PutShard(ctx, text)
 				if err != nil {
 					return err
 				}
-				keys[i] = stored.Key
-				r.learn(id, stored, now)
+				key = at.Key
+				r.learn(at, now)
+			} else {
+				r.use(key)
 			}
+			stored[i] = storedShard{Shard: s, id: id, key: key}
 			o.Progress("shards written", count.Add(1), int64(len(list)))
 			return nil
 		})
 	}
-	return keys, g.Wait()
+	return stored, g.Wait()
 }
 
 // usedKinds are the kinds of which the cut holds objects.
@@ -249,14 +304,24 @@ func lookOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cut, err := Capture(ctx, o.Source, o.Scope, Rules, func(n *Node, raw []byte) error {
-		contents.put(n.Ref, raw)
-		return nil
-	})
+	kinds, err := o.Source.Kinds(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	providers, err := o.Providers(ctx, cut.Kinds)
+	put := func(n *Node, raw []byte) error {
+		if raw != nil {
+			contents.put(n.Ref, raw)
+		}
+		return nil
+	}
+	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, nil, put, put)
+	if err == nil {
+		err = contents.complete(ctx, o.Source, cut)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	providers, err := o.Providers(ctx, kinds)
 	if err != nil {
 		return nil, nil, err
 	}

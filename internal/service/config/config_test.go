@@ -1,16 +1,19 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
@@ -20,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := service.Keygen(dir); err != nil {
+	if err := service.Keygen(dir, nil); err != nil {
 		t.Fatal(err)
 	}
 	recipient, err := os.ReadFile(filepath.Join(dir, "recipient.txt"))
@@ -66,7 +69,7 @@ spec:
   trustedKeyFiles: [signing.pub]
   listen: {unix: mgmtd.sock}
   metrics: 127.0.0.1:8085
-  retention: {keepLast: 0, keepWithin: ""}
+  retention: {keepLast: 3, keepDaily: 7, keepWithin: 1d12h, grace: 4h}
   rules: []
 `
 
@@ -79,7 +82,7 @@ spec:
   default: true
   accessMode: ReadWrite
   objectStorage: {bucket: mgmt-snapshots, prefix: prod}
-  config: {region: eu-central-1, s3Url: "https://s3.example:9000", s3ForcePathStyle: "true", profile: p, checksumAlgorithm: "", credentialsFile: aws, insecureSkipTLSVerify: "false"}
+  config: {region: eu-central-1, s3Url: "https://s3.example:9000", s3ForcePathStyle: "true", profile: p, checksumAlgorithm: "", credentialsFile: aws, insecureSkipTLSVerify: "false", objectLockMode: governance, retentionDays: "30"}
 status: {phase: Available}
 ---
 apiVersion: velero.io/v1
@@ -96,7 +99,7 @@ spec:
   useOwnerReferencesInBackup: false
   template:
     includedNamespaces: ["*"]
-    ttl: 0s
+    ttl: 720h0m0s
     hooks: {}
     metadata: {}
     snapshotVolumes: false
@@ -110,12 +113,12 @@ spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, 
 
 func TestLoad(t *testing.T) {
 	dir := folder(t)
-	c, err := load(t, dir, goodOwn+goodVelero)
+	c, err := load(t, dir, strings.Replace(goodOwn, "  listen", "  identityFile: identity.txt\n  listen", 1)+goodVelero)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []service.Schedule{
-		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main", SkipImmediately: true},
+		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main", SkipImmediately: true, TTL: 720 * time.Hour},
 		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a", "b"}, Paused: true},
 	}
 	if diff := cmp.Diff(want, c.Service.Schedules); diff != "" {
@@ -123,7 +126,7 @@ func TestLoad(t *testing.T) {
 	}
 	main, disk := c.Service.Locations[0], c.Service.Locations[1]
 	if diff := cmp.Diff(&store.S3Options{Bucket: "mgmt-snapshots", Prefix: "prod", Endpoint: "https://s3.example:9000", Region: "eu-central-1", PathStyle: true, ChecksumOff: true,
-		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p"}, main.Store.S3); diff != "" {
+		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p", ObjectLock: store.LockGovernance, RetentionDays: 30}, main.Store.S3); diff != "" {
 		t.Error(diff)
 	}
 	if !main.Default || main.Name != "main" || disk.Default || disk.Store.URL != "file://"+filepath.Join(dir, "snapshots") {
@@ -134,8 +137,15 @@ func TestLoad(t *testing.T) {
 			t.Errorf("keys of %s: %+v", l.Name, l.Store)
 		}
 	}
+	if identity, err := c.Service.Verify.Identity(); err != nil || !strings.Contains(string(identity), "AGE-SECRET-KEY-") {
+		t.Errorf("identity: %d bytes, %v", len(identity), err)
+	}
 	if c.Listen.Unix != filepath.Join(dir, "mgmtd.sock") || c.Metrics != "127.0.0.1:8085" || c.Service.CatalogFile != filepath.Join(dir, "catalog.db") || !c.Service.Daemon {
 		t.Errorf("config: %+v", c)
+	}
+	retention := service.Retention{Policy: snapshot.Policy{Last: 3, Daily: 7, Within: 36 * time.Hour}, Grace: 4 * time.Hour}
+	if diff := cmp.Diff(retention, c.Service.Retention); diff != "" {
+		t.Error(diff)
 	}
 	if len(c.Service.Sources) != 2 || c.Service.Targets[1].Name != "edge" {
 		t.Errorf("management clusters: %+v", c.Service.Sources)
@@ -202,11 +212,57 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
+// FuzzRead: every problem says where it is and what it is, and what is taken has all that a daemon needs.
 func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(strings.NewReplacer("GOOD_OWN\n", goodOwn, "GOOD_VELERO\n", goodVelero).Replace(string(text))))
+	}
 	f.Add([]byte(goodOwn + goodVelero))
+	f.Add([]byte(strings.ReplaceAll(fuzzPlain, "KUBECONFIG", "k")))
 	f.Add([]byte("a: &a [*a]\n---\n? [x]\n: y\n"))
-	f.Fuzz(func(_ *testing.T, text []byte) {
-		r := &reader{file: "mgmtd.yaml", dir: "/nowhere"}
-		r.read(text) // must not panic
+	dir := f.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "k"), []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://x"}}]}`), 0o600); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := &reader{file: "mgmtd.yaml", dir: dir}
+		c := r.read(text)
+		for _, p := range r.problems {
+			if p.Text == "" || p.Line < 0 || p.Line > bytes.Count(text, []byte("\n"))+1 {
+				t.Errorf("problem %+v", p)
+			}
+		}
+		if len(r.problems) > 0 {
+			return
+		}
+		if len(c.Service.Sources) == 0 || len(c.Service.Locations) == 0 || c.Service.CatalogFile == "" || c.Listen.Unix == "" && c.Listen.TCP == "" {
+			t.Errorf("took %q", text)
+		}
+		for _, l := range c.Service.Locations {
+			if l.Name == "" || l.Store.URL == "" && l.Store.S3 == nil || l.Store.Plain == (len(l.Store.Recipients) > 0) {
+				t.Errorf("took %q with location %+v", text, l)
+			}
+		}
+		for _, s := range c.Service.Schedules {
+			if _, err := service.ParseCron(s.Cron); err != nil || s.Source == "" || s.Location == "" {
+				t.Errorf("took %q with schedule %+v", text, s)
+			}
+		}
 	})
 }
+
+// fuzzPlain needs no key, so that the fuzzer gets past them.
+const fuzzPlain = `{apiVersion: mgmtd.dev/v1alpha1, kind: Config, spec: {managementClusters: [{name: prod, kubeconfigFile: KUBECONFIG}], plain: true, listen: {unix: s}, catalog: c}}
+---
+{apiVersion: velero.io/v1, kind: BackupStorageLocation, metadata: {name: disk}, spec: {provider: mgmtd.dev/directory, config: {path: /snapshots}}}
+---
+{apiVersion: velero.io/v1, kind: Schedule, metadata: {name: s}, spec: {schedule: "@daily", template: {}}}
+`

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -78,7 +79,7 @@ func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *servic
 	}
 }
 
-// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured.
+// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured, and ours.
 var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
 	"region":           func(_ *document, v string, o *store.S3Options) { o.Region = v },
 	"s3Url":            func(_ *document, v string, o *store.S3Options) { o.Endpoint = v },
@@ -92,6 +93,21 @@ var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
 		if v != "" && v != "SHA256" {
 			d.problem("spec.config.checksumAlgorithm", fmt.Sprintf("%q is not honoured", v), `set SHA256, "" to send none, or remove it`)
 		}
+	},
+	// The next two are ours: where users of Velero have a lock, it is the bucket's own.
+	"objectLockMode": func(d *document, v string, o *store.S3Options) {
+		if o.ObjectLock = store.LockMode(v); o.ObjectLock != store.LockGovernance && o.ObjectLock != store.LockCompliance {
+			d.problem("spec.config.objectLockMode", fmt.Sprintf("%q is not known", v), "set governance or compliance, or remove it")
+			o.ObjectLock = store.LockGovernance // one problem is enough
+		}
+	},
+	"retentionDays": func(d *document, v string, o *store.S3Options) {
+		days, err := strconv.Atoi(v)
+		if err != nil || days < 1 {
+			d.problem("spec.config.retentionDays", fmt.Sprintf("%q is not a number of days", v), `write "30", or remove it`)
+			days = 1
+		}
+		o.RetentionDays = days
 	},
 	"credentialsFile": func(d *document, v string, o *store.S3Options) {
 		if o.CredentialsFile = d.r.path(v); v != "" {

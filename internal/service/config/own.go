@@ -5,16 +5,19 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
@@ -43,6 +46,7 @@ type ownSpec struct {
 	Metrics            string      `json:"metrics"`
 	Retention          keepEntry   `json:"retention"`
 	Rules              []any       `json:"rules"`
+	Verify             verifyEntry `json:"verify"`
 }
 
 type mgmtEntry struct {
@@ -66,17 +70,13 @@ type keepEntry struct {
 	KeepWeekly  int    `json:"keepWeekly"`
 	KeepMonthly int    `json:"keepMonthly"`
 	KeepWithin  string `json:"keepWithin"`
+	Grace       string `json:"grace"`
 }
 
 // notYet are the fields of our own document that later releases honour.
 var notYet = []struct{ field, hint string }{
-	{"spec.retention.keepLast", hintRetention}, {"spec.retention.keepHourly", hintRetention}, {"spec.retention.keepDaily", hintRetention},
-	{"spec.retention.keepWeekly", hintRetention}, {"spec.retention.keepMonthly", hintRetention}, {"spec.retention.keepWithin", hintRetention},
 	{"spec.rules", "remove it; the built-in rules are in use"},
-	{"spec.identityFile", "remove it; an identity comes with the request that needs it (mgmtctl --identity)"},
 }
-
-const hintRetention = "remove it; nothing is deleted from a store"
 
 // readOwn reads the Config document. The keys are in its one location, which has no place yet.
 func (d *document) readOwn() *Config {
@@ -98,11 +98,44 @@ func (d *document) readOwn() *Config {
 	c.Service.Sources = d.readMgmts(s.ManagementClusters)
 	c.Service.Targets = c.Service.Sources
 	c.Service.Locations = []service.Location{{Store: d.readKeys(s)}}
+	c.Service.Verify = d.readVerify(s.Verify, s.Plain || s.IdentityFile != "")
+	c.Service.Verify.Identity = d.readIdentity(s)
+	c.Service.Retention = d.readRetention(s.Retention)
 	c.Listen = d.readListen(s.Listen)
 	if s.Metrics != "" {
 		d.checkAddress("spec.metrics", s.Metrics)
 	}
 	return c
+}
+
+// readRetention reads which snapshots prunes keep.
+func (d *document) readRetention(k keepEntry) service.Retention {
+	r := service.Retention{Policy: snapshot.Policy{Last: k.KeepLast, Hourly: k.KeepHourly, Daily: k.KeepDaily, Weekly: k.KeepWeekly, Monthly: k.KeepMonthly}}
+	counts := []struct {
+		field string
+		count int
+	}{{"keepLast", k.KeepLast}, {"keepHourly", k.KeepHourly}, {"keepDaily", k.KeepDaily}, {"keepWeekly", k.KeepWeekly}, {"keepMonthly", k.KeepMonthly}}
+	for _, n := range counts {
+		if n.count < 0 || n.count > math.MaxInt32 {
+			d.problem("spec.retention."+n.field, "not a count", "write how many to keep, or 0 for no such rule")
+		}
+	}
+	r.Policy.Within = d.readAge("spec.retention.keepWithin", k.KeepWithin)
+	if r.Grace = d.readAge("spec.retention.grace", k.Grace); k.Grace != "" && r.Grace < service.MinGrace {
+		d.problem("spec.retention.grace", "shorter than "+snapshot.AgeText(service.MinGrace), "write at least that: a snapshot that is being taken needs it")
+	}
+	return r
+}
+
+func (d *document) readAge(field, text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	age, err := snapshot.ParseAge(text)
+	if err != nil {
+		d.problem(field, fmt.Sprintf("%q is not a duration", text), "write 30d, 12h or 1d12h")
+	}
+	return age
 }
 
 // name is what can be given on a command line and in an annotation without quotes.
@@ -203,6 +236,26 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 		}
 	}
 	return o
+}
+
+// readIdentity checks the identity file, and gives what reads it when it is needed; nil when there is none.
+func (d *document) readIdentity(s ownSpec) func() ([]byte, error) {
+	if s.IdentityFile == "" {
+		return nil
+	}
+	file := d.r.path(s.IdentityFile)
+	if s.Plain {
+		d.problem("spec.identityFile", "set with plain", "remove it: nothing is encrypted")
+	} else if d.checkFile("spec.identityFile", file) {
+		d.checkKeys("spec.identityFile", store.KeyOptions{IdentityFiles: []string{file}})
+	}
+	return func() ([]byte, error) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read spec.identityFile: %w", err)
+		}
+		return text, nil
+	}
 }
 
 // checkKeys reports a key that cannot be parsed. The store's errors hold no secret text.

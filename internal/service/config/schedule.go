@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 
@@ -15,14 +16,13 @@ const sourceAnnotation = annotationPrefix + "management-cluster"
 
 var scheduleRules = map[string]rule{
 	"spec.schedule": honoured, "spec.paused": honoured, "spec.skipImmediately": honoured,
-	"spec.template.includedNamespaces": honoured, "spec.template.storageLocation": honoured,
+	"spec.template.ttl": honoured, "spec.template.includedNamespaces": honoured, "spec.template.storageLocation": honoured,
 	// No volume is ever copied.
 	"spec.template.snapshotVolumes": falseOnly, "spec.template.snapshotMoveData": falseOnly, "spec.template.defaultVolumesToFsBackup": falseOnly,
 	"spec.template.defaultVolumesToRestic": falseOnly, "spec.useOwnerReferencesInBackup": falseOnly,
 }
 
 var scheduleHints = map[string]string{
-	"spec.template.ttl":           "remove it: snapshots are not deleted yet",
 	"spec.template.labelSelector": "remove it and choose by includedNamespaces: selecting by labels is not honoured yet",
 	"spec.template.metadata":      "remove it: snapshots have no labels",
 }
@@ -43,10 +43,17 @@ func (r *reader) readSchedules(documents []*document, c *Config) []service.Sched
 		list = append(list, service.Schedule{
 			Name: d.name, Cron: d.readCron(doc.Spec.Schedule), Source: d.readSource(doc.Annotations[sourceAnnotation], c),
 			Location: d.readLocation(doc.Spec.Template.StorageLocation, c), Namespaces: d.readNamespaces(doc.Spec.Template.IncludedNamespaces),
-			Paused: doc.Spec.Paused, SkipImmediately: doc.Spec.SkipImmediately != nil && *doc.Spec.SkipImmediately,
+			TTL: d.readTTL(doc.Spec.Template.TTL.Duration), Paused: doc.Spec.Paused, SkipImmediately: doc.Spec.SkipImmediately != nil && *doc.Spec.SkipImmediately,
 		})
 	}
 	return list
+}
+
+func (d *document) readTTL(ttl time.Duration) time.Duration {
+	if ttl < 0 {
+		d.problem("spec.template.ttl", "negative", "write how long to keep the snapshots at least, such as 720h, or remove it")
+	}
+	return ttl
 }
 
 func (d *document) readCron(expression string) string {

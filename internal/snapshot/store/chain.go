@@ -11,7 +11,7 @@ type ChainCode string
 
 // Codes of ChainFinding.
 const (
-	// ChainGap: sequence numbers From to To are not there. Snapshots may have been deleted on purpose; a hidden one looks the same.
+	// ChainGap: sequence numbers From to To are not there, and no trusted record says that they were removed on purpose.
 	ChainGap ChainCode = "gap"
 	// ChainFork: a sequence number occurs more than once: two writers, or one that did not see the newest snapshot.
 	ChainFork ChainCode = "fork"
@@ -27,9 +27,9 @@ type ChainFinding struct {
 	Message  string
 }
 
-// CheckChain reports all breaks in the chain of the envelopes of one source, given in any order. It cannot see that the newest ones are hidden: that
-// shows as a gap or a fork after the next snapshot, or to who remembers the last sequence number.
-func CheckChain(envelopes []Signed) []ChainFinding {
+// CheckChain reports all breaks in the chain of the envelopes of one source, given in any order; removed are the numbers of those that were removed on purpose, of
+// Store.Pruned. It cannot see that the newest ones are hidden: that shows as a gap or a fork after the next snapshot, or to who remembers the last sequence number.
+func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
 	sorted := slices.Clone(envelopes)
 	slices.SortFunc(sorted, func(a, b Signed) int {
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID))
@@ -46,7 +46,9 @@ func CheckChain(envelopes []Signed) []ChainFinding {
 		case i > 0 && e.Sequence == last:
 			findings = append(findings, ChainFinding{Code: ChainFork, Key: e.Key(), Message: fmt.Sprintf("snapshots %s and %s both have number %d", sorted[i-1].ID, e.ID, last)})
 		case e.Sequence > last+1:
-			findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: last + 1, To: e.Sequence - 1, Message: gapMessage(last+1, e.Sequence-1)})
+			for _, gap := range unexplained(last+1, e.Sequence-1, removed) {
+				findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: gap.From, To: gap.To, Message: gapMessage(gap.From, gap.To)})
+			}
 		}
 		if reason := checkParent(e, byID, last, i > 0); reason != "" {
 			findings = append(findings, ChainFinding{Code: ChainParent, Key: e.Key(), Message: reason})

@@ -14,7 +14,9 @@ type Conditional interface {
 	GetTagged(ctx context.Context, key string) (data []byte, tag string, err error)
 	// PutIf stores data under key if the key still has the tag; "" means that it must not be there. It returns the new tag. ErrConflict when the
 	// condition does not hold, and then nothing was changed. The bytes are whole and durable when it returns; of several concurrent calls with one
-	// tag at most one succeeds. An answer that was lost is looked up. After any other error the key has the old bytes or the new ones.
+	// tag at most one succeeds, provided that they write different bytes: an answer that was lost is looked up, and goes by the bytes: where
+	// another has written on top by then, it is ErrConflict, too, though the key was ours for a moment. After any other
+	// error the key has the old bytes or the new ones.
 	PutIf(ctx context.Context, key string, data []byte, tag string) (newTag string, err error)
 }
 

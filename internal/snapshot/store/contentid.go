@@ -1,18 +1,26 @@
 package store
 
 import (
+	"crypto/cipher"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
+
+	"golang.org/x/crypto/chacha20poly1305"
 )
 
 // ContentID tells the same content again without saying what it is: a bare hash of a Secret would confirm guesses at it.
 type ContentID = [20]byte
 
-// ContentIDs makes the ids of one writer.
-type ContentIDs struct{ key []byte }
+// ContentIDs makes the ids of one writer, and seals what he alone is to read again.
+type ContentIDs struct {
+	key  []byte
+	aead cipher.AEAD
+}
 
 // Signs tells whether there is a signing key.
 func (s *Store) Signs() bool { return s.keys.CanSign() }
@@ -42,7 +50,32 @@ func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
 		return nil, fmt.Errorf("make content ids: %w", err)
 	}
 	write([]byte(signature))
-	return &ContentIDs{key: h.Sum(nil)}, nil
+	ids := &ContentIDs{key: h.Sum(nil)}
+	sealing := hmac.New(sha256.New, ids.key)
+	_, _ = sealing.Write([]byte("mgmtd sealing 1")) // never fails
+	if ids.aead, err = chacha20poly1305.NewX(sealing.Sum(nil)); err != nil {
+		return nil, fmt.Errorf("make content ids: %w", err)
+	}
+	return ids, nil
+}
+
+// Seal encrypts a text so that whoever has the catalog and not the signing key cannot read it: an index of Secrets has their bare hashes. name is bound to it.
+func (c *ContentIDs) Seal(name ContentID, text []byte) []byte {
+	nonce := make([]byte, c.aead.NonceSize(), c.aead.NonceSize()+len(text)+c.aead.Overhead())
+	rand.Read(nonce) // never fails
+	return c.aead.Seal(nonce, nonce, text, name[:])
+}
+
+// Open gives the text of Seal; an error when it was sealed under another name, or by a writer with other keys or another secret.
+func (c *ContentIDs) Open(name ContentID, sealed []byte) ([]byte, error) {
+	if len(sealed) < c.aead.NonceSize() {
+		return nil, errors.New("open sealed text: too short")
+	}
+	text, err := c.aead.Open(nil, sealed[:c.aead.NonceSize()], sealed[c.aead.NonceSize():], name[:])
+	if err != nil {
+		return nil, fmt.Errorf("open sealed text: %w", err)
+	}
+	return text, nil
 }
 
 // Of gives the id of content under a name.

@@ -29,7 +29,10 @@ type Dir struct {
 	durable map[string]bool
 }
 
-var _ Bucket = (*Dir)(nil)
+var (
+	_ Bucket  = (*Dir)(nil)
+	_ Remover = (*Dir)(nil)
+)
 
 // tempPrefix begins with a dot, which no key segment may: List and Get cannot see what a crash left behind.
 const tempPrefix = ".tmp-"
@@ -195,6 +198,29 @@ func (d *Dir) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	return &dirReader{ctx: ctx, key: key, file: f}, nil
 }
 
+// Delete removes the file of a key. Its folder stays, for another Put may be on its way into it.
+func (d *Dir) Delete(ctx context.Context, key string) error {
+	root, err := d.begin(ctx, "delete", key)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	_, err = statFile(root, key) // a folder is no key
+	if err == nil {
+		err = root.Remove(key)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err == nil {
+		err = syncDir(root, path.Dir(key))
+	}
+	if err != nil {
+		return dirError("delete", key, err, nil)
+	}
+	return nil
+}
+
 // Stat tells of the file of a key.
 func (d *Dir) Stat(ctx context.Context, key string) (Info, error) {
 	root, err := d.begin(ctx, "stat", key)
@@ -206,7 +232,7 @@ func (d *Dir) Stat(ctx context.Context, key string) (Info, error) {
 	if err != nil {
 		return Info{}, dirError("stat", key, err, ErrNotFound)
 	}
-	return Info{Key: key, Size: info.Size()}, nil
+	return Info{Key: key, Size: info.Size(), Modified: info.ModTime().UTC()}, nil
 }
 
 // statFile returns fs.ErrNotExist for what is no regular file: it is no key.
@@ -267,7 +293,7 @@ func (d *Dir) list(ctx context.Context, root *os.Root, dir, prefix string, fn fu
 		if err != nil {
 			return dirError("list", key, err, nil)
 		}
-		if err := fn(Info{Key: key, Size: info.Size()}); err != nil {
+		if err := fn(Info{Key: key, Size: info.Size(), Modified: info.ModTime().UTC()}); err != nil {
 			return err
 		}
 	}

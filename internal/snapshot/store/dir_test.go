@@ -58,6 +58,7 @@ func TestDirContract(t *testing.T) {
 
 func TestDirConditional(t *testing.T) {
 	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return store.NewDir(t.TempDir()) })
+	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return store.NewDir(t.TempDir()) })
 }
 
 func TestDirMissingRoot(t *testing.T) {

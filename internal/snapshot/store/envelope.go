@@ -29,6 +29,9 @@ type Envelope struct {
 	Partial  bool     `json:"partial"`            // only chosen namespaces were captured; which is said in the shards only
 	Writer   string   `json:"writer"`             // program and version
 	Interval int64    `json:"interval"`           // seconds of the schedule that took it, 0 when none did
+	// Expires is until when it is kept at least, and after which no more unless something else keeps it; zero when it says nothing about that. PutEnvelope cuts it to
+	// milliseconds, UTC.
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // Source is a management cluster.
@@ -70,6 +73,9 @@ func (e *Envelope) check() error {
 	}
 	if !e.Time.Equal(e.Time.Truncate(time.Millisecond)) || e.Time.UTC().Year() < 1970 || e.Time.UTC().Year() > 9999 {
 		return errors.New("time is not in whole milliseconds, or out of range")
+	}
+	if x := e.Expires; !x.Equal(x.Truncate(time.Millisecond)) || !x.IsZero() && (x.UTC().Year() < 1970 || x.UTC().Year() > 9999) {
+		return errors.New("expires is not in whole milliseconds, or out of range")
 	}
 	if e.Sequence < 1 {
 		return errors.New("sequence is less than 1")
@@ -168,7 +174,7 @@ func decodePayload(payload []byte) (Envelope, error) {
 	if err := e.check(); err != nil {
 		return Envelope{}, damage("payload: " + err.Error())
 	}
-	e.Time = e.Time.UTC()
+	e.Time, e.Expires = e.Time.UTC(), e.Expires.UTC()
 	return e, nil
 }
 

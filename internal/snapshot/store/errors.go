@@ -26,13 +26,15 @@ var (
 	ErrConflict = errors.New("changed by another")
 	// ErrUnreachable: the store does not answer: connection refused, no such host, timeouts, errors of the server, for longer than retries last.
 	ErrUnreachable = errors.New("store unreachable")
+	// ErrRetained: the storage does not let the key be deleted yet (Object Lock). Remover.Delete.
+	ErrRetained = errors.New("retained by the store")
 	// ErrForeign: an envelope or ownership record of another store was put into this one. GetEnvelope, PutEnvelope, GetOwner and PutOwner.
 	ErrForeign = errors.New("belongs to another store")
 )
 
 // BucketError says which operation on which key failed. Class is one of the sentinels above, or nil; both Class and Err are unwrapped.
 type BucketError struct {
-	Op    string // "put", "get", "stat", "list", "open"
+	Op    string // "put", "get", "stat", "list", "delete", "retain", "open"
 	Key   string // empty when it is about the whole bucket
 	Class error
 	Err   error
@@ -72,8 +74,12 @@ func (e *BucketError) Hint() string {
 		return "check the owner and mode of the store's directory and the user that runs this"
 	case ErrStoreMissing:
 		return "check the --store URL and whether its file system is mounted; the first snapshot makes a new store"
+	case ErrNotFound:
+		return "something in the store names this key, and it is gone: restore it from a copy of the store, or use another snapshot; \"mgmtctl snapshot verify\" lists all damage"
 	case ErrUnreachable:
 		return "check the endpoint, the network and whether the storage server runs, then run it again; nothing was left half-written"
+	case ErrRetained:
+		return "nothing to do: it can be deleted when its retention has ended, and the next prune does so"
 	case ErrForeign:
 		return "two stores were mixed in one place: remove what was copied in, or use the store that it came from"
 	}
@@ -112,7 +118,7 @@ func (e *FormatError) Error() string {
 // Hint says what an operator can do.
 func (e *FormatError) Hint() string {
 	if e.Format == 0 {
-		return "check the --store URL; a new store needs an empty place"
+		return "check the --store URL; if it is the right place, restore " + markerKey + " from a copy of the store; a new store needs an empty place"
 	}
 	return "use a newer mgmtctl: this store was written by one"
 }

@@ -2,8 +2,15 @@ package store
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
 	"strings"
 	"testing"
+
+	"aead.dev/minisign"
+	"filippo.io/age"
 )
 
 // The parsers of bytes that a stranger may have written. Beside not crashing, what they take must come out the same when written again.
@@ -125,6 +132,267 @@ func FuzzKey(f *testing.F) {
 		}
 		if envelopeErr == nil && (ValidateKey(s) != nil || e.String() != s) {
 			t.Errorf("%q became %q", s, e)
+		}
+	})
+}
+
+// fuzzStore is a store that trusts one key and writes with it.
+func fuzzStore(f *testing.F) *Store {
+	f.Helper()
+	public, private, err := minisign.GenerateKey(rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return &Store{
+		marker: marker{StoreID: strings.Repeat("0", 32), Encryption: encryptNo}, limits: formatLimits(),
+		keys: &Keys{signing: &private, trusted: []minisign.PublicKey{public}},
+	}
+}
+
+func FuzzOwner(f *testing.F) {
+	s := fuzzStore(f)
+	o := Owner{
+		Format: Format, StoreID: s.ID(), WorkloadID: testSource, Workload: "team-a/web", Owner: Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"}, Epoch: 3,
+		Operation: "1a2b3c4d5e6f", Time: testTime,
+	}
+	data, err := s.encodeSigned(ownerKey(o.WorkloadID), o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	unsigned, err := (&Store{marker: s.marker}).encodeSigned(ownerKey(o.WorkloadID), o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add(unsigned)
+	f.Add(bytes.Replace(unsigned, []byte(`\"epoch\":3`), []byte(`\"epoch\":-3`), 1))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := s.openOwner(ownerKey(o.WorkloadID), data, "")
+		if err != nil {
+			return
+		}
+		if got.Trust == Trusted && got.Owner != o {
+			t.Errorf("trusted, though it is not what was signed: %+v", got.Owner)
+		}
+		if got.WorkloadID != testSource || got.Epoch < 1 || got.StoreID != s.ID() {
+			t.Errorf("took %+v", got.Owner)
+		}
+		again, err := s.encodeSigned(ownerKey(o.WorkloadID), got.Owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(again) > maxOwner {
+			return // escaped, it takes more than it did
+		}
+		if second, err := s.openOwner(ownerKey(o.WorkloadID), again, ""); err != nil || second.Owner != got.Owner || second.Trust != Trusted {
+			t.Errorf("%+v became %+v, %v", got.Owner, second.Owner, err)
+		}
+	})
+}
+
+// FuzzOperationRecord: whoever resumes goes by a record, so that nothing but what was signed may come out.
+func FuzzOperationRecord(f *testing.F) {
+	s := fuzzStore(f)
+	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", plain: true}
+	text := []byte("{\"plan\":1}\n")
+	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	unsigned, err := (&Store{marker: s.marker}).encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append(bytes.Clone(head), text...))
+	f.Add(append(bytes.Clone(unsigned), text...))
+	f.Add(append(bytes.Clone(head), "{}"...))
+	f.Add([]byte("\n"))
+	f.Fuzz(func(t *testing.T, plain []byte) {
+		if got, err := s.openOperationRecord(k.String(), plain); err == nil && !bytes.Equal(got, text) {
+			t.Errorf("took %q, which nobody signed", got)
+		}
+		if parsed, ok := parseOperationRecordKey(string(plain)); ok && parsed.String() != string(plain) {
+			t.Errorf("key %q became %q", plain, parsed)
+		}
+	})
+}
+
+// oneKey is a bucket whose every key has the same bytes.
+type oneKey struct {
+	Bucket
+	data []byte
+}
+
+func (b oneKey) Get(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(b.data)), nil
+}
+
+func FuzzMarker(f *testing.F) {
+	f.Add([]byte(`{"format":1,"storeID":"5a0c7f0be2f1439d8f0c6f4f1f0b2a11","created":"2026-01-02T03:04:05Z","encryption":"age"}`))
+	f.Add([]byte(`{"format":2}`))
+	f.Add([]byte(`{"format":1,"storeID":"5A0C","encryption":"none"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := readMarker(t.Context(), oneKey{data: data})
+		if err != nil {
+			return
+		}
+		text, err := encodeJSON(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := readMarker(t.Context(), oneKey{data: text}); err != nil || again.StoreID != m.StoreID || again.Encryption != m.Encryption || !again.Created.Equal(m.Created) {
+			t.Errorf("%+v became %+v, %v", m, again, err)
+		}
+	})
+}
+
+func FuzzStoreURL(f *testing.F) {
+	for _, s := range []string{
+		"/backup/mgmt", "backup", "file:///backup/a%20b", "s3://bucket", "s3://bucket/a/b?region=eu-central-1&path-style=true&checksum=off", "s3://b?endpoint=http://host:9000/",
+		"s3://key:secret@bucket", "file://host/x", "s3://b?region=a&region=b", "", ":", "s3://b?endpoint=http://key:secret@host",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if strings.Contains(s, "ca-file") {
+			return // names a file of this machine
+		}
+		u, err := ParseURL(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseURL(u.String()); err != nil || again.String() != u.String() {
+			t.Errorf("%q became %q, and that %q, %v", s, u, again, err)
+		}
+	})
+}
+
+var errAsked = errors.New("asked for a passphrase")
+
+// FuzzIdentities reads identity files up to where a passphrase would be tried, which takes a second by design. What is in them must not be in an error.
+func FuzzIdentities(f *testing.F) {
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		f.Fatal(err)
+	}
+	scrypt, err := age.NewScryptRecipient("correct horse")
+	if err != nil {
+		f.Fatal(err)
+	}
+	scrypt.SetWorkFactor(1)
+	for _, armored := range []bool{false, true} {
+		f.Add([]byte(protectWith(f, armored, id.String(), scrypt)))
+		f.Add([]byte(protectWith(f, armored, id.String(), id.Recipient())))
+	}
+	f.Add([]byte("# created: now\n" + id.String() + "\n"))
+	f.Add([]byte(strings.ToLower(id.String())))
+	f.Add([]byte(id.String()[:40]))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if protected(text) {
+			plain, err := unprotect("file", text, func(string) (Secret, error) { return nil, errAsked })
+			if _, isKey := errors.AsType[*KeyError](err); plain != nil || !isKey && !errors.Is(err, errAsked) {
+				t.Errorf("%q, %v", plain, err)
+			}
+			return
+		}
+		k := &Keys{}
+		err := k.addIdentities("file", text)
+		if (err == nil) != (len(k.identities) > 0) {
+			t.Errorf("%d identities, %v", len(k.identities), err)
+		}
+		if err != nil && err.Error() != "open file: not an age identity file" {
+			t.Errorf("error %q", err)
+		}
+	})
+}
+
+// FuzzSigningKeys reads keys of minisign, and what a key signs is what its own public half believes.
+func FuzzSigningKeys(f *testing.F) {
+	public, private, err := minisign.GenerateKey(rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, k := range []interface{ MarshalText() ([]byte, error) }{public, private} {
+		text, err := k.MarshalText()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("untrusted comment: minisign encrypted secret key\nRWRTY0Iy" + strings.Repeat("A", 204) + "\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if key, err := parseTrustedKey("file", text); err == nil {
+			again, err := key.MarshalText()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if second, err := parseTrustedKey("file", again); err != nil || !second.Equal(key) {
+				t.Errorf("%q became %q, %v", text, again, err)
+			}
+		}
+		key, err := parseSigningKey("file", text)
+		if err != nil {
+			return
+		}
+		// A file whose halves do not belong together signs what nobody believes; it must not seem to be signed.
+		k := &Keys{signing: key}
+		if own, ok := key.Public().(minisign.PublicKey); ok {
+			k.trusted = []minisign.PublicKey{own}
+		}
+		signature, err := k.sign([]byte("payload"), "comment")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trust, _, err := k.check([]byte("payload"), signature); err == nil && trust != Trusted {
+			t.Errorf("its own signature is %s", trust)
+		}
+	})
+}
+
+func FuzzPruneRecord(f *testing.F) {
+	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
+	const key = "prunes/20260102T030405.678Z-0123456789ab.json"
+	good, err := s.encodeSigned(key, pruneRecord{placed: placed{Format: Format, StoreID: s.ID(), Key: key}, Time: testTime, Removed: map[string][]Range{testSource: {{1, 3}, {5, 9}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good, int64(4), int64(7))
+	f.Add(bytes.Replace(good, []byte(`\"to\":9`), []byte(`\"to\":9223372036854775807`), 1), int64(1), int64(9))
+	f.Fuzz(func(t *testing.T, data []byte, from, to int64) {
+		var r pruneRecord
+		if trust, _, err := s.openPlaced(key, data, &r); err != nil || !r.sound() {
+			return
+		} else if trust == Trusted || trust == Stranger {
+			t.Errorf("trust %s without any key", trust)
+		}
+		for _, ranges := range r.Removed {
+			merged := mergeRanges(ranges)
+			for i, one := range merged {
+				if one.From > one.To || i > 0 && one.From <= merged[i-1].To {
+					t.Errorf("%v became %v", ranges, merged)
+				}
+			}
+			for _, gap := range unexplained(from, to, merged) {
+				if gap.From < from || gap.To > to || gap.From > gap.To {
+					t.Errorf("of %d to %d, %v leaves %v", from, to, merged, gap)
+				}
+			}
+		}
+	})
+}
+
+func FuzzPin(f *testing.F) {
+	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
+	k := EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}
+	good, err := s.encodeSigned(pinKey(k), Pin{placed: placed{Format: Format, StoreID: s.ID(), Key: pinKey(k)}, Source: k.Source, ID: k.ID, Time: testTime, Reason: "why"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add(bytes.Replace(good, []byte("why"), []byte(`\\u001b[2J`), 1))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if p, err := s.openPin(k, data); err == nil && (!printable(p.Reason) || p.ID != k.ID || p.Source != k.Source || p.Key != pinKey(k)) {
+			t.Errorf("took %+v", p)
 		}
 	})
 }

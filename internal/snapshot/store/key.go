@@ -136,8 +136,11 @@ const (
 
 // String returns the key as it is in the bucket.
 func (k EnvelopeKey) String() string {
-	return envelopeFolder + k.Source + "/" + k.Time.UTC().Format(envelopeTime) + "-" + string(k.ID) + envelopeSuffix
+	return envelopeFolder + k.Source + "/" + k.Name() + envelopeSuffix
 }
+
+// Name is what tells the snapshot from others of its source: "<time>-<id>".
+func (k EnvelopeKey) Name() string { return k.Time.UTC().Format(envelopeTime) + "-" + string(k.ID) }
 
 // ParseEnvelopeKey reads a key; anything but the exact form is an error.
 func ParseEnvelopeKey(s string) (EnvelopeKey, error) {

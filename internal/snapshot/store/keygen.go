@@ -30,7 +30,10 @@ type Generated struct {
 // of the four files and then writes none: so it does not run twice. Errors are *UsageError for a file that exists, else of the file system.
 //
 // The identity is X25519, not post-quantum: a snapshot must open with the age tool that an old host has, too.
-func Keygen(dir string, now time.Time) (Generated, error) {
+func Keygen(dir string, now time.Time) (Generated, error) { return KeygenProtected(dir, now, nil) }
+
+// KeygenProtected is Keygen with identity.txt protected by a passphrase, as of "age-keygen | age -p -a"; by none when that is empty.
+func KeygenProtected(dir string, now time.Time, passphrase Secret) (Generated, error) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		return Generated{}, fmt.Errorf("make identity: %w", err)
@@ -49,6 +52,11 @@ func Keygen(dir string, now time.Time) (Generated, error) {
 	}
 	g := Generated{Recipient: identity.Recipient().String(), SigningKeyID: keyID(public.ID())}
 	identityText := fmt.Sprintf("# created: %s\n# public key: %s\n%s\n", now.Format(time.RFC3339), g.Recipient, identity)
+	if len(passphrase) > 0 {
+		if identityText, err = protect(identityText, passphrase); err != nil {
+			return Generated{}, err
+		}
+	}
 	err = writeKeyFiles(dir, []keyFile{
 		{IdentityFile, identityText, 0o600},
 		{RecipientFile, g.Recipient + "\n", 0o644},

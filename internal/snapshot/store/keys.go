@@ -91,9 +91,9 @@ func LoadKeys(o KeyOptions) (*Keys, error) {
 		if err != nil {
 			return nil, &KeyError{Object: "trusted key file", Reason: err.Error(), Tip: "give the path of signing.pub (--trusted-key)"}
 		}
-		var key minisign.PublicKey
-		if err := key.UnmarshalText(bytes.TrimSpace(text)); err != nil {
-			return nil, &KeyError{Object: "trusted key file " + file, Reason: "not a minisign public key", Tip: "give signing.pub, not signing.key"}
+		key, err := parseTrustedKey(file, text)
+		if err != nil {
+			return nil, err
 		}
 		k.trusted = append(k.trusted, key)
 	}
@@ -123,8 +123,8 @@ func (k *Keys) addRecipients(texts []string) error {
 }
 
 func (k *Keys) addIdentities(object string, text []byte) error {
-	if bytes.HasPrefix(text, []byte("age-encryption.org/")) || bytes.HasPrefix(text, []byte("-----BEGIN AGE ENCRYPTED FILE-----")) {
-		return &KeyError{Object: object, Reason: "identity file is protected by a passphrase, which is not supported yet; decrypt it with age -d first"}
+	if protected(text) {
+		return &KeyError{Object: object, Reason: "identity file is protected by a passphrase, and there is nobody to ask for it", Tip: "decrypt it with age -d, or give it to mgmtctl, which asks"}
 	}
 	// The parser's error is not passed on: it can quote characters of the key.
 	identities, err := age.ParseIdentities(bytes.NewReader(text))
@@ -140,6 +140,18 @@ func readSigningKey(file string) (*minisign.PrivateKey, error) {
 	if err != nil {
 		return nil, &UsageError{Text: "read signing key file", Err: err}
 	}
+	return parseSigningKey(file, text)
+}
+
+func parseTrustedKey(file string, text []byte) (minisign.PublicKey, error) {
+	var key minisign.PublicKey
+	if err := key.UnmarshalText(bytes.TrimSpace(text)); err != nil {
+		return key, &KeyError{Object: "trusted key file " + file, Reason: "not a minisign public key", Tip: "give signing.pub, not signing.key"}
+	}
+	return key, nil
+}
+
+func parseSigningKey(file string, text []byte) (*minisign.PrivateKey, error) {
 	text = bytes.TrimSpace(text)
 	if minisign.IsEncrypted(text) {
 		return nil, &UsageError{Text: "read signing key file " + file + ": the key has a password", Tip: "use a key without one (minisign -G -W) and guard the file"}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"aead.dev/minisign"
 	"filippo.io/age"
+	"filippo.io/age/armor"
 )
 
 func TestKeygen(t *testing.T) {
@@ -199,5 +201,139 @@ func TestIdentityKinds(t *testing.T) {
 				t.Errorf("get: %q, %v", got, err)
 			}
 		})
+	}
+}
+
+// protectWith makes a file that is encrypted to recipients, as age does.
+func protectWith(t testing.TB, armored bool, text string, recipients ...age.Recipient) string {
+	t.Helper()
+	var out bytes.Buffer
+	var to io.WriteCloser = nopCloser{&out}
+	if armored {
+		to = armor.NewWriter(&out)
+	}
+	w, err := age.Encrypt(to, recipients...)
+	if err == nil {
+		_, err = io.WriteString(w, text)
+	}
+	if err := errors.Join(err, w.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// TestReadIdentities reads identity files of all kinds, several at once, and asks for no more passphrases than it needs.
+func TestReadIdentities(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	var identities []*age.X25519Identity
+	for range 3 {
+		id, err := age.GenerateX25519Identity()
+		if err != nil {
+			t.Fatal(err)
+		}
+		identities = append(identities, id)
+	}
+	const passphrase = "correct horse"
+	scrypt, err := age.NewScryptRecipient(passphrase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrypt.SetWorkFactor(4)
+	tooMuch := strings.Replace(protectWith(t, false, "x", scrypt), " 4\n", " 23\n", 1)
+	both := fmt.Sprintf("# mine\n%s\n\n# and another\n%s\n", identities[0], identities[1])
+	open, single := write("both", both), write("single", identities[2].String())
+	binary, armored := write("binary", protectWith(t, false, both, scrypt)), write("armored", "\n"+protectWith(t, true, both, scrypt))
+	tests := []struct {
+		name  string
+		files []string
+		asked int
+		want  int // identities; 0 for an error
+		text  string
+	}{
+		{"none", nil, 0, 0, ""},
+		{"one file", []string{single}, 0, 1, ""},
+		{"two files without a newline at the end", []string{single, open}, 0, 3, ""},
+		{"protected", []string{binary}, 1, 2, ""},
+		{"protected and armored", []string{armored, single}, 1, 3, ""},
+		{"missing", []string{filepath.Join(dir, "none")}, 0, 0, "no such file"},
+		{"empty", []string{write("empty", "")}, 0, 0, "not an age identity file"},
+		{"a signing key", []string{testKeys(t).SigningKeyFile}, 0, 0, "not an age identity file"},
+		{"too large", []string{write("large", strings.Repeat("#", maxIdentityFile+1))}, 0, 0, "too large"},
+		{"encrypted to a key", []string{write("key", protectWith(t, false, both, identities[2].Recipient()))}, 0, 0, "encrypted to keys"},
+		{"more work than is reasonable", []string{write("work", tooMuch)}, 1, 0, "work factor too large"},
+		{"no identity inside", []string{write("inside", protectWith(t, false, "hello", scrypt))}, 1, 0, "not an age identity file"},
+		{"header only", []string{write("header", "age-encryption.org/v1\n-> scrypt")}, 0, 0, "not an age identity file"},
+		{"armor only", []string{write("armor", "-----BEGIN AGE ENCRYPTED FILE-----\n")}, 0, 0, "not an age identity file"},
+		{"cut", []string{write("cut", protectWith(t, false, both, scrypt)[:200])}, 1, 0, "damaged"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := 0
+			text, err := ReadIdentities(tt.files, func(string) (Secret, error) {
+				asked++
+				return Secret(passphrase), nil
+			})
+			if asked != tt.asked {
+				t.Errorf("asked %d times, want %d", asked, tt.asked)
+			}
+			if tt.text != "" {
+				if _, ok := errors.AsType[*KeyError](err); !ok || !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "AGE-SECRET") {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.want == 0 {
+				if text != nil {
+					t.Errorf("%d bytes of nothing", len(text))
+				}
+				return
+			}
+			if got := len(mustLoad(t, KeyOptions{Identities: []Secret{text}}).identities); got != tt.want {
+				t.Errorf("%d identities, want %d", got, tt.want)
+			}
+		})
+	}
+	wrong := func(string) (Secret, error) { return Secret("tr0ub4dor"), nil }
+	if _, err := ReadIdentities([]string{armored}, wrong); err == nil || !strings.Contains(err.Error(), "the passphrase is wrong") || strings.Contains(err.Error(), "tr0ub4dor") {
+		t.Errorf("wrong passphrase: %v", err)
+	}
+}
+
+// TestKeygenProtected makes an identity that is of no use without its passphrase, and the same as another with it.
+func TestKeygenProtected(t *testing.T) {
+	dir := t.TempDir()
+	g, err := KeygenProtected(dir, testTime, Secret("correct horse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, IdentityFile)
+	text, err := os.ReadFile(file)
+	if err != nil || !bytes.HasPrefix(text, []byte(armor.Header)) || bytes.Contains(text, []byte("AGE-SECRET")) {
+		t.Errorf("identity.txt: %.100s, %v", text, err)
+	}
+	if _, err := LoadKeys(KeyOptions{IdentityFiles: []string{file}}); err == nil || !strings.Contains(err.Error(), "protected by a passphrase") {
+		t.Errorf("loaded without a passphrase: %v", err)
+	}
+	opened, err := ReadIdentities([]string{file}, func(string) (Secret, error) { return Secret("correct horse"), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := age.ParseIdentities(bytes.NewReader(opened))
+	if err != nil || len(ids) != 1 || ids[0].(*age.X25519Identity).Recipient().String() != g.Recipient {
+		t.Errorf("%d identities, %v", len(ids), err)
 	}
 }

@@ -99,7 +99,7 @@ func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq in
 		return fmt.Errorf("write operation record: %w", err)
 	}
 	var stored bytes.Buffer
-	w, err := s.newSealer(&stored, enc, s.Encrypted())
+	w, err := s.newSealer(&stored, enc, s.Encrypted(), nil)
 	if err == nil {
 		_, err = w.Write(append(head, text...))
 	}
@@ -107,6 +107,9 @@ func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq in
 		err = w.Close()
 	}
 	if err != nil {
+		return fmt.Errorf("write operation record: %w", err)
+	}
+	if err := s.still(ctx); err != nil {
 		return fmt.Errorf("write operation record: %w", err)
 	}
 	if err := s.bucket.Put(ctx, k.String(), stored.Bytes()); !errors.Is(err, ErrExists) {
@@ -171,12 +174,20 @@ func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([
 	if err != nil {
 		return nil, asCorrupt(Key(key), err)
 	}
+	return s.openOperationRecord(key, plain)
+}
+
+// openOperationRecord checks what GetOperationRecord has decrypted and decompressed.
+func (s *Store) openOperationRecord(key string, plain []byte) ([]byte, error) {
 	head, text, _ := bytes.Cut(plain, []byte("\n"))
+	if len(head) > maxHead {
+		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("its first line is larger than %d bytes", maxHead)}
+	}
 	payload, trust, by, err := s.openSigned(key, head)
 	if err != nil {
 		return nil, err
 	}
-	if vouched := s.plain && !s.keys.CanTrust(); trust != Trusted && !vouched {
+	if !s.vouched(trust) {
 		return nil, &TrustError{Key: key, Trust: trust, KeyID: by}
 	}
 	var record operationRecord

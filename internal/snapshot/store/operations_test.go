@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,4 +154,38 @@ func TestOperationRecordDamage(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestOperationRecordHeadLimit(t *testing.T) {
+	s, root := newTestStore(t, true)
+	if err := s.PutOperationRecord(t.Context(), "op", 1, "paused", []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	k := recordKeys(t, s, "op")[0]
+	stored, err := os.ReadFile(filepath.Join(root, k.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.open(k.String(), stored, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, text, _ := bytes.Cut(plain, []byte("\n"))
+	for size, ok := range map[int]bool{len(head): true, maxHead: true, maxHead + 1: false} {
+		padding := bytes.Repeat([]byte(" "), size-len(head)) // white space changes nothing that is signed
+		_, sealed, err := s.seal(KindShard, slices.Concat(head, padding, []byte("\n"), text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, root, k.String(), func([]byte) []byte { return sealed })
+		_, err = s.GetOperationRecord(t.Context(), k)
+		if _, corrupt := errors.AsType[*CorruptError](err); corrupt == ok || ok && err != nil {
+			t.Errorf("first line of %d bytes: %v", size, err)
+		}
+	}
 }

@@ -43,7 +43,7 @@ func (o *SignedOwner) RequireTrusted() error {
 // Vouches tells whether a record is to be obeyed: a trusted key signed it, or it is of a plain store that was opened as such and without trusted keys, as with
 // envelopes.
 func (s *Store) Vouches(o SignedOwner) bool {
-	return o.Trust == Trusted || s.plain && !s.keys.CanTrust()
+	return s.vouched(o.Trust)
 }
 
 const (
@@ -188,6 +188,9 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 		err = fmt.Errorf("it has %d bytes, more than the %d of the format", len(data), maxOwner)
 	}
 	if err != nil {
+		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
+	}
+	if err := s.still(ctx); err != nil {
 		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
 	}
 	newTag, err := c.PutIf(ctx, key, data, tag)

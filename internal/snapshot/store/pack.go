@@ -83,8 +83,9 @@ func (s *Store) NewPackWriter(ctx context.Context, mtime time.Time) (*PackWriter
 
 var errPacksClosed = errors.New("add to pack: the writer is closed")
 
-// Add puts an object into the pack that is being filled; name is from EntryName. The body is copied, and waits when uploads are slow. It refuses a bad
-// name, one that is in the same pack already, and more than 16 MiB; the writer goes on after those. An error of an upload ends the writer.
+// Add puts an object into the pack that is being filled; name is from EntryName. The body is copied, and waits when uploads are slow. A name may come again, as
+// when an object changes while it is captured: each is in another pack. It refuses a bad name and more than 16 MiB; the writer goes on after those. An error of an
+// upload ends the writer.
 func (w *PackWriter) Add(name string, body []byte) (*PackRef, error) {
 	if _, err := ParseEntryName(name); err != nil {
 		return nil, err
@@ -99,9 +100,6 @@ func (w *PackWriter) Add(name string, body []byte) (*PackRef, error) {
 	}
 	if err := w.failed(); err != nil {
 		return nil, err
-	}
-	if w.pack != nil && w.pack.names[name] {
-		return nil, fmt.Errorf("add %s to pack: the name is there already", name)
 	}
 	ref, err := w.add(name, body)
 	if err != nil {
@@ -122,7 +120,7 @@ func (w *PackWriter) failed() error {
 func (w *PackWriter) add(name string, body []byte) (*PackRef, error) {
 	// A header has one block, three when the name is long.
 	need := int64(3*512) + int64(len(body)+511)/512*512
-	if w.pack != nil && (w.pack.size+need > w.store.limits.packTarget || len(w.pack.names) == w.store.limits.maxEntries) {
+	if w.pack != nil && (w.pack.names[name] || w.pack.size+need > w.store.limits.packTarget || len(w.pack.names) == w.store.limits.maxEntries) {
 		if err := w.cut(); err != nil {
 			return nil, err
 		}
@@ -148,7 +146,7 @@ func (w *PackWriter) add(name string, body []byte) (*PackRef, error) {
 func (w *PackWriter) begin() error {
 	p := &openPack{ref: &PackRef{writer: w}, names: map[string]bool{}}
 	var err error
-	if p.sealer, err = w.store.newSealer(&p.stored, w.enc, w.store.Encrypted()); err != nil {
+	if p.sealer, err = w.store.newSealer(&p.stored, w.enc, w.store.Encrypted(), uniqueFrame()); err != nil {
 		return err
 	}
 	p.tar = tar.NewWriter(p.sealer)

@@ -93,6 +93,41 @@ func TestPackCut(t *testing.T) {
 	}
 }
 
+// TestPackSameName: an object that changed while it was captured is written twice, and both can be read.
+func TestPackSameName(t *testing.T) {
+	s, _ := newTestStore(t, true)
+	w, err := s.NewPackWriter(t.Context(), testTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	var refs []*PackRef
+	for _, body := range []string{"was", "is"} {
+		ref, err := w.Add(nameA, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs = append(refs, ref)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if refs[0].Key() == refs[1].Key() {
+		t.Error("both are in one pack")
+	}
+	for i, want := range []string{"was", "is"} {
+		err := s.ReadPack(t.Context(), refs[i].Key(), func(name string, body []byte) error {
+			if name != nameA || string(body) != want {
+				t.Errorf("%s holds %q, want %q", name, body, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestPackAddRefuses(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	s.limits = smallLimits()
@@ -104,7 +139,7 @@ func TestPackAddRefuses(t *testing.T) {
 	if _, err := w.Add(nameA, []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	for name, body := range map[string][]byte{nameA: nil, "../../etc/passwd": nil, "/abs": nil, nameB: make([]byte, s.limits.maxObject+1)} {
+	for name, body := range map[string][]byte{"../../etc/passwd": nil, "/abs": nil, nameB: make([]byte, s.limits.maxObject+1)} {
 		if _, err := w.Add(name, body); err == nil {
 			t.Errorf("add %s succeeded", name)
 		}

@@ -254,16 +254,15 @@ func TestReadPackStops(t *testing.T) {
 
 func TestPutContentTwice(t *testing.T) {
 	s, root := newTestStore(t, true)
-	for range 2 {
-		if _, err := s.PutShard(t.Context(), []byte(`{"same":1}`)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	shard, err := s.PutShard(t.Context(), []byte(`{"same":1}`))
+	key, stored, err := s.seal(KindShard, []byte(`{"same":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rewrite(t, root, string(shard.Key), damages["truncated"])
-	_, err = s.PutShard(t.Context(), []byte(`{"same":1}`))
-	wantCorrupt(t, err)
+	for range 2 {
+		if err := s.putContent(t.Context(), key, stored); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(t, root, string(key), damages["truncated"])
+	wantCorrupt(t, s.putContent(t.Context(), key, stored))
 }

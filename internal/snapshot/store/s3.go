@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -37,6 +39,10 @@ type S3Options struct {
 	// CredentialsFile is an AWS credentials file; empty means the usual environment variables, files and role endpoints. Profile is a section in it.
 	CredentialsFile string
 	Profile         string
+	// ObjectLock makes the storage keep every key that is written, but for those that change, from being deleted for RetentionDays. The bucket must have been created
+	// with Object Lock.
+	ObjectLock    LockMode
+	RetentionDays int
 }
 
 // S3 is a Bucket, and where the server can do it a Conditional, in a bucket of an S3 server.
@@ -46,11 +52,17 @@ type S3 struct {
 	creds   *s3Credentials
 	retry   retryPolicy
 	probed  chan *bool // holds one: whether the server honours conditions on writes, nil while that is not known
+
+	versions atomic.Pointer[bool] // whether the bucket keeps versions, or may; nil while that is not known
+	locks    atomic.Bool          // whether the bucket was asked if it has Object Lock
 }
 
 var (
 	_ Bucket      = (*S3)(nil)
 	_ Conditional = (*S3)(nil)
+	_ Remover     = (*S3)(nil)
+	_ Versioned   = (*S3)(nil)
+	_ Retainer    = (*S3)(nil)
 	_ prober      = (*S3)(nil)
 )
 
@@ -67,6 +79,9 @@ func NewS3(o S3Options) (*S3, error) {
 	}
 	if o.Prefix != "" && ValidateKey(o.Prefix) != nil {
 		return nil, &UsageError{Text: "open S3 store: prefix " + quoted(o.Prefix) + " cannot be part of keys", Tip: "use letters, digits, \".\", \"_\" and \"-\", with \"/\" between"}
+	}
+	if err := o.checkRetention(); err != nil {
+		return nil, err
 	}
 	endpoint, err := parseEndpoint(o.Endpoint)
 	if err != nil {
@@ -177,6 +192,10 @@ func (b *S3) String() string {
 	add("ca-file", b.options.CAFile)
 	if b.options.ChecksumOff {
 		add("checksum", "off")
+	}
+	add("object-lock", string(b.options.ObjectLock))
+	if b.options.RetentionDays != 0 {
+		add("retention-days", strconv.Itoa(b.options.RetentionDays))
 	}
 	u.RawQuery = strings.Join(query, "&")
 	return u.String()

@@ -73,7 +73,7 @@ func openFake(t *testing.T, o store.S3Options) *store.S3 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.HurryRetries(300*time.Millisecond, 5*time.Second)
+	b.HurryRetries(time.Second, 5*time.Second)
 	return b
 }
 
@@ -331,6 +331,10 @@ func TestS3Options(t *testing.T) {
 		"bad prefix":             {Bucket: "bucket", Prefix: "a//b"},
 		"endpoint with password": {Bucket: "bucket", Endpoint: "http://user:" + fakeToken + "@host"},
 		"no certificate":         {Bucket: "bucket", CAFile: empty},
+		"lock without days":      {Bucket: "bucket", ObjectLock: store.LockGovernance},
+		"days without lock":      {Bucket: "bucket", RetentionDays: 3},
+		"too many days":          {Bucket: "bucket", ObjectLock: store.LockCompliance, RetentionDays: 40000},
+		"lock not known":         {Bucket: "bucket", ObjectLock: "GOVERNANCE", RetentionDays: 3},
 	} {
 		_, err := store.NewS3(o)
 		if _, ok := errors.AsType[*store.UsageError](err); !ok {

@@ -25,7 +25,7 @@ func (b *S3) PutIf(ctx context.Context, key string, data []byte, tag string) (st
 	if tag == "" {
 		when = mustNotExist
 	}
-	newTag, err := b.write(ctx, key, data, when)
+	newTag, err := b.write(ctx, key, data, condition{when: when}) // not retained: each write leaves a version behind, and only the newest one counts
 	if err != nil || newTag != "" {
 		return newTag, err
 	}
@@ -142,7 +142,7 @@ func (b *S3) putRecord(ctx context.Context, state, when string) error {
 	}
 	unknown := false
 	err = b.do(ctx, "put", conditionalKey, 0, func(ctx context.Context) error {
-		_, err := b.putOnce(ctx, conditionalKey, data, when)
+		_, err := b.putOnce(ctx, conditionalKey, data, condition{when: when})
 		answer := minio.ToErrorResponse(err)
 		if answer.Code == "NotImplemented" || answer.StatusCode == http.StatusNotImplemented {
 			unknown = true

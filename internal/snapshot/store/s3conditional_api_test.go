@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/minio/minio-go/v7"
 
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
@@ -35,22 +34,10 @@ func (p *proxy) ignore(headers ...string) {
 	})
 }
 
-// unconditional puts the body where the server keeps it: the condition is signed and cannot be taken out of the request.
+// unconditional puts the body with a request of its own: the condition is signed and cannot be taken out of the one that came.
 func (p *proxy) unconditional(w http.ResponseWriter, r *http.Request) {
-	file := filepath.Join(p.server.Root, filepath.FromSlash(strings.TrimPrefix(r.URL.Path, "/")))
-	err := os.MkdirAll(filepath.Dir(file), 0o700)
-	data := make([]byte, r.ContentLength)
-	if err == nil {
-		_, err = io.ReadFull(r.Body, data)
-	}
-	temp := fmt.Sprintf("%s-%d", filepath.Join(p.server.Root, "..", "temp"), time.Now().UnixNano())
-	if err == nil {
-		err = os.WriteFile(temp, data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(temp, file)
-	}
-	if err != nil {
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if _, err := p.client.PutObject(r.Context(), bucket, key, r.Body, r.ContentLength, minio.PutObjectOptions{}); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -73,17 +60,29 @@ func (p *proxy) refuse() {
 // conditionalRecord returns what the bucket says of its server.
 func (p *proxy) conditionalRecord(t *testing.T, bucket string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(p.server.Root, bucket, "p", "conditional.json"))
+	return string(getObject(t, p.client, bucket, "p/conditional.json"))
+}
+
+func getObject(t *testing.T, c *minio.Client, bucket, key string) []byte {
+	t.Helper()
+	object, err := c.GetObject(t.Context(), bucket, key, minio.GetObjectOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(data)
+	defer object.Close()
+	data, err := io.ReadAll(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 const recordYes, recordNo = `{"format":1,"conditional":"yes"}` + "\n", `{"format":1,"conditional":"no"}` + "\n"
 
-func TestAPIS3WithoutConditions(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
+func TestAPIS3WithoutConditions(t *testing.T) { onEach(t, s3test.Options{}, s3WithoutConditions) }
+
+func s3WithoutConditions(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
 	for name, begin := range map[string]func(){
 		"ignores-both":          func() { p.ignore("If-Match", "If-None-Match") },
 		"ignores-if-match":      func() { p.ignore("If-Match") },
@@ -136,8 +135,10 @@ func TestAPIS3WithoutConditions(t *testing.T) {
 }
 
 // Many find out at once what the server can do, and all find the same.
-func TestAPIS3ProbeRace(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
+func TestAPIS3ProbeRace(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeRace) }
+
+func s3ProbeRace(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
 	for name, c := range map[string]struct {
 		begin func()
 		want  string
@@ -167,8 +168,10 @@ func TestAPIS3ProbeRace(t *testing.T) {
 }
 
 // Whoever tries a server out may die at every request: the next one comes to the right end.
-func TestAPII5S3ProbeDies(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
+func TestAPII5S3ProbeDies(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeDies) }
+
+func s3ProbeDies(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
 	for _, ignores := range []bool{false, true} {
 		for step := range int32(6) {
 			name := fmt.Sprintf("dies-%v-%d", ignores, step)

@@ -38,7 +38,7 @@ var answers = []struct {
 }{
 	{[]string{"NoSuchKey", "NoSuchVersion", "NotFound"}, ErrNotFound, "", false},
 	{[]string{"NoSuchBucket"}, ErrStoreMissing, "create the bucket on the storage server, or correct its name in the --store URL", false},
-	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied, "the storage server knows these credentials, but they lack rights here: reading needs GetObject and ListBucket, writing PutObject", false},
+	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied, "the storage server knows these credentials, but they lack rights here: reading needs GetObject and ListBucket, writing PutObject; what versions, Object Lock and deleting need is in docs/config.md", false},
 	{[]string{"InvalidAccessKeyId", "InvalidAccessKeyID", "SignatureDoesNotMatch", "InvalidSecurity", "XMinioInvalidAccessKey", "XAdminUserNotFound"}, ErrDenied, "the storage server does not take these credentials; " + tipCredentials, false},
 	{[]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "ExpiredTokenException"}, ErrDenied, "the session token has expired or does not belong to the key: get new credentials", false},
 	{[]string{"RequestTimeTooSkewed", "RequestExpired"}, ErrDenied, "set the clock of this host, or that of the storage server", false},

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
+
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
@@ -26,6 +28,7 @@ import (
 type proxy struct {
 	*httptest.Server
 	server *s3test.Server
+	client *minio.Client // of the server, past the proxy
 	next   http.Handler
 
 	mu   sync.Mutex
@@ -40,7 +43,7 @@ func newProxy(t *testing.T, server *s3test.Server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{server: server, next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	p := &proxy{server: server, client: server.Client(t), next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
 		r.Out.Host = r.In.Host // which is signed
 	}}}
@@ -122,8 +125,10 @@ func readAll(t *testing.T, b store.Bucket, key string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-func TestAPIS3Retries(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
+func TestAPIS3Retries(t *testing.T) { onEach(t, s3test.Options{}, s3Retries) }
+
+func s3Retries(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
 	b, direct := p.bucket(t, "retries")
 	slow := func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -183,8 +188,10 @@ func (p *proxy) cut(n int, hold bool) func(w http.ResponseWriter, r *http.Reques
 	}
 }
 
-func TestAPIS3BrokenReads(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
+func TestAPIS3BrokenReads(t *testing.T) { onEach(t, s3test.Options{}, s3BrokenReads) }
+
+func s3BrokenReads(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
 	b, direct := p.bucket(t, "broken")
 	data := make([]byte, 3<<20)
 	_, _ = rand.Read(data)
@@ -248,8 +255,10 @@ func TestAPIS3BrokenReads(t *testing.T) {
 }
 
 // An answer that is lost is looked up: what was written counts as written, and what another one wrote does not.
-func TestAPII5S3LostAnswers(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
+func TestAPII5S3LostAnswers(t *testing.T) { onEach(t, s3test.Options{}, s3LostAnswers) }
+
+func s3LostAnswers(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
 	b, direct := p.bucket(t, "lost")
 	lose := func(_ http.ResponseWriter, r *http.Request) {
 		if rec := p.record(r); rec.Code != http.StatusOK {
@@ -260,6 +269,12 @@ func TestAPII5S3LostAnswers(t *testing.T) {
 	p.first(1, http.MethodPut, "put", lose)
 	if err := b.Put(t.Context(), "put", []byte("ours")); err != nil {
 		t.Errorf("put: %v", err)
+	}
+	large := make([]byte, 8<<20)
+	_, _ = rand.Read(large)
+	p.first(1, http.MethodPut, "large", lose)
+	if err := b.Put(t.Context(), "large", large); err != nil {
+		t.Errorf("put large: %v", err)
 	}
 	p.first(1, http.MethodPut, "owner", lose)
 	tag, err := b.PutIf(t.Context(), "owner", []byte("one"), "")
@@ -285,9 +300,11 @@ func TestAPII5S3LostAnswers(t *testing.T) {
 	if _, err := b.PutIf(t.Context(), "owner", []byte("three"), tag); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("replace what another one replaced: %v, want ErrConflict", err)
 	}
-	p.first(1, http.MethodPut, "new", steal("new", ""))
-	if err := b.Put(t.Context(), "new", []byte("ours")); !errors.Is(err, store.ErrExists) {
-		t.Errorf("put what another one put: %v, want ErrExists", err)
+	for key, ours := range map[string]string{"shorter": "ours", "longer": "more than theirs"} {
+		p.first(1, http.MethodPut, key, steal(key, ""))
+		if err := b.Put(t.Context(), key, []byte(ours)); !errors.Is(err, store.ErrExists) {
+			t.Errorf("put what another one put: %v, want ErrExists", err)
+		}
 	}
 	p.wantHits(t, 0)
 }

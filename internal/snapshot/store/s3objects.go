@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/md5" //nolint:gosec // S3 wants it of whatever is retained
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 )
@@ -30,6 +32,9 @@ func (b *S3) Put(ctx context.Context, key string, data []byte) error {
 	if err := b.begin(ctx, "put", key); err != nil {
 		return err
 	}
+	if err := b.checkLock(ctx); err != nil {
+		return err
+	}
 	honoured, err := b.honours(ctx)
 	if err != nil {
 		return err
@@ -45,41 +50,75 @@ func (b *S3) Put(ctx context.Context, key string, data []byte) error {
 		}
 		when = unconditional
 	}
-	_, err = b.write(ctx, key, data, when)
-	if errors.Is(err, ErrConflict) {
+	c := condition{when: when, retain: b.retainNew(key)}
+	_, err = b.write(ctx, key, data, c)
+	if !errors.Is(err, ErrConflict) {
+		return b.lockMissing(err)
+	}
+	deleted, err := b.deleted(ctx, key)
+	if err == nil && !deleted {
 		return &BucketError{Op: "put", Key: key, Class: ErrExists}
 	}
+	if err != nil {
+		return err
+	}
+	c.when = unconditional
+	_, err = b.write(ctx, key, data, c)
 	return err
 }
 
-// Conditions of a write besides an ETag.
+// condition is what a write asks for besides.
+type condition struct {
+	when   string    // one of these below, or an ETag
+	retain time.Time // until when the storage is to keep it; zero for what changes
+}
+
 const (
 	unconditional = ""
 	mustNotExist  = "*"
 )
 
+var errPrecondition = minio.ErrorResponse{Code: "PreconditionFailed", StatusCode: http.StatusPreconditionFailed}
+
 // write puts a whole key. When an answer was lost and the next one is that the condition does not hold, it may have been we who changed the key: then
-// the bytes there tell.
-func (b *S3) write(ctx context.Context, key string, data []byte, when string) (tag string, err error) {
+// the bytes there tell. Where the key must not be there they are looked at even before the next try: a server may refuse a write without reading its bytes, and
+// the connection that breaks over these would look like one more answer that was lost.
+func (b *S3) write(ctx context.Context, key string, data []byte, c condition) (tag string, err error) {
 	lost := false
+	// look tells whether the key is there, and whether it is we who wrote it.
+	look := func(ctx context.Context) (there, ours bool, err error) {
+		found, foundTag, err := b.getOnce(ctx, key, int64(len(data)))
+		switch {
+		case err == nil && bytes.Equal(found, data):
+			tag = foundTag
+			return true, true, nil
+		case err == nil, errors.Is(err, errTagged):
+			return true, false, nil
+		case minio.ToErrorResponse(err).Code == "NoSuchKey":
+			return false, false, nil
+		}
+		return false, false, err
+	}
 	err = b.do(ctx, "put", key, int64(len(data)), func(ctx context.Context) error {
-		info, err := b.putOnce(ctx, key, data, when)
+		if lost && c.when == mustNotExist {
+			if there, ours, err := look(ctx); err != nil || ours {
+				return err
+			} else if there {
+				return errPrecondition
+			}
+		}
+		info, err := b.putOnce(ctx, key, data, c)
 		tag = info.ETag
 		if err == nil {
 			return nil
 		}
 		if lost && isConflict(err) {
-			there, thereTag, readErr := b.getOnce(ctx, key)
-			if readErr != nil && minio.ToErrorResponse(readErr).Code != "NoSuchKey" {
-				return readErr
-			}
-			if readErr == nil && bytes.Equal(there, data) {
-				tag = thereTag
-				return nil
+			if _, ours, lookErr := look(ctx); lookErr != nil || ours {
+				return lookErr
 			}
 		}
 		if isConflict(err) && minio.ToErrorResponse(err).Code == "NoSuchKey" {
-			return minio.ErrorResponse{Code: "PreconditionFailed", StatusCode: http.StatusPreconditionFailed} // If-Match of a key that is not there
+			return errPrecondition // If-Match of a key that is not there
 		}
 		answer := minio.ToErrorResponse(err)
 		lost = lost || answer.Code == "" || answer.StatusCode >= 500
@@ -94,22 +133,28 @@ func isConflict(err error) bool {
 	return answer.Code == "PreconditionFailed" || answer.Code == "NoSuchKey" || answer.StatusCode == http.StatusPreconditionFailed
 }
 
-func (b *S3) putOnce(ctx context.Context, key string, data []byte, when string) (minio.UploadInfo, error) {
+func (b *S3) putOnce(ctx context.Context, key string, data []byte, c condition) (minio.UploadInfo, error) {
 	sum := sha256.Sum256(data)
 	// The signature covers the hash of the bytes, over TLS too, and needs no chunks.
 	o := minio.PutObjectOptions{DisableContentSha256: true, UserMetadata: map[string]string{}}
 	if !b.options.ChecksumOff {
 		o.UserMetadata["x-amz-checksum-sha256"] = base64.StdEncoding.EncodeToString(sum[:])
 	}
-	switch when {
+	switch c.when {
 	case unconditional:
 	case mustNotExist:
 		o.SetMatchETagExcept("*")
 	default:
-		o.SetMatchETag(when)
+		o.SetMatchETag(c.when)
+	}
+	md5Sum := ""
+	if !c.retain.IsZero() {
+		o.Mode, o.RetainUntilDate = b.lockMode(), c.retain
+		sum := md5.Sum(data) //nolint:gosec // S3 wants it of whatever is retained
+		md5Sum = base64.StdEncoding.EncodeToString(sum[:])
 	}
 	core := minio.Core{Client: b.client}
-	return core.PutObject(ctx, b.options.Bucket, b.key(key), bytes.NewReader(data), int64(len(data)), "", hex.EncodeToString(sum[:]), o)
+	return core.PutObject(ctx, b.options.Bucket, b.key(key), bytes.NewReader(data), int64(len(data)), md5Sum, hex.EncodeToString(sum[:]), o)
 }
 
 // Stat asks for the head of a key.
@@ -122,8 +167,11 @@ func (b *S3) Stat(ctx context.Context, key string) (Info, error) {
 		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key), minio.StatObjectOptions{})
 		return err
 	})
-	return Info{Key: key, Size: info.Size}, err
+	return Info{Key: key, Size: info.Size, Modified: wholeSeconds(info.LastModified)}, err
 }
+
+// wholeSeconds is the precision that both heads and lists have.
+func wholeSeconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // listPage is how many keys are asked for at once; no server gives more.
 const listPage = 1000
@@ -174,7 +222,7 @@ func (b *S3) listPage(ctx context.Context, prefix, after string) (page []Info, m
 			if object.Err != nil {
 				return object.Err
 			}
-			page = append(page, Info{Key: object.Key, Size: object.Size})
+			page = append(page, Info{Key: object.Key, Size: object.Size, Modified: wholeSeconds(object.LastModified)})
 			if len(page) == listPage {
 				more = true
 				return nil

@@ -28,6 +28,8 @@ type s3Reader struct {
 	ctx    context.Context // of the Get that opened it
 	bucket *S3
 	key    string
+	// version is one of the key's that is not the newest; empty for that one.
+	version string
 
 	body   io.ReadCloser // nil when it has to be opened again
 	cancel context.CancelFunc
@@ -45,7 +47,7 @@ func (r *s3Reader) open() error {
 	return r.bucket.do(r.ctx, "get", r.key, 0, func(try context.Context) error {
 		ctx, cancel := context.WithCancel(context.WithValue(r.ctx, attemptKey{}, try.Value(attemptKey{})))
 		stopTry := context.AfterFunc(try, cancel) // until the head is there
-		o := minio.GetObjectOptions{}
+		o := minio.GetObjectOptions{VersionID: r.version}
 		if r.read > 0 {
 			o.Set("Range", fmt.Sprintf("bytes=%d-", r.read))
 			if err := o.SetMatchETag(r.etag); err != nil {
@@ -157,7 +159,7 @@ func (b *S3) GetTagged(ctx context.Context, key string) (data []byte, tag string
 	}
 	tooLarge := false
 	err = b.do(ctx, "get", key, maxTagged, func(ctx context.Context) (err error) {
-		data, tag, err = b.getOnce(ctx, key)
+		data, tag, err = b.getOnce(ctx, key, maxTagged)
 		if tooLarge = errors.Is(err, errTagged); tooLarge {
 			return nil
 		}
@@ -173,19 +175,19 @@ var errNoLength = errors.New("the storage server does not say how long the conte
 
 var errTagged = fmt.Errorf("it is larger than %d bytes", maxTagged)
 
-// getOnce reads a whole small key in one request: bytes and ETag are of the same write.
-func (b *S3) getOnce(ctx context.Context, key string) ([]byte, string, error) {
+// getOnce reads a whole key in one request: bytes and ETag are of the same write. errTagged when it has more bytes than most.
+func (b *S3) getOnce(ctx context.Context, key string, most int64) ([]byte, string, error) {
 	core := minio.Core{Client: b.client}
 	body, info, _, err := core.GetObject(ctx, b.options.Bucket, b.key(key), minio.GetObjectOptions{})
 	if err != nil {
 		return nil, "", err
 	}
 	defer body.Close()
-	if info.Size > maxTagged {
+	if info.Size > most {
 		return nil, "", errTagged
 	}
 	var data bytes.Buffer
-	if _, err := io.Copy(&data, io.LimitReader(body, maxTagged)); err != nil {
+	if _, err := io.Copy(&data, io.LimitReader(body, most)); err != nil {
 		return nil, "", err
 	}
 	if int64(data.Len()) != info.Size {

@@ -15,12 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-func TestAPIS3RealErrors(t *testing.T) {
-	s := s3test.Start(t, s3test.Options{TLS: true})
+func TestAPIS3RealErrors(t *testing.T) { onEach(t, s3test.Options{TLS: true}, s3RealErrors) }
+
+func s3RealErrors(t *testing.T, s *s3test.Server) {
 	s.NewBucket(t, "errors")
 	file := func(key, secret string) string {
 		f := filepath.Join(t.TempDir(), "credentials")
@@ -58,20 +61,24 @@ func TestAPIS3RealErrors(t *testing.T) {
 }
 
 // Lists longer than a page, with a page that fails first, are whole and in order.
-func TestAPIS3LongList(t *testing.T) {
-	p := newProxy(t, s3test.Start(t, s3test.Options{}))
-	b, _ := p.bucket(t, "long")
+func TestAPIS3LongList(t *testing.T) { onEach(t, s3test.Options{}, s3LongList) }
+
+func s3LongList(t *testing.T, s *s3test.Server) {
+	p := newProxy(t, s)
+	b, direct := p.bucket(t, "long")
 	var want []string
+	var g errgroup.Group
+	g.SetLimit(16)
 	for i := range 2300 {
 		key := fmt.Sprintf("packs/%02x/%05d", i%7, i)
 		if i%3 == 0 {
 			key = fmt.Sprintf("packs/%02x-%05d/x", i%7, i) // sorts before what is in the folder of the same name
 		}
 		want = append(want, key)
-		file := filepath.Join(p.server.Root, "long", "p", key)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte("x"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		g.Go(func() error { return direct.Put(t.Context(), key, []byte("x")) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	slices.Sort(want)
 	var pages atomic.Int32
@@ -98,8 +105,9 @@ func TestAPIS3LongList(t *testing.T) {
 }
 
 // A store in S3 is one as in a directory: made once by several at once, written, read, owned.
-func TestAPIS3Store(t *testing.T) {
-	server := s3test.Start(t, s3test.Options{})
+func TestAPIS3Store(t *testing.T) { onEach(t, s3test.Options{}, s3Store) }
+
+func s3Store(t *testing.T, server *s3test.Server) {
 	server.NewBucket(t, "store")
 	server.Setenv(t)
 	dir := t.TempDir()

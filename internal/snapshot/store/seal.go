@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -39,8 +41,19 @@ type sealer struct {
 	age  io.WriteCloser // nil in a plain store
 }
 
-// newSealer begins a stream into dst. Trees are never encrypted: they hold hashes only, and "verify" without a key needs them.
-func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool) (*sealer, error) {
+// uniqueFrame is a zstd frame that every reader passes over, with random bytes in it. So no two writes have one key, not even of the same bytes: a writer that found
+// its key there already could rely on one that a prune, to which it is old and named by nothing, is about to delete.
+func uniqueFrame() []byte {
+	const magic, size = 0x184D2A50, 16
+	frame := binary.LittleEndian.AppendUint32(nil, magic)
+	frame = binary.LittleEndian.AppendUint32(frame, size)
+	frame = append(frame, make([]byte, size)...)
+	rand.Read(frame[len(frame)-size:]) // never fails: crypto/rand ends the process when there is no randomness
+	return frame
+}
+
+// newSealer begins a stream into dst; head comes before what is compressed. Trees are never encrypted: they hold hashes only, and "verify" without a key needs them.
+func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool, head []byte) (*sealer, error) {
 	sl := &sealer{zstd: enc}
 	if encrypt {
 		w, err := age.Encrypt(dst, s.keys.recipients...)
@@ -48,6 +61,9 @@ func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool) (*seal
 			return nil, fmt.Errorf("begin encryption: %w", err)
 		}
 		sl.age, dst = w, w
+	}
+	if _, err := dst.Write(head); err != nil {
+		return nil, err
 	}
 	enc.Reset(dst)
 	return sl, nil
@@ -76,7 +92,7 @@ func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
 	}
 	encrypt := s.Encrypted() && kind != KindTree
 	var buf bytes.Buffer
-	w, err := s.newSealer(&buf, enc, encrypt)
+	w, err := s.newSealer(&buf, enc, encrypt, uniqueFrame())
 	if err == nil {
 		_, err = w.Write(plain)
 	}

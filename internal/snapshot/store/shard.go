@@ -2,8 +2,7 @@ package store
 
 import "context"
 
-// PutShard stores the JSON of a shard, which package snapshot defines. Run twice it leaves a second copy in an encrypted store, since encryption is
-// random; only a tree makes one count.
+// PutShard stores the JSON of a shard, which package snapshot defines. Run twice it leaves a second copy; only a tree makes one count.
 func (s *Store) PutShard(ctx context.Context, text []byte) (Stored, error) {
 	if err := s.mayWrite(); err != nil {
 		return Stored{}, err

@@ -12,7 +12,7 @@ import (
 
 // PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses (ErrNotFound) when the tree is not there. It sets
 // Format and StoreID and signs if there is a signing key. Run twice with the same envelope it succeeds; ErrExists when another one has its key,
-// ErrForeign when StoreID is set to another store's.
+// ErrForeign when StoreID is set to another store's, or the bucket holds another store by now.
 func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	if err := s.mayWrite(); err != nil {
 		return Signed{}, err
@@ -21,10 +21,14 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 		return Signed{}, &BucketError{Op: "put", Key: e.Key().String(), Class: ErrForeign}
 	}
 	e.Format, e.StoreID, e.Time = Format, s.ID(), e.Time.UTC().Truncate(time.Millisecond)
+	e.Expires = e.Expires.UTC().Truncate(time.Millisecond)
 	if err := e.check(); err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
 	if _, err := s.bucket.Stat(ctx, string(e.Tree)); err != nil {
+		return Signed{}, fmt.Errorf("write envelope: %w", err)
+	}
+	if err := s.still(ctx); err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
 	data, err := s.encodeEnvelope(&e)

@@ -218,7 +218,7 @@ func TestCheckChain(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := CheckChain(tt.in)
+			got := CheckChain(tt.in, nil)
 			for i := range got {
 				if got[i].Message == "" || got[i].Key.ID == "" {
 					t.Errorf("finding without message or key: %+v", got[i])

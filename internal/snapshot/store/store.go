@@ -69,6 +69,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	m, err := readMarker(ctx, o.Bucket)
 	if errors.Is(err, ErrNotFound) || o.Create && errors.Is(err, ErrStoreMissing) {
 		if !o.Create {
+			if other, err := firstKey(ctx, o.Bucket); err != nil {
+				return nil, err
+			} else if err := orphaned(other); err != nil {
+				return nil, err
+			}
 			return nil, &BucketError{Op: "open", Key: o.Bucket.String(), Class: ErrStoreMissing, Err: errors.New("it holds no " + markerKey)}
 		}
 		m, err = create(ctx, o)
@@ -107,11 +112,8 @@ func create(ctx context.Context, o Options) (marker, error) {
 		if !errors.Is(err, ErrNotFound) {
 			return m, err
 		}
-		if Key(other).Kind() != "" {
-			return marker{}, &CorruptError{Key: markerKey, Reason: "it is gone, but " + other + " is there"}
-		}
-		if _, err := ParseEnvelopeKey(other); err == nil {
-			return marker{}, &CorruptError{Key: markerKey, Reason: "it is gone, but " + other + " is there"}
+		if err := orphaned(other); err != nil {
+			return marker{}, err
 		}
 		return marker{}, &FormatError{Key: o.Bucket.String(), Reason: "it holds " + other}
 	}
@@ -128,6 +130,14 @@ func create(ctx context.Context, o Options) (marker, error) {
 		return readMarker(ctx, o.Bucket)
 	}
 	return m, err
+}
+
+// orphaned tells of a key that belongs to a store, in a place without one.
+func orphaned(key string) error {
+	if _, err := ParseEnvelopeKey(key); err == nil || Key(key).Kind() != "" {
+		return &CorruptError{Key: markerKey, Reason: "it is gone, but " + key + " is there"}
+	}
+	return nil
 }
 
 func newStoreID() string {
@@ -210,36 +220,76 @@ func (s *Store) mayWrite() error {
 	return nil
 }
 
-// putContent stores bytes under the key made of their hash; the key being there already with the same size is success, so it may run twice.
+// still looks whether the bucket still holds the store that was opened: what is signed names the store, and nobody could read it under a wrong id. It may have been
+// opened with a wrong bit in the id, or another store may have come in its place since. ErrForeign, ErrStoreMissing, and what Open returns.
+func (s *Store) still(ctx context.Context) error {
+	m, err := readMarker(ctx, s.bucket)
+	if errors.Is(err, ErrNotFound) {
+		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing, Err: errors.New("it holds no " + markerKey + " any more")}
+	}
+	if err == nil && m.StoreID != s.ID() {
+		return &BucketError{Op: "open", Key: s.String(), Class: ErrForeign, Err: fmt.Errorf("it was opened as store %s, now it is %s", s.ID(), m.StoreID)}
+	}
+	return err
+}
+
+// putContent stores bytes under the key made of their hash; the key being there already with these bytes is success, so it may run twice. It reads them, for a
+// snapshot must not name a key that went bad. Then it is retained as a new one is.
 func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
 	err := s.bucket.Put(ctx, string(key), data)
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	info, err := s.bucket.Stat(ctx, string(key))
-	if err != nil {
-		return err
+	there, err := readBounded(ctx, s.bucket, string(key), s.limits.maxStored)
+	if err == nil && !bytes.Equal(there, data) {
+		err = &CorruptError{Key: string(key), Reason: reasonHash}
 	}
-	if info.Size != int64(len(data)) {
-		return &CorruptError{Key: string(key), Reason: fmt.Sprintf("it has %d bytes, those of its name are %d", info.Size, len(data))}
+	if r, ok := s.bucket.(Retainer); ok && err == nil {
+		_, err = r.Retain(ctx, string(key))
 	}
-	return nil
+	return err
 }
 
-// getContent reads a key of a kind and checks the bytes against the name, and the name against the kind of store: a plain pack in an encrypted store
+// getContent reads a key of a kind, or an older version of it, and checks the bytes against the name, and the name against the kind of store: a plain pack in an encrypted store
 // was put there by somebody who could not encrypt.
 func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, error) {
 	if err := s.checkKey(key, want); err != nil {
 		return nil, err
 	}
 	data, err := readBounded(ctx, s.bucket, string(key), s.limits.maxStored)
-	if err != nil {
-		return nil, err
+	if err == nil && sha256Hex(data) != key.SHA256() {
+		err = &CorruptError{Key: string(key), Reason: reasonHash}
 	}
-	if sha256Hex(data) != key.SHA256() {
-		return nil, &CorruptError{Key: string(key), Reason: reasonHash}
+	if err != nil {
+		return s.getOlder(ctx, key, err)
 	}
 	return data, nil
+}
+
+// errFits ends the search of getOlder.
+var errFits = errors.New("it fits")
+
+// getOlder looks among the versions that the bucket may have kept of a key for the bytes of its name, when the newest are damaged or deleted, which newest says: who
+// overwrites or deletes a key by mistake or in bad faith destroys nothing there. Without one that fits, newest is what comes back.
+func (s *Store) getOlder(ctx context.Context, key Key, newest error) ([]byte, error) {
+	v, ok := s.bucket.(Versioned)
+	if _, damaged := errors.AsType[*CorruptError](newest); !ok || !damaged && !errors.Is(newest, ErrNotFound) {
+		return nil, newest
+	}
+	var data []byte
+	err := v.Older(ctx, string(key), func(r io.Reader) (err error) {
+		if data, err = io.ReadAll(io.LimitReader(r, s.limits.maxStored+1)); err == nil && sha256Hex(data) == key.SHA256() {
+			err = errFits
+		}
+		return err
+	})
+	switch {
+	case err == errFits:
+		return data, nil
+	case ctx.Err() != nil, errors.Is(err, ErrUnreachable): // it may be there
+		return nil, err
+	}
+	return nil, newest
 }
 
 const reasonHash = "its bytes do not fit the hash in its name"

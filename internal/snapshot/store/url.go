@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ type URL struct {
 const tipURL = "use s3://bucket/prefix?endpoint=https://host:port, file:///dir or a path"
 
 // ParseURL reads what --store takes: "file:///dir", or the path of a directory, which may be relative to the working directory; or
-// "s3://bucket/prefix" with the options endpoint, region, path-style, ca-file and checksum=off. Anything else is a *UsageError, which never quotes
+// "s3://bucket/prefix" with the options endpoint, region, path-style, ca-file, checksum=off, object-lock and retention-days. Anything else is a *UsageError, which never quotes
 // what may be a password.
 func ParseURL(s string) (URL, error) {
 	if s == "" {
@@ -121,8 +122,19 @@ func (o *S3Options) set(name, value string) error {
 			return wrong("checksums are sent unless you write checksum=off")
 		}
 		o.ChecksumOff = true
+	case "object-lock":
+		if value != string(LockGovernance) && value != string(LockCompliance) {
+			return wrong("write object-lock=governance or object-lock=compliance")
+		}
+		o.ObjectLock = LockMode(value)
+	case "retention-days":
+		days, err := strconv.Atoi(value)
+		if err != nil || days < 1 {
+			return wrong("write retention-days=30")
+		}
+		o.RetentionDays = days
 	default:
-		return &UsageError{Text: "parse store URL: option " + quoted(name) + " is not known", Tip: "an s3 store takes endpoint, region, path-style, ca-file and checksum=off; " + tipCredentials}
+		return &UsageError{Text: "parse store URL: option " + quoted(name) + " is not known", Tip: "an s3 store takes endpoint, region, path-style, ca-file, checksum=off, object-lock and retention-days; " + tipCredentials}
 	}
 	return nil
 }

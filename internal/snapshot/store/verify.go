@@ -48,18 +48,25 @@ type VerifyProgress struct {
 const verifyReads = 4
 
 // VerifyStructure checks without an identity that the tree of an envelope is well formed and that every key it names is there with the bytes of its
-// name. It reads all of them, streaming, and reports all findings. The error is about the check itself: a cancelled context, the store gone. progress
-// may be nil; it is called from one goroutine at a time.
+// name. It reads all of them, streaming, and reports all findings; also where an older version of a key is whole, which is what would be read. The error is
+// about the check itself: a cancelled context, the store gone or not answering. progress may be nil; it is called from one goroutine at a time.
 func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(VerifyProgress)) (VerifyReport, error) {
 	var report VerifyReport
 	tree, err := s.GetTree(ctx, e.Tree)
 	if err != nil {
-		finding, err := verifyFinding(ctx, e.Tree, err)
+		finding, err := s.verifyFinding(ctx, e.Tree, err)
 		if err != nil {
 			return report, err
 		}
 		report.Findings = append(report.Findings, finding)
 		return report, nil
+	}
+	if _, err := s.verifyKey(ctx, e.Tree); err != nil { // an older version was read
+		finding, err := s.verifyFinding(ctx, e.Tree, err)
+		if err != nil {
+			return report, err
+		}
+		report.Findings = append(report.Findings, finding)
 	}
 	keys := slices.Concat(tree.Shards, tree.Packs)
 	report.Keys = len(keys)
@@ -73,7 +80,7 @@ func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(V
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				finding, err := verifyFinding(ctx, key, err)
+				finding, err := s.verifyFinding(ctx, key, err)
 				if err != nil {
 					return err
 				}
@@ -115,15 +122,20 @@ func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) 
 }
 
 // verifyFinding tells what an error says about the key, or returns the error when it is not about the key.
-func verifyFinding(ctx context.Context, key Key, err error) (VerifyFinding, error) {
-	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) {
+func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFinding, error) {
+	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) || errors.Is(err, ErrUnreachable) {
 		return VerifyFinding{}, err
 	}
+	f := VerifyFinding{Code: VerifyUnreadable, Key: key, Message: err.Error()}
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		return VerifyFinding{Code: VerifyDamaged, Key: key, Message: corrupt.Reason}, nil
+		f.Code, f.Message = VerifyDamaged, corrupt.Reason
+	} else if errors.Is(err, ErrNotFound) {
+		f.Code, f.Message = VerifyMissing, "it is not in the store"
 	}
-	if errors.Is(err, ErrNotFound) {
-		return VerifyFinding{Code: VerifyMissing, Key: key, Message: "it is not in the store"}, nil
+	if _, olderErr := s.getOlder(ctx, key, err); olderErr == nil {
+		f.Message += olderIsWhole
 	}
-	return VerifyFinding{Code: VerifyUnreadable, Key: key, Message: err.Error()}, nil
+	return f, nil
 }
+
+const olderIsWhole = "; the bucket has kept an older version that is whole, and restores read that one"

@@ -78,7 +78,7 @@ type RebuiltLocation struct {
 	Added int64 `protobuf:"varint,3,opt,name=added,proto3" json:"added,omitempty"`
 	// Snapshots that were in it and are not in the bucket.
 	Dropped int64 `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	// Keys of envelopes that could not be read, each with the reason.
+	// Keys of envelopes, and of results of verifies, that could not be read, each with the reason.
 	Damaged       []string `protobuf:"bytes,5,rep,name=damaged,proto3" json:"damaged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -9,6 +9,7 @@ package mgmtv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -144,6 +145,63 @@ func (VerifyLevel) EnumDescriptor() ([]byte, []int) {
 	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{1}
 }
 
+// VerifyResult is what a verify came to.
+type VerifyResult int32
+
+const (
+	// Never sent.
+	VerifyResult_VERIFY_RESULT_UNSPECIFIED VerifyResult = 0
+	// Nothing keeps it from being relied on.
+	VerifyResult_VERIFY_RESULT_OK VerifyResult = 1
+	// Something is missing, or is not what it should be.
+	VerifyResult_VERIFY_RESULT_DAMAGED VerifyResult = 2
+	// There are results in the store, and none that a trusted key signed.
+	VerifyResult_VERIFY_RESULT_UNTRUSTED VerifyResult = 3
+)
+
+// Enum value maps for VerifyResult.
+var (
+	VerifyResult_name = map[int32]string{
+		0: "VERIFY_RESULT_UNSPECIFIED",
+		1: "VERIFY_RESULT_OK",
+		2: "VERIFY_RESULT_DAMAGED",
+		3: "VERIFY_RESULT_UNTRUSTED",
+	}
+	VerifyResult_value = map[string]int32{
+		"VERIFY_RESULT_UNSPECIFIED": 0,
+		"VERIFY_RESULT_OK":          1,
+		"VERIFY_RESULT_DAMAGED":     2,
+		"VERIFY_RESULT_UNTRUSTED":   3,
+	}
+)
+
+func (x VerifyResult) Enum() *VerifyResult {
+	p := new(VerifyResult)
+	*p = x
+	return p
+}
+
+func (x VerifyResult) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (VerifyResult) Descriptor() protoreflect.EnumDescriptor {
+	return file_mgmt_v1_snapshot_proto_enumTypes[2].Descriptor()
+}
+
+func (VerifyResult) Type() protoreflect.EnumType {
+	return &file_mgmt_v1_snapshot_proto_enumTypes[2]
+}
+
+func (x VerifyResult) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use VerifyResult.Descriptor instead.
+func (VerifyResult) EnumDescriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{2}
+}
+
 // Coverage says of one object whether a snapshot holds it.
 type Coverage int32
 
@@ -185,11 +243,11 @@ func (x Coverage) String() string {
 }
 
 func (Coverage) Descriptor() protoreflect.EnumDescriptor {
-	return file_mgmt_v1_snapshot_proto_enumTypes[2].Descriptor()
+	return file_mgmt_v1_snapshot_proto_enumTypes[3].Descriptor()
 }
 
 func (Coverage) Type() protoreflect.EnumType {
-	return &file_mgmt_v1_snapshot_proto_enumTypes[2]
+	return &file_mgmt_v1_snapshot_proto_enumTypes[3]
 }
 
 func (x Coverage) Number() protoreflect.EnumNumber {
@@ -198,7 +256,7 @@ func (x Coverage) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Coverage.Descriptor instead.
 func (Coverage) EnumDescriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{2}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{3}
 }
 
 // Difference is what became of an object.
@@ -250,11 +308,11 @@ func (x Difference) String() string {
 }
 
 func (Difference) Descriptor() protoreflect.EnumDescriptor {
-	return file_mgmt_v1_snapshot_proto_enumTypes[3].Descriptor()
+	return file_mgmt_v1_snapshot_proto_enumTypes[4].Descriptor()
 }
 
 func (Difference) Type() protoreflect.EnumType {
-	return &file_mgmt_v1_snapshot_proto_enumTypes[3]
+	return &file_mgmt_v1_snapshot_proto_enumTypes[4]
 }
 
 func (x Difference) Number() protoreflect.EnumNumber {
@@ -263,7 +321,7 @@ func (x Difference) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Difference.Descriptor instead.
 func (Difference) EnumDescriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 // Snapshot is what the envelope says; it names no object.
@@ -298,7 +356,13 @@ type Snapshot struct {
 	// Key of the envelope in the store.
 	Key string `protobuf:"bytes,14,opt,name=key,proto3" json:"key,omitempty"`
 	// Why trust is DAMAGED, or by which key id it is signed.
-	TrustDetail   string `protobuf:"bytes,15,opt,name=trust_detail,json=trustDetail,proto3" json:"trust_detail,omitempty"`
+	TrustDetail string `protobuf:"bytes,15,opt,name=trust_detail,json=trustDetail,proto3" json:"trust_detail,omitempty"`
+	// What verifies found of it; absent when none is known.
+	Verified *Verification `protobuf:"bytes,16,opt,name=verified,proto3" json:"verified,omitempty"`
+	// Until when it says that it is to be kept; absent when it does not.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Whether it is pinned.
+	Pinned        bool `protobuf:"varint,18,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -438,6 +502,91 @@ func (x *Snapshot) GetTrustDetail() string {
 	return ""
 }
 
+func (x *Snapshot) GetVerified() *Verification {
+	if x != nil {
+		return x.Verified
+	}
+	return nil
+}
+
+func (x *Snapshot) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Snapshot) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+// Verification is the result of a verify: of the last one, but that damage stays until a verify finds none that looks as deep.
+type Verification struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it ended.
+	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	// How deep it looked.
+	Level VerifyLevel `protobuf:"varint,2,opt,name=level,proto3,enum=mgmt.v1.VerifyLevel" json:"level,omitempty"`
+	// What it came to.
+	Result        VerifyResult `protobuf:"varint,3,opt,name=result,proto3,enum=mgmt.v1.VerifyResult" json:"result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Verification) Reset() {
+	*x = Verification{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Verification) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Verification) ProtoMessage() {}
+
+func (x *Verification) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Verification.ProtoReflect.Descriptor instead.
+func (*Verification) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Verification) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *Verification) GetLevel() VerifyLevel {
+	if x != nil {
+		return x.Level
+	}
+	return VerifyLevel_VERIFY_LEVEL_UNSPECIFIED
+}
+
+func (x *Verification) GetResult() VerifyResult {
+	if x != nil {
+		return x.Result
+	}
+	return VerifyResult_VERIFY_RESULT_UNSPECIFIED
+}
+
 // UnitSummary is one workload cluster in a snapshot.
 type UnitSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -461,7 +610,7 @@ type UnitSummary struct {
 
 func (x *UnitSummary) Reset() {
 	*x = UnitSummary{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[1]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +622,7 @@ func (x *UnitSummary) String() string {
 func (*UnitSummary) ProtoMessage() {}
 
 func (x *UnitSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[1]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +635,7 @@ func (x *UnitSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnitSummary.ProtoReflect.Descriptor instead.
 func (*UnitSummary) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{1}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *UnitSummary) GetName() string {
@@ -553,7 +702,7 @@ type Selection struct {
 
 func (x *Selection) Reset() {
 	*x = Selection{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[2]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +714,7 @@ func (x *Selection) String() string {
 func (*Selection) ProtoMessage() {}
 
 func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[2]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +727,7 @@ func (x *Selection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selection.ProtoReflect.Descriptor instead.
 func (*Selection) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{2}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Selection) GetNamespaces() []string {
@@ -612,14 +761,16 @@ type CreateSnapshotRequest struct {
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
 	// Write everything, also what snapshots before have stored already.
-	Full          bool `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
+	Full bool `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
+	// How long the snapshot is to be kept at least; after that it goes unless a rule keeps it. Absent leaves it to the rules.
+	Ttl           *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSnapshotRequest) Reset() {
 	*x = CreateSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[3]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +782,7 @@ func (x *CreateSnapshotRequest) String() string {
 func (*CreateSnapshotRequest) ProtoMessage() {}
 
 func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[3]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +795,7 @@ func (x *CreateSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateSnapshotRequest) GetSource() string {
@@ -675,6 +826,13 @@ func (x *CreateSnapshotRequest) GetFull() bool {
 	return false
 }
 
+func (x *CreateSnapshotRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
 // CreateSnapshotResponse holds the operation.
 type CreateSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -686,7 +844,7 @@ type CreateSnapshotResponse struct {
 
 func (x *CreateSnapshotResponse) Reset() {
 	*x = CreateSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[4]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +856,7 @@ func (x *CreateSnapshotResponse) String() string {
 func (*CreateSnapshotResponse) ProtoMessage() {}
 
 func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[4]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +869,7 @@ func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateSnapshotResponse) GetOperation() *Operation {
@@ -734,7 +892,7 @@ type ListSnapshotsRequest struct {
 
 func (x *ListSnapshotsRequest) Reset() {
 	*x = ListSnapshotsRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[5]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +904,7 @@ func (x *ListSnapshotsRequest) String() string {
 func (*ListSnapshotsRequest) ProtoMessage() {}
 
 func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[5]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +917,7 @@ func (x *ListSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListSnapshotsRequest) GetSource() string {
@@ -787,7 +945,7 @@ type ListSnapshotsResponse struct {
 
 func (x *ListSnapshotsResponse) Reset() {
 	*x = ListSnapshotsResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[6]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +957,7 @@ func (x *ListSnapshotsResponse) String() string {
 func (*ListSnapshotsResponse) ProtoMessage() {}
 
 func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[6]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +970,7 @@ func (x *ListSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*ListSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
@@ -839,7 +997,7 @@ type GetSnapshotRequest struct {
 
 func (x *GetSnapshotRequest) Reset() {
 	*x = GetSnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[7]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +1009,7 @@ func (x *GetSnapshotRequest) String() string {
 func (*GetSnapshotRequest) ProtoMessage() {}
 
 func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[7]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +1022,7 @@ func (x *GetSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*GetSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{7}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetSnapshotRequest) GetId() string {
@@ -908,7 +1066,7 @@ type GetSnapshotResponse struct {
 
 func (x *GetSnapshotResponse) Reset() {
 	*x = GetSnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[8]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1078,7 @@ func (x *GetSnapshotResponse) String() string {
 func (*GetSnapshotResponse) ProtoMessage() {}
 
 func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[8]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1091,7 @@ func (x *GetSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*GetSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{8}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetSnapshotResponse) GetSnapshot() *Snapshot {
@@ -963,7 +1121,7 @@ type ExplainCoverageRequest struct {
 
 func (x *ExplainCoverageRequest) Reset() {
 	*x = ExplainCoverageRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[9]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1133,7 @@ func (x *ExplainCoverageRequest) String() string {
 func (*ExplainCoverageRequest) ProtoMessage() {}
 
 func (x *ExplainCoverageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[9]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1146,7 @@ func (x *ExplainCoverageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainCoverageRequest.ProtoReflect.Descriptor instead.
 func (*ExplainCoverageRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{9}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExplainCoverageRequest) GetSource() string {
@@ -1022,7 +1180,7 @@ type ExplainCoverageResponse struct {
 
 func (x *ExplainCoverageResponse) Reset() {
 	*x = ExplainCoverageResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[10]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1192,7 @@ func (x *ExplainCoverageResponse) String() string {
 func (*ExplainCoverageResponse) ProtoMessage() {}
 
 func (x *ExplainCoverageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[10]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1205,7 @@ func (x *ExplainCoverageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainCoverageResponse.ProtoReflect.Descriptor instead.
 func (*ExplainCoverageResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{10}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExplainCoverageResponse) GetRef() *Ref {
@@ -1101,7 +1259,7 @@ type DiffSnapshotsRequest struct {
 
 func (x *DiffSnapshotsRequest) Reset() {
 	*x = DiffSnapshotsRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1271,7 @@ func (x *DiffSnapshotsRequest) String() string {
 func (*DiffSnapshotsRequest) ProtoMessage() {}
 
 func (x *DiffSnapshotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[11]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1284,7 @@ func (x *DiffSnapshotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffSnapshotsRequest.ProtoReflect.Descriptor instead.
 func (*DiffSnapshotsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{11}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DiffSnapshotsRequest) GetFrom() string {
@@ -1195,7 +1353,7 @@ type DiffSnapshotsResponse struct {
 
 func (x *DiffSnapshotsResponse) Reset() {
 	*x = DiffSnapshotsResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1365,7 @@ func (x *DiffSnapshotsResponse) String() string {
 func (*DiffSnapshotsResponse) ProtoMessage() {}
 
 func (x *DiffSnapshotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[12]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1378,7 @@ func (x *DiffSnapshotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffSnapshotsResponse.ProtoReflect.Descriptor instead.
 func (*DiffSnapshotsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{12}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DiffSnapshotsResponse) GetRef() *Ref {
@@ -1251,6 +1409,234 @@ func (x *DiffSnapshotsResponse) GetUnit() string {
 	return ""
 }
 
+// GraphSnapshotRequest names a snapshot and a part of it.
+type GraphSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, the beginning of one, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// The part, with what it needs; empty for everything.
+	Selection *Selection `protobuf:"bytes,4,opt,name=selection,proto3" json:"selection,omitempty"`
+	// Text of an age identity file; kept in memory for this call only.
+	Identity      []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphSnapshotRequest) Reset() {
+	*x = GraphSnapshotRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphSnapshotRequest) ProtoMessage() {}
+
+func (x *GraphSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*GraphSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GraphSnapshotRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GraphSnapshotRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *GraphSnapshotRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *GraphSnapshotRequest) GetSelection() *Selection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *GraphSnapshotRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// GraphEdge leads from an object to another one.
+type GraphEdge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The other one.
+	To *Ref `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	// True when it owns the object; the object was made to go with it.
+	Owner bool `protobuf:"varint,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The field that names it.
+	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
+	// True when the snapshot does not hold it, or holds another one of that name.
+	Missing       bool `protobuf:"varint,4,opt,name=missing,proto3" json:"missing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphEdge) Reset() {
+	*x = GraphEdge{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphEdge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphEdge) ProtoMessage() {}
+
+func (x *GraphEdge) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphEdge.ProtoReflect.Descriptor instead.
+func (*GraphEdge) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GraphEdge) GetTo() *Ref {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *GraphEdge) GetOwner() bool {
+	if x != nil {
+		return x.Owner
+	}
+	return false
+}
+
+func (x *GraphEdge) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *GraphEdge) GetMissing() bool {
+	if x != nil {
+		return x.Missing
+	}
+	return false
+}
+
+// GraphSnapshotResponse is one object.
+type GraphSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The object.
+	Ref *Ref `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// The unit it belongs to, "namespace/name"; empty for shared objects and those without a unit.
+	Unit string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	// True when units need it and it belongs to none.
+	Shared bool `protobuf:"varint,3,opt,name=shared,proto3" json:"shared,omitempty"`
+	// To its owners, then to what its fields name.
+	Edges         []*GraphEdge `protobuf:"bytes,4,rep,name=edges,proto3" json:"edges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphSnapshotResponse) Reset() {
+	*x = GraphSnapshotResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphSnapshotResponse) ProtoMessage() {}
+
+func (x *GraphSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*GraphSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GraphSnapshotResponse) GetRef() *Ref {
+	if x != nil {
+		return x.Ref
+	}
+	return nil
+}
+
+func (x *GraphSnapshotResponse) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *GraphSnapshotResponse) GetShared() bool {
+	if x != nil {
+		return x.Shared
+	}
+	return false
+}
+
+func (x *GraphSnapshotResponse) GetEdges() []*GraphEdge {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
 // VerifySnapshotRequest names a snapshot.
 type VerifySnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1263,14 +1649,16 @@ type VerifySnapshotRequest struct {
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
 	// Text of an age identity file, for the levels that need one; kept in memory for this run only.
-	Identity      []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Do not record the result in the store. It is recorded otherwise, when it can be signed or the store is plain.
+	NoRecord      bool `protobuf:"varint,6,opt,name=no_record,json=noRecord,proto3" json:"no_record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VerifySnapshotRequest) Reset() {
 	*x = VerifySnapshotRequest{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[13]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1670,7 @@ func (x *VerifySnapshotRequest) String() string {
 func (*VerifySnapshotRequest) ProtoMessage() {}
 
 func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[13]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1683,7 @@ func (x *VerifySnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotRequest.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{13}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *VerifySnapshotRequest) GetId() string {
@@ -1333,6 +1721,13 @@ func (x *VerifySnapshotRequest) GetIdentity() []byte {
 	return nil
 }
 
+func (x *VerifySnapshotRequest) GetNoRecord() bool {
+	if x != nil {
+		return x.NoRecord
+	}
+	return false
+}
+
 // VerifySnapshotResponse holds the operation.
 type VerifySnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1344,7 +1739,7 @@ type VerifySnapshotResponse struct {
 
 func (x *VerifySnapshotResponse) Reset() {
 	*x = VerifySnapshotResponse{}
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[14]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1751,7 @@ func (x *VerifySnapshotResponse) String() string {
 func (*VerifySnapshotResponse) ProtoMessage() {}
 
 func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_snapshot_proto_msgTypes[14]
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1764,7 @@ func (x *VerifySnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifySnapshotResponse.ProtoReflect.Descriptor instead.
 func (*VerifySnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{14}
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VerifySnapshotResponse) GetOperation() *Operation {
@@ -1379,11 +1774,368 @@ func (x *VerifySnapshotResponse) GetOperation() *Operation {
 	return nil
 }
 
+// DeleteSnapshotsRequest names snapshots.
+type DeleteSnapshotsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids, beginnings of ids, or keys of envelopes; not "latest".
+	Ids []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one, and for keys.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Delete also what is of no use: envelopes that are damaged, or that no trusted key signed. These must be named by their keys.
+	Damaged bool `protobuf:"varint,4,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	// As for a prune.
+	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSnapshotsRequest) Reset() {
+	*x = DeleteSnapshotsRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSnapshotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSnapshotsRequest) ProtoMessage() {}
+
+func (x *DeleteSnapshotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSnapshotsRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSnapshotsRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *DeleteSnapshotsRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *DeleteSnapshotsRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *DeleteSnapshotsRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *DeleteSnapshotsRequest) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
+}
+
+func (x *DeleteSnapshotsRequest) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+// DeleteSnapshotsResponse holds the operation.
+type DeleteSnapshotsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation, running; its kind is prune.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSnapshotsResponse) Reset() {
+	*x = DeleteSnapshotsResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSnapshotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSnapshotsResponse) ProtoMessage() {}
+
+func (x *DeleteSnapshotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSnapshotsResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSnapshotsResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *DeleteSnapshotsResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+// PinSnapshotRequest names a snapshot.
+type PinSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, the beginning of one, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	// Why, for people: printable, at most 512 bytes. Everybody who can read the store can read it.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinSnapshotRequest) Reset() {
+	*x = PinSnapshotRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinSnapshotRequest) ProtoMessage() {}
+
+func (x *PinSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*PinSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PinSnapshotRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PinSnapshotRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *PinSnapshotRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *PinSnapshotRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// PinSnapshotResponse tells which snapshot it is.
+type PinSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key of its envelope in the store.
+	Key           string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PinSnapshotResponse) Reset() {
+	*x = PinSnapshotResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PinSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PinSnapshotResponse) ProtoMessage() {}
+
+func (x *PinSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PinSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*PinSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PinSnapshotResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// UnpinSnapshotRequest names a snapshot.
+type UnpinSnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, the beginning of one, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Name or UID of the source; may be empty when the store holds one.
+	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
+	// Name of the storage location; may be empty when there is only one, or one is the default.
+	Location      string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinSnapshotRequest) Reset() {
+	*x = UnpinSnapshotRequest{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinSnapshotRequest) ProtoMessage() {}
+
+func (x *UnpinSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*UnpinSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *UnpinSnapshotRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UnpinSnapshotRequest) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *UnpinSnapshotRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+// UnpinSnapshotResponse tells which snapshot it is.
+type UnpinSnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key of its envelope in the store.
+	Key           string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnpinSnapshotResponse) Reset() {
+	*x = UnpinSnapshotResponse{}
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnpinSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnpinSnapshotResponse) ProtoMessage() {}
+
+func (x *UnpinSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_snapshot_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnpinSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*UnpinSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *UnpinSnapshotResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 var File_mgmt_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xc8\x03\n" +
+	"\x16mgmt/v1/snapshot.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\"\xd0\x04\n" +
 	"\bSnapshot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
 	"\n" +
@@ -1402,7 +2154,15 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x05trust\x18\f \x01(\x0e2\x0e.mgmt.v1.TrustR\x05trust\x12\x18\n" +
 	"\apartial\x18\r \x01(\bR\apartial\x12\x10\n" +
 	"\x03key\x18\x0e \x01(\tR\x03key\x12!\n" +
-	"\ftrust_detail\x18\x0f \x01(\tR\vtrustDetail\"\xe3\x01\n" +
+	"\ftrust_detail\x18\x0f \x01(\tR\vtrustDetail\x121\n" +
+	"\bverified\x18\x10 \x01(\v2\x15.mgmt.v1.VerificationR\bverified\x12;\n" +
+	"\vexpire_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x16\n" +
+	"\x06pinned\x18\x12 \x01(\bR\x06pinned\"\x99\x01\n" +
+	"\fVerification\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12*\n" +
+	"\x05level\x18\x02 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12-\n" +
+	"\x06result\x18\x03 \x01(\x0e2\x15.mgmt.v1.VerifyResultR\x06result\"\xe3\x01\n" +
 	"\vUnitSummary\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vworkload_id\x18\x02 \x01(\tR\n" +
@@ -1417,14 +2177,15 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\tR\n" +
 	"namespaces\x12\x1c\n" +
 	"\tworkloads\x18\x02 \x03(\tR\tworkloads\x12\x1a\n" +
-	"\bselector\x18\x03 \x01(\tR\bselector\"\x7f\n" +
+	"\bselector\x18\x03 \x01(\tR\bselector\"\xac\x01\n" +
 	"\x15CreateSnapshotRequest\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1e\n" +
 	"\n" +
 	"namespaces\x18\x02 \x03(\tR\n" +
 	"namespaces\x12\x1a\n" +
 	"\blocation\x18\x03 \x01(\tR\blocation\x12\x12\n" +
-	"\x04full\x18\x04 \x01(\bR\x04full\"J\n" +
+	"\x04full\x18\x04 \x01(\bR\x04full\x12+\n" +
+	"\x03ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"J\n" +
 	"\x16CreateSnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"J\n" +
 	"\x14ListSnapshotsRequest\x12\x16\n" +
@@ -1466,15 +2227,53 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"difference\x18\x02 \x01(\x0e2\x13.mgmt.v1.DifferenceR\n" +
 	"difference\x12\x14\n" +
 	"\x05paths\x18\x03 \x03(\tR\x05paths\x12\x12\n" +
-	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xa8\x01\n" +
+	"\x04unit\x18\x04 \x01(\tR\x04unit\"\xad\x01\n" +
+	"\x14GraphSnapshotRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x120\n" +
+	"\tselection\x18\x04 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12\x1f\n" +
+	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\"o\n" +
+	"\tGraphEdge\x12\x1c\n" +
+	"\x02to\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x02to\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\bR\x05owner\x12\x14\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field\x12\x18\n" +
+	"\amissing\x18\x04 \x01(\bR\amissing\"\x8d\x01\n" +
+	"\x15GraphSnapshotResponse\x12\x1e\n" +
+	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x16\n" +
+	"\x06shared\x18\x03 \x01(\bR\x06shared\x12(\n" +
+	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\xc5\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
 	"\x05level\x18\x03 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12\x1a\n" +
 	"\blocation\x18\x04 \x01(\tR\blocation\x12\x1f\n" +
-	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\"J\n" +
+	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1b\n" +
+	"\tno_record\x18\x06 \x01(\bR\bnoRecord\"J\n" +
 	"\x16VerifySnapshotResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\x81\x01\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\xa9\x01\n" +
+	"\x16DeleteSnapshotsRequest\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x18\n" +
+	"\adamaged\x18\x04 \x01(\bR\adamaged\x12/\n" +
+	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"K\n" +
+	"\x17DeleteSnapshotsResponse\x120\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"p\n" +
+	"\x12PinSnapshotRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"'\n" +
+	"\x13PinSnapshotResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\"Z\n" +
+	"\x14UnpinSnapshotRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1a\n" +
+	"\blocation\x18\x03 \x01(\tR\blocation\")\n" +
+	"\x15UnpinSnapshotResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key*\x81\x01\n" +
 	"\x05Trust\x12\x15\n" +
 	"\x11TRUST_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rTRUST_TRUSTED\x10\x01\x12\x12\n" +
@@ -1486,7 +2285,12 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x18VERIFY_LEVEL_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16VERIFY_LEVEL_STRUCTURE\x10\x01\x12\x17\n" +
 	"\x13VERIFY_LEVEL_SAMPLE\x10\x02\x12\x15\n" +
-	"\x11VERIFY_LEVEL_FULL\x10\x03*h\n" +
+	"\x11VERIFY_LEVEL_FULL\x10\x03*{\n" +
+	"\fVerifyResult\x12\x1d\n" +
+	"\x19VERIFY_RESULT_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10VERIFY_RESULT_OK\x10\x01\x12\x19\n" +
+	"\x15VERIFY_RESULT_DAMAGED\x10\x02\x12\x1b\n" +
+	"\x17VERIFY_RESULT_UNTRUSTED\x10\x03*h\n" +
 	"\bCoverage\x12\x18\n" +
 	"\x14COVERAGE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11COVERAGE_INCLUDED\x10\x01\x12\x15\n" +
@@ -1499,14 +2303,18 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x12DIFFERENCE_REMOVED\x10\x02\x12\x17\n" +
 	"\x13DIFFERENCE_REPLACED\x10\x03\x12\x16\n" +
 	"\x12DIFFERENCE_CHANGED\x10\x04\x12\x16\n" +
-	"\x12DIFFERENCE_TOUCHED\x10\x052\xfb\x03\n" +
+	"\x12DIFFERENCE_TOUCHED\x10\x052\xbd\x06\n" +
 	"\x0fSnapshotService\x12Q\n" +
 	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12N\n" +
 	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\x12H\n" +
 	"\vGetSnapshot\x12\x1b.mgmt.v1.GetSnapshotRequest\x1a\x1c.mgmt.v1.GetSnapshotResponse\x12V\n" +
 	"\x0fExplainCoverage\x12\x1f.mgmt.v1.ExplainCoverageRequest\x1a .mgmt.v1.ExplainCoverageResponse0\x01\x12P\n" +
-	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse0\x01\x12Q\n" +
-	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse0\x01\x12P\n" +
+	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse0\x01\x12Q\n" +
+	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponse\x12T\n" +
+	"\x0fDeleteSnapshots\x12\x1f.mgmt.v1.DeleteSnapshotsRequest\x1a .mgmt.v1.DeleteSnapshotsResponse\x12H\n" +
+	"\vPinSnapshot\x12\x1b.mgmt.v1.PinSnapshotRequest\x1a\x1c.mgmt.v1.PinSnapshotResponse\x12N\n" +
+	"\rUnpinSnapshot\x12\x1d.mgmt.v1.UnpinSnapshotRequest\x1a\x1e.mgmt.v1.UnpinSnapshotResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_snapshot_proto_rawDescOnce sync.Once
@@ -1520,63 +2328,95 @@ func file_mgmt_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_mgmt_v1_snapshot_proto_rawDescData
 }
 
-var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_mgmt_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_mgmt_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_mgmt_v1_snapshot_proto_goTypes = []any{
 	(Trust)(0),                      // 0: mgmt.v1.Trust
 	(VerifyLevel)(0),                // 1: mgmt.v1.VerifyLevel
-	(Coverage)(0),                   // 2: mgmt.v1.Coverage
-	(Difference)(0),                 // 3: mgmt.v1.Difference
-	(*Snapshot)(nil),                // 4: mgmt.v1.Snapshot
-	(*UnitSummary)(nil),             // 5: mgmt.v1.UnitSummary
-	(*Selection)(nil),               // 6: mgmt.v1.Selection
-	(*CreateSnapshotRequest)(nil),   // 7: mgmt.v1.CreateSnapshotRequest
-	(*CreateSnapshotResponse)(nil),  // 8: mgmt.v1.CreateSnapshotResponse
-	(*ListSnapshotsRequest)(nil),    // 9: mgmt.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),   // 10: mgmt.v1.ListSnapshotsResponse
-	(*GetSnapshotRequest)(nil),      // 11: mgmt.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),     // 12: mgmt.v1.GetSnapshotResponse
-	(*ExplainCoverageRequest)(nil),  // 13: mgmt.v1.ExplainCoverageRequest
-	(*ExplainCoverageResponse)(nil), // 14: mgmt.v1.ExplainCoverageResponse
-	(*DiffSnapshotsRequest)(nil),    // 15: mgmt.v1.DiffSnapshotsRequest
-	(*DiffSnapshotsResponse)(nil),   // 16: mgmt.v1.DiffSnapshotsResponse
-	(*VerifySnapshotRequest)(nil),   // 17: mgmt.v1.VerifySnapshotRequest
-	(*VerifySnapshotResponse)(nil),  // 18: mgmt.v1.VerifySnapshotResponse
-	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
-	(*Ref)(nil),                     // 20: mgmt.v1.Ref
-	(*Operation)(nil),               // 21: mgmt.v1.Operation
+	(VerifyResult)(0),               // 2: mgmt.v1.VerifyResult
+	(Coverage)(0),                   // 3: mgmt.v1.Coverage
+	(Difference)(0),                 // 4: mgmt.v1.Difference
+	(*Snapshot)(nil),                // 5: mgmt.v1.Snapshot
+	(*Verification)(nil),            // 6: mgmt.v1.Verification
+	(*UnitSummary)(nil),             // 7: mgmt.v1.UnitSummary
+	(*Selection)(nil),               // 8: mgmt.v1.Selection
+	(*CreateSnapshotRequest)(nil),   // 9: mgmt.v1.CreateSnapshotRequest
+	(*CreateSnapshotResponse)(nil),  // 10: mgmt.v1.CreateSnapshotResponse
+	(*ListSnapshotsRequest)(nil),    // 11: mgmt.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),   // 12: mgmt.v1.ListSnapshotsResponse
+	(*GetSnapshotRequest)(nil),      // 13: mgmt.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),     // 14: mgmt.v1.GetSnapshotResponse
+	(*ExplainCoverageRequest)(nil),  // 15: mgmt.v1.ExplainCoverageRequest
+	(*ExplainCoverageResponse)(nil), // 16: mgmt.v1.ExplainCoverageResponse
+	(*DiffSnapshotsRequest)(nil),    // 17: mgmt.v1.DiffSnapshotsRequest
+	(*DiffSnapshotsResponse)(nil),   // 18: mgmt.v1.DiffSnapshotsResponse
+	(*GraphSnapshotRequest)(nil),    // 19: mgmt.v1.GraphSnapshotRequest
+	(*GraphEdge)(nil),               // 20: mgmt.v1.GraphEdge
+	(*GraphSnapshotResponse)(nil),   // 21: mgmt.v1.GraphSnapshotResponse
+	(*VerifySnapshotRequest)(nil),   // 22: mgmt.v1.VerifySnapshotRequest
+	(*VerifySnapshotResponse)(nil),  // 23: mgmt.v1.VerifySnapshotResponse
+	(*DeleteSnapshotsRequest)(nil),  // 24: mgmt.v1.DeleteSnapshotsRequest
+	(*DeleteSnapshotsResponse)(nil), // 25: mgmt.v1.DeleteSnapshotsResponse
+	(*PinSnapshotRequest)(nil),      // 26: mgmt.v1.PinSnapshotRequest
+	(*PinSnapshotResponse)(nil),     // 27: mgmt.v1.PinSnapshotResponse
+	(*UnpinSnapshotRequest)(nil),    // 28: mgmt.v1.UnpinSnapshotRequest
+	(*UnpinSnapshotResponse)(nil),   // 29: mgmt.v1.UnpinSnapshotResponse
+	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
+	(*Ref)(nil),                     // 31: mgmt.v1.Ref
+	(*durationpb.Duration)(nil),     // 32: google.protobuf.Duration
+	(*Operation)(nil),               // 33: mgmt.v1.Operation
 }
 var file_mgmt_v1_snapshot_proto_depIdxs = []int32{
-	19, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
+	30, // 0: mgmt.v1.Snapshot.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: mgmt.v1.Snapshot.trust:type_name -> mgmt.v1.Trust
-	20, // 2: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
-	21, // 3: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	4,  // 4: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
-	4,  // 5: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
-	5,  // 6: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
-	20, // 7: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
-	2,  // 8: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
-	20, // 9: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
-	3,  // 10: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
-	1,  // 11: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
-	21, // 12: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
-	7,  // 13: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
-	9,  // 14: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
-	11, // 15: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
-	13, // 16: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
-	15, // 17: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
-	17, // 18: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
-	8,  // 19: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
-	10, // 20: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
-	12, // 21: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
-	14, // 22: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
-	16, // 23: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
-	18, // 24: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	6,  // 2: mgmt.v1.Snapshot.verified:type_name -> mgmt.v1.Verification
+	30, // 3: mgmt.v1.Snapshot.expire_time:type_name -> google.protobuf.Timestamp
+	30, // 4: mgmt.v1.Verification.time:type_name -> google.protobuf.Timestamp
+	1,  // 5: mgmt.v1.Verification.level:type_name -> mgmt.v1.VerifyLevel
+	2,  // 6: mgmt.v1.Verification.result:type_name -> mgmt.v1.VerifyResult
+	31, // 7: mgmt.v1.UnitSummary.missing:type_name -> mgmt.v1.Ref
+	32, // 8: mgmt.v1.CreateSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	33, // 9: mgmt.v1.CreateSnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	5,  // 10: mgmt.v1.ListSnapshotsResponse.snapshots:type_name -> mgmt.v1.Snapshot
+	5,  // 11: mgmt.v1.GetSnapshotResponse.snapshot:type_name -> mgmt.v1.Snapshot
+	7,  // 12: mgmt.v1.GetSnapshotResponse.units:type_name -> mgmt.v1.UnitSummary
+	31, // 13: mgmt.v1.ExplainCoverageResponse.ref:type_name -> mgmt.v1.Ref
+	3,  // 14: mgmt.v1.ExplainCoverageResponse.coverage:type_name -> mgmt.v1.Coverage
+	31, // 15: mgmt.v1.DiffSnapshotsResponse.ref:type_name -> mgmt.v1.Ref
+	4,  // 16: mgmt.v1.DiffSnapshotsResponse.difference:type_name -> mgmt.v1.Difference
+	8,  // 17: mgmt.v1.GraphSnapshotRequest.selection:type_name -> mgmt.v1.Selection
+	31, // 18: mgmt.v1.GraphEdge.to:type_name -> mgmt.v1.Ref
+	31, // 19: mgmt.v1.GraphSnapshotResponse.ref:type_name -> mgmt.v1.Ref
+	20, // 20: mgmt.v1.GraphSnapshotResponse.edges:type_name -> mgmt.v1.GraphEdge
+	1,  // 21: mgmt.v1.VerifySnapshotRequest.level:type_name -> mgmt.v1.VerifyLevel
+	33, // 22: mgmt.v1.VerifySnapshotResponse.operation:type_name -> mgmt.v1.Operation
+	32, // 23: mgmt.v1.DeleteSnapshotsRequest.grace:type_name -> google.protobuf.Duration
+	33, // 24: mgmt.v1.DeleteSnapshotsResponse.operation:type_name -> mgmt.v1.Operation
+	9,  // 25: mgmt.v1.SnapshotService.CreateSnapshot:input_type -> mgmt.v1.CreateSnapshotRequest
+	11, // 26: mgmt.v1.SnapshotService.ListSnapshots:input_type -> mgmt.v1.ListSnapshotsRequest
+	13, // 27: mgmt.v1.SnapshotService.GetSnapshot:input_type -> mgmt.v1.GetSnapshotRequest
+	15, // 28: mgmt.v1.SnapshotService.ExplainCoverage:input_type -> mgmt.v1.ExplainCoverageRequest
+	17, // 29: mgmt.v1.SnapshotService.DiffSnapshots:input_type -> mgmt.v1.DiffSnapshotsRequest
+	19, // 30: mgmt.v1.SnapshotService.GraphSnapshot:input_type -> mgmt.v1.GraphSnapshotRequest
+	22, // 31: mgmt.v1.SnapshotService.VerifySnapshot:input_type -> mgmt.v1.VerifySnapshotRequest
+	24, // 32: mgmt.v1.SnapshotService.DeleteSnapshots:input_type -> mgmt.v1.DeleteSnapshotsRequest
+	26, // 33: mgmt.v1.SnapshotService.PinSnapshot:input_type -> mgmt.v1.PinSnapshotRequest
+	28, // 34: mgmt.v1.SnapshotService.UnpinSnapshot:input_type -> mgmt.v1.UnpinSnapshotRequest
+	10, // 35: mgmt.v1.SnapshotService.CreateSnapshot:output_type -> mgmt.v1.CreateSnapshotResponse
+	12, // 36: mgmt.v1.SnapshotService.ListSnapshots:output_type -> mgmt.v1.ListSnapshotsResponse
+	14, // 37: mgmt.v1.SnapshotService.GetSnapshot:output_type -> mgmt.v1.GetSnapshotResponse
+	16, // 38: mgmt.v1.SnapshotService.ExplainCoverage:output_type -> mgmt.v1.ExplainCoverageResponse
+	18, // 39: mgmt.v1.SnapshotService.DiffSnapshots:output_type -> mgmt.v1.DiffSnapshotsResponse
+	21, // 40: mgmt.v1.SnapshotService.GraphSnapshot:output_type -> mgmt.v1.GraphSnapshotResponse
+	23, // 41: mgmt.v1.SnapshotService.VerifySnapshot:output_type -> mgmt.v1.VerifySnapshotResponse
+	25, // 42: mgmt.v1.SnapshotService.DeleteSnapshots:output_type -> mgmt.v1.DeleteSnapshotsResponse
+	27, // 43: mgmt.v1.SnapshotService.PinSnapshot:output_type -> mgmt.v1.PinSnapshotResponse
+	29, // 44: mgmt.v1.SnapshotService.UnpinSnapshot:output_type -> mgmt.v1.UnpinSnapshotResponse
+	35, // [35:45] is the sub-list for method output_type
+	25, // [25:35] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_snapshot_proto_init() }
@@ -1590,8 +2430,8 @@ func file_mgmt_v1_snapshot_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_snapshot_proto_rawDesc), len(file_mgmt_v1_snapshot_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   15,
+			NumEnums:      5,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,7 +24,11 @@ const (
 	SnapshotService_GetSnapshot_FullMethodName     = "/mgmt.v1.SnapshotService/GetSnapshot"
 	SnapshotService_ExplainCoverage_FullMethodName = "/mgmt.v1.SnapshotService/ExplainCoverage"
 	SnapshotService_DiffSnapshots_FullMethodName   = "/mgmt.v1.SnapshotService/DiffSnapshots"
+	SnapshotService_GraphSnapshot_FullMethodName   = "/mgmt.v1.SnapshotService/GraphSnapshot"
 	SnapshotService_VerifySnapshot_FullMethodName  = "/mgmt.v1.SnapshotService/VerifySnapshot"
+	SnapshotService_DeleteSnapshots_FullMethodName = "/mgmt.v1.SnapshotService/DeleteSnapshots"
+	SnapshotService_PinSnapshot_FullMethodName     = "/mgmt.v1.SnapshotService/PinSnapshot"
+	SnapshotService_UnpinSnapshot_FullMethodName   = "/mgmt.v1.SnapshotService/UnpinSnapshot"
 )
 
 // SnapshotServiceClient is the client API for SnapshotService service.
@@ -46,8 +50,18 @@ type SnapshotServiceClient interface {
 	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object. It streams the refs of objects that differ, and where; never
 	// a value, which may be a secret. It changes nothing and writes nothing.
 	DiffSnapshots(ctx context.Context, in *DiffSnapshotsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DiffSnapshotsResponse], error)
-	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation.
+	// GraphSnapshot streams the objects of a snapshot, or of a part of it, each with its edges: what owns it and what it names. It streams refs only, never
+	// anything else of an object. It changes nothing and writes nothing.
+	GraphSnapshot(ctx context.Context, in *GraphSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphSnapshotResponse], error)
+	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The result is kept in the catalog and recorded in the store.
 	VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error)
+	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names. It refuses, and removes nothing, when one of them is the newest of
+	// its source, or the newest that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that is being taken.
+	DeleteSnapshots(ctx context.Context, in *DeleteSnapshotsRequest, opts ...grpc.CallOption) (*DeleteSnapshotsResponse, error)
+	// PinSnapshot keeps a snapshot from being removed, whatever rules say. It may run twice; the first reason stays.
+	PinSnapshot(ctx context.Context, in *PinSnapshotRequest, opts ...grpc.CallOption) (*PinSnapshotResponse, error)
+	// UnpinSnapshot takes a pin away. It may run twice.
+	UnpinSnapshot(ctx context.Context, in *UnpinSnapshotRequest, opts ...grpc.CallOption) (*UnpinSnapshotResponse, error)
 }
 
 type snapshotServiceClient struct {
@@ -126,10 +140,59 @@ func (c *snapshotServiceClient) DiffSnapshots(ctx context.Context, in *DiffSnaps
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SnapshotService_DiffSnapshotsClient = grpc.ServerStreamingClient[DiffSnapshotsResponse]
 
+func (c *snapshotServiceClient) GraphSnapshot(ctx context.Context, in *GraphSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphSnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SnapshotService_ServiceDesc.Streams[2], SnapshotService_GraphSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GraphSnapshotRequest, GraphSnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_GraphSnapshotClient = grpc.ServerStreamingClient[GraphSnapshotResponse]
+
 func (c *snapshotServiceClient) VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(VerifySnapshotResponse)
 	err := c.cc.Invoke(ctx, SnapshotService_VerifySnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *snapshotServiceClient) DeleteSnapshots(ctx context.Context, in *DeleteSnapshotsRequest, opts ...grpc.CallOption) (*DeleteSnapshotsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteSnapshotsResponse)
+	err := c.cc.Invoke(ctx, SnapshotService_DeleteSnapshots_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *snapshotServiceClient) PinSnapshot(ctx context.Context, in *PinSnapshotRequest, opts ...grpc.CallOption) (*PinSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PinSnapshotResponse)
+	err := c.cc.Invoke(ctx, SnapshotService_PinSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *snapshotServiceClient) UnpinSnapshot(ctx context.Context, in *UnpinSnapshotRequest, opts ...grpc.CallOption) (*UnpinSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UnpinSnapshotResponse)
+	err := c.cc.Invoke(ctx, SnapshotService_UnpinSnapshot_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +218,18 @@ type SnapshotServiceServer interface {
 	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object. It streams the refs of objects that differ, and where; never
 	// a value, which may be a secret. It changes nothing and writes nothing.
 	DiffSnapshots(*DiffSnapshotsRequest, grpc.ServerStreamingServer[DiffSnapshotsResponse]) error
-	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation.
+	// GraphSnapshot streams the objects of a snapshot, or of a part of it, each with its edges: what owns it and what it names. It streams refs only, never
+	// anything else of an object. It changes nothing and writes nothing.
+	GraphSnapshot(*GraphSnapshotRequest, grpc.ServerStreamingServer[GraphSnapshotResponse]) error
+	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The result is kept in the catalog and recorded in the store.
 	VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error)
+	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names. It refuses, and removes nothing, when one of them is the newest of
+	// its source, or the newest that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that is being taken.
+	DeleteSnapshots(context.Context, *DeleteSnapshotsRequest) (*DeleteSnapshotsResponse, error)
+	// PinSnapshot keeps a snapshot from being removed, whatever rules say. It may run twice; the first reason stays.
+	PinSnapshot(context.Context, *PinSnapshotRequest) (*PinSnapshotResponse, error)
+	// UnpinSnapshot takes a pin away. It may run twice.
+	UnpinSnapshot(context.Context, *UnpinSnapshotRequest) (*UnpinSnapshotResponse, error)
 	mustEmbedUnimplementedSnapshotServiceServer()
 }
 
@@ -182,8 +255,20 @@ func (UnimplementedSnapshotServiceServer) ExplainCoverage(*ExplainCoverageReques
 func (UnimplementedSnapshotServiceServer) DiffSnapshots(*DiffSnapshotsRequest, grpc.ServerStreamingServer[DiffSnapshotsResponse]) error {
 	return status.Error(codes.Unimplemented, "method DiffSnapshots not implemented")
 }
+func (UnimplementedSnapshotServiceServer) GraphSnapshot(*GraphSnapshotRequest, grpc.ServerStreamingServer[GraphSnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method GraphSnapshot not implemented")
+}
 func (UnimplementedSnapshotServiceServer) VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method VerifySnapshot not implemented")
+}
+func (UnimplementedSnapshotServiceServer) DeleteSnapshots(context.Context, *DeleteSnapshotsRequest) (*DeleteSnapshotsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSnapshots not implemented")
+}
+func (UnimplementedSnapshotServiceServer) PinSnapshot(context.Context, *PinSnapshotRequest) (*PinSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PinSnapshot not implemented")
+}
+func (UnimplementedSnapshotServiceServer) UnpinSnapshot(context.Context, *UnpinSnapshotRequest) (*UnpinSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UnpinSnapshot not implemented")
 }
 func (UnimplementedSnapshotServiceServer) mustEmbedUnimplementedSnapshotServiceServer() {}
 func (UnimplementedSnapshotServiceServer) testEmbeddedByValue()                         {}
@@ -282,6 +367,17 @@ func _SnapshotService_DiffSnapshots_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SnapshotService_DiffSnapshotsServer = grpc.ServerStreamingServer[DiffSnapshotsResponse]
 
+func _SnapshotService_GraphSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GraphSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SnapshotServiceServer).GraphSnapshot(m, &grpc.GenericServerStream[GraphSnapshotRequest, GraphSnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SnapshotService_GraphSnapshotServer = grpc.ServerStreamingServer[GraphSnapshotResponse]
+
 func _SnapshotService_VerifySnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(VerifySnapshotRequest)
 	if err := dec(in); err != nil {
@@ -296,6 +392,60 @@ func _SnapshotService_VerifySnapshot_Handler(srv interface{}, ctx context.Contex
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SnapshotServiceServer).VerifySnapshot(ctx, req.(*VerifySnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SnapshotService_DeleteSnapshots_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSnapshotsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SnapshotServiceServer).DeleteSnapshots(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SnapshotService_DeleteSnapshots_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SnapshotServiceServer).DeleteSnapshots(ctx, req.(*DeleteSnapshotsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SnapshotService_PinSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PinSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SnapshotServiceServer).PinSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SnapshotService_PinSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SnapshotServiceServer).PinSnapshot(ctx, req.(*PinSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SnapshotService_UnpinSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UnpinSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SnapshotServiceServer).UnpinSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SnapshotService_UnpinSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SnapshotServiceServer).UnpinSnapshot(ctx, req.(*UnpinSnapshotRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -323,6 +473,18 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "VerifySnapshot",
 			Handler:    _SnapshotService_VerifySnapshot_Handler,
 		},
+		{
+			MethodName: "DeleteSnapshots",
+			Handler:    _SnapshotService_DeleteSnapshots_Handler,
+		},
+		{
+			MethodName: "PinSnapshot",
+			Handler:    _SnapshotService_PinSnapshot_Handler,
+		},
+		{
+			MethodName: "UnpinSnapshot",
+			Handler:    _SnapshotService_UnpinSnapshot_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -333,6 +495,11 @@ var SnapshotService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "DiffSnapshots",
 			Handler:       _SnapshotService_DiffSnapshots_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "GraphSnapshot",
+			Handler:       _SnapshotService_GraphSnapshot_Handler,
 			ServerStreams: true,
 		},
 	},

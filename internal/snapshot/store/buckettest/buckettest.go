@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -101,8 +102,11 @@ func testRoundTrip(t *testing.T, b store.Bucket) {
 			t.Errorf("get %.40s: other bytes than were put", key)
 		}
 		info, err := b.Stat(t.Context(), key)
-		if err != nil || info != (store.Info{Key: key, Size: int64(len(data))}) {
+		if err != nil || info.Key != key || info.Size != int64(len(data)) {
 			t.Errorf("stat %.40s: %v, %v", key, info, err)
+		}
+		if age := time.Since(info.Modified); age < -time.Hour || age > time.Hour {
+			t.Errorf("stat %.40s: it says it was written %s ago", key, age)
 		}
 	}
 	if n := len(list(t, b, "")); n != len(keys) {
@@ -113,7 +117,11 @@ func testRoundTrip(t *testing.T, b store.Bucket) {
 func testNoOverwrite(t *testing.T, b store.Bucket) {
 	put(t, b, "k/one", []byte("first"))
 	for _, data := range []string{"first", "other", ""} {
-		if err := b.Put(t.Context(), "k/one", []byte(data)); !errors.Is(err, store.ErrExists) {
+		err := b.Put(t.Context(), "k/one", []byte(data))
+		if err == nil && data == "first" {
+			continue // an answer was lost, and what is there looks like ours
+		}
+		if !errors.Is(err, store.ErrExists) {
 			t.Errorf("second put: %v, want ErrExists", err)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// writeCertificates makes an authority and a certificate of it for 127.0.0.1.
-func writeCertificates(t testing.TB, dir string) (cert, key, ca string) {
+// writeCertificates makes an authority and a certificate of it for 127.0.0.1, in the files that MinIO looks for in a folder.
+func writeCertificates(t testing.TB, dir string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,14 +47,13 @@ func writeCertificates(t testing.TB, dir string) (cert, key, ca string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, key, ca = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server-key.pem"), filepath.Join(dir, "ca.pem")
 	err = errors.Join(
-		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: serverDER}), 0o600),
-		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
-		os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), 0o600),
+		os.MkdirAll(filepath.Join(dir, "CAs"), 0o700),
+		os.WriteFile(filepath.Join(dir, "public.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: serverDER}), 0o600),
+		os.WriteFile(filepath.Join(dir, "private.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600),
+		os.WriteFile(filepath.Join(dir, "CAs", "ca.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), 0o600),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cert, key, ca
 }

@@ -1,8 +1,9 @@
-// Package s3test runs a real S3 server for tests: versitygw over a folder. It is built by "make lab".
+// Package s3test runs real S3 servers for tests: versitygw or MinIO, over a folder. They are built by "make lab".
 package s3test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,10 +17,28 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// Options of Start. The zero value is a server without TLS.
+// Kind is which program serves.
+type Kind string
+
+// The servers that there are.
+const (
+	VersityGW Kind = "versitygw"
+	MinIO     Kind = "minio"
+)
+
+// Kinds are all servers, for tests of what every one of them has to do.
+var Kinds = []Kind{VersityGW, MinIO}
+
+// Options of Start. The zero value is versitygw without TLS, which keeps no versions.
 type Options struct {
+	Kind Kind
+	// Versions lets buckets keep versions, and with that have Object Lock; MinIO always does.
+	Versions bool
 	// TLS serves with a certificate of a new authority: see Server.CAFile.
 	TLS bool
 }
@@ -32,46 +51,60 @@ type Server struct {
 	CAFile    string // certificate of the authority, with TLS only
 	// CredentialsFile is an AWS credentials file with the keys.
 	CredentialsFile string
-	// Root holds one folder for each bucket.
+	// Root holds one folder for each bucket; with versitygw each key is a file in it.
 	Root string
 
-	cmd    *exec.Cmd
-	output *lockedBuffer
+	kind      Kind
+	address   string
+	transport *http.Transport
+	cmd       *exec.Cmd
+	output    *lockedBuffer
 }
 
 // Start starts a server and waits until it answers. It fails the test when the program is not there.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
-	program := findProgram(t)
+	if o.Kind == "" {
+		o.Kind = VersityGW
+	}
+	program := findProgram(t, string(o.Kind))
 	dir := t.TempDir()
 	s := &Server{
 		AccessKey: "AKIATESTACCESSKEY", SecretKey: "test-secret-0123456789abcdefghijklmnop",
-		Root: filepath.Join(dir, "root"), CredentialsFile: filepath.Join(dir, "credentials"), output: &lockedBuffer{},
+		Root: filepath.Join(dir, "root"), CredentialsFile: filepath.Join(dir, "credentials"), kind: o.Kind, output: &lockedBuffer{}, transport: &http.Transport{DisableKeepAlives: true},
 	}
 	ini := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", s.AccessKey, s.SecretKey)
 	if err := errors.Join(os.Mkdir(s.Root, 0o700), os.WriteFile(s.CredentialsFile, []byte(ini), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
-	args := []string{"--port", address, "--quiet"}
-	s.Endpoint = "http://" + address
-	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	s.address = freeAddress(t)
+	s.Endpoint = "http://" + s.address
 	if o.TLS {
-		cert, key, ca := writeCertificates(t, dir)
-		s.Endpoint, s.CAFile = "https://"+address, ca
-		args = append(args, "--cert", cert, "--key", key)
+		s.Endpoint, s.CAFile = "https://"+s.address, filepath.Join(dir, "certs", "CAs", "ca.pem")
+		writeCertificates(t, filepath.Join(dir, "certs"))
 		pool := x509.NewCertPool()
-		if pem, err := os.ReadFile(ca); err != nil || !pool.AppendCertsFromPEM(pem) {
+		if pem, err := os.ReadFile(s.CAFile); err != nil || !pool.AppendCertsFromPEM(pem) {
 			t.Fatalf("read authority: %v", err)
 		}
-		client.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+		s.transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	s.cmd = exec.CommandContext(t.Context(), program, append(args, "posix", s.Root)...)
-	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
+	var args []string
+	switch o.Kind {
+	case VersityGW:
+		args = s.versitygw(t, o, dir)
+	case MinIO:
+		args = []string{"server", "--quiet", "--address", s.address, "--console-address", "127.0.0.1:0", "--certs-dir", filepath.Join(dir, "certs"), s.Root}
+	}
+	s.cmd = exec.CommandContext(t.Context(), program, args...)
+	s.cmd.Env = append(
+		os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey,
+		// MinIO on the file system of the test's folder, without its web pages, its look for updates, and its proxies.
+		"MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey, "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_SITE_REGION=us-east-1", "HOME="+dir,
+	)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	endWithParent(s.cmd)
 	if err := s.cmd.Start(); err != nil {
-		t.Fatalf("start versitygw: %v", err)
+		t.Fatalf("start %s: %v", o.Kind, err)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -82,35 +115,84 @@ func Start(t testing.TB, o Options) *Server {
 		_ = s.cmd.Process.Kill()
 		<-ended
 	})
-	s.await(t, client, ended)
+	s.await(t, ended)
 	return s
 }
 
-// await waits for any answer, even one that denies.
-func (s *Server) await(t testing.TB, client *http.Client, ended <-chan struct{}) {
+func (s *Server) versitygw(t testing.TB, o Options, dir string) []string {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.Endpoint, nil)
-		if err != nil {
+	args := []string{"--port", s.address, "--quiet"}
+	if o.TLS {
+		args = append(args, "--cert", filepath.Join(dir, "certs", "public.crt"), "--key", filepath.Join(dir, "certs", "private.key"))
+	}
+	args = append(args, "posix")
+	if o.Versions {
+		versions := filepath.Join(dir, "versions")
+		if err := os.Mkdir(versions, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if resp, err := client.Do(req); err == nil {
-			_ = resp.Body.Close()
+		args = append(args, "--versioning-dir", versions)
+	}
+	return append(args, s.Root)
+}
+
+// await waits until the server answers and is ready: MinIO answers with an error before it is.
+func (s *Server) await(t testing.TB, ended <-chan struct{}) {
+	t.Helper()
+	client := s.Client(t)
+	var err error
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err = client.ListBuckets(ctx)
+		cancel()
+		if err == nil {
 			return
 		}
 		select {
 		case <-ended:
-			t.Fatalf("versitygw ended:\n%s", s.output)
+			t.Fatalf("%s ended:\n%s", s.kind, s.output)
 		default:
 		}
 	}
-	t.Fatalf("versitygw does not answer:\n%s", s.output)
+	t.Fatalf("%s does not answer: %v\n%s", s.kind, err, s.output)
 }
 
-// NewBucket makes a bucket.
+// Client is the other hand on the server: what an operator, or an attacker, does.
+func (s *Server) Client(t testing.TB) *minio.Client {
+	t.Helper()
+	c, err := minio.New(s.address, &minio.Options{
+		Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Secure: s.CAFile != "", Transport: s.transport, Region: "us-east-1", MaxRetries: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// NewBucket makes a bucket that keeps no versions.
 func (s *Server) NewBucket(t testing.TB, name string) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(s.Root, name), 0o700); err != nil {
+	s.newBucket(t, name, minio.MakeBucketOptions{})
+}
+
+// NewVersionedBucket makes a bucket that keeps versions.
+func (s *Server) NewVersionedBucket(t testing.TB, name string) {
+	t.Helper()
+	s.newBucket(t, name, minio.MakeBucketOptions{})
+	if err := s.Client(t).EnableVersioning(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// NewLockedBucket makes a bucket with Object Lock, which keeps versions.
+func (s *Server) NewLockedBucket(t testing.TB, name string) {
+	t.Helper()
+	s.newBucket(t, name, minio.MakeBucketOptions{ObjectLocking: true})
+}
+
+func (s *Server) newBucket(t testing.TB, name string, o minio.MakeBucketOptions) {
+	t.Helper()
+	if err := s.Client(t).MakeBucket(t.Context(), name, o); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -136,19 +218,19 @@ func (s *Server) Setenv(t testing.TB) {
 }
 
 // findProgram looks in the repository that holds the current folder, which is that of the package under test.
-func findProgram(t testing.TB) string {
+func findProgram(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		program := filepath.Join(dir, ".lab", "bin", "versitygw")
+		program := filepath.Join(dir, ".lab", "bin", name)
 		if _, err := os.Stat(program); err == nil {
 			return program
 		}
 	}
-	t.Fatal("start S3 server: .lab/bin/versitygw is missing: run make lab")
+	t.Fatalf("start S3 server: .lab/bin/%s is missing: run make lab", name)
 	return ""
 }
 

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+// identityFlags say which identities open snapshots.
+type identityFlags struct {
+	files          []string
+	passphraseFile string
+}
+
+func (f *identityFlags) register(server, global *pflag.FlagSet) {
+	server.StringArrayVar(&f.files, "identity", nil, "age identity `FILE` that opens snapshots (repeatable); it is sent with the request, and kept only as long as that takes")
+	global.StringVar(&f.passphraseFile, "passphrase-file", "", "`FILE` whose first line is the passphrase of a protected identity, for scripts (default: ask on the terminal)")
+}
+
+// readIdentity reads the files of --identity as one; without the flag it gives nothing. The bytes go into requests only. Passphrases are used here and go nowhere.
+func (p *program) readIdentity(ctx context.Context) ([]byte, error) {
+	return service.ReadIdentities(p.identity.files, func(file string) ([]byte, error) {
+		return p.passphrase(ctx, "passphrase of "+file)
+	})
+}
+
+// newPassphrase gets a passphrase to protect a new identity with; on the terminal it has to be typed twice.
+func (p *program) newPassphrase(ctx context.Context) ([]byte, error) {
+	first, err := p.passphrase(ctx, "passphrase for the new identity")
+	if err != nil || p.identity.passphraseFile != "" {
+		return first, err
+	}
+	again, err := p.passphrase(ctx, "the same again")
+	if err == nil && !bytes.Equal(first, again) {
+		err = &service.Error{Reason: service.ReasonUsage, Message: "the two passphrases differ, no key was made"}
+	}
+	return first, err
+}
+
+// passphrase reads one from --passphrase-file, or asks for it on the terminal without showing it.
+func (p *program) passphrase(ctx context.Context, what string) ([]byte, error) {
+	var line []byte
+	if file := p.identity.passphraseFile; file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, &service.Error{Reason: service.ReasonIdentity, Message: fmt.Sprintf("read --passphrase-file: %v", err)}
+		}
+		line, _, _ = bytes.Cut(text, []byte("\n"))
+		line = bytes.TrimSuffix(line, []byte("\r"))
+	} else {
+		var terminal *os.File
+		if p.terminal != nil {
+			terminal = p.terminal()
+		}
+		if terminal == nil {
+			return nil, &service.Error{Reason: service.ReasonIdentity, Message: what + ": there is no terminal to ask on", Hint: "give a file that holds it with --passphrase-file"}
+		}
+		var err error
+		if line, err = askHidden(ctx, terminal, what); err != nil {
+			return nil, err
+		}
+	}
+	if len(line) == 0 {
+		return nil, &service.Error{Reason: service.ReasonIdentity, Message: what + ": it is empty"}
+	}
+	return line, nil
+}
+
+// openTerminal gives the terminal of the person who typed the command, wherever stdin and stderr go; nil when there is none.
+func openTerminal() *os.File {
+	if f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
+		return f
+	}
+	if isTerminal(os.Stdin) {
+		return os.Stdin
+	}
+	return nil
+}
+
+// askHidden asks on a terminal. An interrupt gives the terminal its echo back.
+func askHidden(ctx context.Context, f *os.File, what string) ([]byte, error) {
+	fd := int(f.Fd())
+	state, err := term.GetState(fd)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	fmt.Fprintf(f, "%s: ", what)
+	defer fmt.Fprintln(f)
+	type reply struct {
+		line []byte
+		err  error
+	}
+	replies := make(chan reply, 1)
+	// Left behind on an interrupt: a read from a terminal cannot be broken off.
+	go func() {
+		line, err := term.ReadPassword(fd)
+		replies <- reply{line, err}
+	}()
+	select {
+	case <-ctx.Done():
+		_ = term.Restore(fd, state) // there is nothing else that could be done
+		return nil, context.Cause(ctx)
+	case r := <-replies:
+		if r.err != nil {
+			return nil, fmt.Errorf("%s: %w", what, r.err)
+		}
+		return r.line, nil
+	}
+}

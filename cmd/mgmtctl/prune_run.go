@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// needsOfPrune: what is removed goes on record, signed.
+var needsOfPrune = []need{needStore, needSigningKey}
+
+func newPruneRun(p *program) *cobra.Command {
+	var flags *pruneFlags
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "run [flags]",
+		Short: "Remove what no rule keeps",
+		Long: `Remove the snapshots that no rule keeps, and then all content that no snapshot names and that is older than the grace. Without --yes it shows the plan and
+asks, which needs a terminal. Through a daemon the rules are those of its configuration unless a --keep flag is given.
+
+Changes: deletes from the store, for good. A signed record of which snapshots went is written first. What the storage retains (Object Lock) stays and is
+reported; a later prune removes it.
+Does not change: snapshots that are kept stay whole. It may run beside snapshots that are being taken, and be interrupted or die at any moment: what is
+left, the next prune removes. When an envelope cannot be read, no content is removed, for it may be needed.
+
+Standalone it needs --store and --signing-key (or --plain).
+
+Exit codes: 0 removed, or nothing to remove; 1 other error; 2 usage, or confirmation missing; 3 envelopes cannot be read and nothing was removed; 4
+something was removed and content had to stay, or it was interrupted; 10 store; 11 catalog locked, or a prune is going; 12 signing key; 130 interrupted
+before any change.`,
+		Example: `  mgmtctl prune run --standalone --store /backup/mgmt --signing-key signing.key --keep-last 10 --keep-daily 30
+  mgmtctl prune run --yes`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.read(cmd); err != nil {
+				return err
+			}
+			if err := p.check(cmd, needsOfPrune); err != nil {
+				return err
+			}
+			if err := p.consented(cmd, yes); err != nil {
+				return err
+			}
+			return p.withServer(cmd, needsOfPrune, func(ctx context.Context, c *connection) error {
+				return runPrune(ctx, p, c, flags.spec, yes)
+			})
+		},
+	}
+	flags = newPruneFlags(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func runPrune(ctx context.Context, p *program, c *connection, spec *mgmtv1.PruneSpec, yes bool) error {
+	if !yes {
+		pl, err := requestPrunePlan(ctx, c, spec)
+		if err != nil {
+			return err
+		}
+		pl.write(p.stderr, p)
+		if err := p.confirm(ctx, "Delete this from the store, for good?"); err != nil {
+			return err
+		}
+	}
+	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {
+		resp, err := c.prunes.RunPrune(ctx, &mgmtv1.RunPruneRequest{Spec: spec})
+		return resp.GetOperation(), err
+	})
+}

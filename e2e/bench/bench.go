@@ -1,0 +1,265 @@
+// Package bench measures mgmtd beside the floors that the API server sets, in one run on one machine, since absolute times say little about another one. It prints
+// medians, and ratios to what the project promises.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/mgmtd/mgmtd/e2e/fleet"
+	"github.com/mgmtd/mgmtd/e2e/lab"
+)
+
+// Options of Run.
+type Options struct {
+	// Mgmtctl and Mgmtd are the paths of the programs.
+	Mgmtctl, Mgmtd string
+	// Out gets the figures, Progress a line whenever something happens.
+	Out      io.Writer
+	Progress func(string)
+	// Objects is about how many objects each management cluster has.
+	Objects []int
+	// Repeat is how often each figure is measured.
+	Repeat int
+	// Settle is how long the management cluster rests after it was filled: longer than five minutes, and the API server has compacted the past, as it is on a night
+	// on which nobody writes.
+	Settle time.Duration
+}
+
+// objectsPerWorkload is what a bare workload cluster of machinesPerWorkload Machines has, about.
+const (
+	machinesPerWorkload = 8
+	objectsPerWorkload  = 53
+	source              = "mgmt-1"
+	bucketName          = "bench"
+)
+
+// Run measures and prints. It cleans up, whatever happens.
+func Run(ctx context.Context, opts Options) (err error) {
+	for _, program := range []*string{&opts.Mgmtctl, &opts.Mgmtd} {
+		if *program, err = filepath.Abs(*program); err == nil {
+			_, err = os.Stat(*program)
+		}
+		if err != nil {
+			return fmt.Errorf("find programs: run make build: %w", err)
+		}
+	}
+	for _, n := range opts.Objects {
+		if err := runSize(ctx, opts, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bench is one management cluster, a bucket, and what runs on them.
+type bench struct {
+	Options
+	dir    string
+	lab    *lab.Lab
+	s3     *lab.S3
+	config *rest.Config
+	client client.Client
+	rand   *rand.Rand
+	stores int
+}
+
+func runSize(ctx context.Context, opts Options, objects int) (err error) {
+	b := &bench{Options: opts, rand: rand.New(rand.NewPCG(1, 2))}
+	if b.dir, err = os.MkdirTemp("", "mgmtd-bench-"); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	defer func() {
+		b.close()
+		err = errors.Join(err, os.RemoveAll(b.dir))
+	}()
+	if err := b.start(ctx, objects); err != nil {
+		return err
+	}
+	return b.measure(ctx)
+}
+
+func (b *bench) close() {
+	if b.s3 != nil {
+		b.s3.Close()
+	}
+	if b.lab != nil {
+		b.lab.Close()
+	}
+}
+
+func (b *bench) start(ctx context.Context, objects int) (err error) {
+	if b.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(b.dir, "lab"), Mgmt: 1, Bare: true, Memory: "10GiB"}); err != nil {
+		return err
+	}
+	home, err := lab.FindHome()
+	if err != nil {
+		return err
+	}
+	if b.s3, err = lab.StartS3(ctx, home, filepath.Join(b.dir, "s3")); err != nil {
+		return err
+	}
+	if err := b.s3.CreateBucket(bucketName); err != nil {
+		return err
+	}
+	if b.config, err = clientcmd.BuildConfigFromFlags("", b.lab.Mgmt(source).Kubeconfig()); err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	b.config.QPS = -1
+	b.config.WarningHandler = rest.NoWarnings{}
+	if b.client, err = client.New(b.config, client.Options{}); err != nil {
+		return fmt.Errorf("make client: %w", err)
+	}
+	if _, err := b.mgmtctl(ctx, "keygen", "--out", b.path("keys")); err != nil {
+		return err
+	}
+	n, err := fleet.CreateBare(ctx, b.client, fleet.BareOptions{
+		Workloads: max(1, objects/objectsPerWorkload), Machines: machinesPerWorkload, Fast: true, Seed: 1, KeyDir: home.Keys(), Progress: b.Progress,
+	})
+	if err != nil {
+		return err
+	}
+	b.Progress(fmt.Sprintf("%d objects; they rest for %s", n, b.Settle))
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(b.Settle):
+		return nil
+	}
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// measure takes all figures of one size.
+func (b *bench) measure(ctx context.Context) error {
+	r := &report{out: b.Out}
+	kinds, err := b.kinds(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := b.objects(ctx, kinds)
+	if err != nil {
+		return err
+	}
+	floor, err := b.repeat(func() (time.Duration, error) {
+		begin := time.Now()
+		err := b.listAll(ctx, kinds)
+		return time.Since(begin), err
+	})
+	if err != nil {
+		return err
+	}
+	r.title(len(all), floor)
+	var peak int64
+	var s *place
+	first, err := b.repeat(func() (time.Duration, error) {
+		s = b.newPlace()
+		run, err := s.snapshot(ctx)
+		peak = max(peak, run.peak)
+		return run.took, err
+	})
+	if err != nil {
+		return err
+	}
+	whole, err := s.written(nil)
+	if err != nil {
+		return err
+	}
+	r.line("first snapshot, standalone", first, "%.2f of the LIST (at most 2)", float64(first)/float64(floor))
+	r.line("  its peak memory", 0, "%d MiB (under 300)", peak>>20)
+	r.line("  written", 0, "%d keys, %d KiB", whole.keys, whole.bytes>>10)
+	if err := b.unchanged(ctx, r, s, first); err != nil {
+		return err
+	}
+	units := byUnit(all)
+	if err := b.changed(ctx, r, s, whole, "1 % of the units changed", 5, pickUnits(b.rand, units, max(1, len(units)/100))); err != nil {
+		return err
+	}
+	if err := b.changed(ctx, r, s, whole, "1 % of the objects changed", 12, pickObjects(b.rand, units, max(1, len(all)/100))); err != nil {
+		return err
+	}
+	return b.daemon(ctx, r, first)
+}
+
+// unchanged takes snapshots between which nothing happens.
+func (b *bench) unchanged(ctx context.Context, r *report, s *place, first time.Duration) error {
+	before, err := s.files()
+	if err != nil {
+		return err
+	}
+	var peak int64
+	again, err := b.repeat(func() (time.Duration, error) {
+		run, err := s.snapshot(ctx)
+		peak = max(peak, run.peak)
+		return run.took, err
+	})
+	if err != nil {
+		return err
+	}
+	wrote, err := s.written(before)
+	if err != nil {
+		return err
+	}
+	r.line("unchanged, standalone", again, "%.2f of the first (under 0.5)", float64(again)/float64(first))
+	r.line("  its peak memory", 0, "%d MiB", peak>>20)
+	r.line("  written each time", 0, "%.1f keys, %.1f KiB (at most 2 keys, 8 KiB)", float64(wrote.keys)/float64(b.Repeat), float64(wrote.bytes)/1024/float64(b.Repeat))
+	return nil
+}
+
+// changed takes one snapshot after some objects changed.
+func (b *bench) changed(ctx context.Context, r *report, s *place, whole wrote, what string, most int, objects []object) error {
+	if err := b.touch(ctx, objects); err != nil {
+		return err
+	}
+	before, err := s.files()
+	if err != nil {
+		return err
+	}
+	run, err := s.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := s.written(before)
+	if err != nil {
+		return err
+	}
+	r.line(what, run.took, "%d objects: %d keys, %d KiB, %.1f %% of the first one's bytes (under %d)", len(objects), w.keys, w.bytes>>10, 100*float64(w.bytes)/float64(whole.bytes), most)
+	return nil
+}
+
+// daemon takes snapshots through a daemon.
+func (b *bench) daemon(ctx context.Context, r *report, first time.Duration) error {
+	d, err := lab.StartDaemon(ctx, lab.DaemonOptions{
+		Program: b.Mgmtd, Dir: b.path("daemon"), Keys: b.path("keys"), Mgmts: map[string]string{source: b.lab.Mgmt(source).Kubeconfig()}, S3: b.s3, Bucket: bucketName, Prefix: "daemon",
+	})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	take := func() (time.Duration, error) {
+		run, err := b.mgmtctl(ctx, "snapshot", "create", "--address", d.Address())
+		if err != nil {
+			return 0, fmt.Errorf("%w\n%s", err, d.Log())
+		}
+		return run.took, nil
+	}
+	if _, err := take(); err != nil {
+		return err
+	}
+	again, err := b.repeat(take)
+	if err != nil {
+		return err
+	}
+	r.line("unchanged, in the daemon", again, "%.2f of the first (under 0.1 at 10,000 objects)", float64(again)/float64(first))
+	return nil
+}

@@ -1,0 +1,111 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// run is one command that was measured.
+type run struct {
+	took time.Duration
+	peak int64 // bytes resident at most
+}
+
+func (b *bench) mgmtctl(ctx context.Context, args ...string) (run, error) {
+	cmd := exec.CommandContext(ctx, b.Mgmtctl, args...)
+	cmd.Env = append(os.Environ(), b.s3.Env()...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		return run{}, fmt.Errorf("run mgmtctl %s: %w\n%s", args[0], err, out.String())
+	}
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return run{}, errors.New("measure memory: not known on this system")
+	}
+	return run{took: time.Since(begin), peak: usage.Maxrss << 10}, nil
+}
+
+// repeat gives the median.
+func (b *bench) repeat(once func() (time.Duration, error)) (time.Duration, error) {
+	var all []time.Duration
+	for range b.Repeat {
+		d, err := once()
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, d)
+	}
+	slices.Sort(all)
+	return all[len(all)/2], nil
+}
+
+// place is a store and a catalog of its own.
+type place struct {
+	bench   *bench
+	name    string
+	catalog string
+}
+
+func (b *bench) newPlace() *place {
+	b.stores++
+	name := fmt.Sprintf("store-%d", b.stores)
+	return &place{bench: b, name: name, catalog: b.path(name + ".db")}
+}
+
+func (p *place) snapshot(ctx context.Context) (run, error) {
+	recipient, err := os.ReadFile(p.bench.path("keys/recipient.txt"))
+	if err != nil {
+		return run{}, fmt.Errorf("read recipient: %w", err)
+	}
+	return p.bench.mgmtctl(ctx, "snapshot", "create", "--standalone", "--store", p.bench.s3.URL(bucketName, p.name), "--catalog", p.catalog,
+		"--source-kubeconfig", p.bench.lab.Mgmt(source).Kubeconfig(), "--recipient", strings.TrimSpace(string(recipient)), "--signing-key", p.bench.path("keys/signing.key"))
+}
+
+// wrote is what is in a store and was not before.
+type wrote struct {
+	keys  int
+	bytes int64
+}
+
+func (p *place) written(before map[string]int64) (wrote, error) {
+	files, err := p.files()
+	var w wrote
+	for name, size := range files {
+		if _, was := before[name]; !was {
+			w.keys++
+			w.bytes += size
+		}
+	}
+	return w, err
+}
+
+// files are the keys of the store and their sizes, as the S3 server has them on its disk.
+func (p *place) files() (map[string]int64, error) {
+	files := map[string]int64{}
+	err := filepath.WalkDir(filepath.Join(p.bench.s3.Root(), bucketName, p.name), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			files[path] = info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look into the bucket: %w", err)
+	}
+	return files, nil
+}

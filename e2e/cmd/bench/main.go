@@ -1,0 +1,54 @@
+// Command bench measures mgmtd beside the floors that the API server sets.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/mgmtd/mgmtd/e2e/bench"
+)
+
+func main() {
+	opts := bench.Options{Out: os.Stdout, Progress: func(line string) { fmt.Fprintln(os.Stderr, time.Now().Format("15:04:05"), line) }}
+	flag.StringVar(&opts.Mgmtctl, "mgmtctl", "../bin/mgmtctl", "`path` of mgmtctl")
+	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
+	flag.IntVar(&opts.Repeat, "repeat", 5, "how often each figure is measured; the median counts")
+	flag.DurationVar(&opts.Settle, "settle", 10*time.Second, "how long the objects rest before they are read; after more than five minutes the API server has compacted their past")
+	sizes := flag.String("objects", "10000", "comma-separated `numbers` of objects, one management cluster for each")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and kube-apiserver with CRDs) and an S3 server on this machine, fills it with workload
+clusters copied from recorded live ones, and measures snapshots beside the LIST that they cannot do without.
+It needs the lab (make lab) and mgmtd and mgmtctl (make build). Leave the machine alone meanwhile: read the ratios, not the times.
+Exit codes: 0 measured, 1 failed, 2 wrong usage.
+
+Flags:
+`)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	for _, text := range strings.Split(*sizes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || flag.NArg() > 0 || opts.Repeat < 1 {
+			flag.Usage()
+			os.Exit(2)
+		}
+		opts.Objects = append(opts.Objects, n)
+	}
+	log.SetLogger(logr.Discard())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench.Run(ctx, opts); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}

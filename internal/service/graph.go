@@ -1,0 +1,47 @@
+package service
+
+import (
+	"google.golang.org/grpc"
+
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest, stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
+	ctx := stream.Context()
+	spec, err := specFromProto(&mgmtv1.RestoreSpec{Selection: req.GetSelection()})
+	if err != nil {
+		return err
+	}
+	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
+	if err != nil {
+		return err
+	}
+	side, err := openSide(ctx, st, req.GetSource(), req.GetId())
+	if err != nil {
+		return err
+	}
+	nodes, err := restore.Nodes(side.Snapshot, spec)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := stream.Send(&mgmtv1.GraphSnapshotResponse{Ref: refToProto(n.Ref), Unit: n.Unit, Shared: n.Shared, Edges: edgesOf(side.Snapshot.Graph, n)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// edgesOf are the edges from a node. What is missing is so by Graph.Missing.
+func edgesOf(g *snapshot.Graph, n *snapshot.Node) []*mgmtv1.GraphEdge {
+	var edges []*mgmtv1.GraphEdge
+	for _, o := range n.Owners {
+		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(o.Ref), Owner: true, Field: "metadata.ownerReferences", Missing: g.Owner(o) == nil})
+	}
+	for _, need := range n.Needs {
+		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(need.Ref), Field: need.Field, Missing: g.Node(need.Ref) == nil})
+	}
+	return edges
+}

@@ -1,0 +1,399 @@
+//go:build api
+
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+const (
+	crashYards      = 3  // fleets that move at the same time
+	leastStates     = 35 // fewer mean that the steps are not found any more
+	sample          = 3  // of this many states one is run where none are named
+	rollbackStep    = 4  // of the points of a rollback, every fourth is in the matrix
+	mostBrokenYards = 3
+)
+
+// MGMTD_TEST_STATES runs the states whose text matches an expression, so "." is the whole matrix, in place of a fourth of it; MGMTD_TEST_VERBOSE tells of each.
+var (
+	verbose = os.Getenv("MGMTD_TEST_VERBOSE") != ""
+	only    = os.Getenv("MGMTD_TEST_STATES")
+)
+
+// crash is one state of the matrix: where the move dies, and perhaps what goes on after it.
+type crash struct {
+	First kill
+	// Second, in the process that goes on; nil when that one lives.
+	Second *kill
+	// Back: it is rolled back, not resumed, if nothing is handed over.
+	Back bool
+	// Fresh: the target has no such namespace yet.
+	Fresh bool
+}
+
+func (c crash) String() string {
+	text := "killed " + c.First.String()
+	if c.Fresh {
+		text += " with no namespace on the target"
+	}
+	if c.Second != nil {
+		text += ", killed again " + c.Second.String()
+	}
+	return text
+}
+
+// TestAPIMoveCrashes kills the daemon with SIGKILL before, inside and after every step of a move of three small units, and where something is written that is no
+// step of its own: the snapshot and the ownership record. Each time it looks at both API servers and at the store: invariants I1 and I2 hold. Then another daemon
+// goes on. To have every point in few minutes, a move that died before its hand-over is either rolled back, or resumed and killed again at a point behind the
+// hand-over; of the points of a rollback there is a sample. Of all these a fourth is run here, and all by make test-long.
+func TestAPIMoveCrashes(t *testing.T) {
+	began := time.Now()
+	g := newGround(t)
+	first := newYard(t, g, "crash-0")
+	m := &matrix{t: t, yards: []*yard{first}}
+	todo := crashes(t, first)
+	for len(m.yards) < crashYards {
+		m.yards = append(m.yards, newYard(t, g, fmt.Sprintf("crash-%d", len(m.yards))))
+	}
+	all, match, n := len(todo), regexp.MustCompile(only), 0
+	todo = slices.DeleteFunc(todo, func(c crash) bool {
+		n++
+		return only == "" && n%sample != 0 || !match.MatchString(c.String())
+	})
+	t.Logf("%d of %d moves to kill after %s", len(todo), all, time.Since(began).Round(time.Second))
+	m.run(todo)
+	again := m.missed // points that another unit had passed already when the second process came to them
+	m.missed = nil
+	m.run(again)
+	for _, c := range m.missed {
+		t.Logf("%s: not reached", c)
+	}
+	t.Logf("%d states in %s: %d moves resumed, %d rolled back, %d points not reached", m.states, time.Since(began).Round(time.Second), m.resumed, m.back, len(m.missed))
+	if m.states < leastStates && only == "" {
+		t.Errorf("only %d states were reached, want %d at least", m.states, leastStates)
+	}
+}
+
+// matrix goes through states in several yards at once.
+type matrix struct {
+	t     *testing.T
+	yards []*yard
+
+	mu                    sync.Mutex
+	states, resumed, back int
+	missed                []crash
+}
+
+func (m *matrix) run(todo []crash) {
+	next := make(chan crash)
+	var workers sync.WaitGroup
+	for n := range m.yards {
+		workers.Go(func() {
+			broken := 0
+			for c := range next {
+				if broken > mostBrokenYards {
+					continue
+				}
+				began := time.Now()
+				r := m.yards[n].crash(c)
+				m.note(c, r, time.Since(began))
+				if !r.broken {
+					continue
+				}
+				if broken++; broken > mostBrokenYards {
+					m.t.Error("too many fleets are broken")
+					continue
+				}
+				m.yards[n] = newYard(m.t, m.yards[n].ground, fmt.Sprintf("crash-%d-%d", n, broken))
+			}
+		})
+	}
+	for _, c := range todo {
+		next <- c
+	}
+	close(next)
+	workers.Wait()
+}
+
+func (m *matrix) note(c crash, r crashed, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.states += r.states
+	way := "resumed"
+	if r.back {
+		way = "rolled back"
+		m.back++
+	} else {
+		m.resumed++
+	}
+	switch {
+	case r.states == 0:
+		m.missed = append(m.missed, c)
+	case r.states == 1 && c.Second != nil:
+		m.missed = append(m.missed, crash{First: *c.Second})
+	}
+	if len(r.problems) > 0 {
+		m.t.Errorf("%s; %s:\n\t%s", c, way, strings.Join(r.problems[:min(len(r.problems), 12)], "\n\t"))
+	} else if verbose {
+		m.t.Logf("%s; %s in %s", c, way, took.Round(10*time.Millisecond))
+	}
+}
+
+// crashes makes the matrix, from a move to and fro that nobody kills, and from one that is rolled back.
+func crashes(t *testing.T, y *yard) []crash {
+	t.Helper()
+	there := y.follow(t, doMove, nil, catalog.Succeeded)
+	backAgain := y.follow(t, doMove, nil, catalog.Succeeded)
+	notHandedOver := kill{Point: atKey, Key: "owners/"}
+	undone := y.follow(t, doRollback, &notHandedOver, catalog.RolledBack)
+	var all []crash
+	for _, p := range pointsOf(there) { // the way back knows no step that makes the namespace
+		if !slices.ContainsFunc(backAgain, func(s traced) bool { return s.Step == p.Step }) {
+			all = append(all, crash{First: p, Fresh: true, Back: len(all)%2 == 1})
+		}
+	}
+	var early, late []kill
+	for _, p := range pointsOf(backAgain) {
+		if isLate(p) {
+			late = append(late, p)
+		} else {
+			early = append(early, p)
+		}
+	}
+	late = append(late, kill{Point: atKey, Key: "owners/", Answered: true})
+	early = append(early, kill{Point: atKey, Key: "snapshots/"}, notHandedOver, kill{Point: atKey, Key: "snapshots/", Answered: true})
+	for i, p := range early {
+		c := crash{First: p, Back: i%2 == 1}
+		if !c.Back && len(late) > 0 {
+			c.Second, late = &late[0], late[1:]
+		}
+		all = append(all, c)
+	}
+	for _, p := range late {
+		all = append(all, crash{First: p})
+	}
+	for i, p := range pointsOf(undone) {
+		if i%rollbackStep == 0 {
+			all = append(all, crash{First: notHandedOver, Second: &p, Back: true})
+		}
+	}
+	return all
+}
+
+// isLate tells of points that lie behind the hand-over of a unit, or in it.
+func isLate(k kill) bool {
+	step, err := catalog.ParseStep(k.Step)
+	if err != nil {
+		return false
+	}
+	for _, phase := range []string{"release", "post-flight", "retire"} {
+		if strings.HasPrefix(step.Phase, phase) {
+			return true
+		}
+	}
+	return step.Phase == "hand-over" && k.Point == after
+}
+
+// follow runs a whole move, or the way back after a kill, and returns the steps of the last process.
+func (y *yard) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
+	t.Helper()
+	if killed != nil {
+		o := y.order(doMove)
+		o.Kill = killed
+		_, err := y.run(o)
+		must(t, err)
+	}
+	o := y.order(do)
+	o.Trace = filepath.Join(y.dir, "trace.json")
+	e, err := y.run(o)
+	must(t, err)
+	if e.State != string(want) {
+		t.Fatalf("%s ended as %s: %s", do, e.State, e.Message)
+	}
+	st, err := y.look()
+	must(t, err)
+	problems := y.ended(do == doRollback, st)
+	if len(problems) > 0 {
+		t.Fatalf("%s:\n\t%s", do, strings.Join(problems, "\n\t"))
+	}
+	text, err := os.ReadFile(o.Trace)
+	must(t, err)
+	var steps []traced
+	must(t, json.Unmarshal(text, &steps))
+	return steps
+}
+
+// ended checks what a move, or its way back, left, and goes on from there.
+func (y *yard) ended(back bool, st moveState) []string {
+	if back {
+		return y.checkBack(st)
+	}
+	problems := y.checkMoved(st)
+	y.at, y.was = 1-y.at, st.target
+	return problems
+}
+
+// pointsOf returns where a process can die in steps: before, inside and after each. Inside is right after its first write, and right before one in the middle.
+func pointsOf(steps []traced) []kill {
+	var points []kill
+	for _, s := range steps {
+		points = append(points, kill{Point: before, Step: s.Step, Undo: s.Undo})
+		if s.Writes > 0 {
+			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: 1, Answered: true})
+		}
+		if s.Writes > 2 {
+			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: s.Writes/2 + 1})
+		}
+		points = append(points, kill{Point: after, Step: s.Step, Undo: s.Undo})
+	}
+	return points
+}
+
+// crashed is what became of one entry of the matrix.
+type crashed struct {
+	states   int // in which both sides were looked at after a kill
+	back     bool
+	broken   bool // the fleet is of no use any more
+	problems []string
+}
+
+// crash goes through one entry of the matrix.
+func (y *yard) crash(c crash) (r crashed) {
+	began := time.Now()
+	stop := y.watch()
+	defer func() { r.problems = append(r.problems, stop()...) }()
+	fail := func(err error) crashed {
+		r.problems, r.broken = append(r.problems, err.Error()), true
+		return r
+	}
+	if c.Fresh {
+		if err := y.removeNamespace(); err != nil {
+			return fail(err)
+		}
+	}
+	o := y.order(doMove)
+	o.Kill = &c.First
+	ways := []string{doResume, doDaemon} // by hand, or by the daemon's start
+	for next := c.Second; ; next = nil {
+		e, err := y.run(o)
+		switch {
+		case errors.Is(err, errNotKilled), err == nil && o.Kill == nil:
+			return y.end(r, e)
+		case err != nil:
+			return fail(err)
+		}
+		st, err := y.look()
+		if err != nil {
+			return fail(err)
+		}
+		r.states++
+		r.problems = append(r.problems, y.checkCrashed(st, began)...)
+		forward := st.handed[allUnits[0]] || st.handed[allUnits[1]] || st.handed[allUnits[2]]
+		r.back = c.Back && !forward
+		o = y.order(ways[len(c.First.Step)%2])
+		if r.back {
+			o.Do = doRollback
+		}
+		o.Kill = next
+	}
+}
+
+// end looks at what an operation that came to its end left.
+func (y *yard) end(r crashed, e end) crashed {
+	want := catalog.Succeeded
+	if r.back {
+		want = catalog.RolledBack
+	}
+	st, err := y.look()
+	if err != nil {
+		r.problems, r.broken = append(r.problems, err.Error()), true
+		return r
+	}
+	problems := y.ended(r.back, st)
+	if e.State != string(want) {
+		problems = append([]string{fmt.Sprintf("it ended as %s (%s): %s", e.State, e.Code, e.Message)}, problems...)
+	}
+	if len(problems) > 0 {
+		for _, f := range e.Findings {
+			problems = append([]string{"finding: " + f}, problems...)
+		}
+		r.broken = true
+	}
+	r.problems = append(r.problems, problems...)
+	return r
+}
+
+// restrict limits an order to some of the workload clusters.
+func (o order) restrict(namespace string, units ...string) order {
+	o.Spec.Selection = &mgmtv1.Selection{}
+	for _, unit := range units {
+		o.Spec.Selection.Workloads = append(o.Spec.Selection.Workloads, namespace+"/"+unit)
+	}
+	return o
+}
+
+// here carries out an order in this process.
+func (y *yard) here(o order, want catalog.State, prepare func(*Server)) end {
+	y.t.Helper()
+	e, err := carryOut(y.t.Context(), o, prepare)
+	must(y.t, err)
+	if e.State != string(want) {
+		y.t.Errorf("%s ended as %s (%s), want %s: %s", o.Do, e.State, e.Code, want, e.Message)
+	}
+	return e
+}
+
+func (y *yard) report(problems []string) {
+	y.t.Helper()
+	if len(problems) > 0 {
+		y.t.Errorf("%d problems:\n\t%s", len(problems), strings.Join(problems[:min(len(problems), 20)], "\n\t"))
+	}
+}
+
+// split divides what the fleet was by whether it belongs to one of units.
+func (y *yard) split(units ...string) (in, out map[mgmt.Ref]*unstructured.Unstructured) {
+	in, out = map[mgmt.Ref]*unstructured.Unstructured{}, map[mgmt.Ref]*unstructured.Unstructured{}
+	for ref, u := range y.was {
+		if slices.Contains(units, unitName(ref.Name)) {
+			in[ref] = u
+		} else {
+			out[ref] = u
+		}
+	}
+	return in, out
+}
+
+// checkStays asserts that objects of the source are what they were, to the last annotation.
+func (y *yard) checkStays(live, stay map[mgmt.Ref]*unstructured.Unstructured) (problems []string) {
+	for ref, was := range stay {
+		u := live[ref]
+		if u == nil {
+			problems = append(problems, ref.String()+" is gone from the source")
+			continue
+		}
+		if paths := snapshot.Differences(was.Object, u.Object, snapshot.All); len(paths) > 0 && !slices.Contains(paths, "metadata.ownerReferences") {
+			problems = append(problems, fmt.Sprintf("%s of the source differs in %v", ref, paths))
+		}
+		if encode(u.GetAnnotations()) != encode(was.GetAnnotations()) || isPaused(u) != isPaused(was) {
+			problems = append(problems, fmt.Sprintf("%s of the source: annotations %v, were %v; paused %v, was %v", ref, u.GetAnnotations(), was.GetAnnotations(), isPaused(u), isPaused(was)))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,106 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.DeleteSnapshotsRequest) (*mgmtv1.DeleteSnapshotsResponse, error) {
+	o := snapshot.PruneOptions{Grace: s.s.cfg.Retention.Grace, Damaged: req.GetDamaged()}
+	if g := req.GetGrace(); g != nil {
+		o.Grace = g.AsDuration()
+	}
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	c, p, err := s.s.openPrune(ctx, req.GetLocation(), o)
+	if err != nil {
+		return nil, err
+	}
+	if len(req.GetIds()) == 0 {
+		return nil, &Error{Reason: ReasonUsage, Message: "no snapshot is named"}
+	}
+	for _, id := range req.GetIds() {
+		k, err := snapshotToDelete(ctx, p.options.Store, req.GetSource(), id, o.Damaged)
+		if err != nil {
+			return nil, err
+		}
+		p.options.Delete = append(p.options.Delete, k)
+	}
+	running, err := s.s.beginPrune(ctx, c, p, "")
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.DeleteSnapshotsResponse{Operation: running}, nil
+}
+
+// snapshotToDelete finds the one snapshot that is meant. What is of no use must be named in full, for it may be there several times or not be what its name says.
+func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, damaged bool) (store.EnvelopeKey, error) {
+	k, err := store.ParseEnvelopeKey(id)
+	switch {
+	case id == latest:
+		return k, &Error{Reason: ReasonUsage, Message: "\"latest\" cannot be deleted: the newest snapshot of a source is kept", Hint: "name a snapshot by its id"}
+	case err != nil && damaged:
+		return k, &Error{Reason: ReasonUsage, Message: id + " is not the key of an envelope, which --damaged needs", Hint: "mgmtctl prune plan -o json has the keys"}
+	case err != nil:
+		return findKey(ctx, st, source, id)
+	}
+	keys, err := st.Snapshots(ctx, k.Source)
+	if err != nil {
+		return k, err
+	}
+	for _, there := range keys {
+		if there == k {
+			return k, nil
+		}
+	}
+	return k, &store.LookupError{Ref: id, Source: k.Source, Matches: keys}
+}
+
+// findKey returns the key of the envelope that a request names, whether it can be read or not.
+func findKey(ctx context.Context, st *store.Store, source, ref string) (store.EnvelopeKey, error) {
+	uid, err := findSource(ctx, st, source)
+	if err != nil {
+		return store.EnvelopeKey{}, err
+	}
+	if ref == "" {
+		ref = latest
+	}
+	return st.Find(ctx, uid, ref)
+}
+
+func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapshotRequest) (*mgmtv1.PinSnapshotResponse, error) {
+	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
+	if err != nil {
+		return nil, err
+	}
+	k, err := findKey(ctx, st, req.GetSource(), req.GetId())
+	if err == nil {
+		err = st.PutPin(ctx, k, strings.TrimSpace(req.GetReason()), time.Now())
+	}
+	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+		return nil, &Error{Reason: ReasonNotFound, Message: "the snapshot is not there any more: " + k.String(), err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.PinSnapshotResponse{Key: k.String()}, nil
+}
+
+func (s *snapshotService) UnpinSnapshot(ctx context.Context, req *mgmtv1.UnpinSnapshotRequest) (*mgmtv1.UnpinSnapshotResponse, error) {
+	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
+	if err != nil {
+		return nil, err
+	}
+	k, err := findKey(ctx, st, req.GetSource(), req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.UnpinSnapshotResponse{Key: k.String()}, st.RemovePin(ctx, k)
+}

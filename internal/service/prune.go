@@ -1,0 +1,328 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// Retention says which snapshots a prune keeps, when a request does not say it.
+type Retention struct {
+	Policy snapshot.Policy
+	// Grace is snapshot.DefaultGrace when it is zero.
+	Grace time.Duration
+}
+
+// pruneEvery is how long after a prune the daemon begins another one by itself at the earliest.
+const pruneEvery = time.Hour
+
+type pruneService struct {
+	mgmtv1.UnimplementedPruneServiceServer
+	s *Server
+}
+
+// pruning is a prune that is asked for, with its store opened.
+type pruning struct {
+	location *Location
+	source   string // its name
+	options  snapshot.PruneOptions
+}
+
+// readPrune opens what a spec names.
+func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning, error) {
+	o := snapshot.PruneOptions{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
+	if r := spec.GetRetention(); r != nil {
+		o.Policy = snapshot.Policy{
+			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()), Weekly: int(r.GetKeepWeekly()), Monthly: int(r.GetKeepMonthly()),
+			Within: r.GetKeepWithin().AsDuration(),
+		}
+	}
+	if g := spec.GetGrace(); g != nil {
+		o.Grace = g.AsDuration()
+	}
+	o.AcceptGaps = spec.GetAcceptGaps()
+	if err := o.Check(); err != nil {
+		return nil, nil, err
+	}
+	c, p, err := s.openPrune(ctx, spec.GetLocation(), o)
+	if err == nil && spec.GetSource() != "" {
+		p.source = spec.GetSource()
+		p.options.Source, err = findSource(ctx, p.options.Store, p.source)
+	}
+	return c, p, err
+}
+
+// openPrune opens a location, and asks the catalog what it knows of its snapshots.
+func (s *Server) openPrune(ctx context.Context, location string, o snapshot.PruneOptions) (*catalog.Catalog, *pruning, error) {
+	l, err := s.location(location)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Store, err = s.openLocation(ctx, l, nil, false); err != nil {
+		return nil, nil, err
+	}
+	verified, err := s.foundWhole(ctx, c, o.Store)
+	if err != nil {
+		return nil, nil, err
+	}
+	used, err := snapshotsInUse(ctx, c, o.Store.ID())
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Verified = func(k store.EnvelopeKey) bool { return verified[k.String()] }
+	o.InUse = func(k store.EnvelopeKey) string { return used[string(k.ID)] }
+	return c, &pruning{location: l, options: o}, nil
+}
+
+// foundWhole are the keys of snapshots that the last verify which counts found whole, here or elsewhere.
+func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.Store) (map[string]bool, error) {
+	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID()})
+	if err != nil {
+		return nil, err
+	}
+	checks, err := st.CheckKeys(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	asked := map[string]bool{}
+	for _, k := range known {
+		if k.Verified != nil {
+			asked[k.Key] = true
+		}
+	}
+	for key := range checks {
+		asked[key] = true
+	}
+	whole := map[string]bool{}
+	for text := range asked {
+		key, err := store.ParseEnvelopeKey(text)
+		if err != nil {
+			continue
+		}
+		e, err := st.GetEnvelope(ctx, key)
+		if err != nil {
+			continue // gone, or for the prune to report
+		}
+		v, err := s.verified(ctx, st, e, checks[text])
+		if err != nil {
+			return nil, err
+		}
+		whole[text] = v.GetResult() == mgmtv1.VerifyResult_VERIFY_RESULT_OK
+	}
+	return whole, nil
+}
+
+// snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores and moves that have begun and are not at their end, and verifies.
+func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (map[string]string, error) {
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore, catalog.KindMove, catalog.KindVerify}})
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]string{}
+	for _, op := range ops {
+		over := op.State.Final() || op.State.Ended() && (op.Kind == catalog.KindVerify || !op.Changed)
+		if op.Store == storeID && op.SnapshotID != "" && !over {
+			used[op.SnapshotID] = string(op.ID)
+		}
+	}
+	return used, nil
+}
+
+func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
+	ctx := stream.Context()
+	_, p, err := s.s.readPrune(ctx, req.GetSpec())
+	if err != nil {
+		return err
+	}
+	plan, err := snapshot.PlanPrune(ctx, p.options)
+	if err != nil {
+		return err
+	}
+	summary := &mgmtv1.PruneSummary{
+		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked, Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
+		Retention: policyToProto(p.options.Policy),
+	}
+	for _, v := range plan.Snapshots {
+		if len(v.Keep) > 0 {
+			summary.Kept++
+		} else {
+			summary.Removed++
+		}
+		item := &mgmtv1.PrunedSnapshot{Keep: v.Keep}
+		if v.Envelope != nil {
+			item.Snapshot = snapshotToProto(*v.Envelope)
+		} else {
+			item.Snapshot = damagedToProto(v.Key, v.Err)
+		}
+		item.Snapshot.Pinned = v.Pinned
+		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: item}}); err != nil {
+			return err
+		}
+	}
+	for _, f := range plan.Findings {
+		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Finding{Finding: findingToProto(f)}}); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Summary{Summary: summary}})
+}
+
+func amountToProto(a snapshot.Amount) *mgmtv1.PruneAmount {
+	return &mgmtv1.PruneAmount{Keys: a.Keys, Bytes: a.Bytes}
+}
+
+func policyToProto(p snapshot.Policy) *mgmtv1.Retention {
+	r := &mgmtv1.Retention{KeepLast: int32(p.Last), KeepHourly: int32(p.Hourly), KeepDaily: int32(p.Daily), KeepWeekly: int32(p.Weekly), KeepMonthly: int32(p.Monthly)}
+	if p.Within > 0 {
+		r.KeepWithin = durationpb.New(p.Within)
+	}
+	return r
+}
+
+func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (*mgmtv1.RunPruneResponse, error) {
+	c, p, err := s.s.readPrune(ctx, req.GetSpec())
+	if err != nil {
+		return nil, err
+	}
+	running, err := s.s.beginPrune(ctx, c, p, "")
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.RunPruneResponse{Operation: running}, nil
+}
+
+// beginPrune begins the operation that prunes. There is one at a time for each location: two would do each other's work.
+func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (*mgmtv1.Operation, error) {
+	if err := p.options.Store.MayRemove(); err != nil {
+		return nil, err
+	}
+	if !s.enterPrune(p.location) {
+		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going", Hint: "wait for it: mgmtctl operation list tells which it is"}
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source}, Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
+	})
+	var running *mgmtv1.Operation
+	if err == nil {
+		running, err = s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+			err := s.prune(ctx, c, j, p.options)
+			s.leavePrune(p.location)
+			return err
+		}, func(error) {})
+	}
+	if err != nil {
+		s.leavePrune(p.location)
+	}
+	return running, err
+}
+
+func (s *Server) enterPrune(l *Location) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prunes[l].going {
+		return false
+	}
+	s.prunes[l] = pruneState{going: true, began: time.Now()}
+	return true
+}
+
+func (s *Server) leavePrune(l *Location) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prunes[l] = pruneState{began: s.prunes[l].began}
+}
+
+// pruneState is where prunes of a location stand.
+type pruneState struct {
+	going bool
+	began time.Time // the last one
+}
+
+// prune carries a prune out and tells what came of it.
+func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.PruneOptions) error {
+	o.Progress = j.Progress
+	o.Step = func(name string, fn func() error) error {
+		return j.Do(ctx, catalog.Step{Phase: "remove-" + name}, func(context.Context, *catalog.StepHandle) error { return fn() })
+	}
+	r, err := snapshot.Prune(ctx, o)
+	if r == nil {
+		return err
+	}
+	s.metrics.pruned(r, err)
+	removed := make([]string, len(r.Removed))
+	for i, k := range r.Removed {
+		removed[i] = k.String()
+	}
+	// What is gone is gone, and is to be known however the rest went.
+	ctx = context.WithoutCancel(ctx)
+	forgot := c.ForgetSnapshots(ctx, o.Store.ID(), removed)
+	events := []catalog.Event{{Type: catalog.EventMessage, Message: prunedText(r)}}
+	for _, f := range r.Findings {
+		events = append(events, restore.FindingEvent("", f))
+	}
+	return errors.Join(err, forgot, j.Emit(ctx, events...))
+}
+
+// prunedText says in a sentence what a prune did.
+func prunedText(r *snapshot.PruneResult) string {
+	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed), len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
+	if r.Retained.Keys > 0 {
+		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys, r.Retained.Bytes)
+	}
+	if r.Waits.Keys > 0 {
+		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait", r.Waits.Keys, r.Waits.Bytes, snapshot.AgeText(r.Grace))
+	}
+	return text
+}
+
+// pruneAfter prunes, where the configuration says what is to go, after a schedule's snapshot: at most once in pruneEvery.
+func (s *Server) pruneAfter(schedule, location string) {
+	ttl := slices.ContainsFunc(s.cfg.Schedules, func(d Schedule) bool { return d.TTL > 0 })
+	if s.cfg.Retention.Policy.IsZero() && !ttl {
+		return
+	}
+	err := func() error {
+		l, err := s.location(location)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		last := s.prunes[l]
+		s.mu.Unlock()
+		if last.going || !last.began.IsZero() && time.Since(last.began) < pruneEvery {
+			return nil
+		}
+		c, p, err := s.readPrune(s.ctx, &mgmtv1.PruneSpec{Location: location})
+		if err != nil {
+			return err
+		}
+		_, err = s.beginPrune(s.ctx, c, p, schedule)
+		return err
+	}()
+	if err != nil && s.ctx.Err() == nil {
+		s.metrics.pruned(nil, err)
+		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location", location, "error", err)
+	}
+}
+
+// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h", "90m".
+func ParseAge(s string) (time.Duration, error) { return snapshot.ParseAge(s) }
+
+// MinGrace is the shortest grace that a prune takes.
+const MinGrace = snapshot.MinGrace

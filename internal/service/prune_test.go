@@ -1,0 +1,299 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// pruneBench is a daemon over a plain store in a folder, with snapshots that name an empty tree.
+type pruneBench struct {
+	*Server
+	t    *testing.T
+	root string
+	st   *store.Store
+	keys []store.EnvelopeKey
+}
+
+func newPruneBench(t *testing.T, retention Retention, schedules ...Schedule) *pruneBench {
+	t.Helper()
+	b := &pruneBench{t: t, root: filepath.Join(t.TempDir(), "store")}
+	var err error
+	if b.st, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(b.root), Plain: true, Create: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.Server = New(Config{
+		CatalogFile: filepath.Join(t.TempDir(), "c.db"), Locations: []Location{{Name: "main", Store: StoreOptions{URL: b.root, Plain: true}}},
+		Daemon: true, Log: slog.New(slog.DiscardHandler), Retention: retention, Schedules: schedules, Metrics: prometheus.NewRegistry(),
+	})
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// take stores n snapshots, in the catalog too, and makes all files old.
+func (b *pruneBench) take(n int) {
+	b.t.Helper()
+	c, err := b.openCatalog(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for range n {
+		tree, err := b.st.PutTree(b.t.Context(), store.Tree{})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		at := time.Now().Add(-48 * time.Hour).Add(time.Duration(len(b.keys)) * time.Minute)
+		signed, err := b.st.PutEnvelope(b.t.Context(), store.Envelope{
+			ID: store.NewSnapshotID(), Time: at, Source: store.Source{UID: "uid", Name: "m"}, Sequence: int64(len(b.keys)) + 1, Tree: tree,
+		})
+		if err == nil {
+			err = c.PutSnapshot(b.t.Context(), recordOf(signed))
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.keys = append(b.keys, signed.Key())
+	}
+	old := time.Now().Add(-24 * time.Hour)
+	err = filepath.WalkDir(b.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chtimes(path, old, old)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *pruneBench) operations() []catalog.Operation {
+	b.t.Helper()
+	c, err := b.openCatalog(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ops, err := c.Operations(b.t.Context(), catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindPrune}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return ops
+}
+
+// left are the sequence numbers in the store, and those that the catalog knows.
+func (b *pruneBench) left() (stored, known []int64) {
+	b.t.Helper()
+	keys, err := b.st.Snapshots(b.t.Context(), "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, k := range keys {
+		e, err := b.st.GetEnvelope(b.t.Context(), k)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		stored = append(stored, e.Sequence)
+	}
+	c, err := b.openCatalog(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	list, err := c.Snapshots(b.t.Context(), catalog.SnapshotFilter{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		known = append(known, list[i].Sequence)
+	}
+	return stored, known
+}
+
+func (b *pruneBench) wantLeft(want ...int64) {
+	b.t.Helper()
+	stored, known := b.left()
+	if diff := cmp.Diff(want, stored); diff != "" {
+		b.t.Errorf("stored (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, known); diff != "" {
+		b.t.Errorf("known (-want +got):\n%s", diff)
+	}
+}
+
+// The daemon prunes after a schedule's snapshot when there are rules or expiries, and not again within an hour.
+func TestDaemonPrunesAfterASnapshot(t *testing.T) {
+	b := newPruneBench(t, Retention{})
+	b.take(3)
+	b.pruneAfter("s", "main")
+	b.running.Wait()
+	if ops := b.operations(); len(ops) > 0 {
+		t.Errorf("without rules it began %v", ops)
+	}
+	b = newPruneBench(t, Retention{}, Schedule{Name: "s", TTL: time.Hour})
+	b.take(1)
+	b.pruneAfter("s", "main")
+	b.running.Wait()
+	if ops := b.operations(); len(ops) != 1 || ops[0].State != catalog.Succeeded {
+		t.Errorf("with a ttl: %+v", ops)
+	}
+
+	b = newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 2}})
+	b.take(5)
+	b.pruneAfter("s", "main")
+	b.running.Wait()
+	b.wantLeft(4, 5)
+	b.take(2)
+	b.pruneAfter("s", "main")
+	b.running.Wait()
+	if ops := b.operations(); len(ops) != 1 || ops[0].State != catalog.Succeeded || ops[0].Schedule != "s" || ops[0].Location != "main" {
+		t.Errorf("within an hour: %+v", ops)
+	}
+	l := &b.cfg.Locations[0]
+	b.prunes[l] = pruneState{began: b.prunes[l].began.Add(-pruneEvery)}
+	b.pruneAfter("s", "main")
+	b.running.Wait()
+	b.wantLeft(6, 7)
+	if n := testutil.ToFloat64(b.metrics.prunes.removed); n != 5 {
+		t.Errorf("the metric says that %v snapshots were removed", n)
+	}
+	if b.pruneAfter("s", "nowhere"); testutil.ToFloat64(b.metrics.prunes.failures) != 1 {
+		t.Error("a prune that could not begin is not counted")
+	}
+}
+
+func TestOnePruneAtATime(t *testing.T) {
+	b := newPruneBench(t, Retention{})
+	b.take(2)
+	l := &b.cfg.Locations[0]
+	if !b.enterPrune(l) {
+		t.Fatal("the first may not begin")
+	}
+	run := func() error {
+		_, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{Spec: &mgmtv1.PruneSpec{Retention: &mgmtv1.Retention{KeepLast: 1}}})
+		return err
+	}
+	if err := run(); ExitCode(err) != ExitHeld {
+		t.Errorf("beside another: %v", err)
+	}
+	b.leavePrune(l)
+	if err := run(); err != nil {
+		t.Error(err)
+	}
+	b.running.Wait()
+	b.wantLeft(2)
+}
+
+// What a restore, a move or a verify still reads stays, and is refused to deletions.
+func TestPruneLeavesWhatOperationsRead(t *testing.T) {
+	b := newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 1}})
+	b.take(8)
+	c, err := b.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range []struct {
+		kind    catalog.Kind
+		changed bool
+		states  []catalog.State
+		used    bool
+	}{
+		{catalog.KindRestore, true, []catalog.State{catalog.Running, catalog.Stopped}, true},
+		{catalog.KindRestore, false, []catalog.State{catalog.Running, catalog.Failed}, false},
+		{catalog.KindRestore, true, []catalog.State{catalog.Running, catalog.Succeeded}, false},
+		{catalog.KindMove, true, []catalog.State{catalog.Running, catalog.Failed}, true},
+		{catalog.KindVerify, false, []catalog.State{catalog.Running}, true},
+		{catalog.KindVerify, false, []catalog.State{catalog.Running, catalog.Failed}, false},
+		{catalog.KindSnapshot, false, []catalog.State{catalog.Running}, false},
+	} {
+		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: o.kind, Store: b.st.ID(), SnapshotID: string(b.keys[i].ID)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, state := range o.states {
+			if _, err := c.SetState(t.Context(), op.ID, state, catalog.Outcome{}); err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 && o.changed {
+				step := func(context.Context, *catalog.StepHandle) error { return nil }
+				if err := c.Journal(op.ID, catalog.JournalOptions{}).Do(t.Context(), catalog.Step{Phase: "write"}, step); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		used, err := snapshotsInUse(t.Context(), c, b.st.ID())
+		if err != nil || (used[string(b.keys[i].ID)] != "") != o.used {
+			t.Errorf("a %s that %v: used %v, %v", o.kind, o.states, used, err)
+		}
+	}
+	if other, err := snapshotsInUse(t.Context(), c, "other"); err != nil || len(other) > 0 {
+		t.Errorf("of another store: %v, %v", other, err)
+	}
+	if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	b.running.Wait()
+	b.wantLeft(1, 4, 5, 8)
+	resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(), &mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.running.Wait()
+	if op := state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId())); op.GetExitCode() != ExitFindings {
+		t.Errorf("delete what is in use: %v", op)
+	}
+	b.wantLeft(1, 4, 5, 8)
+}
+
+// A snapshot that only an unreadable envelope could explain keeps all content: exit code 4 when snapshots went, 3 when none did.
+func TestPruneBlockedExitCodes(t *testing.T) {
+	b := newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 1}})
+	b.take(4)
+	if err := os.WriteFile(filepath.Join(b.root, b.keys[1].String()), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int32{ExitIncomplete, ExitFindings} {
+		resp, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running.Wait()
+		if op := state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId())); op.GetExitCode() != want {
+			t.Errorf("exit code %d, want %d: %v", op.GetExitCode(), want, op)
+		}
+	}
+	if _, err := b.st.GetEnvelope(t.Context(), b.keys[0]); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the first snapshot: %v", err)
+	}
+}
+
+func TestPruneRefusesWhatCannotBe(t *testing.T) {
+	b := newPruneBench(t, Retention{})
+	b.take(1)
+	for name, spec := range map[string]*mgmtv1.PruneSpec{
+		"negative": {Retention: &mgmtv1.Retention{KeepDaily: -1}},
+		"nowhere":  {Location: "nowhere"},
+	} {
+		if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{Spec: spec}); ExitCode(err) != ExitUsage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if ops := b.operations(); len(ops) > 0 {
+		t.Errorf("operations %v", ops)
+	}
+}

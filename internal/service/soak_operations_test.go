@@ -1,0 +1,227 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+func (k *soak) take(r *rand.Rand, full bool, namespaces []string) error {
+	source := k.sources[r.IntN(len(k.sources))]
+	for range r.IntN(3) {
+		source.Change()
+	}
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	op := catalog.Operation{Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name, UID: source.UID}, Store: st.ID()}
+	return k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
+		o := source.Options(st)
+		o.Memory, o.Full, o.Scope.Namespaces, o.Progress = k.c.Memory(st.ID(), source.UID), full, namespaces, j.Progress
+		result, err := takeSnapshot(ctx, k.c, j, o)
+		if err != nil {
+			return err
+		}
+		objects, ok := source.At(result.ResourceVersion)
+		if !ok {
+			return fmt.Errorf("resourceVersion %s of a snapshot is not known any more", result.ResourceVersion)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.taken = append(k.taken, taken{result.Signed, source, objects})
+		return nil
+	})
+}
+
+// pick gives one of the snapshots that are good; false when there is none yet.
+func (k *soak) pick(r *rand.Rand) (taken, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.taken) == 0 {
+		return taken{}, false
+	}
+	return k.taken[r.IntN(len(k.taken))], true
+}
+
+// verify must not fail a good snapshot in good weather; judge sees to that.
+func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
+	of, ok := k.pick(r)
+	if !ok {
+		return nil
+	}
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	e, err := findSnapshot(k.t.Context(), st, of.source.UID, string(of.ID))
+	if err != nil {
+		return err
+	}
+	op := catalog.Operation{Kind: catalog.KindVerify, Source: catalog.Side{Name: of.source.Name, UID: of.source.UID}, Store: st.ID(), SnapshotID: string(of.ID)}
+	return k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
+		v := &verifying{catalog: k.c, journal: j, store: st, envelope: e, forged: mayRead(st, e), record: true, check: store.Check{Level: level, Writer: "test"}}
+		return v.run(ctx)
+	})
+}
+
+// list shows only snapshots that are there.
+func (k *soak) list(*rand.Rand) error {
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	keys, err := st.Snapshots(k.t.Context(), "")
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if _, err := os.Stat(filepath.Join(k.dir, "store", key.String())); err != nil {
+			k.t.Errorf("listed: %v", err)
+		}
+	}
+	return nil
+}
+
+// diff is right, or an error.
+func (k *soak) diff(r *rand.Rand) error {
+	from, ok := k.pick(r)
+	if !ok {
+		return nil
+	}
+	to, _ := k.pick(r)
+	if from.source != to.source || from.Partial || to.Partial {
+		return nil
+	}
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	var sides [2]snapshot.Side
+	for i, of := range []taken{from, to} {
+		if sides[i], err = openSide(k.t.Context(), st, of.source.UID, string(of.ID)); err != nil {
+			return err
+		}
+	}
+	list, err := snapshot.Compare(k.t.Context(), sides[0], sides[1])
+	if err != nil {
+		return err
+	}
+	differs := map[mgmt.Ref]bool{}
+	for _, d := range list {
+		differs[d.Node.Ref] = true
+	}
+	for ref, body := range to.objects {
+		if ref.Kind != mgmt.NamespaceKind.Kind && bytes.Equal(body, from.objects[ref]) == differs[ref] {
+			k.t.Errorf("diff of %s and %s: %s: %v", from.ID, to.ID, ref, differs[ref])
+		}
+	}
+	return nil
+}
+
+// read gives the bytes that the source had, or an error.
+func (k *soak) read(r *rand.Rand) error {
+	of, ok := k.pick(r)
+	if !ok {
+		return nil
+	}
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	return k.compare(st, of)
+}
+
+func (k *soak) compare(st *store.Store, of taken) error {
+	s, err := snapshot.Open(k.t.Context(), st, of.Envelope)
+	if err != nil {
+		return err
+	}
+	contents, err := s.Load(k.t.Context(), s.Graph.Nodes, nil)
+	if err != nil {
+		return err
+	}
+	for _, n := range s.Graph.Nodes {
+		if body, err := contents.Bytes(n.Ref); err != nil || !bytes.Equal(body, of.objects[n.Ref]) {
+			k.t.Errorf("snapshot %s holds another %s than the source had, %v", of.ID, n.Ref, err)
+		}
+	}
+	for ref := range of.objects {
+		if s.Graph.Node(ref) == nil && ref.Kind != mgmt.NamespaceKind.Kind && !of.Partial {
+			k.t.Errorf("snapshot %s does not hold %s", of.ID, ref)
+		}
+	}
+	return nil
+}
+
+// own hands a workload cluster over. What was written is never taken back.
+func (k *soak) own(r *rand.Rand) error {
+	ctx, id := k.t.Context(), fmt.Sprint("workload-", r.IntN(5))
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	least := k.epochs[id]
+	k.mu.Unlock()
+	next := store.Owner{WorkloadID: id, Workload: "ns/" + id, Owner: store.Source{UID: "m"}, Epoch: 1, Operation: fmt.Sprintf("%x", r.Uint64()), Time: time.Now()}
+	var previous *store.SignedOwner
+	switch o, err := st.GetOwner(ctx, id); {
+	case err == nil:
+		if err := o.RequireTrusted(); err != nil {
+			return err
+		}
+		previous, next.Epoch = &o, o.Epoch+1
+		if o.Epoch < least {
+			k.t.Errorf("%s has epoch %d, and %d was written", id, o.Epoch, least)
+		}
+	case !errors.Is(err, store.ErrNotFound):
+		return err
+	}
+	if _, err := st.PutOwner(ctx, next, previous); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.epochs[id] = max(k.epochs[id], next.Epoch)
+	return nil
+}
+
+// record writes the record of an operation and reads it back.
+func (k *soak) record(r *rand.Rand) error {
+	st, err := k.open()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.records++
+	key := store.OperationRecordKey{Operation: "soak", Seq: k.records, State: "running"}
+	k.mu.Unlock()
+	text := fmt.Appendf(nil, "record %x", r.Uint64())
+	if err := st.PutOperationRecord(k.t.Context(), key.Operation, key.Seq, key.State, text); err != nil {
+		return err
+	}
+	if got, err := k.direct.GetOperationRecord(k.t.Context(), key); err != nil || !bytes.Equal(got, text) {
+		k.t.Errorf("%s: %q, %v", key, got, err)
+	}
+	got, err := st.GetOperationRecord(k.t.Context(), key)
+	if err == nil && !bytes.Equal(got, text) {
+		k.t.Errorf("%s: read as %q", key, got)
+	}
+	return err
+}
+
+func (k *soak) rebuild(*rand.Rand) error {
+	_, err := k.s.rebuild(k.t.Context(), k.c, k.at)
+	return err
+}

@@ -1,0 +1,234 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
+)
+
+const (
+	soakWorkers = 4
+	soakRound   = 100 // operations in one weather
+	soakChecks  = 5   // rounds between two checks of everything that is new
+)
+
+// soak is one store in the hands of many, and what is known to be in it.
+type soak struct {
+	t      *testing.T
+	s      *Server
+	c      *catalog.Catalog
+	at     *Location
+	bucket *faultbucket.Bucket
+	calm   bool // this round has no faults
+	direct *store.Store
+	id     []byte // identity
+	dir    string
+
+	sources []*snapshottest.Source
+
+	mu      sync.Mutex
+	taken   []taken
+	checked int              // of taken, by check
+	epochs  map[string]int64 // that were written, by workload id
+	records int64
+	errs    map[Reason]int
+	ran     map[string]int
+}
+
+// taken is a snapshot of which it was reported that it is good.
+type taken struct {
+	store.Signed
+	source  *snapshottest.Source
+	objects map[mgmt.Ref][]byte // of the source at its resourceVersion
+}
+
+// soakOperations is what the workers do, and how often. What deletes (prune, snapshot delete) belongs in here too: it has to keep taken up to date.
+var soakOperations = []struct {
+	name   string
+	weight int
+	run    func(k *soak, r *rand.Rand) error
+}{
+	{"snapshot", 30, func(k *soak, r *rand.Rand) error { return k.take(r, false, nil) }},
+	{"full snapshot", 2, func(k *soak, r *rand.Rand) error { return k.take(r, true, nil) }},
+	{"partial snapshot", 3, func(k *soak, r *rand.Rand) error { return k.take(r, false, []string{"team-0"}) }},
+	{"verify structure", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckStructure) }},
+	{"verify sample", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckSample) }},
+	{"verify full", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckFull) }},
+	{"list", 10, (*soak).list},
+	{"diff", 6, (*soak).diff},
+	{"read", 12, (*soak).read},
+	{"own", 10, (*soak).own},
+	{"record", 6, (*soak).record},
+	{"rebuild", 3, (*soak).rebuild},
+}
+
+// TestSoakStore does random things with one store from several goroutines, in good weather and bad, and looks again and again whether what was reported is so.
+// MGMTD_TEST_OPERATIONS is how many things, MGMTD_TEST_SEED begins another run or the same again: what each worker does follows from it, how they meet does not.
+func TestSoakStore(t *testing.T) {
+	seed, operations := uint64(time.Now().UnixNano()), 300
+	for name, set := range map[string]func(n uint64){"MGMTD_TEST_SEED": func(n uint64) { seed = n }, "MGMTD_TEST_OPERATIONS": func(n uint64) { operations = int(n) }} {
+		if text := os.Getenv(name); text != "" {
+			n, err := strconv.ParseUint(text, 10, 63)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			set(n)
+		}
+	}
+	t.Logf("seed %d", seed)
+	k := newSoak(t, seed)
+	weather := rand.New(rand.NewPCG(seed, 5))
+	workers := make([]*rand.Rand, soakWorkers)
+	for i := range workers {
+		workers[i] = rand.New(rand.NewPCG(seed, uint64(10+i)))
+	}
+	for round := 0; round*soakRound < operations; round++ {
+		k.bucket.Heal()
+		share := []float64{0, 0.01, 0.05}[(round+weather.IntN(2))%3]
+		k.calm = share == 0
+		k.bucket.Set(share, faultbucket.All...)
+		var g errgroup.Group
+		for _, r := range workers {
+			g.Go(func() error { return k.work(r, soakRound/soakWorkers) })
+		}
+		if err := g.Wait(); err != nil {
+			t.Fatalf("seed %d: round %d: %v", seed, round, err)
+		}
+		if (round+1)%soakChecks == 0 || (round+1)*soakRound >= operations {
+			k.check(weather)
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d failed in round %d", seed, round)
+		}
+	}
+	t.Logf("%d snapshots; did %v; errors %v; faults %v", len(k.taken), k.ran, k.errs, k.bucket.Hits())
+	for _, f := range faultbucket.All {
+		if operations >= 1000 && k.bucket.Hits()[f] == 0 {
+			t.Errorf("%s was never met", f)
+		}
+	}
+}
+
+func newSoak(t *testing.T, seed uint64) *soak {
+	t.Helper()
+	dir := t.TempDir()
+	k := &soak{t: t, dir: dir, epochs: map[string]int64{}, errs: map[Reason]int{}, ran: map[string]int{}}
+	made, err := store.Keygen(dir+"/keys", time.Now())
+	if err == nil {
+		k.id, err = os.ReadFile(filepath.Join(dir, "keys", store.IdentityFile))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.s = New(Config{Locations: []Location{{Store: StoreOptions{
+		URL: dir + "/store", Recipients: []string{made.Recipient}, SigningKeyFile: filepath.Join(dir, "keys", store.SigningFile), TrustedKeyFiles: []string{filepath.Join(dir, "keys", store.SigningPubFile)},
+	}}}})
+	k.at = &k.s.cfg.Locations[0]
+	if k.direct, err = k.s.openLocation(t.Context(), k.at, k.id, true); err != nil {
+		t.Fatal(err)
+	}
+	k.bucket = faultbucket.New(store.NewDir(dir+"/store"), seed)
+	k.s.buckets[k.at] = k.bucket
+	if k.c, err = catalog.Open(t.Context(), dir+"/catalog.db", catalog.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.s.Close(); err != nil {
+			t.Error(err)
+		}
+		catalog.PostTestCheck(t, k.c)
+		if err := k.c.Close(); err != nil {
+			t.Error(err)
+		}
+		text, err := os.ReadFile(dir + "/catalog.db")
+		if err != nil || bytes.Contains(text, []byte(snapshottest.SecretText)) {
+			t.Errorf("the catalog holds a Secret (I6), or %v", err)
+		}
+	})
+	for i := range uint64(2) {
+		k.sources = append(k.sources, snapshottest.New(fmt.Sprint("source-", i), seed*2+i, 6))
+	}
+	return k
+}
+
+// work does n operations. Only an error that cannot be the weather's ends it.
+func (k *soak) work(r *rand.Rand, n int) error {
+	total := 0
+	for _, o := range soakOperations {
+		total += o.weight
+	}
+	for i := range n {
+		if i%5 == 0 {
+			k.bucket.Find()
+		}
+		at := r.IntN(total)
+		for _, o := range soakOperations {
+			if at -= o.weight; at >= 0 {
+				continue
+			}
+			err := k.judge(o.run(k, r))
+			k.mu.Lock()
+			k.ran[o.name]++
+			k.mu.Unlock()
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.name, err)
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// inWeather are the reasons for which something may fail in bad weather. Those of a bit that was flipped are many: it can be in a format, a signature, an id.
+var inWeather = []Reason{
+	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings, ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,
+}
+
+// judge passes over what the weather, or another worker, is the reason of.
+func (k *soak) judge(err error) error {
+	if err == nil || errors.Is(err, mgmt.ErrExpired) || errors.Is(err, store.ErrConflict) {
+		return nil
+	}
+	e := classify(err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.errs[e.Reason]++
+	if k.calm || !slices.Contains(inWeather, e.Reason) || e.Hint == "" {
+		return fmt.Errorf("%s (%s): %w", e.Reason, e.Hint, err)
+	}
+	return nil
+}
+
+func (k *soak) open() (*store.Store, error) {
+	return k.s.openLocation(k.t.Context(), k.at, k.id, false)
+}
+
+// operation runs an operation as the service does, to its end.
+func (k *soak) operation(op catalog.Operation, run func(ctx context.Context, j *catalog.Journal) error) error {
+	op, err := k.c.CreateOperation(k.t.Context(), op)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	if _, err := k.s.startThen(k.t.Context(), k.c, op.ID, run, func(err error) { ended <- err }); err != nil {
+		return err
+	}
+	return <-ended
+}

@@ -1,0 +1,339 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+const verifySource = "6f1b2c3d-0000-4000-8000-000000000001"
+
+// verifyServer is a daemon's server, which serves nothing, over a plain store in a folder.
+func verifyServer(t *testing.T, root string) *Server {
+	t.Helper()
+	s := New(Config{
+		CatalogFile: filepath.Join(t.TempDir(), "catalog.db"), Locations: []Location{{Name: "disk", Store: StoreOptions{URL: "file://" + root, Plain: true}}},
+		Metrics: prometheus.NewRegistry(), Daemon: true, Version: "test", Verify: VerifyOptions{Every: 24 * time.Hour, Level: store.CheckStructure},
+	})
+	t.Cleanup(func() {
+		if s.catalog != nil {
+			if problems := s.catalog.Check(context.WithoutCancel(t.Context())); len(problems) > 0 {
+				t.Error(problems)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// putStructure writes a snapshot of one object to the store in a folder; its shard is none that could be opened.
+func putStructure(t *testing.T, root string, sequence int64) store.Signed {
+	t.Helper()
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return putStructureTo(t, st, sequence)
+}
+
+func putStructureTo(t *testing.T, st *store.Store, sequence int64) store.Signed {
+	t.Helper()
+	ctx := t.Context()
+	w, err := st.NewPackWriter(ctx, time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	place, err := w.Add("core/Secret/ns/s.json", fmt.Appendf(nil, `{"kind":"Secret","n":%d}`, sequence))
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := st.PutTree(ctx, store.Tree{Packs: []store.Key{place.Key()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := st.PutEnvelope(ctx, store.Envelope{
+		ID: store.NewSnapshotID(), Sequence: sequence, Time: time.Unix(1e9+sequence, 0), Source: store.Source{UID: verifySource, Name: "prod"}, Tree: tree,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// verifyNow verifies and gives what came out, with the findings.
+func verifyNow(t *testing.T, s *Server, w wantedVerify) (store.CheckOutcome, []string, error) {
+	t.Helper()
+	type end struct {
+		outcome store.CheckOutcome
+		err     error
+	}
+	done := make(chan end, 1)
+	w.ended = func(o store.CheckOutcome, err error) { done <- end{o, err} }
+	op, err := s.beginVerify(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	var codes []string
+	for e, err := range s.catalog.Events(t.Context(), catalog.OperationID(op.GetId()), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Finding != nil {
+			codes = append(codes, e.Finding.Severity+" "+e.Finding.Code)
+		}
+	}
+	return got.outcome, codes, got.err
+}
+
+func recordedChecks(t *testing.T, root string) int {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "checks", "*", "*", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+func shown(t *testing.T, s *Server) *mgmtv1.Verification {
+	t.Helper()
+	list, err := (&snapshotService{s: s}).ListSnapshots(t.Context(), &mgmtv1.ListSnapshotsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := (&snapshotService{s: s}).GetSnapshot(t.Context(), &mgmtv1.GetSnapshotRequest{Id: latest})
+	if err == nil && got.GetSnapshot().GetVerified().String() != list.GetSnapshots()[0].GetVerified().String() {
+		t.Errorf("show: %v, list: %v, %v", got.GetSnapshot().GetVerified(), list.GetSnapshots()[0].GetVerified(), err)
+	}
+	return list.GetSnapshots()[0].GetVerified()
+}
+
+func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
+	root := t.TempDir()
+	e := putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure, id: latest})
+	if outcome != store.CheckOK || err != nil || len(findings) != 1 || findings[0] != "warning signature" || recordedChecks(t, root) != 1 {
+		t.Fatalf("%q, %v, %v", outcome, findings, err)
+	}
+	m := s.metrics.verifies
+	if got := testutil.ToFloat64(m.total.WithLabelValues("ok")); got != 1 {
+		t.Errorf("counted %v", got)
+	}
+	if got := testutil.ToFloat64(m.lastSuccess.WithLabelValues("disk", "prod", "structure")); got < 1.7e9 {
+		t.Errorf("last success %v", got)
+	}
+	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK || v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
+		t.Errorf("shown: %v", v)
+	}
+	// A pack is lost.
+	packs, err := filepath.Glob(root + "/packs/*/*")
+	if err != nil || len(packs) != 1 {
+		t.Fatal(packs, err)
+	}
+	if err := os.Rename(packs[0], root+"/kept"); err != nil {
+		t.Fatal(err)
+	}
+	outcome, findings, err = verifyNow(t, s, wantedVerify{level: store.CheckFull})
+	if outcome != store.CheckDamaged || FromStatus(err).Reason != ReasonFindings || strings.Join(findings, ", ") != "warning signature, error missing" || recordedChecks(t, root) != 2 {
+		t.Fatalf("%q, %v, %v", outcome, findings, err)
+	}
+	if got := testutil.ToFloat64(m.findings.WithLabelValues("disk", "prod", "structure")); got != 1 {
+		t.Errorf("findings %v", got)
+	}
+	// Another host knows it from the store, also in its index.
+	other := verifyServer(t, root)
+	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED || v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
+		t.Errorf("shown elsewhere: %v", v)
+	}
+	if _, err := (&catalogService{s: other}).RebuildCatalog(t.Context(), &mgmtv1.RebuildCatalogRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := other.catalog.GetSnapshot(t.Context(), string(e.ID), catalog.SnapshotFilter{})
+	if err != nil || r.Verified == nil || r.Verified.OK || r.Verified.Level != store.CheckStructure {
+		t.Errorf("index: %+v, %v", r.Verified, err)
+	}
+	// It comes back; nothing is recorded when nobody wants it, but the catalog knows.
+	if err := os.Rename(root+"/kept", packs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if outcome, _, err = verifyNow(t, other, wantedVerify{level: store.CheckStructure, noRecord: true}); outcome != store.CheckOK || err != nil || recordedChecks(t, root) != 2 {
+		t.Errorf("%q, %v", outcome, err)
+	}
+	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK {
+		t.Errorf("shown there: %v", v)
+	}
+	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED {
+		t.Errorf("shown here: %v", v)
+	}
+}
+
+// deny is a bucket that takes nothing, and counts what it was asked to take.
+type deny struct {
+	store.Bucket
+	puts int
+}
+
+func (d *deny) Put(_ context.Context, key string, _ []byte) error {
+	d.puts++
+	return &store.BucketError{Op: "put", Key: key, Class: store.ErrDenied, Err: errors.New("read-only")}
+}
+
+// TestVerifyOfAStoreThatTakesNothing is good all the same, with a warning.
+func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
+	root := t.TempDir()
+	putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	bucket := &deny{Bucket: store.NewDir(root)}
+	s.buckets[&s.cfg.Locations[0]] = bucket
+	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
+	if outcome != store.CheckOK || err != nil || strings.Join(findings, ", ") != "warning signature, warning not-recorded" || bucket.puts != 1 {
+		t.Errorf("%q, %v, %v after %d writes", outcome, findings, err, bucket.puts)
+	}
+	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK {
+		t.Errorf("shown: %v", v)
+	}
+}
+
+// gone is a bucket that stops to answer when a pack is read.
+type gone struct{ store.Bucket }
+
+func (g gone) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if strings.HasPrefix(key, "packs/") {
+		return nil, &store.BucketError{Op: "get", Key: key, Class: store.ErrUnreachable, Err: errors.New("connection refused")}
+	}
+	return g.Bucket.Get(ctx, key)
+}
+
+// TestVerifyOfAStoreThatDoesNotAnswer says nothing of the snapshot: it is not damaged, and the next one need not be full.
+func TestVerifyOfAStoreThatDoesNotAnswer(t *testing.T) {
+	root := t.TempDir()
+	putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	s.buckets[&s.cfg.Locations[0]] = gone{store.NewDir(root)}
+	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
+	if outcome != "" || FromStatus(err).Reason != ReasonStoreUnreachable || len(findings) != 0 || recordedChecks(t, root) != 0 {
+		t.Errorf("%q, %v, %v", outcome, findings, err)
+	}
+	if got := testutil.ToFloat64(s.metrics.verifies.total.WithLabelValues("failed")); got != 1 {
+		t.Errorf("counted %v", got)
+	}
+	if v := shown(t, s); v != nil {
+		t.Errorf("shown: %v", v)
+	}
+}
+
+// TestVerifyOfADamagedEnvelope is counted by what the index knows of the source.
+func TestVerifyOfADamagedEnvelope(t *testing.T) {
+	root := t.TempDir()
+	e := putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	if _, _, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, e.Key().String()), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
+	if outcome != store.CheckDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") || len(findings) != 1 || recordedChecks(t, root) != 1 {
+		t.Errorf("%q, %v, %v", outcome, findings, err)
+	}
+	if got := testutil.ToFloat64(s.metrics.verifies.findings.WithLabelValues("disk", "prod", "structure")); got != 1 {
+		t.Errorf("findings %v", got)
+	}
+}
+
+// TestI8VerifyOfAForgedSnapshot records nothing, neither that it is whole nor that it is not, and makes no series of metrics of what it says of itself.
+func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
+	root, keys := t.TempDir(), t.TempDir()
+	if err := Keygen(keys, nil); err != nil {
+		t.Fatal(err)
+	}
+	recipient, err := os.ReadFile(filepath.Join(keys, "recipient.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := store.LoadKeys(store.KeyOptions{Recipients: []string{string(recipient)}}) // recipients are no secret
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: loaded, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	putStructureTo(t, st, 1)
+	s := verifyServer(t, root)
+	s.cfg.Locations[0].Store = StoreOptions{URL: "file://" + root, Recipients: []string{string(recipient)}, SigningKeyFile: filepath.Join(keys, "signing.key")}
+	for range 2 {
+		outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
+		if outcome == store.CheckOK || err == nil || findings[0] != "error signature" || recordedChecks(t, root) != 0 {
+			t.Errorf("%q, %v, %v, %d records", outcome, findings, err, recordedChecks(t, root))
+		}
+		if n := testutil.CollectAndCount(s.metrics.verifies.findings); n != 0 {
+			t.Errorf("%d series", n)
+		}
+		if v := shown(t, s); v != nil {
+			t.Errorf("shown: %v", v)
+		}
+		packs, err := filepath.Glob(root + "/packs/*/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pack := range packs { // for the second round: forged, and not whole
+			if err := os.Remove(pack); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestServerVerifiesByItself what it finds in its stores when it starts, and again only when it is due.
+func TestServerVerifiesByItself(t *testing.T) {
+	root := t.TempDir()
+	e := putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var ops []catalog.Operation
+	for len(ops) == 0 || !ops[0].State.Ended() {
+		var err error
+		if ops, err = s.catalog.Operations(t.Context(), catalog.OperationFilter{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if len(ops) != 1 || ops[0].Kind != catalog.KindVerify || ops[0].State != catalog.Succeeded || ops[0].SnapshotID != string(e.ID) || ops[0].Location != "disk" {
+		t.Errorf("operations: %+v", ops)
+	}
+	s.Stop()
+	s.Drain()
+	if n := recordedChecks(t, root); n != 1 {
+		t.Errorf("%d checks", n)
+	}
+	state, err := s.catalog.UpdateSchedule(t.Context(), "verify/disk/"+verifySource, nil)
+	if err != nil || state.LastSuccess.IsZero() || state.LastOperation != ops[0].ID {
+		t.Errorf("state: %+v, %v", state, err)
+	}
+}

@@ -1,0 +1,246 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
+)
+
+// forgetful is a memory whose process dies when it is to remember: with after, it has done so.
+type forgetful struct {
+	store.Memory
+	dies, after bool
+}
+
+func (f forgetful) Remember(ctx context.Context, change store.KnownChange) error {
+	if f.dies && !f.after {
+		return faultbucket.ErrDied
+	}
+	if err := f.Memory.Remember(ctx, change); err != nil || !f.dies {
+		return err
+	}
+	return faultbucket.ErrDied
+}
+
+// crashed is a store and a catalog after two snapshots, in a folder that can be copied.
+type crashed struct {
+	t      *testing.T
+	source *snapshottest.Source
+	keys   *store.Keys
+	dir    string
+}
+
+func newCrashed(t *testing.T) *crashed {
+	t.Helper()
+	c := &crashed{t: t, source: snapshottest.New("prod", 11, 4), dir: t.TempDir()}
+	keys := t.TempDir() + "/keys"
+	generated, err := store.Keygen(keys, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.keys, err = store.LoadKeys(store.KeyOptions{
+		Recipients: []string{generated.Recipient}, IdentityFiles: []string{keys + "/identity.txt"}, SigningKeyFile: keys + "/signing.key", TrustedKeyFiles: []string{keys + "/signing.pub"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(c.dir+"/store", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := c.take(c.dir, faultbucket.NewMortal(store.NewDir(c.dir+"/store")), forgetful{}); err != nil {
+			t.Fatal(err)
+		}
+		c.source.Change()
+	}
+	return c
+}
+
+func (c *crashed) open(b store.Bucket) *store.Store {
+	c.t.Helper()
+	st, err := store.Open(c.t.Context(), store.Options{Bucket: b, Keys: c.keys, Create: true})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return st
+}
+
+// take takes a snapshot into a bucket that dies as it was told to from here on.
+func (c *crashed) take(dir string, b *faultbucket.Mortal, how forgetful, die ...func()) (*snapshot.Result, error) {
+	c.t.Helper()
+	db, err := catalog.Open(c.t.Context(), filepath.Join(dir, "catalog.db"), catalog.Options{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			c.t.Error(err)
+		}
+	}()
+	o := c.source.Options(c.open(b))
+	how.Memory = db.Memory(o.Store.ID(), c.source.UID)
+	o.Memory = how
+	for _, f := range die {
+		f()
+	}
+	return snapshot.Run(c.t.Context(), o)
+}
+
+func (c *crashed) copied() string {
+	c.t.Helper()
+	dir := c.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(c.dir)); err != nil {
+		c.t.Fatal(err)
+	}
+	return dir
+}
+
+// whole checks every snapshot that is there: all keys, all objects, and that these are what the source had then.
+func (c *crashed) whole(dir string) (n int) {
+	c.t.Helper()
+	st := c.open(store.NewDir(dir + "/store"))
+	keys, err := st.Snapshots(c.t.Context(), "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, key := range keys {
+		e, err := st.GetEnvelope(c.t.Context(), key)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		report, err := st.VerifyStructure(c.t.Context(), e.Envelope, nil)
+		if err != nil || len(report.Findings) > 0 || report.Bytes != e.Bytes {
+			c.t.Fatalf("%s: %v, %v; %d bytes, the envelope says %d", key, report.Findings, err, report.Bytes, e.Bytes)
+		}
+		s, err := snapshot.Open(c.t.Context(), st, e.Envelope)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		contents, err := s.Load(c.t.Context(), s.Graph.Nodes, nil)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		want, there := c.source.At(e.ResourceVersion)
+		if !there {
+			c.t.Fatalf("%s: resourceVersion %s is not known", key, e.ResourceVersion)
+		}
+		if len(s.Graph.Nodes) != len(want) {
+			c.t.Errorf("%s has %d objects, the source had %d", key, len(s.Graph.Nodes), len(want))
+		}
+		for _, node := range s.Graph.Nodes {
+			if body, err := contents.Bytes(node.Ref); err != nil || !bytes.Equal(body, want[node.Ref]) {
+				c.t.Errorf("%s: %s is not what the source had: %v", key, node.Ref, err)
+			}
+		}
+	}
+	return len(keys)
+}
+
+// TestSnapshotSurvivesACrashAtEveryCall: whichever call of the storage or of the catalog is the last one of a snapshot, all that are there are whole, and the next one is taken, with
+// what the catalog says then.
+func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
+	c := newCrashed(t)
+	m := faultbucket.NewMortal(store.NewDir(c.copied() + "/store"))
+	if _, err := c.take(filepath.Dir(m.String()), m, forgetful{}, func() { m.DieAt(0, false) }); err != nil {
+		t.Fatal(err)
+	}
+	calls := m.Calls()
+	if calls < 12 {
+		t.Fatalf("only %d calls", calls)
+	}
+	crash := func(how string, take func(dir string) error) {
+		dir := c.copied()
+		if err := take(dir); err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		before := c.whole(dir)
+		next, err := c.take(dir, faultbucket.NewMortal(store.NewDir(dir+"/store")), forgetful{})
+		if err != nil || next.NotRemembered != nil {
+			t.Fatalf("%s: the next snapshot: %v, %v", how, err, next)
+		}
+		if n := c.whole(dir); n != before+1 {
+			t.Errorf("%s: %d snapshots, %d before the next one", how, n, before)
+		}
+	}
+	for at := 1; at <= calls; at++ {
+		for _, after := range []bool{false, true} {
+			crash("call "+string(rune('0'+at/10))+string(rune('0'+at%10)), func(dir string) error {
+				m := faultbucket.NewMortal(store.NewDir(dir + "/store"))
+				if _, err := c.take(dir, m, forgetful{}, func() { m.DieAt(at, after) }); !errors.Is(err, faultbucket.ErrDied) {
+					return errors.Join(errors.New("it did not die"), err)
+				}
+				return nil
+			})
+		}
+	}
+	for _, after := range []bool{false, true} {
+		crash("catalog", func(dir string) error {
+			r, err := c.take(dir, faultbucket.NewMortal(store.NewDir(dir+"/store")), forgetful{dies: true, after: after})
+			if err == nil && !errors.Is(r.NotRemembered, faultbucket.ErrDied) {
+				err = errors.New("it did not die")
+			}
+			return err
+		})
+	}
+}
+
+// TestVerifySurvivesACrashAtEveryCall: a verify that dies leaves a whole result or none, and the next one records its own.
+func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
+	c := newCrashed(t)
+	verify := func(b store.Bucket) error {
+		st, err := store.Open(t.Context(), store.Options{Bucket: b, Keys: c.keys})
+		if err != nil {
+			return err
+		}
+		key, err := st.Find(t.Context(), c.source.UID, store.Latest)
+		if err != nil {
+			return err
+		}
+		e, err := st.GetEnvelope(t.Context(), key)
+		if err != nil {
+			return err
+		}
+		report, err := st.VerifyStructure(t.Context(), e.Envelope, nil)
+		if err != nil {
+			return err
+		}
+		if len(report.Findings) > 0 {
+			// What nobody hears is no answer about a key.
+			return errors.Join(faultbucket.ErrDied, errors.New(report.Findings[0].Message))
+		}
+		_, err = st.PutCheck(t.Context(), e, store.Check{Level: store.CheckStructure, Time: time.Now(), Outcome: store.CheckOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
+		return err
+	}
+	m := faultbucket.NewMortal(store.NewDir(c.copied() + "/store"))
+	if err := verify(m); err != nil {
+		t.Fatal(err)
+	}
+	for at := 1; at <= m.Calls(); at++ {
+		for _, after := range []bool{false, true} {
+			dir := c.copied()
+			m := faultbucket.NewMortal(store.NewDir(dir + "/store"))
+			m.DieAt(at, after)
+			if err := verify(m); !errors.Is(err, faultbucket.ErrDied) {
+				t.Fatalf("call %d: %v", at, err)
+			}
+			if err := verify(store.NewDir(dir + "/store")); err != nil {
+				t.Fatalf("after a crash at call %d: %v", at, err)
+			}
+			st := c.open(store.NewDir(dir + "/store"))
+			if e, check, err := st.Verified(t.Context(), c.source.UID); err != nil || check.Outcome != store.CheckOK || e.Sequence != 2 {
+				t.Fatalf("after a crash at call %d: %v, %+v", at, err, check)
+			}
+			c.whole(dir)
+		}
+	}
+}

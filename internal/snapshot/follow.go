@@ -1,0 +1,293 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+const (
+	// fetchLists is how many objects are read one by one at once.
+	fetchLists = 8
+	// heldBytes bounds the changed objects that are in memory; a kind with more is read whole.
+	heldBytes = 64 << 20
+)
+
+var (
+	// errHistory says that the source is not a later state of what is known: its etcd was restored from a backup. Everything is read again.
+	errHistory = errors.New("the source has gone back in time since the snapshot before")
+	// errWhole says that so much of a kind changed that it is read whole.
+	errWhole = errors.New("much has changed")
+)
+
+// objects gives what a source has at a cut.
+type objects interface {
+	// each gives the objects of a kind, of one namespace or one name if these are not empty. raw is nil for an object that is as the index knows it; its node may have no
+	// Pack when it was left out then. Bytes are valid during the call.
+	each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(n *Node, raw []byte) error) error
+}
+
+// reading reads every object. Where the server refuses an exact read it reads the newest state and says so.
+type reading struct {
+	source Source
+	at     string
+	read   *reader
+
+	mu       sync.Mutex
+	notInCut []mgmt.GroupKind
+}
+
+func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
+	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
+	take := func(raw []byte) error { return fn(r.read.node(k, raw), raw) }
+	_, err := r.source.List(ctx, k, o, take)
+	if errors.Is(err, mgmt.ErrExactRefused) {
+		r.mu.Lock()
+		if !slices.Contains(r.notInCut, k.GroupKind) {
+			r.notInCut = append(r.notInCut, k.GroupKind)
+		}
+		r.mu.Unlock()
+		o.Exact = ""
+		_, err = r.source.List(ctx, k, o, take)
+	}
+	return err
+}
+
+// base is the snapshot from which on changes are followed.
+type base struct {
+	index *index
+	at    string // its resourceVersion
+	head  indexHead
+}
+
+// kindState is what a kind has at a resourceVersion.
+type kindState struct {
+	at    string
+	nodes []*Node
+	raw   map[mgmt.Key][]byte // of those that changed
+}
+
+func (s *kindState) each(namespace, name string, fn func(*Node, []byte) error) error {
+	for _, n := range s.nodes {
+		if namespace != "" && n.Namespace != namespace || name != "" && n.Name != name {
+			continue
+		}
+		if err := fn(n, s.raw[n.Key()]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followed has some kinds at the cut already, and reads the others.
+type followed struct {
+	*reading
+	kinds map[mgmt.GroupKind]*kindState
+}
+
+func (f *followed) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
+	if s := f.kinds[k.GroupKind]; s != nil {
+		return s.each(namespace, name, fn)
+	}
+	return f.reading.each(ctx, k, namespace, name, fn)
+}
+
+// follower finds out what changed.
+type follower struct {
+	*reading
+	held atomic.Int64
+}
+
+// follow brings kinds to the cut, each by the way that find goes; kinds for which that is no way are read whole.
+func follow(ctx context.Context, r *reading, kinds []mgmt.Kind, find func(context.Context, *follower, mgmt.Kind) (*kindState, error)) (*followed, error) {
+	f := &followed{reading: r, kinds: map[mgmt.GroupKind]*kindState{}}
+	way := &follower{reading: r}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	for _, k := range kinds {
+		g.Go(func() error {
+			s, err := find(ctx, way, k)
+			if errors.Is(err, errWhole) || errors.Is(err, mgmt.ErrExactRefused) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			f.kinds[k.GroupKind] = s
+			return nil
+		})
+	}
+	return f, g.Wait()
+}
+
+// follows tells whether what the index has of a kind is what would be read of it.
+func (b *base) follows(k mgmt.Kind) bool {
+	was, ok := mgmt.FindKind(b.index.head.Kinds, k.GroupKind)
+	return ok && reflect.DeepEqual(was, k) && !slices.Contains(b.index.head.NotInCut, k.GroupKind)
+}
+
+// reaches tells whether at is not before the base; nil reaches everything.
+func (b *base) reaches(at string) bool { return b == nil || at == b.at || isLater(at, b.at) }
+
+// proven tells whether what happened since the base can be watched: watches give what changed, and nothing of what a restored etcd has put back.
+func (b *base) proven(ctx context.Context, source Source) (bool, error) {
+	if b == nil || b.index.head.History == "" {
+		return false, nil
+	}
+	history, err := historyAt(ctx, source, b.at)
+	return history == b.index.head.History, err
+}
+
+// fits tells whether the index was made by the same reader of the same scope and providers.
+func (b *base) fits() bool {
+	was := b.index.head
+	return was.Reader == b.head.Reader && slices.Equal(was.Scope, b.head.Scope) && slices.Equal(was.Providers, b.head.Providers)
+}
+
+// hold keeps the bytes of a changed object.
+func (f *follower) hold(raw []byte) ([]byte, error) {
+	if f.held.Add(int64(len(raw))) > heldBytes {
+		return nil, errWhole
+	}
+	return slices.Clone(raw), nil
+}
+
+// watch lets the API server tell what changed since a kind was as in was.
+func (f *follower) watch(ctx context.Context, k mgmt.Kind, was *kindState) (*kindState, error) {
+	changed := map[mgmt.Key][]byte{} // nil: deleted
+	err := f.source.Changes(ctx, k, was.at, f.at, func(deleted bool, raw []byte) error {
+		key, _ := keyOf(raw)
+		f.held.Add(-int64(len(changed[key])))
+		changed[key] = nil
+		if deleted {
+			return nil
+		}
+		held, err := f.hold(raw)
+		changed[key] = held
+		return err
+	})
+	if errors.Is(err, mgmt.ErrExpired) || errors.Is(err, mgmt.ErrUnproven) {
+		return nil, fmt.Errorf("%w: %w", errWhole, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &kindState{at: f.at, raw: changed}
+	for _, n := range was.nodes {
+		if _, is := changed[n.Key()]; !is {
+			s.nodes = append(s.nodes, n)
+		}
+	}
+	for _, raw := range changed {
+		if raw != nil {
+			s.nodes = append(s.nodes, f.read.node(k, raw))
+		}
+	}
+	return s, nil
+}
+
+// keyOf is the name of an object, and its metadata.
+func keyOf(raw []byte) (mgmt.Key, gjson.Result) {
+	meta := gjson.GetBytes(raw, "metadata")
+	return mgmt.Key{Namespace: text(meta.Get("namespace")), Name: text(meta.Get("name"))}, meta
+}
+
+// compare lists the metadata of a kind, as o says, and reads what is not as the index knows it.
+func (f *follower) compare(ctx context.Context, k mgmt.Kind, nodes []*Node, o mgmt.ListOptions) (*kindState, error) {
+	known := map[mgmt.Key]*Node{}
+	for _, n := range nodes {
+		known[n.Key()] = n
+	}
+	s := &kindState{raw: map[mgmt.Key][]byte{}}
+	var changed []mgmt.Key
+	o.Metadata = true
+	list, err := f.source.List(ctx, k, o, func(raw []byte) error {
+		key, meta := keyOf(raw)
+		n, version := known[key], meta.Get("resourceVersion").String()
+		switch {
+		case n == nil || n.UID != meta.Get("uid").String():
+		case n.ResourceVersion == version:
+			s.nodes = append(s.nodes, n)
+			return nil
+		case !isLater(version, n.ResourceVersion):
+			return fmt.Errorf("%w: %s", errHistory, n.Ref)
+		}
+		if changed = append(changed, key); len(changed) > 50+len(known)/20 {
+			return errWhole
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.at = list.ResourceVersion
+	return s, f.fetch(ctx, k, changed, o.Exact, func(n *Node, raw []byte) error {
+		held, err := f.hold(raw)
+		s.nodes = append(s.nodes, n)
+		s.raw[n.Key()] = held
+		return err
+	})
+}
+
+func isLater(version, than string) bool {
+	a, err := mgmt.ParseVersion(version)
+	b, err2 := mgmt.ParseVersion(than)
+	return err == nil && err2 == nil && a > b
+}
+
+// fetch reads objects of a kind one by one, as of a resourceVersion at which they are there, or, if that is empty, as they are now, as far as they are there. fn is called
+// by one at a time.
+func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at string, fn func(*Node, []byte) error) error {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(fetchLists)
+	for _, key := range keys {
+		g.Go(func() error {
+			got, err := r.source.List(ctx, k, mgmt.ListOptions{Namespace: key.Namespace, Name: key.Name, Exact: at}, func(raw []byte) error {
+				mu.Lock()
+				defer mu.Unlock()
+				return fn(r.read.node(k, raw), raw)
+			})
+			if err == nil && got.Items == 0 && at != "" {
+				return fmt.Errorf("%w: %s %s is not there at %s, where it was listed", errHistory, k.GroupKind, key, at)
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// historyAt is a mark of a moment in a source's history, "" when there is none to be had: the leases of its own components, which are renewed every few seconds. When
+// it is the same twice, nothing between was undone by restoring an older etcd, but for the last seconds.
+func historyAt(ctx context.Context, source Source, at string) (string, error) {
+	h, n := sha256.New(), 0
+	_, err := source.List(ctx, mgmt.LeaseKind, mgmt.ListOptions{Namespace: "kube-system", Exact: at, Metadata: true}, func(raw []byte) error {
+		meta := gjson.GetBytes(raw, "metadata")
+		n++
+		_, err := fmt.Fprintf(h, "%q %q %q\n", meta.Get("name").String(), meta.Get("uid").String(), meta.Get("resourceVersion").String())
+		return err
+	})
+	switch {
+	case errors.Is(err, mgmt.ErrExpired), errors.Is(err, mgmt.ErrExactRefused), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", err
+	case n == 0:
+		return "", nil
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,299 @@
+//go:build api
+
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// TestAPIWatchedIsFull: a large source is listed kind by kind and then watched. What happens before, between and after gives the same snapshot as reading everything.
+func TestAPIWatchedIsFull(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-w-", "--workloads", "6", "--machines", "3", "--fast")
+	snapshot.WatchAll(t)
+	c, last, whole := newChanges(t, 5)
+	for range 3 {
+		last = c.round(last, whole)
+	}
+	all := func(what string, is bool) {
+		t.Helper()
+		last, _ = c.take(nil)
+		if read := last.Read == last.Counts.Objects; read != is {
+			t.Errorf("%s: %d of %d objects read", what, last.Read, last.Counts.Objects)
+		}
+		c.source.onList, c.source.onWatch, c.source.alter = nil, nil, nil
+	}
+	c.source.onWatch = func(mgmt.Kind) error { return mgmt.ErrExpired }
+	all("410 Expired", true)
+	c.source.onWatch = func(k mgmt.Kind) error {
+		if k.Kind == "Machine" {
+			return mgmt.ErrUnproven
+		}
+		return nil
+	}
+	all("one kind not proven", false)
+	c.change(last.Envelope)
+	c.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
+		if k.Kind == mgmt.LeaseKind.Kind && o.Exact == last.ResourceVersion {
+			return mgmt.ErrExpired
+		}
+		return nil
+	}
+	all("a base that the server has forgotten", false)
+	if last.Read == 0 || last.Read > 12 {
+		t.Errorf("a base that the server has forgotten: %d objects read", last.Read)
+	}
+	c.restoredEtcd(last)
+	all("an etcd that went back in time", true)
+	c.newCatalog()
+	all("a lost catalog", true)
+	c.change(last.Envelope)
+	all("changes", false)
+	c.upgrade("machinesets.cluster.x-k8s.io")
+	all("a CRD upgrade", false)
+	if last.Read < 6 {
+		t.Errorf("a CRD upgrade: %d objects read", last.Read)
+	}
+	last, _ = c.take(func(o *snapshot.Options) { o.Writer = "another version" })
+	if last.Read != last.Counts.Objects {
+		t.Errorf("another version of the program: %d objects read", last.Read)
+	}
+}
+
+// restoredEtcd makes what the source shows older than what is known.
+func (c *changes) restoredEtcd(last *snapshot.Result) {
+	c.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
+		if k.Kind == mgmt.LeaseKind.Kind && o.Exact == last.ResourceVersion {
+			return mgmt.ErrExpired
+		}
+		return nil
+	}
+	var once sync.Once
+	c.source.alter = func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte {
+		if k.Kind == "Machine" && o.Metadata && o.Limit == 0 {
+			once.Do(func() {
+				version := string(raw[bytes.Index(raw, []byte(`"resourceVersion":"`))+len(`"resourceVersion":"`):])
+				version = version[:strings.Index(version, `"`)]
+				raw = bytes.Replace(raw, []byte(`"resourceVersion":"`+version+`"`), []byte(`"resourceVersion":"1"`), 1)
+			})
+		}
+		return raw
+	}
+}
+
+// upgrade changes a CustomResourceDefinition, as a new version of a provider does.
+func (c *changes) upgrade(name string) {
+	c.t.Helper()
+	program, err := mgmttest.Lab()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/names/shortNames/-","value":"up%d"}]`, time.Now().Unix())
+	out, err := exec.CommandContext(c.t.Context(), filepath.Join(filepath.Dir(program), "kubectl"), "--kubeconfig", servers.Options(0).KubeconfigFile,
+		"patch", "crd", name, "--type=json", "-p", patch).CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestAPIChangesDuringCapture: what happens while a large source is looked at is in the snapshot up to its resourceVersion, and no further.
+func TestAPIChangesDuringCapture(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "during-", "--workloads", "2", "--machines", "3", "--fast")
+	snapshot.WatchAll(t)
+	r := newRemembering(t)
+	kinds, err := r.m.Reader().Kinds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, _ := mgmt.FindKind(kinds, mgmt.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"})
+	var names []mgmt.Key
+	_, err = r.m.Reader().List(t.Context(), k, mgmt.ListOptions{}, func(raw []byte) error {
+		if n := mgmtKey(raw); strings.HasPrefix(n.Namespace, "during-") {
+			names = append(names, n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	touch := func(n mgmt.Key, value string) {
+		t.Helper()
+		if _, err := r.m.Writer().PatchMetadata(t.Context(), k, n.Namespace, n.Name, map[string]any{"annotations": map[string]any{"test.mgmtd.dev/during": value}}); err != nil {
+			t.Error(err)
+		}
+	}
+	// Secrets are listed after Machines, and all are watched after both.
+	var listed, watched atomic.Bool
+	r.source.onList = func(kind mgmt.Kind, o mgmt.ListOptions) error {
+		if kind.Kind == "Secret" && o.Whole && !listed.Swap(true) {
+			touch(names[0], "before-the-cut")
+			u, err := r.m.Reader().Get(t.Context(), k, names[1].Namespace, names[1].Name)
+			if err != nil {
+				return err
+			}
+			return r.m.Writer().Delete(t.Context(), k, names[1].Namespace, names[1].Name, u.GetUID(), "")
+		}
+		return nil
+	}
+	r.source.onWatch = func(mgmt.Kind) error {
+		if !watched.Swap(true) {
+			touch(names[2], "after-the-cut")
+		}
+		return nil
+	}
+	has := func(s *snapshot.Result, n mgmt.Key) string {
+		t.Helper()
+		body, there := r.contents(s.Envelope)[mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: n.Namespace, Name: n.Name}]
+		switch {
+		case !there:
+			return "gone"
+		case bytes.Contains(body, []byte("before-the-cut")):
+			return "before"
+		case bytes.Contains(body, []byte("after-the-cut")):
+			return "after"
+		}
+		return "as it was"
+	}
+	first, err := snapshot.Run(t.Context(), r.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !listed.Load() || !watched.Load() {
+		t.Fatal("nothing was done")
+	}
+	// A Machine that is being deleted stays until its finalizers are gone: it is in the snapshot.
+	for i, want := range []string{"before", "as it was", "as it was", "as it was"} {
+		if got := has(first, names[i]); got != want && !(i == 1 && got == "gone") {
+			t.Errorf("in the first snapshot Machine %d is %s, want %s", i, got, want)
+		}
+	}
+	second, _ := r.take(nil)
+	if got := has(second, names[2]); got != "after" {
+		t.Errorf("in the second snapshot Machine 2 is %s", got)
+	}
+	if second.Read != 1 {
+		t.Errorf("the second snapshot read %d objects", second.Read)
+	}
+}
+
+// TestAPIWatchRestarts: connections that break in the middle of watches cost time and nothing else.
+func TestAPIWatchRestarts(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-r-", "--workloads", "2", "--machines", "3", "--fast")
+	snapshot.WatchAll(t)
+	c, last, whole := newChanges(t, 7)
+	cutter := newCutter(t)
+	broken, err := mgmt.Connect(t.Context(), mgmt.Options{Name: "mgmt-1", KubeconfigFile: cutter.kubeconfig})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.source.Source = broken.Reader()
+	var cuts atomic.Int32
+	c.source.onWatch = func(mgmt.Kind) error {
+		if cuts.Add(1) == 5 {
+			go func() {
+				for range 3 {
+					time.Sleep(300 * time.Millisecond)
+					cutter.cut()
+				}
+			}()
+		}
+		return nil
+	}
+	c.round(last, whole)
+	if cutter.broken.Load() == 0 {
+		t.Error("no connection was broken")
+	}
+}
+
+// cutter passes connections to an API server on, and breaks them.
+type cutter struct {
+	kubeconfig string
+	broken     atomic.Int32
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newCutter(t *testing.T) *cutter {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(servers.Options(0).KubeconfigFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	c := &cutter{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	var target string
+	for _, server := range config.Clusters {
+		target = strings.TrimPrefix(server.Server, "https://")
+		server.Server = "https://" + listener.Addr().String()
+	}
+	if err := clientcmd.WriteToFile(*config, c.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(c.kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go c.serve(context.WithoutCancel(t.Context()), listener, target)
+	return c
+}
+
+func (c *cutter) serve(ctx context.Context, listener net.Listener, target string) {
+	for {
+		from, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
+		if err != nil {
+			_ = from.Close()
+			continue
+		}
+		c.mu.Lock()
+		c.conns = append(c.conns, from, to)
+		c.mu.Unlock()
+		for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				_ = pair[0].Close()
+			}()
+		}
+	}
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		if conn.Close() == nil {
+			c.broken.Add(1)
+		}
+	}
+	c.conns = nil
+}
+
+func mgmtKey(raw []byte) mgmt.Key {
+	meta := gjson.GetBytes(raw, "metadata")
+	return mgmt.Key{Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+}

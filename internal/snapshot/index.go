@@ -1,0 +1,202 @@
+package snapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// index is the source as the base found it: every object that was read, captured or left out, and where its content is. The catalog keeps it in sealed parts, one for
+// each shard and one for what was left out in each namespace, so that what is written follows the changes.
+type index struct {
+	head   indexHead
+	nodes  map[mgmt.GroupKind][]*Node // those without a Pack were left out
+	places map[store.ContentID]store.Key
+	sums   map[store.ContentID][sha256.Size]byte // of each part's text
+}
+
+// indexHead is what the nodes depend on besides the objects. When any of it is another, objects are read again.
+type indexHead struct {
+	// Reader is the version of the program whose edge table made the nodes.
+	Reader    string          `json:"reader"`
+	Scope     []string        `json:"scope,omitempty"`
+	Kinds     []mgmt.Kind     `json:"kinds"` // all that the source had
+	Providers []mgmt.Provider `json:"providers,omitempty"`
+	// NotInCut are kinds that were not read as of the cut: what changed since then is not known of them.
+	NotInCut []mgmt.GroupKind `json:"notInCut,omitempty"`
+	History  string           `json:"history,omitempty"`
+	// Parts is a digest of all others: a part that was lost, or is of another run, must not pass for one that never was.
+	Parts string `json:"parts"`
+}
+
+// indexPart is one part as JSON.
+type indexPart struct {
+	Head    *indexHead      `json:"head,omitempty"`
+	Shard   store.Key       `json:"shard,omitempty"`
+	ID      []byte          `json:"id,omitempty"` // content id of the shard
+	Objects []indexedObject `json:"objects,omitempty"`
+}
+
+type indexedObject struct {
+	*Node
+	ID      []byte `json:"id,omitempty"`
+	Movable bool   `json:"movable,omitempty"`
+}
+
+// zstdCodec makes the encoder and the decoder of texts that are in memory whole. Both may be used by many at once.
+var zstdCodec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
+	if err != nil {
+		panic(err)
+	}
+	return enc, dec
+})
+
+// openIndex reads sealed parts. Any that cannot be opened, as after the keys or the recipients changed, makes all of it useless.
+func openIndex(ids *store.ContentIDs, sealed map[store.ContentID][]byte) (*index, error) {
+	x := &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{}, sums: map[store.ContentID][sha256.Size]byte{}}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(4)
+	headless, headName := true, store.ContentID{}
+	for name, data := range sealed {
+		g.Go(func() error {
+			text, err := ids.Open(name, data)
+			if err != nil {
+				return err
+			}
+			_, dec := zstdCodec()
+			if text, err = dec.DecodeAll(text, nil); err != nil {
+				return fmt.Errorf("open index: %w", err)
+			}
+			var p indexPart
+			if err := json.Unmarshal(text, &p); err != nil {
+				return fmt.Errorf("open index: %w", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if p.Head != nil {
+				x.head, headless, headName = *p.Head, false, name
+			}
+			x.sums[name] = sha256.Sum256(text)
+			return x.add(p)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if headless || x.head.Parts != digestOf(x.sums, headName) {
+		return nil, errors.New("open index: it has no head, or not all parts")
+	}
+	return x, nil
+}
+
+func (x *index) add(p indexPart) error {
+	if p.Shard != "" {
+		if len(p.ID) != len(store.ContentID{}) {
+			return fmt.Errorf("open index: shard without id")
+		}
+		x.places[store.ContentID(p.ID)] = p.Shard
+	}
+	for _, o := range p.Objects {
+		if o.Node == nil || o.Kind == "" || o.Name == "" || o.Pack != "" && len(o.ID) != len(store.ContentID{}) {
+			return fmt.Errorf("open index: incomplete object")
+		}
+		n := o.Node
+		n.movable = o.Movable
+		if n.Pack != "" {
+			n.id = store.ContentID(o.ID)
+			x.places[n.id] = store.Key(n.Pack)
+		}
+		x.nodes[n.GroupKind()] = append(x.nodes[n.GroupKind()], n)
+	}
+	return nil
+}
+
+// digestOf is a digest of the sums of all parts but the head.
+func digestOf(sums map[store.ContentID][sha256.Size]byte, head store.ContentID) string {
+	h := sha256.New()
+	for _, name := range slices.SortedFunc(maps.Keys(sums), func(a, b store.ContentID) int { return bytes.Compare(a[:], b[:]) }) {
+		if sum := sums[name]; name != head {
+			_, _ = h.Write(append(name[:], sum[:]...)) // never fails
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// storedShard is a shard and where it is.
+type storedShard struct {
+	Shard
+	id  store.ContentID
+	key store.Key
+}
+
+// sealIndex makes the parts of a snapshot's index and seals those that are not in was, which may be nil. gone are those that only was has.
+func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard, left []*Node) (sealed map[store.ContentID][]byte, gone []store.ContentID, err error) {
+	parts := map[string]*indexPart{}
+	for _, s := range shards {
+		p := &indexPart{Shard: s.key, ID: s.id[:]}
+		for _, n := range s.Objects {
+			p.Objects = append(p.Objects, indexedObject{Node: n, ID: n.id[:], Movable: n.movable})
+		}
+		parts["shard "+s.Unit+" "+s.Namespace] = p
+	}
+	slices.SortFunc(left, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+	for _, n := range left {
+		name := "left " + n.Namespace
+		if parts[name] == nil {
+			parts[name] = &indexPart{}
+		}
+		out := *n
+		out.Pack = "" // of the base, in which it was captured
+		parts[name].Objects = append(parts[name].Objects, indexedObject{Node: &out, Movable: n.movable})
+	}
+	sealed = map[store.ContentID][]byte{}
+	sums := map[store.ContentID][sha256.Size]byte{}
+	enc, _ := zstdCodec()
+	seal := func(name string, p *indexPart) error {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return fmt.Errorf("make index: %w", err)
+		}
+		id := ids.Of("part", []byte(name))
+		sums[id] = sha256.Sum256(text)
+		if was == nil || was.sums[id] != sums[id] {
+			sealed[id] = ids.Seal(id, enc.EncodeAll(text, nil))
+		}
+		return nil
+	}
+	for name, p := range parts {
+		if err := seal(name, p); err != nil {
+			return nil, nil, err
+		}
+	}
+	head.Parts = digestOf(sums, store.ContentID{})
+	if err := seal("head", &indexPart{Head: &head}); err != nil {
+		return nil, nil, err
+	}
+	if was != nil {
+		for id := range was.sums {
+			if _, is := sums[id]; !is {
+				gone = append(gone, id)
+			}
+		}
+	}
+	return sealed, gone, nil
+}

@@ -1,0 +1,91 @@
+package snapshot
+
+import (
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+func testIDs(t *testing.T, secret string) *store.ContentIDs {
+	t.Helper()
+	dir := t.TempDir() + "/keys"
+	generated, err := store.Keygen(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient}, SigningKeyFile: dir + "/signing.key"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(t.TempDir() + "/store"), Keys: keys, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := st.ContentIDs([]byte(secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func indexed(name, pack string) *Node {
+	return &Node{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1", UID: "u-" + name, ResourceVersion: "7", Content: "00", Size: 1, Pack: pack, id: store.ContentID{1}, movable: true}
+}
+
+// TestIndex: an index is all that was sealed or nothing: a part that is lost, old, of another or in another's place must not pass for a source that has less.
+func TestIndex(t *testing.T) {
+	ids := testIDs(t, "secret")
+	head := indexHead{Reader: "test", Scope: []string{"ns"}}
+	captured, left := indexed("a", "packs/a"), indexed("b", "packs/b") // b was captured in the base, and is not any more
+	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}}, key: "shards/a", id: store.ContentID{2}}}
+	sealed, gone, err := sealIndex(ids, nil, head, shards, []*Node{left})
+	if err != nil || len(gone) > 0 || len(sealed) != 3 {
+		t.Fatalf("%d parts, %d gone, %v", len(sealed), len(gone), err)
+	}
+	x, err := openIndex(ids, sealed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]*Node{}
+	for _, n := range x.nodes[mgmt.GroupKind{Kind: "Secret"}] {
+		got[n.Name] = n
+	}
+	if a, b := got["a"], got["b"]; len(got) != 2 || a.Pack != "packs/a" || a.id != captured.id || !a.movable || b.Pack != "" || b.UID != "u-b" || left.Pack != "packs/b" {
+		t.Errorf("%+v, %+v; %+v", a, b, left)
+	}
+	if x.places[store.ContentID{2}] != "shards/a" || x.places[store.ContentID{1}] != "packs/a" || x.head.Reader != "test" {
+		t.Errorf("places %v, head %+v", x.places, x.head)
+	}
+	// What did not change is not sealed again; the other part goes.
+	again, gone, err := sealIndex(ids, x, head, shards, nil)
+	if err != nil || len(again) != 1 || len(gone) != 1 {
+		t.Errorf("again: %d parts, %d gone, %v", len(again), len(gone), err)
+	}
+	for name := range sealed {
+		without := map[store.ContentID][]byte{}
+		for n, data := range sealed {
+			if n != name {
+				without[n] = data
+			}
+		}
+		if _, err := openIndex(ids, without); err == nil {
+			t.Errorf("opened without part %x", name)
+		}
+		for other, data := range sealed {
+			if other != name {
+				without[name] = data
+				if _, err := openIndex(ids, without); err == nil {
+					t.Errorf("opened with part %x in the place of %x", other, name)
+				}
+			}
+		}
+	}
+	if _, err := openIndex(testIDs(t, "secret"), sealed); err == nil {
+		t.Error("opened with other keys")
+	}
+	if _, err := openIndex(ids, nil); err == nil {
+		t.Error("opened without any part")
+	}
+}

@@ -1,0 +1,106 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+)
+
+// smallSource is how many objects a source has that is read as of one resourceVersion at once. To read many so is expensive: the API server has the past of a kind that
+// nobody wrote to for some minutes in etcd alone. A larger one is read as it is, kind by kind, from the API server's cache, and then watched, for about a second, until all
+// kinds are as of one resourceVersion. Tests make it small.
+var smallSource = 2000
+
+// sizes of kinds take one small LIST each, which also makes the API server's cache of each catch up.
+func sizeOf(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) {
+	var mu sync.Mutex
+	size := 0
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(captureLists)
+	for _, k := range kinds {
+		g.Go(func() error {
+			got, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+			mu.Lock()
+			defer mu.Unlock()
+			size += got.Items + got.Remaining
+			return err
+		})
+	}
+	return size, g.Wait()
+}
+
+// look is the first of two at a large source: every kind at a resourceVersion of its own.
+type look struct {
+	*follower
+	since  *base // nil: everything is read
+	proven bool  // what happened since the base can be watched
+
+	mu    sync.Mutex
+	kinds map[mgmt.GroupKind]*kindState
+}
+
+// each takes a kind from the index, or lists it.
+func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
+	l.mu.Lock()
+	s := l.kinds[k.GroupKind]
+	l.mu.Unlock()
+	if s != nil { // some of a kind that was listed
+		return s.each(namespace, name, fn)
+	}
+	s, err := l.list(ctx, k, fn)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kinds[k.GroupKind] = s
+	return nil
+}
+
+func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) error) (*kindState, error) {
+	if l.since != nil && l.since.follows(k) {
+		nodes := l.since.index.nodes[k.GroupKind]
+		s, err := &kindState{at: l.since.at, nodes: nodes}, error(nil)
+		if !l.proven {
+			s, err = l.compare(ctx, k, nodes, mgmt.ListOptions{Whole: true})
+		}
+		if err == nil {
+			err = s.each("", "", fn)
+			s.raw = nil // fn has it
+		}
+		if !errors.Is(err, errWhole) {
+			return s, err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		s := &kindState{}
+		got, err := l.source.List(ctx, k, mgmt.ListOptions{Whole: true}, func(raw []byte) error {
+			n := l.read.node(k, raw)
+			s.nodes = append(s.nodes, n)
+			return fn(n, raw)
+		})
+		s.at = got.ResourceVersion
+		if err == nil || attempt == captureTries || !mgmt.Transient(err) {
+			return s, err
+		}
+		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// advance brings what a look saw to the cut.
+func (l *look) advance(ctx context.Context, r *reading, kinds []mgmt.Kind) (*followed, error) {
+	return follow(ctx, r, kinds, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
+		s := l.kinds[k.GroupKind]
+		if s == nil {
+			return nil, fmt.Errorf("%w: %s was not looked at", errWhole, k.GroupKind)
+		}
+		return f.watch(ctx, k, s)
+	})
+}

@@ -1,0 +1,138 @@
+//go:build api
+
+package snapshot_test
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+)
+
+// age makes all files below a folder older than any grace: they are what both kinds of storage take the time of a key from.
+func age(t *testing.T, root string) {
+	t.Helper()
+	old := time.Now().Add(-24 * time.Hour)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chtimes(path, old, old)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Snapshots that write only what changed stay whole when those that they build on are pruned, and the next one builds on them.
+func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-prune-", "--workloads", "4", "--machines", "2", "--fast")
+	c := &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(7, 7))}
+	var err error
+	if c.kinds, err = c.m.Reader().Kinds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last, _ := c.take(nil)
+	for range 3 {
+		for range 2 {
+			c.change(last.Envelope)
+			last, _ = c.take(nil)
+		}
+		age(t, filepath.Join(c.dir, "store"))
+		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: c.st, Policy: snapshot.Policy{Last: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Removed) < 2 || r.Freed.Keys <= int64(len(r.Removed)) {
+			t.Errorf("removed %v, freed %+v", r.Removed, r.Freed)
+		}
+		c.contents(last.Envelope)
+	}
+	if _, wrote := c.take(nil); len(wrote) != 1 {
+		t.Errorf("after a prune, with nothing changed, a snapshot wrote %v", wrote)
+	}
+}
+
+// A run that took longer than prunes leave alone what it needs makes no snapshot; one that was held up in its last write makes another.
+func TestAPISnapshotRefusesToBeLate(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "late-", "--workloads", "1", "--machines", "1", "--fast")
+	r := newRemembering(t)
+	count := func() int {
+		t.Helper()
+		keys, err := r.st.Snapshots(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(keys)
+	}
+	late := func(call int) (*snapshot.Result, error) {
+		o := r.options()
+		calls, jumped := 0, time.Duration(0)
+		o.Now = func() time.Time {
+			if calls++; calls == call {
+				jumped = 2*time.Hour + time.Second
+			}
+			return time.Now().Add(jumped)
+		}
+		return snapshot.Run(t.Context(), o)
+	}
+	if taken, err := late(2); !errors.Is(err, snapshot.ErrTooLong) || count() != 0 {
+		t.Errorf("late before its envelope: %v, %v, %d snapshots", taken, err, count())
+	}
+	taken, err := late(3)
+	if err != nil || count() != 2 || taken.Sequence != 2 {
+		t.Fatalf("late with its envelope: %v, %d snapshots", err, count())
+	}
+	r.contents(taken.Envelope)
+}
+
+func TestAPIPruneS3(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "s3-", "--workloads", "1", "--machines", "1", "--fast")
+	server := s3test.Start(t, s3test.Options{})
+	server.NewBucket(t, "prune")
+	b, err := store.NewS3(store.S3Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint, CredentialsFile: server.CredentialsFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{Bucket: b, Plain: true, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *snapshot.Result
+	for range 3 {
+		last = run(t, servers.Connect(t, 0), st, snapshot.Scope{})
+	}
+	prune := func() *snapshot.PruneResult {
+		t.Helper()
+		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: st, Policy: snapshot.Policy{Last: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := prune(); len(r.Removed) > 0 || r.Freed.Keys > 0 {
+		t.Errorf("what is young is gone: %v, %+v", r.Removed, r.Freed)
+	}
+	age(t, filepath.Join(server.Root, "prune"))
+	plan, err := snapshot.PlanPrune(t.Context(), snapshot.PruneOptions{Store: st, Policy: snapshot.Policy{Last: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := prune(); len(r.Removed) != 2 || r.Freed != plan.Frees || r.Freed.Keys < 8 {
+		t.Errorf("removed %v, freed %+v, planned %+v", r.Removed, r.Freed, plan.Frees)
+	}
+	report, err := st.VerifyStructure(t.Context(), last.Envelope, nil)
+	if err != nil || len(report.Findings) > 0 {
+		t.Errorf("what is left: %v, %v", report.Findings, err)
+	}
+	if r := prune(); r.Freed.Keys > 0 || len(r.Findings) > 0 {
+		t.Errorf("again: %+v, %v", r.Freed, r.Findings)
+	}
+}

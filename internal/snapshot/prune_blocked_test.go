@@ -1,0 +1,234 @@
+package snapshot
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
+	damages := map[string]func(t *testing.T, b *clocked, s store.Signed){
+		"damaged envelope": func(t *testing.T, b *clocked, s store.Signed) {
+			replace(t, b, s.Key().String(), []byte("{}"))
+		},
+		"envelope of a later version": func(t *testing.T, b *clocked, s store.Signed) {
+			replace(t, b, s.Key().String(), []byte(`{"payload":"{\"format\":2}","signature":""}`))
+		},
+		"tree gone":    func(t *testing.T, b *clocked, s store.Signed) { replace(t, b, string(s.Tree), nil) },
+		"tree damaged": func(t *testing.T, b *clocked, s store.Signed) { replace(t, b, string(s.Tree), []byte("x")) },
+	}
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			b := newClocked(t)
+			st := openPlain(t, b)
+			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
+			(&taker{st: st, source: sourceB}).hourly(t, b, 3)
+			b.pass(24 * time.Hour)
+			damage(t, b, list[4])
+			before := contents(t, st)
+			r, err := Prune(t.Context(), options(st, b, Policy{Last: 2}))
+			if _, blocked := errors.AsType[*BlockedError](err); !blocked {
+				t.Fatalf("error %v, want a *BlockedError", err)
+			}
+			if contents(t, st) != before {
+				t.Error("content was removed")
+			}
+			if len(r.Removed) == 0 {
+				t.Error("no snapshot was removed")
+			}
+			if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundEnvelope && f.Severity == mgmt.Error }) {
+				t.Errorf("findings %v", r.Findings)
+			}
+			plan, err := PlanPrune(t.Context(), options(st, b, Policy{Last: 2}))
+			if err != nil || !plan.Blocked {
+				t.Errorf("plan: blocked %v, %v", plan != nil && plan.Blocked, err)
+			}
+		})
+	}
+}
+
+// A snapshot that somebody hid may be found again: what it names stays until an operator says that it is gone for good.
+func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	list := (&taker{st: st, source: sourceA}).hourly(t, b, 6)
+	b.pass(24 * time.Hour)
+	replace(t, b, list[2].Key().String(), nil)
+	before := contents(t, st)
+	o := options(st, b, Policy{Last: 2})
+	plan, err := PlanPrune(t.Context(), o)
+	if err != nil || !plan.Blocked {
+		t.Errorf("plan: %+v, %v", plan, err)
+	}
+	for range 2 {
+		r, err := Prune(t.Context(), o)
+		if _, blocked := errors.AsType[*BlockedError](err); !blocked {
+			t.Fatalf("error %v, want a *BlockedError", err)
+		}
+		if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
+			return f.Code == FoundGap && f.Severity == mgmt.Error && strings.Contains(f.Message, "number 3 is not there")
+		}) {
+			t.Errorf("findings %v", r.Findings)
+		}
+	}
+	if contents(t, st) != before || left(t, st) != "a5 a6" {
+		t.Errorf("%s are left, and %d of %d keys", left(t, st), contents(t, st), before)
+	}
+	accept := o
+	accept.AcceptGaps = true
+	b.pass(time.Hour)
+	if r := mustPrune(t, accept); r.Freed.Keys == 0 {
+		t.Error("nothing was freed")
+	}
+	mustPrune(t, o) // it is on record
+	whole(t, st)
+}
+
+// An envelope that nobody vouches for may lie over one that counts.
+func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
+	b := newClocked(t)
+	keys := func(dir string) *store.Keys {
+		t.Helper()
+		generated, err := store.Keygen(dir, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient}, SigningKeyFile: dir + "/signing.key", TrustedKeyFiles: []string{dir + "/signing.pub"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	open := func(k *store.Keys) *store.Store {
+		t.Helper()
+		st, err := store.Open(t.Context(), store.Options{Bucket: b, Keys: k, Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	st := open(keys(t.TempDir() + "/ours"))
+	(&taker{st: st, source: sourceA}).hourly(t, b, 4)
+	forged := (&taker{st: open(keys(t.TempDir() + "/theirs")), source: sourceA}).hourly(t, b, 1)[0]
+	b.pass(24 * time.Hour)
+	before := contents(t, st)
+	r, err := Prune(t.Context(), options(st, b, Policy{Last: 1}))
+	if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
+		t.Fatalf("error %v, want a *BlockedError; %d of %d keys are left", err, contents(t, st), before)
+	}
+	if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundUntrusted && f.Severity == mgmt.Error }) {
+		t.Errorf("findings %v", r.Findings)
+	}
+	o := options(st, b, Policy{})
+	o.Delete, o.Damaged = []store.EnvelopeKey{forged.Key()}, true
+	if r := mustPrune(t, o); len(r.Removed) != 1 || r.Freed.Keys < 2 {
+		t.Errorf("removed %v, freed %+v", r.Removed, r.Freed)
+	}
+	whole(t, st)
+}
+
+// replace changes a key behind the store's back; nil removes it.
+func replace(t *testing.T, b *clocked, key string, data []byte) {
+	t.Helper()
+	if err := b.Dir.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if data != nil {
+		if err := b.Dir.Put(t.Context(), key, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPruneHonoursRetention(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	list := (&taker{st: st, source: sourceA}).hourly(t, b, 6)
+	b.pass(24 * time.Hour)
+	b.kept[list[1].Key().String()] = true
+	b.kept[string(list[4].Tree)] = true // not that of the last
+	r := mustPrune(t, options(st, b, Policy{Last: 1}))
+	if got := left(t, st); got != "a2 a6" {
+		t.Errorf("%s are left", got)
+	}
+	whole(t, st) // what the retained one names stays
+	if r.Retained.Keys != 2 || !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundRetained }) {
+		t.Errorf("retained %+v, findings %v", r.Retained, r.Findings)
+	}
+	clear(b.kept)
+	if r := mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a6" || r.Retained.Keys != 0 || contents(t, st) != 5 {
+		t.Errorf("later %s are left, with %d keys of content", left(t, st), contents(t, st))
+	}
+}
+
+func TestPruneSeesThatClocksAreApart(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	(&taker{st: st, source: sourceA}).hourly(t, b, 3)
+	b.pass(8 * time.Hour)
+	o := options(st, b, Policy{Last: 1})
+	o.Now = func() time.Time { return b.time().Add(-100 * time.Hour) } // by which all is in the grace
+	r := mustPrune(t, o)
+	if len(r.Removed) > 0 || !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundClock }) {
+		t.Errorf("behind: removed %v, findings %v", r.Removed, r.Findings)
+	}
+	b2 := newClocked(t)
+	st2 := openPlain(t, b2)
+	(&taker{st: st2, source: sourceA}).hourly(t, b2, 3)
+	o = options(st2, b2, Policy{Last: 1})
+	o.Now = func() time.Time { return b2.time().Add(100 * time.Hour) }
+	if r = mustPrune(t, o); len(r.Removed) > 0 || left(t, st2) != "a1 a2 a3" {
+		t.Errorf("ahead: removed %v", r.Removed)
+	}
+}
+
+func TestDeleteSnapshot(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
+	b.pass(time.Hour)
+	if err := st.PutPin(t.Context(), list[0].Key(), "", b.time()); err != nil {
+		t.Fatal(err)
+	}
+	replace(t, b, list[1].Key().String(), []byte("{}"))
+	o := options(st, b, Policy{})
+	o.Grace = 3 * time.Hour
+	remove := func(damaged bool, n ...int) error {
+		o := o
+		o.Damaged = damaged
+		for _, i := range n {
+			o.Delete = append(o.Delete, list[i].Key())
+		}
+		_, err := Prune(t.Context(), o)
+		return err
+	}
+	for what, refused := range map[string]error{
+		"newest": remove(false, 4), "pinned": remove(false, 0), "grace": remove(false, 3), "damaged": remove(false, 1), "one of two": remove(false, 2, 4),
+	} {
+		if _, ok := errors.AsType[*RefusedError](refused); !ok {
+			t.Errorf("%s: %v, want a *RefusedError", what, refused)
+		}
+	}
+	b.pass(3 * time.Hour)
+	if err := remove(true, 1); err != nil {
+		t.Errorf("damaged: %v", err)
+	}
+	if err := remove(false, 2); err != nil {
+		t.Errorf("superseded: %v", err)
+	}
+	if err := st.RemovePin(t.Context(), list[0].Key()); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(false, 0); err != nil {
+		t.Errorf("no longer pinned: %v", err)
+	}
+	if got := left(t, st); got != "a4 a5" {
+		t.Errorf("%s are left", got)
+	}
+	whole(t, st)
+}

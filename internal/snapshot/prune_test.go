@@ -1,0 +1,208 @@
+package snapshot
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+func TestPruneRemovesWhatNoRuleKeeps(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	a, bb := &taker{st: st, source: sourceA}, &taker{st: st, source: sourceB}
+	a.hourly(t, b, 10)
+	bb.hourly(t, b, 3)
+	b.pass(24 * time.Hour)
+	o := options(st, b, Policy{Last: 2})
+	before := contents(t, st)
+	plan, err := PlanPrune(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if contents(t, st) != before || left(t, st) != "a1 a2 a3 a4 a5 a6 a7 a8 a9 a10 b1 b2 b3" {
+		t.Fatal("the plan changed something")
+	}
+	r := mustPrune(t, o)
+	if got := left(t, st); got != "a9 a10 b2 b3" {
+		t.Errorf("%s are left", got)
+	}
+	// What is left names its own and what it took over: 2 trees, 3 shards, 3 packs of each source.
+	if got := contents(t, st); got != 16 {
+		t.Errorf("%d keys of content are left, want 16", got)
+	}
+	if r.Freed != plan.Frees {
+		t.Errorf("it freed %+v, and the plan was %+v", r.Freed, plan.Frees)
+	}
+	whole(t, st)
+	again := mustPrune(t, o)
+	if len(again.Removed) > 0 || again.Freed != (Amount{}) {
+		t.Errorf("the second time it freed %+v", again.Freed)
+	}
+	list, err := st.StoredSnapshots(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The gaps that it left are no finding.
+	pruned, err := st.Pruned(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{sourceA, sourceB} {
+		var chain []store.Signed
+		for _, s := range list {
+			if s.Key.Source == source {
+				e, err := st.GetEnvelope(t.Context(), s.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				chain = append(chain, e)
+			}
+		}
+		if found := store.CheckChain(chain, pruned.Removed[source]); len(found) > 0 {
+			t.Errorf("chain: %v", found)
+		}
+		if found := store.CheckChain(chain[1:], pruned.Removed[source]); len(found) != 1 {
+			t.Errorf("chain without its oldest: %v, want a gap", found)
+		}
+	}
+}
+
+func TestPruneReasons(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	expires := func(d time.Duration) func(*store.Envelope) {
+		return func(e *store.Envelope) { e.Expires = b.time().Add(d) }
+	}
+	partial := func(e *store.Envelope) { e.Partial = true }
+	list := []store.Signed{}
+	for _, change := range []func(*store.Envelope){nil, expires(time.Hour), expires(100 * time.Hour), nil, nil, nil, nil, partial, partial} {
+		b.pass(time.Hour)
+		list = append(list, w.take(t, b.time(), change))
+	}
+	if err := st.PutPin(t.Context(), list[3].Key(), "before the upgrade", b.time()); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(5 * time.Hour)
+	verified, inUse := list[4].Key(), list[5].Key()
+	reasons := func(p Policy, change func(*PruneOptions)) map[int64][]string {
+		o := options(st, b, p)
+		o.Verified = func(k store.EnvelopeKey) bool { return k == verified || k == list[0].Key() }
+		o.InUse = func(k store.EnvelopeKey) string {
+			if k == inUse {
+				return "op"
+			}
+			return ""
+		}
+		if change != nil {
+			change(&o)
+		}
+		plan, err := PlanPrune(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[int64][]string{}
+		for _, v := range plan.Snapshots {
+			got[v.Envelope.Sequence] = v.Keep
+		}
+		return got
+	}
+	// The ninth came at 09:00, so that the eighth is safe until 15:00; it is 14:00 now. The seventh is since 08:00 + 6 h, to the second.
+	want := map[int64][]string{
+		1: {"no rule"}, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade", "no rule"}, 5: {"newest verified", "no rule"}, 6: {"in use by operation op", "no rule"},
+		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "no rule"}, 8: {"grace until 2026-03-01T15:00:00Z", "no rule"}, 9: {"newest", "no rule"},
+	}
+	if diff := cmp.Diff(want, reasons(Policy{}, nil)); diff != "" {
+		t.Errorf("without a rule (-want +got):\n%s", diff)
+	}
+	want = map[int64][]string{
+		1: nil, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"}, 5: {"newest verified"}, 6: {"in use by operation op"},
+		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "last"}, 8: {"grace until 2026-03-01T15:00:00Z"}, 9: {"newest", "last"},
+	}
+	if diff := cmp.Diff(want, reasons(Policy{Last: 1}, nil)); diff != "" {
+		t.Errorf("keep-last=1 (-want +got):\n%s", diff)
+	}
+	for n, r := range reasons(Policy{Last: 1}, func(o *PruneOptions) { o.Source = sourceB }) {
+		if !slices.Contains(r, "not asked") {
+			t.Errorf("of another source, %d: %v", n, r)
+		}
+	}
+}
+
+// The grace counts from when a newer snapshot came, not from when the snapshot itself did.
+func TestPruneGrace(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	w.take(t, b.time(), nil)
+	b.pass(1000 * time.Hour)
+	w.take(t, b.time(), nil)
+	o := options(st, b, Policy{Last: 1})
+	o.Grace = 3 * time.Hour
+	b.pass(3 * time.Hour)
+	if mustPrune(t, o); left(t, st) != "a1 a2" {
+		t.Fatalf("at the end of the grace %s are left", left(t, st))
+	}
+	b.pass(time.Second)
+	if mustPrune(t, o); left(t, st) != "a2" {
+		t.Errorf("a second after the grace %s are left", left(t, st))
+	}
+	for _, bad := range []time.Duration{time.Second, MinGrace - 1, -1} {
+		o.Grace = bad
+		if _, err := Prune(t.Context(), o); err == nil {
+			t.Errorf("a grace of %s was taken", bad)
+		}
+	}
+}
+
+// A run builds on what was the newest snapshot when it began. Another one may end meanwhile, and a prune run that keeps the newest only.
+func TestPruneKeepsTheBaseOfARunThatIsGoing(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w, other := &taker{st: st, source: sourceA}, &taker{st: st, source: sourceA, sequence: 1}
+	w.take(t, b.time(), nil)
+	b.pass(100 * time.Hour)
+	began := b.time()
+	o := options(st, b, Policy{Last: 1})
+	o.Grace = MinGrace
+	w.storing = func(_ time.Time, store func() error) error {
+		other.take(t, began.Add(time.Minute), nil) // names nothing of the base
+		b.pass(maxRun)
+		if r := mustPrune(t, o); len(r.Removed) > 0 {
+			t.Errorf("removed %v", r.Removed)
+		}
+		return store()
+	}
+	w.take(t, began, nil)
+	whole(t, st)
+	b.pass(MinGrace)
+	mustPrune(t, o)
+	whole(t, st)
+	if got := left(t, st); got != "a2 a2" { // the newest by what it says, and the newest to the storage
+		t.Errorf("%s are left", got)
+	}
+}
+
+// What a run writes is named by nothing until its envelope is there.
+func TestPruneLeavesYoungContent(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	w.take(t, b.time(), nil)
+	if _, err := st.PutShard(t.Context(), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(DefaultGrace)
+	if r := mustPrune(t, options(st, b, Policy{})); r.Freed.Keys != 0 || r.Waits.Keys != 1 {
+		t.Errorf("at the end of the grace: freed %+v, waits %+v", r.Freed, r.Waits)
+	}
+	b.pass(time.Second)
+	if r := mustPrune(t, options(st, b, Policy{})); r.Freed.Keys != 1 {
+		t.Errorf("after the grace: freed %+v", r.Freed)
+	}
+	whole(t, st)
+}

@@ -1,0 +1,219 @@
+// Package snapshottest has a source in memory, for tests of what becomes of snapshots once they are taken. What a real API server answers, and when, is not its
+// matter: the tests of package snapshot that have one look after that.
+package snapshottest
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// SecretText is in every Secret of a source: it must never be seen where no identity is.
+const SecretText = "c2VjcmV0LW9mLXRoZS1mbGVldA" //nolint:gosec // G101: it is there to be looked for
+
+// versions is how many resourceVersions a source can still be read at.
+const versions = 32
+
+var (
+	infraKind   = mgmt.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"}
+	configKind  = mgmt.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
+	sourceKinds = []mgmt.Kind{
+		{GroupKind: configKind, Version: "v1beta2", Resource: "kubeadmconfigs", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
+		{GroupKind: snapshot.ClusterKind, Version: "v1beta2", Resource: "clusters", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
+		{GroupKind: snapshot.MachineKind, Version: "v1beta2", Resource: "machines", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
+		mgmt.ConfigMapKind, mgmt.NamespaceKind, mgmt.SecretKind,
+		{GroupKind: infraKind, Version: "v1beta2", Resource: "devmachines", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
+	}
+)
+
+// Source is the objects of a management cluster, as of each of its last resourceVersions. All methods may be called concurrently.
+type Source struct {
+	UID, Name string
+
+	mu      sync.Mutex
+	rand    *rand.Rand
+	version int64
+	views   map[int64]map[mgmt.Ref][]byte // each is never changed
+}
+
+var _ snapshot.Source = (*Source)(nil)
+
+// New makes a source with so many workload clusters, two a namespace, with two Machines each. The seed decides on the bytes of all objects and on what Change does.
+func New(name string, seed uint64, workloads int) *Source {
+	s := &Source{
+		UID: fmt.Sprintf("6f1b2c3d-0000-4000-8000-%012x", seed), Name: name,
+		rand: rand.New(rand.NewPCG(seed, 1)), views: map[int64]map[mgmt.Ref][]byte{0: {}}, //nolint:gosec // G404: a test has to be repeatable
+	}
+	s.write(func(objects map[mgmt.Ref][]byte) {
+		for i := range workloads {
+			s.workload(objects, fmt.Sprintf("team-%d", i/2), fmt.Sprintf("w-%d", i))
+		}
+	})
+	return s
+}
+
+// write makes the next resourceVersion.
+func (s *Source) write(change func(objects map[mgmt.Ref][]byte)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects := maps.Clone(s.views[s.version])
+	s.version++
+	change(objects)
+	s.views[s.version] = objects
+	delete(s.views, s.version-versions)
+}
+
+func (s *Source) put(objects map[mgmt.Ref][]byte, gk mgmt.GroupKind, namespace, name, more, spec string) string {
+	k, _ := mgmt.FindKind(sourceKinds, gk)
+	uid := fmt.Sprintf("%08x-0000-4000-9000-%012x", s.version, s.rand.Uint64()>>16)
+	meta := fmt.Sprintf(`"name":%q,"uid":%q,"resourceVersion":"%d"`, name, uid, s.version)
+	if namespace != "" {
+		meta += fmt.Sprintf(`,"namespace":%q`, namespace)
+	}
+	ref := mgmt.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: namespace, Name: name}
+	objects[ref] = []byte(fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s%s},%s}`, k.APIVersion(), gk.Kind, meta, more, spec))
+	return uid
+}
+
+// workload makes a workload cluster and what it needs.
+func (s *Source) workload(objects map[mgmt.Ref][]byte, namespace, name string) {
+	s.put(objects, mgmt.NamespaceKind.GroupKind, "", namespace, "", `"spec":{}`)
+	owner := s.put(objects, snapshot.ClusterKind, namespace, name, `,"labels":{"team":"`+namespace+`"}`, `"spec":{"paused":false}`)
+	owned := fmt.Sprintf(`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":%q}]`, name, name, owner)
+	s.put(objects, mgmt.SecretKind.GroupKind, namespace, name+"-ca", owned, s.secret())
+	s.put(objects, mgmt.ConfigMapKind.GroupKind, namespace, name+"-values", owned, `"data":{"text":"`+s.text(200)+`"}`)
+	for i := range 2 {
+		m := name + "-" + strconv.Itoa(i)
+		s.put(objects, configKind, namespace, m, owned, `"spec":{},"status":{"dataSecretName":"`+m+`"}`)
+		s.put(objects, infraKind, namespace, m, owned, `"spec":{"text":"`+s.text(300)+`"}`)
+		s.put(objects, mgmt.SecretKind.GroupKind, namespace, m, owned, s.secret())
+		s.put(objects, snapshot.MachineKind, namespace, m, owned, fmt.Sprintf(`"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":%q,"configRef":{"apiGroup":%q,"kind":%q,"name":%q}},
+			"infrastructureRef":{"apiGroup":%q,"kind":%q,"name":%q}}`, name, m, configKind.Group, configKind.Kind, m, infraKind.Group, infraKind.Kind, m))
+	}
+}
+
+func (s *Source) secret() string {
+	return `"type":"Opaque","data":{"key":"` + SecretText + s.text(400) + `"}`
+}
+
+// text cannot be compressed to less than half.
+func (s *Source) text(n int) string {
+	b := make([]byte, n/2)
+	for i := range b {
+		b[i] = byte(s.rand.Uint64())
+	}
+	return hex.EncodeToString(b)
+}
+
+// Change writes to some objects and now and then makes or deletes a workload cluster.
+func (s *Source) Change() {
+	s.write(func(objects map[mgmt.Ref][]byte) {
+		refs := slices.SortedFunc(maps.Keys(objects), mgmt.CompareRefs)
+		for range 1 + s.rand.IntN(3) {
+			ref := refs[s.rand.IntN(len(refs))]
+			body := string(objects[ref])
+			head, rest, _ := strings.Cut(body, `"resourceVersion":"`)
+			_, rest, _ = strings.Cut(rest, `"`)
+			body = head + `"resourceVersion":"` + strconv.FormatInt(s.version, 10) + `"` + rest
+			objects[ref] = []byte(body[:len(body)-1] + `,"status":{"text":"` + s.text(40) + `"}}`)
+			if i := strings.Index(body, `,"status":`); i > 0 {
+				objects[ref] = []byte(body[:i] + `,"status":{"text":"` + s.text(40) + `"}}`)
+			}
+		}
+		switch n := s.rand.IntN(20); {
+		case n == 0:
+			s.workload(objects, fmt.Sprintf("team-%d", s.rand.IntN(4)), fmt.Sprintf("w-%d", s.rand.IntN(40)))
+		case n == 1 && len(refs) > 100:
+			gone := fmt.Sprintf("w-%d", s.rand.IntN(40))
+			maps.DeleteFunc(objects, func(r mgmt.Ref, _ []byte) bool { return r.Name == gone || strings.HasPrefix(r.Name, gone+"-") })
+		}
+	})
+}
+
+// At gives the objects as of a resourceVersion; they must not be changed.
+func (s *Source) At(resourceVersion string) (map[mgmt.Ref][]byte, bool) {
+	v, err := strconv.ParseInt(resourceVersion, 10, 64)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects, ok := s.views[v]
+	return objects, ok && err == nil
+}
+
+// Kinds implements snapshot.Source.
+func (s *Source) Kinds(ctx context.Context) ([]mgmt.Kind, error) { return sourceKinds, ctx.Err() }
+
+// List implements snapshot.Source. A version that is too old is mgmt.ErrExpired.
+func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error) {
+	s.mu.Lock()
+	version := strconv.FormatInt(s.version, 10)
+	s.mu.Unlock()
+	if o.Exact != "" {
+		version = o.Exact
+	}
+	objects, ok := s.At(version)
+	if !ok {
+		return mgmt.ListResult{}, fmt.Errorf("list %s: %w", k.GroupKind, mgmt.ErrExpired)
+	}
+	result := mgmt.ListResult{ResourceVersion: version}
+	for _, ref := range slices.SortedFunc(maps.Keys(objects), mgmt.CompareRefs) {
+		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace || o.Name != "" && ref.Name != o.Name {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return mgmt.ListResult{}, err
+		}
+		if err := fn(slices.Clone(objects[ref])); err != nil {
+			return mgmt.ListResult{}, err
+		}
+		if result.Items++; result.Items == o.Limit {
+			break
+		}
+	}
+	return result, nil
+}
+
+// Changes implements snapshot.Source. A version that is too old is mgmt.ErrExpired.
+func (s *Source) Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(deleted bool, raw []byte) error) error {
+	was, there := s.At(from)
+	is, ok := s.At(to)
+	if !there || !ok {
+		return fmt.Errorf("watch %s: %w", k.GroupKind, mgmt.ErrExpired)
+	}
+	for ref, raw := range was {
+		if now, ok := is[ref]; ref.GroupKind() == k.GroupKind && (!ok || !bytes.Equal(raw, now)) {
+			if now == nil {
+				now = raw
+			}
+			if err := fn(!ok, slices.Clone(now)); err != nil {
+				return err
+			}
+		}
+	}
+	for ref, raw := range is {
+		if was[ref] == nil && ref.GroupKind() == k.GroupKind {
+			if err := fn(false, slices.Clone(raw)); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// Options are what snapshot.Run needs to take a snapshot of s into st.
+func (s *Source) Options(st *store.Store) snapshot.Options {
+	return snapshot.Options{
+		Source: s, SourceName: s.Name, SourceUID: s.UID, Kubernetes: "v1.36.3", Store: st, Writer: "test",
+		Providers: func(context.Context, []mgmt.Kind) ([]mgmt.Provider, error) { return nil, nil },
+	}
+}

@@ -1,0 +1,98 @@
+package faultbucket
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// ErrDied is what every call of a Mortal answers after its last one.
+var ErrDied = errors.New("the process died")
+
+// Mortal is a bucket as a process sees it that dies at one of its calls: that call has its effect or not, nobody hears its answer, and there is no later one.
+type Mortal struct {
+	bucket store.Bucket
+
+	mu    sync.Mutex
+	calls int
+	last  int
+	after bool
+}
+
+// NewMortal gives a Mortal that does not die.
+func NewMortal(b store.Bucket) *Mortal { return &Mortal{bucket: b} }
+
+// DieAt makes call number n, from 1 on and counted from now, the last; with after it still has its effect. 0 lets it live.
+func (m *Mortal) DieAt(n int, after bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls, m.last, m.after = 0, n, after
+}
+
+// Calls is how many there were since DieAt.
+func (m *Mortal) Calls() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls
+}
+
+func (m *Mortal) call(do func() error) error {
+	m.mu.Lock()
+	m.calls++
+	n, last, after := m.calls, m.last, m.after
+	m.mu.Unlock()
+	if last > 0 && (n > last || n == last && !after) {
+		return ErrDied
+	}
+	err := do()
+	if n == last {
+		return ErrDied
+	}
+	return err
+}
+
+// Put implements store.Bucket.
+func (m *Mortal) Put(ctx context.Context, key string, data []byte) error {
+	return m.call(func() error { return m.bucket.Put(ctx, key, data) })
+}
+
+// Get implements store.Bucket.
+func (m *Mortal) Get(ctx context.Context, key string) (r io.ReadCloser, err error) {
+	died := m.call(func() error {
+		r, err = m.bucket.Get(ctx, key)
+		return err
+	})
+	if errors.Is(died, ErrDied) && r != nil {
+		_ = r.Close()
+		r = nil
+	}
+	return r, died
+}
+
+// Stat implements store.Bucket.
+func (m *Mortal) Stat(ctx context.Context, key string) (i store.Info, err error) {
+	died := m.call(func() error {
+		i, err = m.bucket.Stat(ctx, key)
+		return err
+	})
+	return i, died
+}
+
+// List implements store.Bucket.
+func (m *Mortal) List(ctx context.Context, prefix string, fn func(store.Info) error) error {
+	return m.call(func() error { return m.bucket.List(ctx, prefix, fn) })
+}
+
+// Delete implements store.Remover where the bucket does.
+func (m *Mortal) Delete(ctx context.Context, key string) error {
+	r, ok := m.bucket.(store.Remover)
+	if !ok {
+		return errors.New("the bucket deletes nothing")
+	}
+	return m.call(func() error { return r.Delete(ctx, key) })
+}
+
+func (m *Mortal) String() string { return m.bucket.String() }

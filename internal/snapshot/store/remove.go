@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"time"
+)
+
+// This file is all that deletes from a store (I3), and it deletes nothing by itself: package snapshot decides what goes. Each is gone or whole afterwards, and a key
+// that is not there is success, so all of it may run twice. ErrRetained when the storage does not let it be deleted yet.
+
+func (s *Store) remove(ctx context.Context, key string) error {
+	r, ok := s.bucket.(Remover)
+	if !ok {
+		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
+	}
+	return r.Delete(ctx, key)
+}
+
+// dated refuses a key of which the storage does not tell when it was written: what is young could not be told from what is old.
+func (i Info) dated() error {
+	if i.Modified.Unix() <= 0 {
+		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not tell when it was written, so that nothing can be removed")}
+	}
+	return nil
+}
+
+// MayRemove checks what removing needs, before anything is: a *UsageError tells what is missing.
+func (s *Store) MayRemove() error {
+	if _, ok := s.bucket.(Remover); !ok {
+		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
+	}
+	return s.mayRecord()
+}
+
+// RemoveSnapshot removes the envelope of a snapshot, with which the snapshot is gone. What it names stays. The caller has made sure that no run may use its keys again.
+func (s *Store) RemoveSnapshot(ctx context.Context, k EnvelopeKey) error {
+	return s.remove(ctx, k.String())
+}
+
+// RemoveContent removes a pack, a shard or a tree. The caller has made sure that no envelope names it, and none will.
+func (s *Store) RemoveContent(ctx context.Context, k Key) error { return s.remove(ctx, string(k)) }
+
+// StoredSnapshot is an envelope in the bucket, read or not.
+type StoredSnapshot struct {
+	Key EnvelopeKey
+	// Size and Modified are what the storage says.
+	Size     int64
+	Modified time.Time
+}
+
+// StoredSnapshots lists the envelopes of all sources without reading them: oldest first within a source. Files with other names are passed over.
+func (s *Store) StoredSnapshots(ctx context.Context) ([]StoredSnapshot, error) {
+	var list []StoredSnapshot
+	err := s.bucket.List(ctx, envelopeFolder, func(i Info) error {
+		if key, err := ParseEnvelopeKey(i.Key); err == nil {
+			if err := i.dated(); err != nil {
+				return err
+			}
+			list = append(list, StoredSnapshot{Key: key, Size: i.Size, Modified: i.Modified})
+		}
+		return nil
+	})
+	return list, err
+}
+
+// StoredContent is a pack, a shard or a tree in the bucket.
+type StoredContent struct {
+	Key      Key
+	Size     int64
+	Modified time.Time
+}
+
+// Content calls fn for every tree, shard and pack that is stored, whether a snapshot names it or not. An error of fn ends the list and is returned as it is.
+func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error {
+	for _, folder := range []string{"trees/", "shards/", "packs/"} {
+		err := s.bucket.List(ctx, folder, func(i Info) error {
+			if key, err := ParseKey(i.Key); err == nil {
+				if err := i.dated(); err != nil {
+					return err
+				}
+				return fn(StoredContent{Key: key, Size: i.Size, Modified: i.Modified})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveLeftovers removes the pins and results of checks that are older than a time and whose snapshot is not there, which is for exists to say. What does not look
+// like one of them stays. It returns how many are gone; those that the storage retains are passed over.
+func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time, exists func(source, snapshot string) bool) (int, error) {
+	var keys []string
+	for _, folder := range []string{pinFolder, checkFolder} {
+		err := s.bucket.List(ctx, folder, func(i Info) error {
+			source, rest, _ := strings.Cut(strings.TrimPrefix(i.Key, folder), "/")
+			name, _, _ := strings.Cut(rest, "/")
+			name = strings.TrimSuffix(name, path.Ext(envelopeSuffix))
+			_, err := ParseEnvelopeKey(envelopeFolder + source + "/" + name + envelopeSuffix)
+			if err == nil && i.Modified.Before(before) && !exists(source, name) {
+				keys = append(keys, i.Key)
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	gone := 0
+	for _, key := range keys {
+		err := s.remove(ctx, key)
+		if err != nil && !errors.Is(err, ErrRetained) {
+			return gone, err
+		}
+		if err == nil {
+			gone++
+		}
+	}
+	return gone, nil
+}

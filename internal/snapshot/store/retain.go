@@ -1,0 +1,40 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// retainCalls is how many keys are retained at once.
+const retainCalls = 16
+
+// Retention is for how long the bucket's storage is asked to keep what is written now: what a snapshot that is taken now names has to be kept for envelope, and new
+// content is kept for content. Both are 0 when nothing is asked for.
+func (s *Store) Retention() (envelope, content time.Duration) {
+	if r, ok := s.bucket.(Retainer); ok {
+		return r.Retention()
+	}
+	return 0, 0
+}
+
+// Retain makes the storage keep keys, and mgmtd.json, for as long as the envelope of a snapshot that is taken now, and returns until when each of them is kept. It may
+// run twice; what is kept for long enough is left alone. Errors: ErrNotFound, *CorruptError.
+func (s *Store) Retain(ctx context.Context, keys []Key) ([]time.Time, error) {
+	r, ok := s.bucket.(Retainer)
+	if envelope, _ := s.Retention(); !ok || envelope == 0 {
+		return make([]time.Time, len(keys)), nil
+	}
+	until := make([]time.Time, len(keys)+1)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(retainCalls)
+	for i, key := range append(slices.Clone(keys), markerKey) {
+		g.Go(func() (err error) {
+			until[i], err = r.Retain(ctx, string(key))
+			return err
+		})
+	}
+	return until[:len(keys)], g.Wait()
+}

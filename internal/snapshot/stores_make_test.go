@@ -1,0 +1,234 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the format and, since one format has several writers, what is new in it.
+var makeStores = flag.String("make-stores", "", "write testdata/stores/`NAME`-encrypted and NAME-plain with the code of today")
+
+// TestMakeStores writes what TestStores reads. A store that is there is never written anew: that today's code reads what an earlier one wrote is what it is kept for.
+// Without the flag it writes the same into a temporary folder and reads it back, so that the next writer of the format has a way to leave its own.
+func TestMakeStores(t *testing.T) {
+	name, dir := *makeStores, filepath.Join("testdata", "stores")
+	if name == "" {
+		name, dir = "now", t.TempDir()
+	}
+	for _, plain := range []bool{false, true} {
+		root := filepath.Join(dir, name+map[bool]string{false: "-encrypted", true: "-plain"}[plain])
+		if _, err := os.Stat(root); err == nil {
+			t.Fatalf("%s is there; choose another name", root)
+		}
+		expect := newStoreMaker(t, root, plain).make()
+		data, err := json.MarshalIndent(expect, "", " ")
+		if err == nil {
+			err = os.WriteFile(root+".json", append(data, '\n'), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkStore(t, root)
+	}
+}
+
+// recorded is a source of which testdata/stores/source holds all objects, in the order in which they are listed.
+type recorded struct {
+	version string // resourceVersion of the cut
+	kinds   []mgmt.Kind
+	objects [][]byte
+}
+
+func readRecorded(t *testing.T, file, version string) recorded {
+	t.Helper()
+	lines := func(name string) [][]byte {
+		data, err := os.ReadFile(filepath.Join("testdata", "stores", "source", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+	}
+	r := recorded{version: version, objects: lines(file)}
+	for _, line := range lines("kinds.jsonl") {
+		var k mgmt.Kind
+		if err := json.Unmarshal(line, &k); err != nil {
+			t.Fatal(err)
+		}
+		r.kinds = append(r.kinds, k)
+	}
+	return r
+}
+
+func (r recorded) Kinds(context.Context) ([]mgmt.Kind, error) { return r.kinds, nil }
+
+// Changes are not in the recording.
+func (r recorded) Changes(context.Context, mgmt.Kind, string, string, func(bool, []byte) error) error {
+	return mgmt.ErrUnproven
+}
+
+func (r recorded) List(_ context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error) {
+	result := mgmt.ListResult{ResourceVersion: r.version}
+	for _, raw := range r.objects {
+		ref := refOf(raw)
+		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace || o.Name != "" && ref.Name != o.Name {
+			continue
+		}
+		result.Items++
+		if err := fn(raw); err != nil || result.Items == o.Limit {
+			return result, err
+		}
+	}
+	return result, nil
+}
+
+func refOf(raw []byte) mgmt.Ref {
+	group, _, ok := bytes.Cut([]byte(gjson.GetBytes(raw, "apiVersion").String()), []byte("/"))
+	if !ok {
+		group = nil
+	}
+	return mgmt.Ref{
+		Group: string(group), Kind: gjson.GetBytes(raw, "kind").String(),
+		Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw, "metadata.name").String(),
+	}
+}
+
+// storeMaker writes one store.
+type storeMaker struct {
+	t      *testing.T
+	root   string
+	plain  bool
+	now    time.Time
+	memory *catalog.Catalog
+	expect storeExpect
+}
+
+func newStoreMaker(t *testing.T, root string, plain bool) *storeMaker {
+	t.Helper()
+	c, err := catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"), catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if problems := c.Check(context.Background()); len(problems) > 0 {
+			t.Error(problems)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &storeMaker{t: t, root: root, plain: plain, memory: c, now: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)}
+}
+
+// open opens the store to write. Who signs in a plain store does so because he wants to.
+func (m *storeMaker) open(sign bool) *store.Store {
+	m.t.Helper()
+	o := store.KeyOptions{}
+	if !m.plain {
+		recipient, err := os.ReadFile(testKey("recipient.txt"))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		o.Recipients, o.IdentityFiles = []string{string(recipient)}, []string{testKey("identity.txt")}
+	}
+	if sign {
+		o.SigningKeyFile = testKey("signing.key")
+	}
+	keys, err := store.LoadKeys(o)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	st, err := store.Open(m.t.Context(), store.Options{Bucket: store.NewDir(m.root), Keys: keys, Plain: m.plain, Create: true, Now: func() time.Time { return m.now }})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return st
+}
+
+// snapshot takes one of a recorded source and notes what has to be in it by the recording alone.
+func (m *storeMaker) snapshot(st *store.Store, source recorded) *snapshot.Result {
+	m.t.Helper()
+	const uid = "6f1b2c3d-0000-4000-8000-000000000001"
+	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
+		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st, Writer: "mgmtd test", Interval: time.Hour,
+		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now },
+		Providers: func(context.Context, []mgmt.Kind) ([]mgmt.Provider, error) {
+			return []mgmt.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider", Version: "v1.14.0"}}, nil
+		},
+	})
+	if err != nil || r.NotRemembered != nil {
+		m.t.Fatal(err, r)
+	}
+	e := snapshotExpect{ID: string(r.ID), ResourceVersion: source.version, Objects: map[string]string{}, Trust: store.Trusted}
+	if !st.Signs() {
+		e.Trust = store.Unsigned
+	}
+	for _, raw := range source.objects {
+		if ref := refOf(raw); ref.Name != "left-out" {
+			sum := sha256.Sum256(raw)
+			e.Objects[ref.String()] = hex.EncodeToString(sum[:])
+		}
+	}
+	for _, missing := range r.Missing {
+		e.Missing = append(e.Missing, missing.Ref.String())
+	}
+	m.expect.Snapshots = append(m.expect.Snapshots, e)
+	m.now = m.now.Add(time.Hour)
+	return r
+}
+
+// make fills the store: two snapshots, of which the second uses packs of the first, and in a plain store one that is not signed; the records of a move.
+func (m *storeMaker) make() storeExpect {
+	ctx, t := m.t.Context(), m.t
+	st := m.open(true)
+	m.expect.StoreID, m.expect.Encrypted = st.ID(), st.Encrypted()
+	first := m.snapshot(st, readRecorded(t, "1.jsonl", "1999"))
+	second := m.snapshot(st, readRecorded(t, "2.jsonl", "2999"))
+	if second.Parent == nil || second.Parent.SHA256 != first.SHA256 || second.Wrote >= second.Bytes {
+		t.Fatalf("the second snapshot wrote %d of %d bytes", second.Wrote, second.Bytes)
+	}
+	if m.plain {
+		st = m.open(false)
+		m.snapshot(st, readRecorded(t, "2.jsonl", "3999"))
+	}
+	if len(second.Missing) != 1 || second.Missing[0].Name != "nobody-made-this" {
+		t.Fatalf("missing: %v", second.Missing)
+	}
+	var previous *store.SignedOwner
+	for epoch := int64(1); epoch <= 2; epoch++ {
+		o := store.Owner{
+			WorkloadID: "0c1d2e3f-0000-4000-8000-000000000005", Workload: "team-a/web", Epoch: epoch, Operation: "20260102-030405-abcd", Time: m.now,
+			Owner: store.Source{UID: "6f1b2c3d-0000-4000-8000-000000000002", Name: "next", KubernetesVersion: "v1.36.3"},
+		}
+		signed, err := st.PutOwner(ctx, o, previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		previous, m.expect.Owner = &signed, signed.Owner
+	}
+	m.expect.Records = map[string]string{"planned": "{\"plan\":1}\n", "running": "more than\none line\n"}
+	for i, state := range []string{"planned", "running"} {
+		if err := st.PutOperationRecord(ctx, "20260102-030405-abcd", int64(i+1), state, []byte(m.expect.Records[state])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a store that was copied from an S3 server also has.
+	if err := os.WriteFile(filepath.Join(m.root, "conditional.json"), []byte(`{"format":1,"conditional":"yes"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m.expect
+}

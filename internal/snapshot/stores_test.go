@@ -1,0 +1,237 @@
+package snapshot_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// storeExpect is what a store of testdata/stores holds, as its writer knew it before it wrote.
+type storeExpect struct {
+	StoreID   string            `json:"storeID"`
+	Encrypted bool              `json:"encrypted"`
+	Snapshots []snapshotExpect  `json:"snapshots"` // oldest first
+	Owner     store.Owner       `json:"owner"`
+	Records   map[string]string `json:"records"` // texts of the one operation's records, by state
+}
+
+type snapshotExpect struct {
+	ID              string            `json:"id"`
+	Trust           store.Trust       `json:"trust"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Objects         map[string]string `json:"objects"` // SHA-256 of the bytes of each object, by ref
+	Missing         []string          `json:"missing"`
+}
+
+// testKey is a file of keys that are published with the tests.
+func testKey(name string) string {
+	return filepath.Join("testdata", "stores", "keys-of-tests-only", name)
+}
+
+// TestStores is the promise of docs/format.md: every later version reads what an earlier one wrote. Each store was written by the code of its time, see TestMakeStores.
+func TestStores(t *testing.T) {
+	files, err := filepath.Glob("testdata/stores/*.json")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("stores %q, %v", files, err)
+	}
+	for _, file := range files {
+		root := strings.TrimSuffix(file, ".json")
+		t.Run(filepath.Base(root), func(t *testing.T) { checkStore(t, root) })
+	}
+}
+
+// checkStore reads all that is in a store and compares it with what is said beside it.
+func checkStore(t *testing.T, root string) {
+	t.Helper()
+	ctx := t.Context()
+	var want storeExpect
+	if data, err := os.ReadFile(root + ".json"); err != nil {
+		t.Fatal(err)
+	} else if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	st := openToRead(t, root, !want.Encrypted)
+	if st.ID() != want.StoreID || st.Encrypted() != want.Encrypted {
+		t.Errorf("store %s, encrypted %v; want %s, %v", st.ID(), st.Encrypted(), want.StoreID, want.Encrypted)
+	}
+	keys, err := st.Snapshots(ctx, "")
+	if err != nil || len(keys) != len(want.Snapshots) {
+		t.Fatalf("%d snapshots, %v; want %d", len(keys), err, len(want.Snapshots))
+	}
+	packs := map[store.Key]int{}
+	var chain []store.Signed
+	for i, key := range keys {
+		e, err := st.GetEnvelope(ctx, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chain = append(chain, e)
+		tree := checkSnapshot(t, st, e, want.Snapshots[i])
+		if len(tree.Shards) < 4 {
+			t.Errorf("snapshot %s has %d shards, which is too few to show anything", e.ID, len(tree.Shards))
+		}
+		for _, p := range tree.Packs {
+			packs[p]++
+		}
+	}
+	if findings := store.CheckChain(chain, nil); len(findings) > 0 {
+		t.Errorf("chain: %v", findings)
+	}
+	if !slices.Contains(slices.Collect(maps.Values(packs)), 2) {
+		t.Error("no pack is of two snapshots")
+	}
+	checkRecords(t, st, root, want)
+}
+
+// openToRead opens a store with what a reader has: an identity and a trusted key, or for a plain store none of both.
+func openToRead(t *testing.T, root string, plain bool) *store.Store {
+	t.Helper()
+	o := store.KeyOptions{TrustedKeyFiles: []string{testKey("signing.pub")}}
+	if !plain {
+		o.IdentityFiles = []string{testKey("identity.txt")}
+	}
+	keys, err := store.LoadKeys(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: keys, Plain: plain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotExpect) store.Tree {
+	t.Helper()
+	ctx := t.Context()
+	if string(e.ID) != want.ID || e.Trust != want.Trust || e.ResourceVersion != want.ResourceVersion {
+		t.Errorf("snapshot %s, %s, resourceVersion %s; want %s, %s, %s", e.ID, e.Trust, e.ResourceVersion, want.ID, want.Trust, want.ResourceVersion)
+	}
+	tree, err := st.GetTree(ctx, e.Tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := st.VerifyStructure(ctx, e.Envelope, nil)
+	if err != nil || len(report.Findings) > 0 || report.Bytes != e.Bytes {
+		t.Errorf("verify structure: %d of %d bytes, %v, %v", report.Bytes, e.Bytes, report.Findings, err)
+	}
+	s, err := snapshot.Open(ctx, st, e.Envelope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, err := s.Check(ctx, false, nil)
+	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.CheckFinding) bool {
+		return f.Code == snapshot.CheckEdges // newer rules may read more edges than were known
+	})
+	if err != nil || len(checked.Findings) > 0 || checked.Objects != len(want.Objects) {
+		t.Errorf("verify in full: %d of %d objects, %v, %v", checked.Objects, len(want.Objects), checked.Findings, err)
+	}
+	contents, err := s.Load(ctx, s.Graph.Nodes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, n := range s.Graph.Nodes {
+		body, err := contents.Bytes(n.Ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(body)
+		got[n.Ref.String()] = hex.EncodeToString(sum[:])
+	}
+	if diff := cmp.Diff(want.Objects, got); diff != "" {
+		t.Errorf("objects of %s (-want +got):\n%s", e.ID, diff)
+	}
+	var missing []string
+	for _, m := range s.Graph.Missing {
+		missing = append(missing, m.Ref.String())
+	}
+	if diff := cmp.Diff(want.Missing, missing); diff != "" {
+		t.Errorf("missing in %s (-want +got):\n%s", e.ID, diff)
+	}
+	if len(s.About.Providers) == 0 || len(s.About.Kinds) == 0 || s.About.KubernetesVersion == "" {
+		t.Errorf("about the source of %s: %+v", e.ID, s.About)
+	}
+	return tree
+}
+
+// checkRecords reads the ownership record and the records of the operation. In a plain store these are not signed, and its operator vouches for them by giving no key.
+func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) {
+	t.Helper()
+	ctx := t.Context()
+	if !want.Encrypted {
+		var err error
+		if st, err = store.Open(ctx, store.Options{Bucket: store.NewDir(root), Plain: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := st.GetOwner(ctx, want.Owner.WorkloadID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Owner, o.Owner); diff != "" || !st.Vouches(o) {
+		t.Errorf("owner, vouched for: %v (-want +got):\n%s", st.Vouches(o), diff)
+	}
+	operations, err := st.Operations(ctx)
+	if err != nil || !slices.Equal(operations, []string{want.Owner.Operation}) {
+		t.Fatalf("operations %v, %v", operations, err)
+	}
+	records, err := st.OperationRecords(ctx, operations[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for i, key := range records {
+		text, err := st.GetOperationRecord(ctx, key)
+		if err != nil || key.Seq != int64(i+1) {
+			t.Errorf("record %s: %v", key, err)
+		}
+		got[key.State] = string(text)
+	}
+	if diff := cmp.Diff(want.Records, got); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
+// TestStoreOfALaterFormat: a store that says it is of another format is refused, whatever else is in it.
+func TestStoreOfALaterFormat(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "store")
+	if err := os.CopyFS(root, os.DirFS("testdata/stores/1-first-plain")); err != nil {
+		t.Fatal(err)
+	}
+	marker := filepath.Join(root, "mgmtd.json")
+	data, err := os.ReadFile(marker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := strings.Replace(string(data), `"format":1`, `"format":2`, 1)
+	if later == string(data) {
+		t.Fatalf("no format 1 in %s", data)
+	}
+	if err := os.WriteFile(marker, []byte(later), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true})
+	f, ok := errors.AsType[*store.FormatError](err)
+	if !ok || f.Format != 2 || f.Key != "mgmtd.json" {
+		t.Fatalf("error %v", err)
+	}
+	if want := "read mgmtd.json: format 2 is not known, this version reads format 1"; err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+	if want := "use a newer mgmtctl: this store was written by one"; f.Hint() != want {
+		t.Errorf("hint %q, want %q", f.Hint(), want)
+	}
+}
