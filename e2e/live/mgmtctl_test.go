@@ -156,6 +156,8 @@ type plan struct {
 		Severity string `json:"severity"`
 		Code     string `json:"code"`
 		Unit     string `json:"unit"`
+		Ref      any    `json:"ref"`
+		Message  string `json:"message"`
 	} `json:"findings"`
 	Summary struct {
 		Create int64 `json:"create,string"`
@@ -165,10 +167,20 @@ type plan struct {
 
 func (o *operator) plan(code int, args ...string) plan {
 	o.t.Helper()
+	out := o.exec(o.t.Context(), o.state, slices.Concat([]string{"restore", "plan", "-o", "json"}, o.flags(), args)...)
 	var p plan
-	if err := o.run(code, slices.Concat([]string{"restore", "plan", "-o", "json"}, o.flags(), args)...).decode(&p); err != nil {
+	if err := out.decode(&p); err != nil {
 		o.t.Fatal(err)
 	}
+	if out.code != code {
+		// What is wrong comes first: the plan itself is long.
+		for _, f := range p.Findings {
+			if strings.HasSuffix(f.Severity, "_ERROR") || strings.HasSuffix(f.Severity, "_FATAL") {
+				o.t.Errorf("the plan finds %s %v [%s]: %s", f.Code, f.Ref, f.Unit, f.Message)
+			}
+		}
+	}
+	o.look(out, code)
 	return p
 }
 

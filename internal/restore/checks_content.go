@@ -138,6 +138,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	atWork := unitsAtWork(there, lives)
 	for i, n := range there {
 		if lives[i] == nil {
 			delete(p.existing, n.Ref)
@@ -148,10 +149,22 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		if err != nil {
 			return err
 		}
-		p.collide(n, want, lives[i])
+		p.collide(n, want, lives[i], atWork[n.Unit])
 	}
 	p.checkLiveClusters(there, lives)
 	return nil
+}
+
+// unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the status of everything in them.
+func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map[string]bool {
+	atWork := map[string]bool{}
+	for i, n := range there {
+		if n.GroupKind() == snapshot.ClusterKind && lives[i] != nil {
+			paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused")
+			atWork[n.Unit] = !paused
+		}
+	}
+	return atWork
 }
 
 // checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their objects are missing there: its controllers would see a
@@ -182,7 +195,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 	}
 }
 
-func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured) {
+func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured, atWork bool) {
 	if live.GetDeletionTimestamp() != nil {
 		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-deleting", Message: "the target has an object of this name that is being deleted",
 			Hint: "let the deletion finish, or find out what holds it, then plan again"})
@@ -204,7 +217,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 	if n.Unit == "" {
 		live = withoutOwners(live, want) // workload clusters that are on the target already may own it, too
 	}
-	paths := differences(want, live)
+	paths := differences(want, live, atWork)
 	if len(paths) == 0 {
 		return
 	}
@@ -212,11 +225,19 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave this unit out"})
 }
 
-// differences compares an object of the snapshot with one of the target that may still be paused by an earlier restore of ours.
-func differences(want, live *unstructured.Unstructured) []string {
+// differences compares an object of the snapshot with one of the target that may still be paused by an earlier restore of ours. The status of what a controller
+// of the target works on says how things are by now, so it is no difference: a Machine that is not Ready for a moment is the same Machine.
+func differences(want, live *unstructured.Unstructured, unitAtWork bool) []string {
 	aspect := snapshot.All
-	if own := mgmt.Pause(gkOf(live)); !PausedByUs(live) && (own == mgmt.PauseNever || own == mgmt.PauseAnnotation || own == mgmt.PauseUnknown) {
-		aspect = snapshot.Spec // its controller on the target is at work
+	if !PausedByUs(live) {
+		switch mgmt.Pause(gkOf(live)) {
+		case mgmt.PauseNever, mgmt.PauseAnnotation, mgmt.PauseUnknown:
+			aspect = snapshot.Spec
+		case mgmt.PauseSpec, mgmt.PauseWithCluster:
+			if unitAtWork {
+				aspect = snapshot.Spec
+			}
+		}
 	}
 	paths := snapshot.Differences(want.Object, live.Object, aspect)
 	if len(paths) == 0 {
