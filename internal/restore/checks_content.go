@@ -240,15 +240,10 @@ func differences(want, live *unstructured.Unstructured, unitAtWork bool) []strin
 		}
 	}
 	paths := snapshot.Differences(want.Object, live.Object, aspect)
-	if len(paths) == 0 {
-		return nil
-	}
-	if PausedByUs(live) {
+	if len(paths) > 0 && PausedByUs(live) {
 		paused := want.DeepCopy()
 		Pause(paused)
-		if len(snapshot.Differences(paused.Object, live.Object, snapshot.All)) == 0 {
-			return nil
-		}
+		paths = snapshot.Differences(paused.Object, live.Object, snapshot.All)
 	}
 	return paths
 }

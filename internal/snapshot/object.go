@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/tidwall/gjson"
 
@@ -98,17 +99,17 @@ func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
 func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	meta := gjson.GetBytes(raw, "metadata")
 	n := &Node{
-		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: text(meta.Get("namespace")), Name: text(meta.Get("name"))},
+		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta.Get("namespace"))), Name: own(text(meta.Get("name")))},
 		Version:         k.Version,
-		UID:             text(meta.Get("uid")),
-		ResourceVersion: text(meta.Get("resourceVersion")),
+		UID:             own(text(meta.Get("uid"))),
+		ResourceVersion: own(text(meta.Get("resourceVersion"))),
 		Deleting:        meta.Get("deletionTimestamp").Exists(),
 		Size:            len(raw),
 	}
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])
 	meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: text(o.Get("uid"))})
+		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: shared(text(o.Get("uid")))})
 		return true
 	})
 	annotations := meta.Get("annotations").Map()
@@ -116,7 +117,7 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	if was := annotations[AnnotationWasPaused]; was.Exists() {
 		n.Paused = was.String() == WasTrue // in the middle of a move; what it was before is what counts
 	}
-	n.Cluster = r.clusterName(n, meta, raw)
+	n.Cluster = shared(r.clusterName(n, meta, raw))
 	n.movable = movable(meta)
 	if n.GroupKind() == ClusterKind {
 		if !annotations[AnnotationWasPaused].Exists() {
@@ -124,7 +125,7 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 		}
 		n.WorkloadID = n.UID
 		if id := annotations[AnnotationWorkloadID].String(); id != "" {
-			n.WorkloadID = id
+			n.WorkloadID = own(id)
 		}
 		meta.Get("labels").ForEach(func(k, v gjson.Result) bool {
 			n.Labels = append(n.Labels, k.String()+"="+v.String())
@@ -139,6 +140,12 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	}
 	return n
 }
+
+// own copies a text that is a part of an object's bytes: a node would otherwise keep all of its metadata in memory.
+func own(part string) string { return strings.Clone(part) }
+
+// shared is own of a text that many nodes have. They have it in memory once.
+func shared(part string) string { return unique.Make(part).Value() }
 
 // text gives a value that is a text, and nothing for any other: whoever decodes the object to create it sees nothing there either.
 func text(v gjson.Result) string {

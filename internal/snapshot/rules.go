@@ -139,7 +139,7 @@ func refsAt(raw []byte, rule Rule, namespace string, scoped func(mgmt.GroupKind)
 				refs = append(refs, r)
 			}
 		case v.Type == gjson.String && v.Str != "":
-			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind, Namespace: namespace, Name: v.Str}, scoped))
+			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind, Namespace: namespace, Name: shared(v.Str)}, scoped))
 		}
 	}
 	add(gjson.GetBytes(raw, rule.Path))
@@ -147,17 +147,17 @@ func refsAt(raw []byte, rule Rule, namespace string, scoped func(mgmt.GroupKind)
 }
 
 func refOf(v gjson.Result, to mgmt.GroupKind, namespace string, scoped func(mgmt.GroupKind) bool) mgmt.Ref {
-	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: text(v.Get("name"))}
+	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: shared(text(v.Get("name")))}
 	if k := v.Get("kind"); k.Exists() {
-		r.Kind, r.Group = k.String(), ""
+		r.Kind, r.Group = shared(k.String()), ""
 	}
 	if g := v.Get("apiGroup"); g.Exists() {
-		r.Group = g.String()
+		r.Group = shared(g.String())
 	} else if a := v.Get("apiVersion"); a.Exists() {
-		r.Group = groupOf(a.String())
+		r.Group = shared(groupOf(a.String()))
 	}
 	if ns := v.Get("namespace"); ns.String() != "" {
-		r.Namespace = ns.String()
+		r.Namespace = shared(ns.String())
 	}
 	return inScope(r, scoped)
 }
