@@ -74,29 +74,63 @@ func now(ctx context.Context, source Source) (string, error) {
 	return at.ResourceVersion, nil
 }
 
-// captureSince is Capture of known kinds that reads less. keep is called for every object of the cut, and without bytes for one that is as since knows it, or as it was
-// given to early before. early may be given objects that are not in the cut, or are in it with other bytes.
-func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope Scope, since *base, early, keep func(n *Node, raw []byte) error) (*Cut, error) {
+// takers get what a capture reads.
+type takers struct {
+	// early gets objects of which it is not sure that they are in the cut, and with these bytes.
+	early func(n *Node, raw []byte) error
+	// looked, if there is one, is told what the source had at first. What it returns is called while the rest is captured.
+	looked func(context.Context, *Cut) (func(context.Context) error, error)
+	// keep gets every object of the cut, and without bytes one that is as the base knows it, or as it was given to early.
+	keep func(n *Node, raw []byte) error
+}
+
+// captureSince is Capture of known kinds that reads less: what since, which may be nil, knows is not read again.
+func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope Scope, since *base, to takers) (*Cut, error) {
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
 	c := newCapture(source, kinds, scope, Rules)
-	all := append(slices.Clone(c.kinds), mgmt.SecretKind, mgmt.ConfigMapKind, mgmt.NamespaceKind)
-	size, err := sizeOf(ctx, source, all)
+	size, err := sizeOf(ctx, source, c.all())
 	if err != nil {
 		return nil, err
 	}
-	var first *look
-	if size > smallSource {
-		first = &look{follower: &follower{reading: c.reading}, since: since, kinds: map[mgmt.GroupKind]*kindState{}}
-		if first.proven, err = since.proven(ctx, source); err != nil {
-			return nil, err
-		}
-		if _, err := newCapture(source, kinds, scope, Rules).run(ctx, first, early); err != nil {
-			return nil, err
-		}
+	if size <= smallSource {
+		return c.runSince(ctx, nil, since, to.keep)
 	}
-	if c.reading.at, err = now(ctx, source); err != nil {
+	first := &look{follower: &follower{reading: c.reading}, since: since, kinds: map[mgmt.GroupKind]*kindState{}}
+	if first.proven, err = since.proven(ctx, source); err != nil {
+		return nil, err
+	}
+	seen, err := newCapture(source, kinds, scope, Rules).run(ctx, first, to.early)
+	if err != nil {
+		return nil, err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	if to.looked != nil {
+		beside, err := to.looked(ctx, seen)
+		if err != nil {
+			return nil, err
+		}
+		g.Go(func() error { return beside(gctx) })
+	}
+	var cut *Cut
+	g.Go(func() (err error) {
+		cut, err = c.runSince(gctx, first, since, to.keep)
+		return err
+	})
+	err = g.Wait()
+	return cut, err
+}
+
+// all are the kinds that are looked at.
+func (c *capture) all() []mgmt.Kind {
+	return append(slices.Clone(c.kinds), mgmt.SecretKind, mgmt.ConfigMapKind, mgmt.NamespaceKind)
+}
+
+// runSince makes the cut, from a first look or from a base if there is one.
+func (c *capture) runSince(ctx context.Context, first *look, since *base, keep func(*Node, []byte) error) (*Cut, error) {
+	var err error
+	if c.reading.at, err = now(ctx, c.reading.source); err != nil {
 		return nil, err
 	}
 	if !since.reaches(c.reading.at) {
@@ -105,9 +139,9 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 	var f *followed
 	switch {
 	case first != nil:
-		f, err = first.advance(ctx, c.reading, all)
+		f, err = first.advance(ctx, c.reading, c.all())
 	case since != nil:
-		known := slices.DeleteFunc(all, func(k mgmt.Kind) bool { return !since.follows(k) })
+		known := slices.DeleteFunc(c.all(), func(k mgmt.Kind) bool { return !since.follows(k) })
 		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
 			return f.compare(ctx, k, since.index.nodes[k.GroupKind], mgmt.ListOptions{Exact: f.at})
 		})

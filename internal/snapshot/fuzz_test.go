@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -77,7 +78,13 @@ func FuzzObject(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, kind int) {
 		k := kinds[(kind%len(kinds)+len(kinds))%len(kinds)]
-		n := read.node(k, raw)
+		sent := slices.Clone(raw)
+		n := read.node(k, sent)
+		before := fmt.Sprintf("%+v", *n)
+		clear(sent) // as the next object overwrites it
+		if after := fmt.Sprintf("%+v", *n); after != before {
+			t.Errorf("the node is a part of its object: %s became %s", before, after)
+		}
 		u := &unstructured.Unstructured{}
 		if !jsontext.Value(raw).IsValid() || u.UnmarshalJSON(raw) != nil {
 			return // refused before anything is created

@@ -178,3 +178,12 @@ func TestCertificateOf(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesReadTheSpec: nodes look for references in the spec alone.
+func TestRulesReadTheSpec(t *testing.T) {
+	for _, r := range Rules {
+		if !strings.HasPrefix(r.Path, "spec.") {
+			t.Errorf("the rule of %s for %q does not begin with the spec", r.From, r.Path)
+		}
+	}
+}

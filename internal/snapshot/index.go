@@ -140,18 +140,11 @@ func digestOf(sums map[store.ContentID][sha256.Size]byte, head store.ContentID) 
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// storedShard is a shard and where it is.
-type storedShard struct {
-	Shard
-	id  store.ContentID
-	key store.Key
-}
-
 // sealIndex makes the parts of a snapshot's index and seals those that are not in was, which may be nil. gone are those that only was has.
 func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard, left []*Node) (sealed map[store.ContentID][]byte, gone []store.ContentID, err error) {
 	parts := map[string]*indexPart{}
 	for _, s := range shards {
-		p := &indexPart{Shard: s.key, ID: s.id[:]}
+		p := &indexPart{Shard: s.at.Key, ID: s.id[:]}
 		for _, n := range s.Objects {
 			p.Objects = append(p.Objects, indexedObject{Node: n, ID: n.id[:], Movable: n.movable})
 		}
@@ -170,22 +163,32 @@ func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []store
 	sealed = map[store.ContentID][]byte{}
 	sums := map[store.ContentID][sha256.Size]byte{}
 	enc, _ := zstdCodec()
+	var mu sync.Mutex
 	seal := func(name string, p *indexPart) error {
 		text, err := json.Marshal(p)
 		if err != nil {
 			return fmt.Errorf("make index: %w", err)
 		}
-		id := ids.Of("part", []byte(name))
-		sums[id] = sha256.Sum256(text)
-		if was == nil || was.sums[id] != sums[id] {
-			sealed[id] = ids.Seal(id, enc.EncodeAll(text, nil))
+		id, sum := ids.Of("part", []byte(name)), sha256.Sum256(text)
+		var box []byte
+		if was == nil || was.sums[id] != sum {
+			box = ids.Seal(id, enc.EncodeAll(text, nil))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sums[id] = sum
+		if box != nil {
+			sealed[id] = box
 		}
 		return nil
 	}
+	var g errgroup.Group
+	g.SetLimit(4)
 	for name, p := range parts {
-		if err := seal(name, p); err != nil {
-			return nil, nil, err
-		}
+		g.Go(func() error { return seal(name, p) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
 	}
 	head.Parts = digestOf(sums, store.ContentID{})
 	if err := seal("head", &indexPart{Head: &head}); err != nil {

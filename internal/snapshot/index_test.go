@@ -39,7 +39,7 @@ func TestIndex(t *testing.T) {
 	ids := testIDs(t, "secret")
 	head := indexHead{Reader: "test", Scope: []string{"ns"}}
 	captured, left := indexed("a", "packs/a"), indexed("b", "packs/b") // b was captured in the base, and is not any more
-	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}}, key: "shards/a", id: store.ContentID{2}}}
+	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}}, at: store.Stored{Key: "shards/a"}, id: store.ContentID{2}}}
 	sealed, gone, err := sealIndex(ids, nil, head, shards, []*Node{left})
 	if err != nil || len(gone) > 0 || len(sealed) != 3 {
 		t.Fatalf("%d parts, %d gone, %v", len(sealed), len(gone), err)

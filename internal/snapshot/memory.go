@@ -107,7 +107,7 @@ func (r *reuse) follows(parent *store.Signed) error {
 	return nil
 }
 
-// find gives the key under which content is stored, or "". With a memory it also gives the id to know the content by.
+// find gives the key under which content, or what has this digest, is stored, or "". With a memory it also gives the id to know the content by.
 func (r *reuse) find(keys []store.Key, name string, content []byte) (store.ContentID, store.Key) {
 	if r.ids == nil {
 		return store.ContentID{}, ""
@@ -237,8 +237,11 @@ func difference[K, V comparable](was, now map[K]V) (added map[K]V, gone []K) {
 type packing struct {
 	options  Options
 	reuse    *reuse
-	writer   *store.PackWriter
+	started  time.Time
+	shards   *shardWriter
+	about    func(*Cut) About
 	contents *Contents // nil: not asked for
+	writers  []*store.PackWriter
 
 	mu    sync.Mutex
 	added map[*Node]*store.PackRef
@@ -246,40 +249,87 @@ type packing struct {
 	read  int64   // objects whose bytes came from the source
 }
 
-// captureToPacks streams the objects of the source, or those that changed since the base, and those that are not stored yet into packs. No more than a few packs are in
+// capture streams the objects of the source, or those that changed since the base, and those that are not stored yet into packs. No more than a few packs are in
 // memory at once.
-func captureToPacks(ctx context.Context, o Options, started time.Time, r *reuse, kinds []mgmt.Kind, since *base, contents *Contents) (*Cut, []store.Key, int64, error) {
-	w, err := o.Store.NewPackWriter(ctx, started)
-	if err != nil {
-		return nil, nil, 0, err
+func (p *packing) capture(ctx context.Context, kinds []mgmt.Kind, since *base) (*Cut, []store.Key, error) {
+	defer p.abort() // does nothing to those that are closed
+	if err := p.begin(ctx); err != nil {
+		return nil, nil, err
 	}
-	defer w.Abort() // does nothing after Close
-	p := &packing{options: o, reuse: r, writer: w, contents: contents, added: map[*Node]*store.PackRef{}}
-	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, since, p.early, p.keep)
+	to := takers{early: p.early, keep: p.keep}
+	if since == nil { // else most shards are stored already
+		to.looked = p.looked
+	}
+	cut, err := captureSince(ctx, p.options.Source, kinds, p.options.Scope, since, to)
 	if err == nil {
 		err = p.fetchAll(ctx, cut)
 	}
 	if err != nil {
-		return nil, nil, 0, err
-	}
-	if err := w.Close(); err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	sizes := map[store.Key]int64{}
-	for _, pack := range w.Packs() {
-		sizes[pack.Key] = pack.Size
+	for _, w := range p.writers {
+		if err := w.Close(); err != nil {
+			return nil, nil, err
+		}
+		for _, pack := range w.Packs() {
+			sizes[pack.Key] = pack.Size
+		}
 	}
+	p.placed(cut)
 	packs := map[store.Key]bool{}
+	for _, n := range cut.Graph.Nodes {
+		key := store.Key(n.Pack)
+		switch {
+		case packs[key]:
+		case p.added[n] != nil:
+			p.reuse.learn(store.Stored{Key: key, Size: sizes[key]}, p.started)
+		default:
+			p.reuse.use(key)
+		}
+		packs[key] = true
+	}
+	return cut, slices.Collect(maps.Keys(packs)), nil
+}
+
+// begin opens the packs that objects go to from now on.
+func (p *packing) begin(ctx context.Context) error {
+	w, err := p.options.Store.NewPackWriter(ctx, p.started)
+	if err == nil {
+		p.writers = append(p.writers, w)
+	}
+	return err
+}
+
+func (p *packing) abort() {
+	for _, w := range p.writers {
+		w.Abort()
+	}
+}
+
+// placed tells the nodes in which packs they are, once these are closed.
+func (p *packing) placed(cut *Cut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, n := range cut.Graph.Nodes {
 		if ref := p.added[n]; ref != nil {
 			n.Pack = string(ref.Key())
-			r.learn(store.Stored{Key: ref.Key(), Size: sizes[ref.Key()]}, started)
-		} else {
-			r.use(store.Key(n.Pack))
 		}
-		packs[store.Key(n.Pack)] = true
 	}
-	return cut, slices.Collect(maps.Keys(packs)), p.read, nil
+}
+
+// looked uses the second in which the source proves that nothing is left to come: it stores what most probably is the snapshot. What changes now goes to packs of its
+// own.
+func (p *packing) looked(ctx context.Context, cut *Cut) (func(context.Context) error, error) {
+	seen := p.writers[0]
+	list := shards(cut.Graph, p.about(cut))
+	return func(ctx context.Context) error {
+		if err := seen.Close(); err != nil {
+			return err
+		}
+		p.placed(cut)
+		return p.shards.putAhead(ctx, list)
+	}, p.begin(ctx)
 }
 
 // early takes an object that the cut probably has. The same one may come again, changed or not.
@@ -322,12 +372,12 @@ func (p *packing) add(n *Node, raw []byte) error {
 	if p.contents != nil {
 		p.contents.put(n.Ref, raw)
 	}
-	id, key := p.reuse.find(p.reuse.tree.Packs, name, raw)
+	id, key := p.reuse.find(p.reuse.tree.Packs, name, []byte(n.Content))
 	n.id, n.Pack = id, string(key)
 	if key != "" {
 		return nil
 	}
-	ref, err := p.writer.Add(name, raw)
+	ref, err := p.writers[len(p.writers)-1].Add(name, raw)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.added[n] = ref

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"unique"
+	"unsafe"
 
 	"github.com/tidwall/gjson"
 
@@ -58,7 +59,7 @@ type Node struct {
 	Why             string   `json:"-"` // why it is in scope, for coverage
 
 	id      store.ContentID // of its bytes, where there is a memory
-	movable bool            // labelled for clusterctl move
+	movable bool            // labelled by users who ask clusterctl move to take it along
 }
 
 // Owner is an owner reference: an edge to the object that owns, which is created first.
@@ -95,50 +96,81 @@ func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
 	return r
 }
 
-// node reads metadata and the reference fields of an object. It decodes nothing else.
+// What node reads of an object, of its metadata, labels and annotations.
+var (
+	objectKeys     = []string{"metadata", "spec"}
+	metadataKeys   = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp", "ownerReferences", "labels", "annotations"}
+	labelKeys      = []string{labelClusterName, labelMove, labelMoveHierarchy}
+	annotationKeys = []string{AnnotationPaused, AnnotationWasPaused, AnnotationWorkloadID}
+)
+
+// node reads metadata and the reference fields of an object, each part once: of fifty thousand objects it shows. It decodes nothing else.
 func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
-	meta := gjson.GetBytes(raw, "metadata")
+	var object [2]gjson.Result
+	var meta [8]gjson.Result
+	var labels, annotations [3]gjson.Result
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw))) //nolint:gosec // no copy: nothing of it leaves this function but what own and shared copied
+	pick(root, objectKeys, object[:])
+	pick(object[0], metadataKeys, meta[:])
+	pick(meta[6], labelKeys, labels[:])
+	pick(meta[7], annotationKeys, annotations[:])
+	spec := object[1]
 	n := &Node{
-		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta.Get("namespace"))), Name: own(text(meta.Get("name")))},
+		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])), Name: own(text(meta[1]))},
 		Version:         k.Version,
-		UID:             own(text(meta.Get("uid"))),
-		ResourceVersion: own(text(meta.Get("resourceVersion"))),
-		Deleting:        meta.Get("deletionTimestamp").Exists(),
+		UID:             own(text(meta[2])),
+		ResourceVersion: own(text(meta[3])),
+		Deleting:        meta[4].Exists(),
 		Size:            len(raw),
+		Paused:          annotations[0].Exists(),
+		movable:         labels[1].Exists() || labels[2].Exists(),
 	}
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])
-	meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: shared(text(o.Get("uid")))})
+	meta[5].ForEach(func(_, o gjson.Result) bool {
+		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: own(text(o.Get("uid")))})
 		return true
 	})
-	annotations := meta.Get("annotations").Map()
-	_, n.Paused = annotations[AnnotationPaused]
-	if was := annotations[AnnotationWasPaused]; was.Exists() {
+	was := annotations[1]
+	if was.Exists() {
 		n.Paused = was.String() == WasTrue // in the middle of a move; what it was before is what counts
 	}
-	n.Cluster = shared(r.clusterName(n, meta, raw))
-	n.movable = movable(meta)
+	n.Cluster = shared(clusterName(n, labels[0], spec))
 	if n.GroupKind() == ClusterKind {
-		if !annotations[AnnotationWasPaused].Exists() {
-			n.Paused = n.Paused || gjson.GetBytes(raw, "spec.paused").Bool()
+		if !was.Exists() {
+			n.Paused = n.Paused || spec.Get("paused").Bool()
 		}
 		n.WorkloadID = n.UID
-		if id := annotations[AnnotationWorkloadID].String(); id != "" {
+		if id := annotations[2].String(); id != "" {
 			n.WorkloadID = own(id)
 		}
-		meta.Get("labels").ForEach(func(k, v gjson.Result) bool {
+		meta[6].ForEach(func(k, v gjson.Result) bool {
 			n.Labels = append(n.Labels, k.String()+"="+v.String())
 			return true
 		})
 		slices.Sort(n.Labels)
 	}
 	for _, rule := range r.rules[n.GroupKind()] {
-		for _, ref := range refsAt(raw, rule, n.Namespace, r.scoped) {
+		for _, ref := range refsAt(spec, rule, n.Namespace, r.scoped) {
 			n.Needs = append(n.Needs, Need{Ref: ref, Field: rule.Path, Owner: rule.Owner})
 		}
 	}
 	return n
+}
+
+// pick gives the values that an object has under keys; of a key that comes twice, the first.
+func pick(object gjson.Result, keys []string, values []gjson.Result) {
+	if !object.IsObject() {
+		return
+	}
+	left := len(keys)
+	object.ForEach(func(k, v gjson.Result) bool {
+		if i := slices.Index(keys, k.Str); i >= 0 && !values[i].Exists() {
+			values[i] = v
+			left--
+		}
+		return left > 0
+	})
 }
 
 // own copies a text that is a part of an object's bytes: a node would otherwise keep all of its metadata in memory.
@@ -157,20 +189,18 @@ func text(v gjson.Result) string {
 
 // clusterName says which workload cluster an object belongs to by its label, its spec or, for certificate Secrets, its name. The object of that name need
 // not exist.
-func (r *reader) clusterName(n *Node, meta gjson.Result, raw []byte) string {
-	if n.GroupKind() == ClusterKind {
+func clusterName(n *Node, label, spec gjson.Result) string {
+	switch {
+	case n.GroupKind() == ClusterKind:
 		return ""
-	}
-	if v := meta.Get("labels").Map()[labelClusterName]; v.String() != "" {
-		return v.String()
-	}
-	if n.GroupKind() == secretKind {
+	case label.String() != "":
+		return label.String()
+	case n.GroupKind() == secretKind:
 		return certificateOf(n.Name)
-	}
-	if n.GroupKind() == configMapKind {
+	case n.GroupKind() == configMapKind:
 		return ""
 	}
-	return text(gjson.GetBytes(raw, "spec.clusterName"))
+	return text(spec.Get("clusterName"))
 }
 
 // certificateOf returns the name of the workload cluster to which a Secret of this name would belong as a certificate, or "".
@@ -182,12 +212,4 @@ func certificateOf(name string) string {
 		}
 	}
 	return shortest
-}
-
-// movable reports the labels by which users ask clusterctl to take an object along.
-func movable(meta gjson.Result) bool {
-	labels := meta.Get("labels").Map()
-	_, move := labels[labelMove]
-	_, hierarchy := labels[labelMoveHierarchy]
-	return move || hierarchy
 }

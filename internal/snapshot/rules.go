@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -37,7 +38,7 @@ var (
 // Rule says that objects of a kind name another object in a field.
 type Rule struct {
 	From mgmt.GroupKind
-	// Path is a gjson path. What it yields, a name or a reference {apiGroup or apiVersion, kind, namespace, name}, or a list of these, is the object needed.
+	// Path is a gjson path that begins with "spec.". What it yields, a name or a reference {apiGroup or apiVersion, kind, namespace, name}, or a list of these, is the object needed.
 	Path string
 	// To is the kind of the needed object where the field does not say it.
 	To mgmt.GroupKind
@@ -126,8 +127,8 @@ func concat(lists ...[]Rule) []Rule {
 // (Cluster API: util/secret; clusterctl's own list).
 var certificatePurposes = []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"}
 
-// refsAt returns the objects that raw names in the field of a rule. scoped tells whether a kind has a namespace.
-func refsAt(raw []byte, rule Rule, namespace string, scoped func(mgmt.GroupKind) bool) []mgmt.Ref {
+// refsAt returns the objects that a spec names in the field of a rule. scoped tells whether a kind has a namespace.
+func refsAt(spec gjson.Result, rule Rule, namespace string, scoped func(mgmt.GroupKind) bool) []mgmt.Ref {
 	var refs []mgmt.Ref
 	var add func(v gjson.Result)
 	add = func(v gjson.Result) {
@@ -139,15 +140,15 @@ func refsAt(raw []byte, rule Rule, namespace string, scoped func(mgmt.GroupKind)
 				refs = append(refs, r)
 			}
 		case v.Type == gjson.String && v.Str != "":
-			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind, Namespace: namespace, Name: shared(v.Str)}, scoped))
+			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind, Namespace: namespace, Name: own(v.Str)}, scoped))
 		}
 	}
-	add(gjson.GetBytes(raw, rule.Path))
+	add(spec.Get(strings.TrimPrefix(rule.Path, "spec.")))
 	return refs
 }
 
 func refOf(v gjson.Result, to mgmt.GroupKind, namespace string, scoped func(mgmt.GroupKind) bool) mgmt.Ref {
-	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: shared(text(v.Get("name")))}
+	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: own(text(v.Get("name")))}
 	if k := v.Get("kind"); k.Exists() {
 		r.Kind, r.Group = shared(k.String()), ""
 	}

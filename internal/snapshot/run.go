@@ -2,15 +2,11 @@ package snapshot
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
@@ -18,9 +14,6 @@ import (
 
 // captureTries is how often a capture begins anew after its resourceVersion expired in the middle.
 const captureTries = 3
-
-// shardWrites is how many shards are encrypted and stored at once.
-const shardWrites = 4
 
 // maxRun is how long a run may take until its envelope is there. What it wrote, and what its base names, is safe from prunes for longer.
 const maxRun = 2 * time.Hour
@@ -128,18 +121,27 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if !o.Keep { // who wants the objects in memory has to read them
 		since = reuse.since(head)
 	}
-	cut, packs, read, err := captureToPacks(ctx, o, started, reuse, kinds, since, contents)
+	writer := &shardWriter{options: o, reuse: reuse}
+	about := func(cut *Cut) About {
+		return About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
+	}
+	p := &packing{options: o, reuse: reuse, started: started, contents: contents, shards: writer, about: about, added: map[*Node]*store.PackRef{}}
+	cut, packs, err := p.capture(ctx, kinds, since)
 	if err != nil {
 		return nil, err
 	}
-	about := About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
-	stored, err := putShards(ctx, o, reuse, shards(cut.Graph, about), started)
+	stored, err := writer.put(ctx, shards(cut.Graph, about(cut)), func(done, total int64) { o.Progress("shards written", done, total) })
 	if err != nil {
 		return nil, err
 	}
 	shards := make([]store.Key, len(stored))
 	for i, s := range stored {
-		shards[i] = s.key
+		shards[i] = s.at.Key
+		if s.isNew {
+			reuse.learn(s.at, started)
+		} else {
+			reuse.use(s.at.Key)
+		}
 	}
 	treeKey, bytes, err := reuse.putTree(ctx, o, store.Tree{Shards: shards, Packs: packs})
 	if err != nil {
@@ -193,7 +195,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, Read: read, Contents: contents}
+	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, Read: p.read, Contents: contents}
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
 		if head.History, err = historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
@@ -202,7 +204,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		r.NotRemembered = err
 	}
 	if o.Keep {
-		r.Live = &Snapshot{Envelope: signed.Envelope, About: about, Graph: cut.Graph, store: o.Store}
+		r.Live = &Snapshot{Envelope: signed.Envelope, About: about(cut), Graph: cut.Graph, store: o.Store}
 	}
 	return r, nil
 }
@@ -239,37 +241,6 @@ func newest(ctx context.Context, o Options) (*store.Signed, error) {
 // usable tells whether a snapshot can be one that others follow: whoever can write to the bucket could end the count of snapshots with it.
 func usable(st *store.Store, e *store.Signed) bool {
 	return e.Trust != store.Stranger && (!st.Encrypted() || e.Trust != store.Unsigned) && e.Sequence != math.MaxInt64
-}
-
-// putShards stores shards, but for those that are stored already.
-func putShards(ctx context.Context, o Options, r *reuse, list []Shard, now time.Time) ([]storedShard, error) {
-	stored := make([]storedShard, len(list))
-	var count atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(shardWrites)
-	for i, s := range list {
-		g.Go(func() error {
-			text, err := json.Marshal(s)
-			if err != nil {
-				return fmt.Errorf("encode shard: %w", err)
-			}
-			id, key := r.find(r.tree.Shards, "shard", text)
-			if key == "" {
-				at, err := o.Store.PutShard(ctx, text)
-				if err != nil {
-					return err
-				}
-				key = at.Key
-				r.learn(at, now)
-			} else {
-				r.use(key)
-			}
-			stored[i] = storedShard{Shard: s, id: id, key: key}
-			o.Progress("shards written", count.Add(1), int64(len(list)))
-			return nil
-		})
-	}
-	return stored, g.Wait()
 }
 
 // usedKinds are the kinds of which the cut holds objects.
@@ -314,7 +285,7 @@ func lookOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 		}
 		return nil
 	}
-	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, nil, put, put)
+	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, nil, takers{early: put, keep: put})
 	if err == nil {
 		err = contents.complete(ctx, o.Source, cut)
 	}

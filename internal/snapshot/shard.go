@@ -55,10 +55,13 @@ func shards(g *Graph, about About) []Shard {
 		list = append(list, *s)
 	}
 	slices.SortFunc(list, func(a, b Shard) int {
-		return strings.Compare(a.Unit+"\x00"+a.Namespace, b.Unit+"\x00"+b.Namespace)
+		return strings.Compare(a.name(), b.name())
 	})
 	return list
 }
+
+// name tells the shards of one snapshot apart.
+func (s *Shard) name() string { return s.Unit + "\x00" + s.Namespace }
 
 // leastObject is less than the bytes of any JSON object in a shard.
 const leastObject = 32

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
@@ -30,10 +31,22 @@ func formatLimits() limits {
 // zstdWindow is the memory that a reader must have for decompression; part of the format.
 const zstdWindow = 8 << 20
 
-// newEncoder makes a compressor; Reset gives it a destination.
+// newEncoder makes a compressor of packs; Reset gives it a destination. With less memory it would move its whole window at each block.
 func newEncoder() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(zstdWindow), zstd.WithZeroFrames(true))
 }
+
+// encoders are those of whole documents. Each has megabytes of tables, which cost more to make than a small document to compress.
+var encoders = sync.Pool{New: func() any {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(documentWindow), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	return enc
+}}
+
+// documentWindow is enough for a shard, in which what repeats is near.
+const documentWindow = 1 << 20
 
 // sealer compresses, then encrypts unless the store is plain. Close ends the stream but leaves the destination open.
 type sealer struct {
@@ -86,10 +99,11 @@ func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
 	if int64(len(plain)) > s.limits.maxPlain {
 		return "", nil, fmt.Errorf("store %s: it has %d bytes, more than the %d of the format", kind, len(plain), s.limits.maxPlain)
 	}
-	enc, err := newEncoder()
-	if err != nil {
-		return "", nil, fmt.Errorf("store %s: %w", kind, err)
-	}
+	enc := encoders.Get().(*zstd.Encoder)
+	defer func() {
+		enc.Reset(nil) // lets go of what it wrote to
+		encoders.Put(enc)
+	}()
 	encrypt := s.Encrypted() && kind != KindTree
 	var buf bytes.Buffer
 	w, err := s.newSealer(&buf, enc, encrypt, uniqueFrame())

@@ -1,0 +1,79 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// shardWrites is how many shards are encrypted and stored at once. A store far away answers after tens of milliseconds, and there is a shard for each workload cluster.
+const shardWrites = 16
+
+// storedShard is a shard and where it is.
+type storedShard struct {
+	Shard
+	id    store.ContentID
+	at    store.Stored
+	isNew bool // written by this run
+}
+
+// is tells whether it has the same nodes, which nobody may have changed since, and says the same of the source.
+func (s *storedShard) is(other *Shard) bool {
+	return slices.Equal(s.Objects, other.Objects) && reflect.DeepEqual(s.About, other.About)
+}
+
+// shardWriter stores the shards of one run, but for those that are stored already.
+type shardWriter struct {
+	options Options
+	reuse   *reuse
+	ahead   map[string]storedShard // written before it was sure that the snapshot has them
+}
+
+// putAhead stores shards as they probably will be. Those that become other ones stay in the store, named by nothing.
+func (w *shardWriter) putAhead(ctx context.Context, list []Shard) error {
+	stored, err := w.put(ctx, list, func(int64, int64) {})
+	if err != nil {
+		return err
+	}
+	w.ahead = make(map[string]storedShard, len(stored))
+	for _, s := range stored {
+		w.ahead[s.name()] = s
+	}
+	return nil
+}
+
+func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done, total int64)) ([]storedShard, error) {
+	stored := make([]storedShard, len(list))
+	var count atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(shardWrites)
+	for i, s := range list {
+		g.Go(func() error {
+			defer func() { progress(count.Add(1), int64(len(list))) }()
+			if was, ok := w.ahead[s.name()]; ok && was.is(&s) {
+				stored[i] = was
+				return nil
+			}
+			text, err := json.Marshal(s)
+			if err != nil {
+				return fmt.Errorf("encode shard: %w", err)
+			}
+			stored[i] = storedShard{Shard: s}
+			id, key := w.reuse.find(w.reuse.tree.Shards, "shard", text)
+			stored[i].id, stored[i].at.Key = id, key
+			if key == "" {
+				stored[i].isNew = true
+				stored[i].at, err = w.options.Store.PutShard(ctx, text)
+			}
+			return err
+		})
+	}
+	return stored, g.Wait()
+}
