@@ -42,6 +42,9 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string, fn func(d
 	if w.at > w.to {
 		return fmt.Errorf("watch %s: %w: it is at %d already, so it does not count with the others", k.GroupKind, ErrUnproven, w.at)
 	}
+	if w.at == w.to {
+		return nil
+	}
 	// A consistent LIST makes the server's cache of this kind catch up. That of a quiet kind is otherwise as old as the last progress that etcd told of.
 	if _, err := r.List(ctx, k, ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil }); err != nil {
 		return err

@@ -210,7 +210,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving) (*snapshot.Result, error) {
 	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
-	o.Memory = c.Memory(m.store.ID(), o.SourceUID)
+	o.Memory, o.Kept = c.Memory(m.store.ID(), o.SourceUID), s.kept
 	r, err := verified(ctx, o)
 	if errors.Is(err, errNotVerified) { // perhaps for keys of snapshots before
 		o.Full = true

@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -92,6 +93,7 @@ type Server struct {
 	verifier  *verifier                  // likewise
 	prunes    map[*Location]pruneState   // guarded by mu
 	buckets   map[*Location]store.Bucket // guarded by mu; a bucket keeps its connections
+	kept      *snapshot.Kept             // of the last snapshots; nil in a process that takes one
 	failed    chan error                 // holds the error after which the server is of no use
 
 	// Tests kill the process at a step, or in the middle of one; nil otherwise.
@@ -108,6 +110,9 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{}, waits: map[catalog.OperationID]context.CancelCauseFunc{},
 		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	if cfg.Daemon {
+		s.kept = &snapshot.Kept{}
+	}
 	return s
 }
 

@@ -85,7 +85,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
 			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces}, Interval: w.interval,
-			Writer: s.program(), Progress: j.Progress, Memory: c.Memory(st.ID(), source.UID()), Full: w.full, TTL: w.ttl,
+			Writer: s.program(), Progress: j.Progress, Memory: c.Memory(st.ID(), source.UID()), Kept: s.kept, Full: w.full, TTL: w.ttl,
 		})
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		return err

@@ -95,7 +95,7 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 		return nil, err
 	}
 	if size <= smallSource {
-		return c.runSince(ctx, nil, since, to.keep)
+		return c.runSince(ctx, nil, nil, since, to.keep)
 	}
 	first := &look{follower: &follower{reading: c.reading}, since: since, kinds: map[mgmt.GroupKind]*kindState{}}
 	if first.proven, err = since.proven(ctx, source); err != nil {
@@ -115,7 +115,7 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 	}
 	var cut *Cut
 	g.Go(func() (err error) {
-		cut, err = c.runSince(gctx, first, since, to.keep)
+		cut, err = c.runSince(gctx, first, seen, since, to.keep)
 		return err
 	})
 	err = g.Wait()
@@ -127,8 +127,8 @@ func (c *capture) all() []mgmt.Kind {
 	return append(slices.Clone(c.kinds), mgmt.SecretKind, mgmt.ConfigMapKind, mgmt.NamespaceKind)
 }
 
-// runSince makes the cut, from a first look or from a base if there is one.
-func (c *capture) runSince(ctx context.Context, first *look, since *base, keep func(*Node, []byte) error) (*Cut, error) {
+// runSince makes the cut, from a first look and what it saw, or from a base, if there is one.
+func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *base, keep func(*Node, []byte) error) (*Cut, error) {
 	var err error
 	if c.reading.at, err = now(ctx, c.reading.source); err != nil {
 		return nil, err
@@ -151,7 +151,21 @@ func (c *capture) runSince(ctx context.Context, first *look, since *base, keep f
 	if err != nil {
 		return nil, err
 	}
+	if seen != nil && f.unchanged(c.all()) {
+		return c.confirm(seen, keep)
+	}
 	return c.run(ctx, f, keep)
+}
+
+// confirm makes what was seen the cut: nothing has changed since.
+func (c *capture) confirm(seen *Cut, keep func(*Node, []byte) error) (*Cut, error) {
+	for _, n := range seen.Graph.Nodes {
+		if err := keep(n, nil); err != nil {
+			return nil, err
+		}
+	}
+	seen.ResourceVersion, seen.NotInCut = c.reading.at, c.reading.notInCut
+	return seen, nil
 }
 
 // UnknownNamespaceError says that a namespace in the scope does not exist: a typing error that would give an empty snapshot.

@@ -104,6 +104,16 @@ func (f *followed) each(ctx context.Context, k mgmt.Kind, namespace, name string
 	return f.reading.each(ctx, k, namespace, name, fn)
 }
 
+// unchanged tells whether these kinds are all at the cut, and as they were seen.
+func (f *followed) unchanged(kinds []mgmt.Kind) bool {
+	for _, k := range kinds {
+		if s := f.kinds[k.GroupKind]; s == nil || len(s.raw) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // follower finds out what changed.
 type follower struct {
 	*reading

@@ -140,15 +140,45 @@ func digestOf(sums map[store.ContentID][sha256.Size]byte, head store.ContentID) 
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sealIndex makes the parts of a snapshot's index and seals those that are not in was, which may be nil. gone are those that only was has.
-func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard, left []*Node) (sealed map[store.ContentID][]byte, gone []store.ContentID, err error) {
+// objects is how many it has.
+func (x *index) objects() (n int) {
+	for _, nodes := range x.nodes {
+		n += len(nodes)
+	}
+	return n
+}
+
+// sealed is an index to be remembered.
+type sealed struct {
+	index *index
+	parts map[store.ContentID][]byte // new or changed
+	gone  []store.ContentID          // of the index before
+}
+
+// sealIndex makes the index of a snapshot and seals those of its parts that are not in was, which may be nil.
+func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard, left []*Node) (*sealed, error) {
+	s := &sealer{
+		ids: ids, was: was,
+		sealed: sealed{
+			index: &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{}, sums: map[store.ContentID][sha256.Size]byte{}},
+			parts: map[store.ContentID][]byte{},
+		},
+	}
 	parts := map[string]*indexPart{}
-	for _, s := range shards {
-		p := &indexPart{Shard: s.at.Key, ID: s.id[:]}
-		for _, n := range s.Objects {
+	for _, sh := range shards {
+		name, p := "shard "+sh.Unit+" "+sh.Namespace, &indexPart{Shard: sh.at.Key, ID: sh.id[:]}
+		s.index.places[sh.id] = sh.at.Key
+		for _, n := range sh.Objects {
+			s.index.places[n.id] = store.Key(n.Pack)
+			s.index.nodes[n.GroupKind()] = append(s.index.nodes[n.GroupKind()], n)
+		}
+		if sh.kept && s.keep(name) {
+			continue
+		}
+		for _, n := range sh.Objects {
 			p.Objects = append(p.Objects, indexedObject{Node: n, ID: n.id[:], Movable: n.movable})
 		}
-		parts["shard "+s.Unit+" "+s.Namespace] = p
+		parts[name] = p
 	}
 	slices.SortFunc(left, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range left {
@@ -157,49 +187,67 @@ func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []store
 			parts[name] = &indexPart{}
 		}
 		out := *n
-		out.Pack = "" // of the base, in which it was captured
+		out.Pack, out.id = "", store.ContentID{} // of the base, in which it was captured
+		s.index.nodes[n.GroupKind()] = append(s.index.nodes[n.GroupKind()], &out)
 		parts[name].Objects = append(parts[name].Objects, indexedObject{Node: &out, Movable: n.movable})
-	}
-	sealed = map[store.ContentID][]byte{}
-	sums := map[store.ContentID][sha256.Size]byte{}
-	enc, _ := zstdCodec()
-	var mu sync.Mutex
-	seal := func(name string, p *indexPart) error {
-		text, err := json.Marshal(p)
-		if err != nil {
-			return fmt.Errorf("make index: %w", err)
-		}
-		id, sum := ids.Of("part", []byte(name)), sha256.Sum256(text)
-		var box []byte
-		if was == nil || was.sums[id] != sum {
-			box = ids.Seal(id, enc.EncodeAll(text, nil))
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		sums[id] = sum
-		if box != nil {
-			sealed[id] = box
-		}
-		return nil
 	}
 	var g errgroup.Group
 	g.SetLimit(4)
 	for name, p := range parts {
-		g.Go(func() error { return seal(name, p) })
+		g.Go(func() error { return s.seal(name, p) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	head.Parts = digestOf(sums, store.ContentID{})
-	if err := seal("head", &indexPart{Head: &head}); err != nil {
-		return nil, nil, err
+	head.Parts = digestOf(s.index.sums, store.ContentID{})
+	s.index.head = head
+	if err := s.seal("head", &indexPart{Head: &head}); err != nil {
+		return nil, err
 	}
 	if was != nil {
 		for id := range was.sums {
-			if _, is := sums[id]; !is {
-				gone = append(gone, id)
+			if _, is := s.index.sums[id]; !is {
+				s.gone = append(s.gone, id)
 			}
 		}
 	}
-	return sealed, gone, nil
+	return &s.sealed, nil
+}
+
+// sealer makes the parts of one index.
+type sealer struct {
+	ids *store.ContentIDs
+	was *index
+	mu  sync.Mutex
+	sealed
+}
+
+// keep takes a part over that is as it was, if it was there.
+func (s *sealer) keep(name string) bool {
+	id := s.ids.Of("part", []byte(name))
+	sum, ok := s.was.sums[id]
+	if ok {
+		s.index.sums[id] = sum
+	}
+	return ok
+}
+
+func (s *sealer) seal(name string, p *indexPart) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("make index: %w", err)
+	}
+	enc, _ := zstdCodec()
+	id, sum := s.ids.Of("part", []byte(name)), sha256.Sum256(text)
+	var box []byte
+	if s.was == nil || s.was.sums[id] != sum {
+		box = s.ids.Seal(id, enc.EncodeAll(text, nil))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index.sums[id] = sum
+	if box != nil {
+		s.parts[id] = box
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package snapshot
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,13 +42,20 @@ func TestIndex(t *testing.T) {
 	head := indexHead{Reader: "test", Scope: []string{"ns"}}
 	captured, left := indexed("a", "packs/a"), indexed("b", "packs/b") // b was captured in the base, and is not any more
 	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}}, at: store.Stored{Key: "shards/a"}, id: store.ContentID{2}}}
-	sealed, gone, err := sealIndex(ids, nil, head, shards, []*Node{left})
-	if err != nil || len(gone) > 0 || len(sealed) != 3 {
-		t.Fatalf("%d parts, %d gone, %v", len(sealed), len(gone), err)
+	made, err := sealIndex(ids, nil, head, shards, []*Node{left})
+	if err != nil || len(made.gone) > 0 || len(made.parts) != 3 {
+		t.Fatalf("%+v, %v", made, err)
 	}
+	sealed := made.parts
 	x, err := openIndex(ids, sealed)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, nodes := range x.nodes { // parts are opened in any order
+		slices.SortFunc(nodes, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+	}
+	if !reflect.DeepEqual(x, made.index) {
+		t.Errorf("opened %+v, kept %+v", x, made.index)
 	}
 	got := map[string]*Node{}
 	for _, n := range x.nodes[mgmt.GroupKind{Kind: "Secret"}] {
@@ -59,9 +68,12 @@ func TestIndex(t *testing.T) {
 		t.Errorf("places %v, head %+v", x.places, x.head)
 	}
 	// What did not change is not sealed again; the other part goes.
-	again, gone, err := sealIndex(ids, x, head, shards, nil)
-	if err != nil || len(again) != 1 || len(gone) != 1 {
-		t.Errorf("again: %d parts, %d gone, %v", len(again), len(gone), err)
+	for _, kept := range []bool{false, true} {
+		shards[0].kept = kept
+		again, err := sealIndex(ids, x, head, shards, nil)
+		if err != nil || len(again.parts) != 1 || len(again.gone) != 1 || len(again.index.sums) != 2 || again.index.objects() != 1 {
+			t.Errorf("kept %t: %+v, %v", kept, again, err)
+		}
 	}
 	for name := range sealed {
 		without := map[store.ContentID][]byte{}

@@ -34,6 +34,8 @@ type remembering struct {
 	st     *store.Store
 	dir    string
 	c      *catalog.Catalog
+	kept   snapshot.Kept
+	runs   int
 }
 
 func newRemembering(t *testing.T) *remembering {
@@ -103,10 +105,15 @@ func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Resu
 	return taken, wrote
 }
 
+// options are those of a process that took the snapshot before, but for each third one: that opens what the catalog has.
 func (r *remembering) options() snapshot.Options {
+	kept := &r.kept
+	if r.runs++; r.runs%3 == 0 {
+		kept = nil
+	}
 	return snapshot.Options{
 		Source: r.source, SourceName: r.m.Name(), SourceUID: r.m.UID(), Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
-		Writer: "test", Memory: r.c.Memory(r.st.ID(), r.m.UID()),
+		Writer: "test", Memory: r.c.Memory(r.st.ID(), r.m.UID()), Kept: kept,
 	}
 }
 
@@ -296,8 +303,30 @@ func TestAPIIncrementalIsFull(t *testing.T) {
 	if after.KeyID == before.KeyID || after.Parent == nil || after.Parent.SHA256 != before.SHA256 || after.Sequence != before.Sequence+1 {
 		t.Errorf("number %d signed by %s follows number %d signed by %s: parent %+v", after.Sequence, after.KeyID, before.Sequence, before.KeyID, after.Parent)
 	}
-	full("the same signing key", false, nil)
-	full("old content", true, func(o *snapshot.Options) { o.Now = func() time.Time { return time.Now().Add(8 * 24 * time.Hour) } })
+	full("the same signing key", false, func(o *snapshot.Options) { o.Kept = &c.kept })
+	in := func(days time.Duration) func(o *snapshot.Options) {
+		return func(o *snapshot.Options) {
+			o.Kept = &c.kept
+			o.Now = func() time.Time { return time.Now().Add(days * 24 * time.Hour) }
+		}
+	}
+	o := c.options()
+	in(8)(&o)
+	ctx, cancel := context.WithCancel(t.Context())
+	o.Progress = func(what string, _, _ int64) {
+		if what == "shards written" { // the objects are in other packs by now
+			cancel()
+		}
+	}
+	if _, err := snapshot.Run(ctx, o); err == nil {
+		t.Error("a run that was stopped took a snapshot")
+	}
+	full("after a run that was stopped", false, func(o *snapshot.Options) { o.Kept = &c.kept })
+	full("old content", true, in(8))
+	last = full("after old content", false, in(8))
+	c.change(last.Envelope)
+	c.take(in(12)) // some shards are younger now than the packs that they name
+	full("content that is older than its shard", true, in(16))
 }
 
 func newChanges(t *testing.T, seed uint64) (c *changes, first *snapshot.Result, wrote map[string]int64) {

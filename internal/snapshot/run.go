@@ -39,6 +39,8 @@ type Options struct {
 	Writer    string // version of this program, for the envelope
 	// Memory makes the run write only what changed since the snapshot before; nil writes everything.
 	Memory store.Memory
+	// Kept, if it is the same one for all runs of a process, spares it to open what the Memory has.
+	Kept *Kept
 	// Full writes everything all the same, for example after keys were lost.
 	Full bool
 	// TTL is how long the snapshot says that it is to be kept; 0 says nothing about it.
@@ -121,7 +123,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if !o.Keep { // who wants the objects in memory has to read them
 		since = reuse.since(head)
 	}
-	writer := &shardWriter{options: o, reuse: reuse}
+	writer := &shardWriter{options: o, reuse: reuse, kept: reuse.shards}
 	about := func(cut *Cut) About {
 		return About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
 	}
@@ -129,6 +131,9 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	cut, packs, err := p.capture(ctx, kinds, since)
 	if err != nil {
 		return nil, err
+	}
+	if len(p.fetch) > 0 {
+		writer.kept = nil // the same nodes are in other packs now
 	}
 	stored, err := writer.put(ctx, shards(cut.Graph, about(cut)), func(done, total int64) { o.Progress("shards written", done, total) })
 	if err != nil {
@@ -199,7 +204,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
 		if head.History, err = historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
-			err = reuse.remember(ctx, signed, head, stored, cut.left)
+			err = reuse.remember(ctx, o, signed, head, stored, cut.left)
 		}
 		r.NotRemembered = err
 	}

@@ -22,6 +22,7 @@ type storedShard struct {
 	id    store.ContentID
 	at    store.Stored
 	isNew bool // written by this run
+	kept  bool // taken over as it was from the run before
 }
 
 // is tells whether it has the same nodes, which nobody may have changed since, and says the same of the source.
@@ -33,6 +34,7 @@ func (s *storedShard) is(other *Shard) bool {
 type shardWriter struct {
 	options Options
 	reuse   *reuse
+	kept    map[string]storedShard // of the base
 	ahead   map[string]storedShard // written before it was sure that the snapshot has them
 }
 
@@ -59,6 +61,10 @@ func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done,
 			defer func() { progress(count.Add(1), int64(len(list))) }()
 			if was, ok := w.ahead[s.name()]; ok && was.is(&s) {
 				stored[i] = was
+				return nil
+			}
+			if was, ok := w.kept[s.name()]; ok && was.is(&s) && w.reuse.again(w.reuse.tree.Shards, was.at.Key) {
+				stored[i] = storedShard{Shard: s, id: was.id, at: was.at, kept: true}
 				return nil
 			}
 			text, err := json.Marshal(s)
