@@ -38,6 +38,7 @@ const (
 	FoundUntrusted = "envelope-untrusted"  // an envelope is not signed by a trusted key: no content is removed
 	FoundGap       = "snapshot-missing"    // snapshots are not there that nobody removed on purpose: no content is removed
 	FoundPinned    = "pinned"              // a snapshot was pinned while the prune was at work: it stays
+	FoundInUse     = "in-use"              // an operation began to need a snapshot while the prune was at work: it stays
 	FoundRetained  = "retained"            // the storage does not let it be deleted yet
 	FoundClock     = "clock"               // our clock and that of the storage are apart
 	FoundRecord    = "prune-record"        // a record of earlier prunes cannot be used
@@ -57,9 +58,10 @@ type PruneOptions struct {
 	Damaged bool
 	// AcceptGaps takes it that snapshots which are not there, and of which no record says why, were removed on purpose, and records that. Damaged does so, too.
 	AcceptGaps bool
-	// Verified tells whether a snapshot is known to be whole, InUse which operation still needs it, or ""; nil means none.
+	// Verified tells whether a snapshot is known to be whole; nil means none.
 	Verified func(store.EnvelopeKey) bool
-	InUse    func(store.EnvelopeKey) string
+	// InUse gives the operations that need snapshots, by the ids of these; nil means none. It is asked with each look, and again right before each envelope is removed.
+	InUse func(context.Context) (map[store.SnapshotID]string, error)
 	Now      func() time.Time
 	// Step carries fn out, which deletes; nil just calls it.
 	Step func(name string, fn func() error) error
@@ -104,6 +106,8 @@ type PrunePlan struct {
 type PruneResult struct {
 	PrunePlan
 	Removed []store.EnvelopeKey
+	// Recorded is what trusted records say was removed on purpose, by this prune or an earlier one; by source.
+	Recorded map[string][]store.Range
 	// Freed is what is gone, snapshots' envelopes too, Retained what should have gone and the storage did not let go.
 	Freed, Retained Amount
 }
@@ -156,7 +160,7 @@ func (o *PruneOptions) applyDefaults() error {
 		o.Verified = func(store.EnvelopeKey) bool { return false }
 	}
 	if o.InUse == nil {
-		o.InUse = func(store.EnvelopeKey) string { return "" }
+		o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return nil, nil }
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -215,6 +219,7 @@ func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 type pruner struct {
 	PruneOptions
 	pins   map[store.EnvelopeKey]string  // and what each says
+	used   map[store.SnapshotID]string   // by which operation
 	read   map[store.EnvelopeKey]Verdict // envelopes never change
 	result PruneResult
 }
@@ -302,12 +307,11 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			pinned, err := p.Store.Pinned(ctx, v.Key)
+			stays, err := p.staysAfterAll(ctx, v.Key)
 			if err != nil {
 				return err
 			}
-			if pinned { // since we looked
-				p.found(mgmt.Info, FoundPinned, v.Key.String()+" was pinned just now: it stays", "")
+			if stays {
 				continue
 			}
 			err = p.Store.RemoveSnapshot(ctx, v.Key)
@@ -324,6 +328,32 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// staysAfterAll asks again, right before an envelope goes, for the reasons that may have come since the look. Who named the snapshot to be deleted gets an error.
+func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool, error) {
+	pinned, err := p.Store.Pinned(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	used, err := p.InUse(ctx)
+	if err != nil {
+		return false, err
+	}
+	code, reason := "", ""
+	switch op := used[key.ID]; {
+	case pinned:
+		code, reason = FoundPinned, keepPinned
+	case op != "":
+		code, reason = FoundInUse, keepInUse+op
+	default:
+		return false, nil
+	}
+	if p.Delete != nil {
+		return true, refused(key, reason)
+	}
+	p.found(mgmt.Info, code, key.String()+" is since just now "+reason+": it stays", "")
+	return true, nil
 }
 
 // retained notes that the storage keeps a key; each is not worth a finding of its own.
