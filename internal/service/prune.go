@@ -82,7 +82,9 @@ func (s *Server) openPrune(ctx context.Context, location string, o snapshot.Prun
 		return nil, nil, err
 	}
 	o.Verified = func(k store.EnvelopeKey) bool { return verified[k.String()] }
-	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) { return snapshotsInUse(ctx, c, o.Store.ID()) }
+	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
+		return snapshotsInUse(ctx, c, o.Store.ID())
+	}
 	return c, &pruning{location: l, options: o}, nil
 }
 

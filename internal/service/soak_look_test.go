@@ -26,7 +26,7 @@ func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String()
 
 // leaves tells of a finding that says why a snapshot stays that was to go.
 func leaves(f mgmt.Finding) bool {
-	return f.Code == snapshot.FoundPinned || f.Code == snapshot.FoundInUse
+	return f.Code == snapshot.FoundPinned || f.Code == snapshot.FoundInUse || f.Code == snapshot.FoundSlow
 }
 
 // look waits until nobody does anything and sees whether what is gone was removed by those who may, and whether all that is left has all that it names. It goes by its own

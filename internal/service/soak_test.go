@@ -45,8 +45,9 @@ type soak struct {
 
 	sources []*snapshottest.Source
 
-	alone sync.RWMutex // held by each operation; alone by who looks at what all of them left
-	keep  keeping      // guarded by alone
+	pruning sync.RWMutex // held by each prune; alone by who lets much time pass
+	alone   sync.RWMutex // held by each operation; alone by who looks at what all of them left
+	keep    keeping      // guarded by alone
 
 	mu      sync.Mutex
 	taken   []taken
@@ -219,6 +220,7 @@ func (k *soak) work(r *rand.Rand, n int) error {
 // inWeather are the reasons for which something may fail in bad weather. Those of a bit that was flipped are many: it can be in a format, a signature, an id.
 var inWeather = []Reason{
 	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings, ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,
+	ReasonIncomplete, // a prune that cannot read what a snapshot needs leaves all content
 }
 
 // judge passes over what the weather, or another worker, is the reason of.

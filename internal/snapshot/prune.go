@@ -26,11 +26,15 @@ const (
 	MinGrace     = maxRun + time.Hour
 )
 
-// clockSkew is how far our clock may be from that of the storage before somebody is told.
 // mostAccepted is how long a gap may be that is accepted: a snapshot every 30 seconds for a year makes fewer.
 const mostAccepted = 2_000_000
 
+// clockSkew is how far our clock may be from that of the storage before somebody is told.
 const clockSkew = 5 * time.Minute
+
+// recordHolds is how old a look may be by which snapshots are put on record, and a record by which they are removed. Another prune takes what it sees for not removed, and
+// replaces records that are an hour old (store.PutPruneRecord): it must not be that it looked before we removed, and replaced our record after it.
+const recordHolds = 20 * time.Minute
 
 // Codes of findings of a prune.
 const (
@@ -40,6 +44,7 @@ const (
 	FoundPinned    = "pinned"              // a snapshot was pinned while the prune was at work: it stays
 	FoundInUse     = "in-use"              // an operation began to need a snapshot while the prune was at work: it stays
 	FoundRetained  = "retained"            // the storage does not let it be deleted yet
+	FoundSlow      = "slow"                // the prune took too long for its record: the other snapshots go next time
 	FoundClock     = "clock"               // our clock and that of the storage are apart
 	FoundRecord    = "prune-record"        // a record of earlier prunes cannot be used
 )
@@ -62,7 +67,7 @@ type PruneOptions struct {
 	Verified func(store.EnvelopeKey) bool
 	// InUse gives the operations that need snapshots, by the ids of these; nil means none. It is asked with each look, and again right before each envelope is removed.
 	InUse func(context.Context) (map[store.SnapshotID]string, error)
-	Now      func() time.Time
+	Now   func() time.Time
 	// Step carries fn out, which deletes; nil just calls it.
 	Step func(name string, fn func() error) error
 	// Progress is told what is counted, how far it is, and the total or 0.
@@ -206,7 +211,7 @@ func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.record(ctx); err != nil {
+	if err := p.putRecord(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.removeSnapshots(ctx); err != nil {
@@ -221,6 +226,8 @@ type pruner struct {
 	pins   map[store.EnvelopeKey]string  // and what each says
 	used   map[store.SnapshotID]string   // by which operation
 	read   map[store.EnvelopeKey]Verdict // envelopes never change
+	looked time.Time                     // when the last look began
+	record time.Time                     // what goes was put on record after that
 	result PruneResult
 }
 
@@ -238,9 +245,14 @@ func (p *pruner) found(severity mgmt.Severity, code, message, hint string) {
 	p.result.Findings = append(p.result.Findings, mgmt.Finding{Severity: severity, Code: code, Message: message, Hint: hint})
 }
 
-// record writes down what is about to go, which also tells what time it is for the storage, and looks by that time again.
-func (p *pruner) record(ctx context.Context) error {
+// putRecord writes down what is about to go, which also tells what time it is for the storage, and decides by that time again.
+func (p *pruner) putRecord(ctx context.Context) error {
 	before, err := p.Store.Pruned(ctx)
+	if err == nil && longer(p.looked, p.Now(), recordHolds) { // the host was asleep, or the storage is slow
+		if err = p.look(ctx); err == nil {
+			err = p.decide(p.Now().UTC())
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -267,7 +279,8 @@ func (p *pruner) record(ctx context.Context) error {
 			}
 		}
 	}
-	ours := p.Now().UTC()
+	p.record = p.Now()
+	ours := p.record.UTC()
 	at, err := p.Store.PutPruneRecord(ctx, before, removed, there, ours)
 	if err != nil {
 		return err
@@ -306,6 +319,10 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 		for i, v := range gone {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
+			}
+			if longer(p.record, p.Now(), recordHolds) {
+				p.found(mgmt.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
+				return nil
 			}
 			stays, err := p.staysAfterAll(ctx, v.Key)
 			if err != nil {

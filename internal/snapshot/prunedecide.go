@@ -18,6 +18,7 @@ const pruneReads = 8
 
 // look lists the snapshots of all sources, reads the envelopes that were not read before, and lists the pins.
 func (p *pruner) look(ctx context.Context) error {
+	p.looked = p.Now()
 	stored, err := p.Store.StoredSnapshots(ctx)
 	if err != nil {
 		return err

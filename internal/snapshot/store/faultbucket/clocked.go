@@ -19,7 +19,9 @@ type Clocked struct {
 }
 
 // NewClocked returns a bucket on an empty one. Its clock begins with ours, and goes like it.
-func NewClocked(next Whole) *Clocked { return &Clocked{Whole: next, written: map[string]time.Time{}, deleted: map[string]bool{}} }
+func NewClocked(next Whole) *Clocked {
+	return &Clocked{Whole: next, written: map[string]time.Time{}, deleted: map[string]bool{}}
+}
 
 // Now is what time it is for the storage. It never goes back.
 func (c *Clocked) Now() time.Time {
