@@ -68,7 +68,11 @@ func (k *soak) look() {
 		}
 	}
 	for source, key := range k.keep.newest {
-		if !now[key] {
+		newer := now[key]
+		for other := range now {
+			newer = newer || other.Source == source && !k.keep.part[other] && compareKeys(other, key) > 0
+		}
+		if !newer {
 			k.t.Errorf("%s was the newest whole snapshot of %s and is gone", key, source)
 		}
 	}
