@@ -321,6 +321,9 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 			if longer(p.record, p.Now(), recordHolds) {
+				if p.Delete != nil {
+					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) + " since that was put on record", Tip: "run it again"}
+				}
 				p.found(mgmt.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
 				return nil
 			}
@@ -357,7 +360,7 @@ func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool
 	if err != nil {
 		return false, err
 	}
-	code, reason := "", ""
+	var code, reason string
 	switch op := used[key.ID]; {
 	case pinned:
 		code, reason = FoundPinned, keepPinned

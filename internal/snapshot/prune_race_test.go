@@ -192,8 +192,14 @@ func TestPrunesThatSlept(t *testing.T) {
 	}
 	o := options(st, b, Policy{Last: 1})
 	o.Step = once(func() { b.pass(2 * time.Hour) })
-	if r := mustPrune(t, o); len(r.Removed) > 0 || !foundOne(r, FoundSlow) {
+	r := mustPrune(t, o)
+	if len(r.Removed) > 0 || !foundOne(r, FoundSlow) {
 		t.Errorf("by an old record it removed %v; findings %v", r.Removed, r.Findings)
+	}
+	o.Policy, o.Delete = Policy{}, []store.EnvelopeKey{r.Snapshots[1].Key}
+	_, err := Prune(t.Context(), o)
+	if _, refused := errors.AsType[*RefusedError](err); !refused || left(t, st) != "a4 a5" {
+		t.Errorf("by an old record it deleted, %v; %s are left", err, left(t, st))
 	}
 	if mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a5" {
 		t.Errorf("then %s are left", left(t, st))
