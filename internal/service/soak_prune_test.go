@@ -12,6 +12,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
@@ -55,6 +56,21 @@ func (k *soak) pass(r *rand.Rand) error {
 	return nil
 }
 
+// night lets so much time pass that all may go that is not kept for a reason, the newest whole snapshot among it if the last one is partial. In the morning everybody removes
+// something first.
+func (k *soak) night(r *rand.Rand) {
+	k.calm = true
+	if r.IntN(2) == 0 {
+		for range k.sources {
+			if err := k.judge(k.take(r, false, []string{"team-0"})); err != nil {
+				k.t.Error(err)
+			}
+		}
+	}
+	k.clock.Pass(time.Duration(r.IntN(10)) * time.Hour)
+	k.bucket.Settle()
+}
+
 // prune removes what the rules do not keep that it makes up.
 func (k *soak) prune(r *rand.Rand) error {
 	o := snapshot.PruneOptions{Grace: snapshot.MinGrace}
@@ -79,6 +95,9 @@ func (k *soak) prune(r *rand.Rand) error {
 // remove deletes a snapshot by name. A refusal is an answer.
 func (k *soak) remove(r *rand.Rand) error {
 	of, ok := k.pick(r)
+	if r.IntN(2) == 0 {
+		of, ok = k.newestWhole(k.sources[r.IntN(len(k.sources))])
+	}
 	if !ok {
 		return nil
 	}
@@ -87,6 +106,18 @@ func (k *soak) remove(r *rand.Rand) error {
 		return nil
 	}
 	return err
+}
+
+// newestWhole gives the snapshot that is least to be removed, of those that are good.
+func (k *soak) newestWhole(source *snapshottest.Source) (newest taken, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, of := range k.taken {
+		if of.source == source && !of.Partial && (!ok || compareKeys(of.Key(), newest.Key()) > 0) {
+			newest, ok = of, true
+		}
+	}
+	return newest, ok
 }
 
 func (k *soak) runPrune(o snapshot.PruneOptions) error {

@@ -113,6 +113,7 @@ func TestSoakStore(t *testing.T) {
 	}
 	for round := 0; round*soakRound < operations; round++ {
 		k.bucket.Heal()
+		k.night(weather)
 		share := []float64{0, 0.01, 0.05}[(round+weather.IntN(2))%3]
 		k.calm = share == 0
 		k.bucket.Set(share, faultbucket.All...)
@@ -193,9 +194,12 @@ func (k *soak) work(r *rand.Rand, n int) error {
 		if i%5 == 0 {
 			k.bucket.Find()
 		}
-		at := r.IntN(total)
+		at, morning := r.IntN(total), ""
+		if i == 0 {
+			morning = []string{"prune", "delete"}[r.IntN(2)]
+		}
 		for _, o := range soakOperations {
-			if at -= o.weight; at >= 0 {
+			if at -= o.weight; at >= 0 && morning == "" || morning != "" && o.name != morning {
 				continue
 			}
 			k.clock.Pass(time.Duration(r.IntN(120)) * time.Second)
