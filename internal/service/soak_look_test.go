@@ -22,6 +22,13 @@ func newKeeping() keeping {
 	return keeping{newest: map[string]store.EnvelopeKey{}, read: map[store.EnvelopeKey]store.Tree{}, part: map[store.EnvelopeKey]bool{}}
 }
 
+// note remembers a whole snapshot if it is the newest.
+func (k *keeping) note(key store.EnvelopeKey) {
+	if last, ok := k.newest[key.Source]; !ok || compareKeys(key, last) > 0 {
+		k.newest[key.Source] = key
+	}
+}
+
 func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String(), b.String()) }
 
 // leaves tells of a finding that says why a snapshot stays that was to go.
@@ -67,6 +74,11 @@ func (k *soak) look() {
 			k.t.Errorf("%s was pinned and is gone", key)
 		}
 	}
+	for _, of := range k.taken { // since the last look
+		if !of.Partial {
+			k.keep.note(of.Key())
+		}
+	}
 	for source, key := range k.keep.newest {
 		newer := now[key]
 		for other := range now {
@@ -97,8 +109,8 @@ func (k *soak) remember(now map[store.EnvelopeKey]bool) {
 		if pins[key] {
 			k.keep.pinned[key] = true
 		}
-		if last, ok := k.keep.newest[key.Source]; !k.keep.part[key] && (!ok || compareKeys(key, last) > 0) {
-			k.keep.newest[key.Source] = key
+		if !k.keep.part[key] {
+			k.keep.note(key)
 		}
 	}
 	clear(k.pruned.gone)
