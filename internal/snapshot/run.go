@@ -187,7 +187,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		err = errBaseLeft // its tree is gone
 	}
 	if err == nil && tooLong(began, o.Now()) {
-		err = errBaseLeft // it was asleep, or the write was slow
+		err = fmt.Errorf("%w (%w)", ErrTooLong, errBaseLeft) // it was asleep, or the write was slow
 	}
 	if err == nil {
 		err = reuse.kept(ctx, o)
