@@ -27,6 +27,8 @@ type Options struct {
 	LockTimeout time.Duration
 	// Now gives the times that are stored; nil means time.Now.
 	Now func() time.Time
+	// Commit is around each commit, which do makes; nil means nothing is. Tests end the process there.
+	Commit func(do func() error) error
 }
 
 // Catalog is an open catalog. Its methods may be called from many goroutines.
@@ -34,6 +36,8 @@ type Catalog struct {
 	db   *bolt.DB
 	path string
 	now  func() time.Time
+	// around is Options.Commit.
+	around func(do func() error) error
 
 	queueMu  sync.Mutex
 	queue    []*pending // writes that wait for the next commit
@@ -62,6 +66,9 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
+	if opts.Commit == nil {
+		opts.Commit = func(do func() error) error { return do() }
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open catalog: make folder: %w", wrapNoSpace(err))
 	}
@@ -74,6 +81,7 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 		db:          db,
 		path:        path,
 		now:         func() time.Time { return opts.Now().UTC() },
+		around:      opts.Commit,
 		closed:      make(chan struct{}),
 		bell:        make(chan struct{}),
 		progress:    map[OperationID]*liveProgress{},

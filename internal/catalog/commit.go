@@ -47,15 +47,17 @@ func (c *Catalog) update(ctx context.Context, fn func(*bolt.Tx) error) error {
 func (c *Catalog) commit(batch []*pending) {
 	for len(batch) > 0 {
 		current := -1
-		err := c.transaction(c.db.Update, func(tx *bolt.Tx) error {
-			for i, p := range batch {
-				current = i
-				if err := p.fn(tx); err != nil {
-					return err
+		err := c.around(func() error {
+			return c.transaction(c.db.Update, func(tx *bolt.Tx) error {
+				for i, p := range batch {
+					current = i
+					if err := p.fn(tx); err != nil {
+						return err
+					}
 				}
-			}
-			current = -1
-			return nil
+				current = -1
+				return nil
+			})
 		})
 		switch {
 		case current >= 0:

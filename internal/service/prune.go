@@ -81,12 +81,10 @@ func (s *Server) openPrune(ctx context.Context, location string, o snapshot.Prun
 	if err != nil {
 		return nil, nil, err
 	}
-	used, err := snapshotsInUse(ctx, c, o.Store.ID())
-	if err != nil {
-		return nil, nil, err
-	}
 	o.Verified = func(k store.EnvelopeKey) bool { return verified[k.String()] }
-	o.InUse = func(k store.EnvelopeKey) string { return used[string(k.ID)] }
+	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
+		return snapshotsInUse(ctx, c, o.Store.ID())
+	}
 	return c, &pruning{location: l, options: o}, nil
 }
 
@@ -116,6 +114,9 @@ func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.S
 			continue
 		}
 		e, err := st.GetEnvelope(ctx, key)
+		if errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrStoreMissing) || ctx.Err() != nil {
+			return nil, err // without an answer it would not be kept
+		}
 		if err != nil {
 			continue // gone, or for the prune to report
 		}
@@ -129,16 +130,16 @@ func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.S
 }
 
 // snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores and moves that have begun and are not at their end, and verifies.
-func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (map[string]string, error) {
+func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (map[store.SnapshotID]string, error) {
 	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore, catalog.KindMove, catalog.KindVerify}})
 	if err != nil {
 		return nil, err
 	}
-	used := map[string]string{}
+	used := map[store.SnapshotID]string{}
 	for _, op := range ops {
 		over := op.State.Final() || op.State.Ended() && (op.Kind == catalog.KindVerify || !op.Changed)
 		if op.Store == storeID && op.SnapshotID != "" && !over {
-			used[op.SnapshotID] = string(op.ID)
+			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
 		}
 	}
 	return used, nil
@@ -221,7 +222,7 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning,
 	var running *mgmtv1.Operation
 	if err == nil {
 		running, err = s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-			err := s.prune(ctx, c, j, p.options)
+			_, err := s.prune(ctx, c, j, p.options)
 			s.leavePrune(p.location)
 			return err
 		}, func(error) {})
@@ -255,19 +256,23 @@ type pruneState struct {
 }
 
 // prune carries a prune out and tells what came of it.
-func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.PruneOptions) error {
+func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.PruneOptions) (*snapshot.PruneResult, error) {
 	o.Progress = j.Progress
 	o.Step = func(name string, fn func() error) error {
 		return j.Do(ctx, catalog.Step{Phase: "remove-" + name}, func(context.Context, *catalog.StepHandle) error { return fn() })
 	}
+	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()}) // before the look: what is taken from now on may not be in it
+	if err != nil {
+		return nil, err
+	}
 	r, err := snapshot.Prune(ctx, o)
 	if r == nil {
-		return err
+		return nil, err
 	}
 	s.metrics.pruned(r, err)
-	removed := make([]string, len(r.Removed))
-	for i, k := range r.Removed {
-		removed[i] = k.String()
+	removed := goneOnRecord(known, r)
+	for _, k := range r.Removed {
+		removed = append(removed, k.String())
 	}
 	// What is gone is gone, and is to be known however the rest went.
 	ctx = context.WithoutCancel(ctx)
@@ -276,7 +281,23 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	for _, f := range r.Findings {
 		events = append(events, restore.FindingEvent("", f))
 	}
-	return errors.Join(err, forgot, j.Emit(ctx, events...))
+	return r, errors.Join(err, forgot, j.Emit(ctx, events...))
+}
+
+// goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died before the index heard of it, or ran elsewhere. What no record explains
+// stays in the index: a verify tells by that of newer snapshots that somebody hides.
+func goneOnRecord(known []catalog.SnapshotRecord, r *snapshot.PruneResult) (gone []string) {
+	there := map[string]bool{}
+	for _, v := range r.Snapshots {
+		there[v.Key.String()] = true
+	}
+	for _, k := range known {
+		recorded := slices.ContainsFunc(r.Recorded[k.Source], func(n store.Range) bool { return n.From <= k.Sequence && k.Sequence <= n.To })
+		if recorded && !there[k.Key] {
+			gone = append(gone, k.Key)
+		}
+	}
+	return gone
 }
 
 // prunedText says in a sentence what a prune did.

@@ -237,7 +237,7 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 			}
 		}
 		used, err := snapshotsInUse(t.Context(), c, b.st.ID())
-		if err != nil || (used[string(b.keys[i].ID)] != "") != o.used {
+		if err != nil || (used[b.keys[i].ID] != "") != o.used {
 			t.Errorf("a %s that %v: used %v, %v", o.kind, o.states, used, err)
 		}
 	}

@@ -100,6 +100,9 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	return err
 }
 
+// recordPause is how long recordEnd waits between two tries. A variable for the sake of tests in which the catalog takes nothing any more.
+var recordPause = 200 * time.Millisecond
+
 // recordEnd tries for a while to record how an operation ended. When the catalog takes it no more, closing it ends the watchers, who would wait for ever; the
 // next process finds the operation interrupted.
 func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State, why catalog.Outcome) {
@@ -109,7 +112,7 @@ func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state cat
 		if _, err = c.SetState(s.ctx, id, state, why); err == nil {
 			return
 		}
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(recordPause)
 	}
 	s.mu.Lock()
 	s.lost[id] = err

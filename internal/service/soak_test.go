@@ -18,6 +18,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
@@ -35,6 +36,7 @@ type soak struct {
 	s      *Server
 	c      *catalog.Catalog
 	at     *Location
+	clock  *faultbucket.Clocked // of the storage, and of all who use it
 	bucket *faultbucket.Bucket
 	calm   bool // this round has no faults
 	direct *store.Store
@@ -43,23 +45,28 @@ type soak struct {
 
 	sources []*snapshottest.Source
 
+	pruning sync.RWMutex // held by each prune; alone by who lets much time pass
+	alone   sync.RWMutex // held by each operation; alone by who looks at what all of them left
+	keep    keeping      // guarded by alone
+
 	mu      sync.Mutex
 	taken   []taken
-	checked int              // of taken, by check
 	epochs  map[string]int64 // that were written, by workload id
 	records int64
 	errs    map[Reason]int
 	ran     map[string]int
+	pruned  pruned
 }
 
 // taken is a snapshot of which it was reported that it is good.
 type taken struct {
 	store.Signed
-	source  *snapshottest.Source
-	objects map[mgmt.Ref][]byte // of the source at its resourceVersion
+	source   *snapshottest.Source
+	objects  map[mgmt.Ref][]byte // of the source at its resourceVersion
+	compared bool                // with these, by check
 }
 
-// soakOperations is what the workers do, and how often. What deletes (prune, snapshot delete) belongs in here too: it has to keep taken up to date.
+// soakOperations is what the workers do, and how often.
 var soakOperations = []struct {
 	name   string
 	weight int
@@ -77,6 +84,11 @@ var soakOperations = []struct {
 	{"own", 10, (*soak).own},
 	{"record", 6, (*soak).record},
 	{"rebuild", 3, (*soak).rebuild},
+	{"prune", 5, (*soak).prune},
+	{"delete", 3, (*soak).remove},
+	{"pin", 3, (*soak).pin},
+	{"unpin", 3, (*soak).unpin},
+	{"pass", 2, (*soak).pass},
 }
 
 // TestSoakStore does random things with one store from several goroutines, in good weather and bad, and looks again and again whether what was reported is so.
@@ -101,6 +113,7 @@ func TestSoakStore(t *testing.T) {
 	}
 	for round := 0; round*soakRound < operations; round++ {
 		k.bucket.Heal()
+		k.night(weather)
 		share := []float64{0, 0.01, 0.05}[(round+weather.IntN(2))%3]
 		k.calm = share == 0
 		k.bucket.Set(share, faultbucket.All...)
@@ -118,7 +131,10 @@ func TestSoakStore(t *testing.T) {
 			t.Fatalf("seed %d failed in round %d", seed, round)
 		}
 	}
-	t.Logf("%d snapshots; did %v; errors %v; faults %v", len(k.taken), k.ran, k.errs, k.bucket.Hits())
+	t.Logf("%d snapshots; did %v; errors %v; faults %v; removed %d snapshots and %d keys with %d bytes", len(k.taken), k.ran, k.errs, k.bucket.Hits(), k.pruned.snapshots, k.pruned.freed.Keys, k.pruned.freed.Bytes)
+	if operations >= 1000 && (k.pruned.snapshots < operations/20 || k.pruned.freed.Keys == 0) {
+		t.Errorf("only %d snapshots and %d keys were removed", k.pruned.snapshots, k.pruned.freed.Keys)
+	}
 	for _, f := range faultbucket.All {
 		if operations >= 1000 && k.bucket.Hits()[f] == 0 {
 			t.Errorf("%s was never met", f)
@@ -129,7 +145,7 @@ func TestSoakStore(t *testing.T) {
 func newSoak(t *testing.T, seed uint64) *soak {
 	t.Helper()
 	dir := t.TempDir()
-	k := &soak{t: t, dir: dir, epochs: map[string]int64{}, errs: map[Reason]int{}, ran: map[string]int{}}
+	k := &soak{t: t, dir: dir, epochs: map[string]int64{}, errs: map[Reason]int{}, ran: map[string]int{}, keep: newKeeping(), pruned: newPruned()}
 	made, err := store.Keygen(dir+"/keys", time.Now())
 	if err == nil {
 		k.id, err = os.ReadFile(filepath.Join(dir, "keys", store.IdentityFile))
@@ -141,20 +157,20 @@ func newSoak(t *testing.T, seed uint64) *soak {
 		URL: dir + "/store", Recipients: []string{made.Recipient}, SigningKeyFile: filepath.Join(dir, "keys", store.SigningFile), TrustedKeyFiles: []string{filepath.Join(dir, "keys", store.SigningPubFile)},
 	}}}})
 	k.at = &k.s.cfg.Locations[0]
+	k.clock = faultbucket.NewClocked(store.NewDir(dir + "/store"))
+	k.s.buckets[k.at] = k.clock
 	if k.direct, err = k.s.openLocation(t.Context(), k.at, k.id, true); err != nil {
 		t.Fatal(err)
 	}
-	k.bucket = faultbucket.New(store.NewDir(dir+"/store"), seed)
+	k.bucket = faultbucket.New(k.clock, seed)
 	k.s.buckets[k.at] = k.bucket
 	if k.c, err = catalog.Open(t.Context(), dir+"/catalog.db", catalog.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	k.s.catalog = k.c
 	t.Cleanup(func() {
-		if err := k.s.Close(); err != nil {
-			t.Error(err)
-		}
 		catalog.PostTestCheck(t, k.c)
-		if err := k.c.Close(); err != nil {
+		if err := k.s.Close(); err != nil {
 			t.Error(err)
 		}
 		text, err := os.ReadFile(dir + "/catalog.db")
@@ -178,17 +194,26 @@ func (k *soak) work(r *rand.Rand, n int) error {
 		if i%5 == 0 {
 			k.bucket.Find()
 		}
-		at := r.IntN(total)
+		at, morning := r.IntN(total), ""
+		if i == 0 {
+			morning = []string{"prune", "delete"}[r.IntN(2)]
+		}
 		for _, o := range soakOperations {
-			if at -= o.weight; at >= 0 {
+			if at -= o.weight; at >= 0 && morning == "" || morning != "" && o.name != morning {
 				continue
 			}
+			k.clock.Pass(time.Duration(r.IntN(120)) * time.Second)
+			k.alone.RLock()
 			err := k.judge(o.run(k, r))
+			k.alone.RUnlock()
 			k.mu.Lock()
 			k.ran[o.name]++
 			k.mu.Unlock()
 			if err != nil {
 				return fmt.Errorf("%s: %w", o.name, err)
+			}
+			if o.name == "prune" || o.name == "delete" {
+				k.look()
 			}
 			break
 		}
@@ -199,11 +224,12 @@ func (k *soak) work(r *rand.Rand, n int) error {
 // inWeather are the reasons for which something may fail in bad weather. Those of a bit that was flipped are many: it can be in a format, a signature, an id.
 var inWeather = []Reason{
 	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings, ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,
+	ReasonIncomplete, // a prune that cannot read what a snapshot needs leaves all content
 }
 
 // judge passes over what the weather, or another worker, is the reason of.
 func (k *soak) judge(err error) error {
-	if err == nil || errors.Is(err, mgmt.ErrExpired) || errors.Is(err, store.ErrConflict) {
+	if err == nil || errors.Is(err, mgmt.ErrExpired) || errors.Is(err, store.ErrConflict) || errors.Is(err, snapshot.ErrTooLong) {
 		return nil
 	}
 	e := classify(err)

@@ -272,8 +272,16 @@ func (v *verifying) keep(ctx context.Context) error {
 
 func (v *verifying) emit(ctx context.Context) error { return emit(ctx, v.journal, v.findings) }
 
-// notWhole reports what is wrong, keeps the result, and makes the next snapshot of the source a full one: it would name the same keys.
+// notWhole reports what is wrong, keeps the result, and makes the next snapshot of the source a full one: it would name the same keys. That a snapshot which was removed
+// meanwhile is not whole says nothing about the store.
 func (v *verifying) notWhole(ctx context.Context) error {
+	if v.envelope.ID != "" {
+		if gone, err := v.store.SnapshotGone(ctx, v.envelope.Key()); err != nil {
+			return err
+		} else if gone {
+			return &Error{Reason: ReasonNotFound, Message: "the snapshot was removed while it was verified: " + v.envelope.Key().String(), Hint: "verify another one; mgmtctl snapshot list shows them"}
+		}
+	}
 	v.check.Outcome = store.CheckDamaged
 	err := v.emit(ctx)
 	if v.envelope.ID != "" && v.forged == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,4 +244,29 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			c.whole(dir)
 		}
 	}
+}
+
+// late is a bucket that takes three hours to write an envelope.
+type late struct {
+	store.Bucket
+	now time.Time
+}
+
+func (l *late) Put(ctx context.Context, key string, data []byte) error {
+	if strings.HasPrefix(key, "snapshots/") {
+		l.now = l.now.Add(3 * time.Hour)
+	}
+	return l.Bucket.Put(ctx, key, data)
+}
+
+// TestSnapshotThatIsLateEachTimeSaysSo: whoever asked for it is not told of a base that it never had.
+func TestSnapshotThatIsLateEachTimeSaysSo(t *testing.T) {
+	c := newCrashed(t)
+	b := &late{Bucket: store.NewDir(c.dir + "/store"), now: time.Now()}
+	o := c.source.Options(c.open(b))
+	o.Now = func() time.Time { return b.now }
+	if _, err := snapshot.Run(t.Context(), o); !errors.Is(err, snapshot.ErrTooLong) {
+		t.Errorf("error %v, want ErrTooLong", err)
+	}
+	c.whole(c.dir)
 }

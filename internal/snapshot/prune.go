@@ -26,11 +26,15 @@ const (
 	MinGrace     = maxRun + time.Hour
 )
 
-// clockSkew is how far our clock may be from that of the storage before somebody is told.
 // mostAccepted is how long a gap may be that is accepted: a snapshot every 30 seconds for a year makes fewer.
 const mostAccepted = 2_000_000
 
+// clockSkew is how far our clock may be from that of the storage before somebody is told.
 const clockSkew = 5 * time.Minute
+
+// recordHolds is how old a look may be by which snapshots are put on record, and a record by which they are removed. Another prune takes what it sees for not removed, and
+// replaces records that are an hour old (store.PutPruneRecord): it must not be that it looked before we removed, and replaced our record after it.
+const recordHolds = 20 * time.Minute
 
 // Codes of findings of a prune.
 const (
@@ -38,7 +42,9 @@ const (
 	FoundUntrusted = "envelope-untrusted"  // an envelope is not signed by a trusted key: no content is removed
 	FoundGap       = "snapshot-missing"    // snapshots are not there that nobody removed on purpose: no content is removed
 	FoundPinned    = "pinned"              // a snapshot was pinned while the prune was at work: it stays
+	FoundInUse     = "in-use"              // an operation began to need a snapshot while the prune was at work: it stays
 	FoundRetained  = "retained"            // the storage does not let it be deleted yet
+	FoundSlow      = "slow"                // the prune took too long for its record: the other snapshots go next time
 	FoundClock     = "clock"               // our clock and that of the storage are apart
 	FoundRecord    = "prune-record"        // a record of earlier prunes cannot be used
 )
@@ -57,10 +63,11 @@ type PruneOptions struct {
 	Damaged bool
 	// AcceptGaps takes it that snapshots which are not there, and of which no record says why, were removed on purpose, and records that. Damaged does so, too.
 	AcceptGaps bool
-	// Verified tells whether a snapshot is known to be whole, InUse which operation still needs it, or ""; nil means none.
+	// Verified tells whether a snapshot is known to be whole; nil means none.
 	Verified func(store.EnvelopeKey) bool
-	InUse    func(store.EnvelopeKey) string
-	Now      func() time.Time
+	// InUse gives the operations that need snapshots, by the ids of these; nil means none. It is asked with each look, and again right before each envelope is removed.
+	InUse func(context.Context) (map[store.SnapshotID]string, error)
+	Now   func() time.Time
 	// Step carries fn out, which deletes; nil just calls it.
 	Step func(name string, fn func() error) error
 	// Progress is told what is counted, how far it is, and the total or 0.
@@ -104,6 +111,8 @@ type PrunePlan struct {
 type PruneResult struct {
 	PrunePlan
 	Removed []store.EnvelopeKey
+	// Recorded is what trusted records say was removed on purpose, by this prune or an earlier one; by source.
+	Recorded map[string][]store.Range
 	// Freed is what is gone, snapshots' envelopes too, Retained what should have gone and the storage did not let go.
 	Freed, Retained Amount
 }
@@ -156,7 +165,7 @@ func (o *PruneOptions) applyDefaults() error {
 		o.Verified = func(store.EnvelopeKey) bool { return false }
 	}
 	if o.InUse == nil {
-		o.InUse = func(store.EnvelopeKey) string { return "" }
+		o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return nil, nil }
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -202,7 +211,7 @@ func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.record(ctx); err != nil {
+	if err := p.putRecord(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.removeSnapshots(ctx); err != nil {
@@ -215,7 +224,10 @@ func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 type pruner struct {
 	PruneOptions
 	pins   map[store.EnvelopeKey]string  // and what each says
+	used   map[store.SnapshotID]string   // by which operation
 	read   map[store.EnvelopeKey]Verdict // envelopes never change
+	looked time.Time                     // when the last look began
+	record time.Time                     // what goes was put on record after that
 	result PruneResult
 }
 
@@ -233,9 +245,14 @@ func (p *pruner) found(severity mgmt.Severity, code, message, hint string) {
 	p.result.Findings = append(p.result.Findings, mgmt.Finding{Severity: severity, Code: code, Message: message, Hint: hint})
 }
 
-// record writes down what is about to go, which also tells what time it is for the storage, and looks by that time again.
-func (p *pruner) record(ctx context.Context) error {
+// putRecord writes down what is about to go, which also tells what time it is for the storage, and decides by that time again.
+func (p *pruner) putRecord(ctx context.Context) error {
 	before, err := p.Store.Pruned(ctx)
+	if err == nil && longer(p.looked, p.Now(), recordHolds) { // the host was asleep, or the storage is slow
+		if err = p.look(ctx); err == nil {
+			err = p.decide(p.Now().UTC())
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -262,7 +279,8 @@ func (p *pruner) record(ctx context.Context) error {
 			}
 		}
 	}
-	ours := p.Now().UTC()
+	p.record = p.Now()
+	ours := p.record.UTC()
 	at, err := p.Store.PutPruneRecord(ctx, before, removed, there, ours)
 	if err != nil {
 		return err
@@ -302,12 +320,18 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			pinned, err := p.Store.Pinned(ctx, v.Key)
+			if longer(p.record, p.Now(), recordHolds) {
+				if p.Delete != nil {
+					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) + " since that was put on record", Tip: "run it again"}
+				}
+				p.found(mgmt.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
+				return nil
+			}
+			stays, err := p.staysAfterAll(ctx, v.Key)
 			if err != nil {
 				return err
 			}
-			if pinned { // since we looked
-				p.found(mgmt.Info, FoundPinned, v.Key.String()+" was pinned just now: it stays", "")
+			if stays {
 				continue
 			}
 			err = p.Store.RemoveSnapshot(ctx, v.Key)
@@ -324,6 +348,32 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// staysAfterAll asks again, right before an envelope goes, for the reasons that may have come since the look. Who named the snapshot to be deleted gets an error.
+func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool, error) {
+	pinned, err := p.Store.Pinned(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	used, err := p.InUse(ctx)
+	if err != nil {
+		return false, err
+	}
+	var code, reason string
+	switch op := used[key.ID]; {
+	case pinned:
+		code, reason = FoundPinned, keepPinned
+	case op != "":
+		code, reason = FoundInUse, keepInUse+op
+	default:
+		return false, nil
+	}
+	if p.Delete != nil {
+		return true, refused(key, reason)
+	}
+	p.found(mgmt.Info, code, key.String()+" is since just now "+reason+": it stays", "")
+	return true, nil
 }
 
 // retained notes that the storage keeps a key; each is not worth a finding of its own.

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -92,11 +93,8 @@ func TestPruneReasons(t *testing.T) {
 	reasons := func(p Policy, change func(*PruneOptions)) map[int64][]string {
 		o := options(st, b, p)
 		o.Verified = func(k store.EnvelopeKey) bool { return k == verified || k == list[0].Key() }
-		o.InUse = func(k store.EnvelopeKey) string {
-			if k == inUse {
-				return "op"
-			}
-			return ""
+		o.InUse = func(context.Context) (map[store.SnapshotID]string, error) {
+			return map[store.SnapshotID]string{inUse.ID: "op"}, nil
 		}
 		if change != nil {
 			change(&o)

@@ -18,11 +18,15 @@ const pruneReads = 8
 
 // look lists the snapshots of all sources, reads the envelopes that were not read before, and lists the pins.
 func (p *pruner) look(ctx context.Context) error {
+	p.looked = p.Now()
 	stored, err := p.Store.StoredSnapshots(ctx)
 	if err != nil {
 		return err
 	}
 	if err := p.lookForPins(ctx); err != nil {
+		return err
+	}
+	if p.used, err = p.InUse(ctx); err != nil {
 		return err
 	}
 	list := make([]Verdict, len(stored))
@@ -31,7 +35,7 @@ func (p *pruner) look(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(pruneReads)
 	for i, s := range stored {
-		if known, ok := p.read[s.Key]; ok && known.Size == s.Size {
+		if known, ok := p.read[s.Key]; ok && known.Size == s.Size && known.Envelope != nil {
 			list[i] = known
 			continue
 		}
@@ -41,7 +45,15 @@ func (p *pruner) look(ctx context.Context) error {
 			switch {
 			case err == nil:
 				v.Envelope = &e
-			case errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing): // another prune was faster
+			case notThere(err):
+				gone, lookErr := p.Store.SnapshotGone(gctx, s.Key)
+				if lookErr != nil {
+					return lookErr
+				}
+				if gone { // another prune was faster
+					break
+				}
+				v.Err = err
 			case notReadable(err):
 				v.Err = err
 			default:
@@ -83,7 +95,9 @@ func (p *pruner) lookForPins(ctx context.Context) error {
 			p.pins[k] = keepPinned + ": " + pin.Reason
 		case notReadable(err):
 			p.pins[k] = keepPinned + ", though the pin is damaged"
-		case !errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrStoreMissing): // else it was just taken away
+		case notThere(err): // taken away just now, or the storage does not find it just now: its being in the list counts
+			p.pins[k] = keepPinned
+		default:
 			return err
 		}
 	}
@@ -95,6 +109,11 @@ func notReadable(err error) bool {
 	_, corrupt := errors.AsType[*store.CorruptError](err)
 	_, format := errors.AsType[*store.FormatError](err)
 	return corrupt || format || errors.Is(err, store.ErrForeign)
+}
+
+// notThere tells that a key is not found in a store that is there.
+func notThere(err error) bool {
+	return errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing)
 }
 
 // decide finds the reasons for which each snapshot stays, as of a time.
@@ -148,7 +167,7 @@ func (p *pruner) protect(list []Verdict, now time.Time) {
 			v.Pinned = true
 			keep(why)
 		}
-		if op := p.InUse(v.Key); op != "" {
+		if op := p.used[v.Key.ID]; op != "" {
 			keep(keepInUse + op)
 		}
 		if !v.usable(p.Store) {

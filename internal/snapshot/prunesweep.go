@@ -24,7 +24,7 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 		p.result.Blocked = true
 		p.found(mgmt.Error, FoundEnvelope, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err), (&BlockedError{}).Hint())
 	}
-	trees := map[store.Key]Verdict{}
+	trees := map[store.Key][]Verdict{} // several snapshots may name one
 	for _, v := range stay {
 		if v.Envelope == nil {
 			unreadable(v, v.Err)
@@ -35,23 +35,25 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 				p.found(mgmt.Error, FoundUntrusted, v.Key.String()+" is not signed by a trusted key: it is kept, and what it stands for is not known",
 					"find out where it comes from, and whether the bucket has an older version of it; mgmtctl snapshot delete KEY --damaged removes it")
 			}
-			trees[v.Envelope.Tree] = v
+			trees[v.Envelope.Tree] = append(trees[v.Envelope.Tree], v)
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(pruneReads)
 	var done int64
-	for key, v := range trees {
+	for key, of := range trees {
 		g.Go(func() error {
 			tree, err := p.Store.GetTree(gctx, key)
-			missing := errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing)
-			if missing {
-				if _, again := p.Store.GetEnvelope(gctx, v.Key); errors.Is(again, store.ErrNotFound) {
-					return nil // another prune was faster
+			if notThere(err) || notReadable(err) {
+				for _, v := range of {
+					gone, lookErr := p.Store.SnapshotGone(gctx, v.Key)
+					if lookErr != nil {
+						return lookErr
+					}
+					if !gone { // else another prune was faster
+						unreadable(v, err)
+					}
 				}
-			}
-			if missing || notReadable(err) {
-				unreadable(v, err)
 				return nil
 			}
 			if err != nil {
@@ -95,6 +97,7 @@ func (p *pruner) findGaps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.result.Recorded = known.Removed
 	if p.AcceptGaps || p.Damaged {
 		return nil
 	}

@@ -22,8 +22,10 @@ const maxRun = 2 * time.Hour
 var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it needs; take it again", AgeText(maxRun))
 
 // tooLong tells so of a run that began at a time of the same clock. A monotonic clock stands still while its host sleeps, the other one can be set back.
-func tooLong(began, now time.Time) bool {
-	return now.Sub(began) > maxRun || now.Round(0).Sub(began.Round(0)) > maxRun
+func tooLong(began, now time.Time) bool { return longer(began, now, maxRun) }
+
+func longer(began, now time.Time, than time.Duration) bool {
+	return now.Sub(began) > than || now.Round(0).Sub(began.Round(0)) > than
 }
 
 // Options of Run.
@@ -192,7 +194,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		err = errBaseLeft // its tree is gone
 	}
 	if err == nil && tooLong(began, o.Now()) {
-		err = errBaseLeft // it was asleep, or the write was slow
+		err = fmt.Errorf("%w (%w)", ErrTooLong, errBaseLeft) // it was asleep, or the write was slow
 	}
 	if err == nil {
 		err = reuse.kept(ctx, o)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -159,13 +160,13 @@ func (m *storeMaker) open(sign bool) *store.Store {
 	return st
 }
 
-// snapshot takes one of a recorded source and notes what has to be in it by the recording alone.
-func (m *storeMaker) snapshot(st *store.Store, source recorded) *snapshot.Result {
+// snapshot takes one of a recorded source and notes what has to be in it by the recording alone. It expires after ttl, unless that is 0.
+func (m *storeMaker) snapshot(st *store.Store, source recorded, ttl time.Duration) *snapshot.Result {
 	m.t.Helper()
 	const uid = "6f1b2c3d-0000-4000-8000-000000000001"
 	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st, Writer: "mgmtd test", Interval: time.Hour,
-		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now },
+		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
 		Providers: func(context.Context, []mgmt.Kind) ([]mgmt.Provider, error) {
 			return []mgmt.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider", Version: "v1.14.0"}}, nil
 		},
@@ -176,6 +177,9 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded) *snapshot.Result
 	e := snapshotExpect{ID: string(r.ID), ResourceVersion: source.version, Objects: map[string]string{}, Trust: store.Trusted}
 	if !st.Signs() {
 		e.Trust = store.Unsigned
+	}
+	if ttl > 0 {
+		e.Expires = m.now.Add(ttl)
 	}
 	for _, raw := range source.objects {
 		if ref := refOf(raw); ref.Name != "left-out" {
@@ -191,19 +195,23 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded) *snapshot.Result
 	return r
 }
 
-// make fills the store: two snapshots, of which the second uses packs of the first, and in a plain store one that is not signed; the records of a move.
+// make fills the store: one snapshot that is removed again; two, of which the second uses packs of the first, and in a plain store one that is not signed; a pin, the results
+// of two verifies, the record of a prune; the records of a move.
 func (m *storeMaker) make() storeExpect {
 	ctx, t := m.t.Context(), m.t
 	st := m.open(true)
 	m.expect.StoreID, m.expect.Encrypted = st.ID(), st.Encrypted()
-	first := m.snapshot(st, readRecorded(t, "1.jsonl", "1999"))
-	second := m.snapshot(st, readRecorded(t, "2.jsonl", "2999"))
+	removed := m.snapshot(st, readRecorded(t, "2.jsonl", "999"), time.Minute)
+	m.expect.Snapshots = nil
+	first := m.snapshot(st, readRecorded(t, "1.jsonl", "1999"), 0)
+	second := m.snapshot(st, readRecorded(t, "2.jsonl", "2999"), 30*24*time.Hour)
+	m.retain(st, removed, first, second)
 	if second.Parent == nil || second.Parent.SHA256 != first.SHA256 || second.Wrote >= second.Bytes {
 		t.Fatalf("the second snapshot wrote %d of %d bytes", second.Wrote, second.Bytes)
 	}
 	if m.plain {
 		st = m.open(false)
-		m.snapshot(st, readRecorded(t, "2.jsonl", "3999"))
+		m.snapshot(st, readRecorded(t, "2.jsonl", "3999"), 0)
 	}
 	if len(second.Missing) != 1 || second.Missing[0].Name != "nobody-made-this" {
 		t.Fatalf("missing: %v", second.Missing)
@@ -231,4 +239,41 @@ func (m *storeMaker) make() storeExpect {
 		t.Fatal(err)
 	}
 	return m.expect
+}
+
+// retain pins the first snapshot, records that a verify found the second whole and one the first damaged, and removes the one before them, of which a record is left.
+func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Result) {
+	m.t.Helper()
+	ctx, reason := m.t.Context(), "before the upgrade"
+	if err := st.PutPin(ctx, first.Key(), reason, m.now); err != nil {
+		m.t.Fatal(err)
+	}
+	m.expect.Pins, m.expect.Checks = map[string]string{string(first.ID): reason}, map[string]store.Check{}
+	for of, check := range map[*snapshot.Result]store.Check{
+		first:  {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1, First: []store.CheckedKey{{Code: string(store.VerifyMissing), Key: string(first.Tree)}}},
+		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects, Bytes: second.Bytes},
+	} {
+		check.Time, check.Writer = m.now, "mgmtd test"
+		recorded, err := st.PutCheck(ctx, of.Signed, check)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.expect.Checks[string(of.ID)] = recorded.Check
+	}
+	old := time.Now().Add(-24 * time.Hour) // of the storage: as if a newer one had been there for the grace
+	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Chtimes(path, old, old)
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	r, err := snapshot.Prune(ctx, snapshot.PruneOptions{Store: st, Delete: []store.EnvelopeKey{removed.Key()}})
+	if err != nil || len(r.Removed) != 1 || r.Freed.Keys < 2 {
+		m.t.Fatalf("prune: %+v, %v", r, err)
+	}
+	m.expect.Removed = map[string][]store.Range{removed.Source.UID: {{From: removed.Sequence, To: removed.Sequence}}}
+	m.now = m.now.Add(time.Hour)
 }

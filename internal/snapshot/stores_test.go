@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +26,10 @@ type storeExpect struct {
 	Snapshots []snapshotExpect  `json:"snapshots"` // oldest first
 	Owner     store.Owner       `json:"owner"`
 	Records   map[string]string `json:"records"` // texts of the one operation's records, by state
+	// What the first writer did not know.
+	Pins    map[string]string        `json:"pins,omitempty"`    // reasons, by snapshot
+	Checks  map[string]store.Check   `json:"checks,omitempty"`  // the one of each snapshot that was verified
+	Removed map[string][]store.Range `json:"removed,omitempty"` // by source
 }
 
 type snapshotExpect struct {
@@ -33,6 +38,7 @@ type snapshotExpect struct {
 	ResourceVersion string            `json:"resourceVersion"`
 	Objects         map[string]string `json:"objects"` // SHA-256 of the bytes of each object, by ref
 	Missing         []string          `json:"missing"`
+	Expires         time.Time         `json:"expires,omitzero"`
 }
 
 // testKey is a file of keys that are published with the tests.
@@ -43,7 +49,7 @@ func testKey(name string) string {
 // TestStores is the promise of docs/format.md: every later version reads what an earlier one wrote. Each store was written by the code of its time, see TestMakeStores.
 func TestStores(t *testing.T) {
 	files, err := filepath.Glob("testdata/stores/*.json")
-	if err != nil || len(files) < 2 {
+	if err != nil || len(files) < 4 {
 		t.Fatalf("stores %q, %v", files, err)
 	}
 	for _, file := range files {
@@ -86,13 +92,66 @@ func checkStore(t *testing.T, root string) {
 			packs[p]++
 		}
 	}
-	if findings := store.CheckChain(chain, nil); len(findings) > 0 {
+	if findings := store.CheckChain(chain, want.Removed[chain[0].Source.UID]); len(findings) > 0 {
 		t.Errorf("chain: %v", findings)
 	}
 	if !slices.Contains(slices.Collect(maps.Values(packs)), 2) {
 		t.Error("no pack is of two snapshots")
 	}
 	checkRecords(t, st, root, want)
+	checkRetention(t, st, chain, want)
+}
+
+// checkRetention reads pins, results of verifies and records of prunes. A store that was written before there were any has none.
+func checkRetention(t *testing.T, st *store.Store, chain []store.Signed, want storeExpect) {
+	t.Helper()
+	ctx := t.Context()
+	pins, err := st.Pins(ctx, "")
+	if err != nil || len(pins) != len(want.Pins) {
+		t.Errorf("pins %v, %v; want %v", pins, err, want.Pins)
+	}
+	for _, e := range chain {
+		if reason, pinned := want.Pins[string(e.ID)]; pinned {
+			if pin, err := st.GetPin(ctx, e.Key()); err != nil || pin.Reason != reason {
+				t.Errorf("pin of %s: %+v, %v; want %q", e.ID, pin, err, reason)
+			}
+		}
+		var wantChecks, got []string
+		if c, checked := want.Checks[string(e.ID)]; checked {
+			wantChecks = append(wantChecks, asText(t, c))
+		}
+		list, damaged, err := st.Checks(ctx, e.Key())
+		if err != nil || len(damaged) > 0 {
+			t.Errorf("checks of %s: %v, %v", e.ID, damaged, err)
+		}
+		for _, c := range list {
+			got = append(got, asText(t, c.Check))
+		}
+		if diff := cmp.Diff(wantChecks, got); diff != "" {
+			t.Errorf("checks of %s (-want +got):\n%s", e.ID, diff)
+		}
+		if v, ok := st.Verdict(e, list); ok != (len(wantChecks) > 0) || ok && v.Trust != store.Trusted {
+			t.Errorf("verdict of %s: %v, %+v", e.ID, ok, v)
+		}
+	}
+	pruned, err := st.Pruned(ctx)
+	if err != nil || len(pruned.Unusable) > 0 {
+		t.Errorf("records of prunes: %v, %v", pruned.Unusable, err)
+	}
+	if len(want.Removed) > 0 || len(pruned.Removed) > 0 {
+		if diff := cmp.Diff(want.Removed, pruned.Removed); diff != "" {
+			t.Errorf("removed (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func asText(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 // openToRead opens a store with what a reader has: an identity and a trusted key, or for a plain store none of both.
@@ -118,6 +177,9 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	ctx := t.Context()
 	if string(e.ID) != want.ID || e.Trust != want.Trust || e.ResourceVersion != want.ResourceVersion {
 		t.Errorf("snapshot %s, %s, resourceVersion %s; want %s, %s, %s", e.ID, e.Trust, e.ResourceVersion, want.ID, want.Trust, want.ResourceVersion)
+	}
+	if !e.Expires.Equal(want.Expires) {
+		t.Errorf("snapshot %s expires %s, want %s", e.ID, e.Expires, want.Expires)
 	}
 	tree, err := st.GetTree(ctx, e.Tree)
 	if err != nil {

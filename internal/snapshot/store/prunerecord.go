@@ -37,37 +37,52 @@ const (
 	replaceAfter   = time.Hour
 )
 
+// prunedTries is how often the records are listed anew of which one was replaced by a newer one meanwhile.
+const prunedTries = 3
+
 // Pruned reads all records of what was removed.
-func (s *Store) Pruned(ctx context.Context) (Pruned, error) {
-	p := Pruned{Removed: map[string][]Range{}}
+func (s *Store) Pruned(ctx context.Context) (p Pruned, err error) {
+	for range prunedTries {
+		var replaced bool
+		if p, replaced, err = s.readPruned(ctx); err != nil || !replaced {
+			break
+		}
+	}
+	return p, err
+}
+
+// readPruned tells also whether a record went since it was listed: what was in it is in a newer one, which may not have been listed.
+func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err error) {
+	p.Removed = map[string][]Range{}
 	var keys []Info
-	err := s.bucket.List(ctx, pruneFolder, func(i Info) error {
+	err = s.bucket.List(ctx, pruneFolder, func(i Info) error {
 		if isPruneKey(i.Key) {
 			keys = append(keys, i)
 		}
 		return nil
 	})
 	if err != nil {
-		return p, err
+		return p, false, err
 	}
 	for _, key := range keys {
 		var r pruneRecord
 		trust, err := s.getSigned(ctx, key.Key, &r, maxPruneRecord)
 		switch {
 		case errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing):
-			continue // a newer one has what was in it; of a race with that, a gap is reported that is none, once
+			replaced = true
+			continue
 		case isUnusable(err), err == nil && (!s.vouched(trust) || !r.sound()):
 			p.Unusable = append(p.Unusable, key.Key)
 			continue
 		case err != nil:
-			return p, err
+			return p, false, err
 		}
 		p.keys = append(p.keys, key)
 		for source, ranges := range r.Removed {
 			p.Removed[source] = mergeRanges(append(p.Removed[source], ranges...))
 		}
 	}
-	return p, nil
+	return p, replaced, nil
 }
 
 func isUnusable(err error) bool {

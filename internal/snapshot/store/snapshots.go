@@ -114,6 +114,21 @@ func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, er
 	return keys, nil
 }
 
+// SnapshotGone tells whether a snapshot that was listed is not there any more: neither found nor listed. A storage that does not find a key once, or for a while, is not
+// believed alone, for what nothing names is removed.
+func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
+	_, err := s.bucket.Stat(ctx, k.String())
+	if err == nil || !errors.Is(err, ErrNotFound) || errors.Is(err, ErrStoreMissing) {
+		return false, err
+	}
+	listed := false
+	err = s.bucket.List(ctx, k.String(), func(i Info) error {
+		listed = listed || i.Key == k.String()
+		return nil
+	})
+	return !listed, err
+}
+
 // Sources lists the UIDs of sources that have snapshots, sorted.
 func (s *Store) Sources(ctx context.Context) ([]string, error) {
 	keys, err := s.Snapshots(ctx, "")

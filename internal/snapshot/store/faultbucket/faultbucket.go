@@ -109,6 +109,13 @@ func (b *Bucket) Find() {
 	clear(b.lost)
 }
 
+// Settle lets lists know of all that was done so far: those that are behind are so by minutes, not by hours.
+func (b *Bucket) Settle() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.changes = nil
+}
+
 // Hits tells how often each fault was met.
 func (b *Bucket) Hits() map[Fault]int {
 	b.mu.Lock()

@@ -12,15 +12,23 @@ import (
 // ErrDied is what every call of a Mortal answers after its last one.
 var ErrDied = errors.New("the process died")
 
-// Mortal is a bucket as a process sees it that dies at one of its calls: that call has its effect or not, nobody hears its answer, and there is no later one.
+// Mortal is a bucket as a process sees it that dies at one of its calls: that call has its effect or not, nobody hears its answer, and there is no later one. The same goes for
+// the commits of its catalog.
 type Mortal struct {
 	bucket store.Bucket
 
-	mu    sync.Mutex
-	calls int
-	last  int
-	after bool
+	mu      sync.Mutex
+	calls   life
+	commits life
 }
+
+// life counts what a process does of one kind.
+type life struct {
+	n, last int
+	after   bool
+}
+
+func (l *life) over() bool { return l.last > 0 && l.n >= l.last }
 
 // NewMortal gives a Mortal that does not die.
 func NewMortal(b store.Bucket) *Mortal { return &Mortal{bucket: b} }
@@ -29,26 +37,49 @@ func NewMortal(b store.Bucket) *Mortal { return &Mortal{bucket: b} }
 func (m *Mortal) DieAt(n int, after bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.calls, m.last, m.after = 0, n, after
+	m.calls, m.commits = life{last: n, after: after}, life{}
 }
 
-// Calls is how many there were since DieAt.
+// DieAtCommit is DieAt for the commits of the catalog.
+func (m *Mortal) DieAtCommit(n int, after bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.calls, m.commits = life{}, life{last: n, after: after}
+}
+
+// Calls is how many there were of the bucket since DieAt or DieAtCommit.
 func (m *Mortal) Calls() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.calls
+	return m.calls.n
 }
 
-func (m *Mortal) call(do func() error) error {
+// Commits is how many there were since then.
+func (m *Mortal) Commits() int {
 	m.mu.Lock()
-	m.calls++
-	n, last, after := m.calls, m.last, m.after
+	defer m.mu.Unlock()
+	return m.commits.n
+}
+
+// Commit is for catalog.Options.
+func (m *Mortal) Commit(do func() error) error { return m.live(&m.commits, do) }
+
+func (m *Mortal) call(do func() error) error { return m.live(&m.calls, do) }
+
+func (m *Mortal) live(l *life, do func() error) error {
+	m.mu.Lock()
+	if m.calls.over() || m.commits.over() {
+		m.mu.Unlock()
+		return ErrDied
+	}
+	l.n++
+	dies, after := l.over(), l.after
 	m.mu.Unlock()
-	if last > 0 && (n > last || n == last && !after) {
+	if dies && !after {
 		return ErrDied
 	}
 	err := do()
-	if n == last {
+	if dies {
 		return ErrDied
 	}
 	return err

@@ -1,0 +1,229 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+)
+
+// hooked is a bucket in which something happens right before a key is read, or which does not find a key that it lists.
+type hooked struct {
+	*clocked
+	before func(key string)
+	lost   func(key string) bool
+}
+
+func (h *hooked) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if h.before != nil {
+		h.before(key)
+	}
+	if h.lost != nil && h.lost(key) {
+		return nil, &store.BucketError{Op: "get", Key: key, Class: store.ErrNotFound}
+	}
+	return h.clocked.Get(ctx, key)
+}
+
+func (h *hooked) Stat(ctx context.Context, key string) (store.Info, error) {
+	if h.lost != nil && h.lost(key) {
+		return store.Info{}, &store.BucketError{Op: "stat", Key: key, Class: store.ErrNotFound}
+	}
+	return h.clocked.Stat(ctx, key)
+}
+
+func foundOne(r *PruneResult, code string) bool {
+	return r != nil && slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == code })
+}
+
+// once lets something happen right before the snapshots are removed.
+func once(do func()) func(string, func() error) error {
+	return func(name string, fn func() error) error {
+		if name == "snapshots" {
+			do()
+		}
+		return fn()
+	}
+}
+
+// What comes to need a snapshot after the prune has looked keeps it all the same.
+func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
+	for _, way := range []struct {
+		code string
+		mark func(t *testing.T, st *store.Store, used map[store.SnapshotID]string, s store.Signed)
+	}{
+		{FoundPinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string, s store.Signed) {
+			if err := st.PutPin(t.Context(), s.Key(), "just in time", pruneTime); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{FoundInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string, s store.Signed) {
+			used[s.ID] = "op"
+		}},
+	} {
+		t.Run(way.code, func(t *testing.T) {
+			b := newClocked(t)
+			st := openPlain(t, b)
+			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
+			b.pass(24 * time.Hour)
+			used := map[store.SnapshotID]string{}
+			o := options(st, b, Policy{Last: 2})
+			o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
+			o.Progress = func(what string, done, _ int64) {
+				if what == "snapshots removed" && done == 1 {
+					way.mark(t, st, used, list[1])
+				}
+			}
+			r := mustPrune(t, o)
+			if got := left(t, st); got != "a2 a4 a5" || !foundOne(r, way.code) {
+				t.Errorf("%s are left, findings %v", got, r.Findings)
+			}
+			whole(t, st)
+			// Who named it hears that it is not deleted.
+			o = options(st, b, Policy{})
+			o.Delete = []store.EnvelopeKey{list[3].Key()}
+			clear(used)
+			o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
+			o.Step = once(func() { way.mark(t, st, used, list[3]) })
+			_, err := Prune(t.Context(), o)
+			if _, refused := errors.AsType[*RefusedError](err); !refused || left(t, st) != "a2 a4 a5" {
+				t.Errorf("delete: %v, %s are left", err, left(t, st))
+			}
+		})
+	}
+}
+
+// Two snapshots name one tree, which is gone. Another prune takes one of them while this one finds that out: what the other one needs is not known all the same.
+func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
+	for _, faster := range []int{0, 1} {
+		b := newClocked(t)
+		w := &taker{st: openPlain(t, b), source: sourceA}
+		list := w.hourly(t, b, 1)
+		b.pass(time.Hour)
+		list = append(list, w.take(t, b.time(), func(e *store.Envelope) { e.Tree = list[0].Tree }))
+		(&taker{st: w.st, source: sourceB}).hourly(t, b, 1)
+		b.pass(24 * time.Hour)
+		replace(t, b, string(list[0].Tree), nil)
+		before := contents(t, w.st)
+		h := &hooked{clocked: b, before: func(key string) {
+			if key == string(list[0].Tree) {
+				replace(t, b, list[faster].Key().String(), nil)
+			}
+		}}
+		o := options(openPlain(t, h), b, Policy{})
+		o.AcceptGaps = true // of the one that the other prune took
+		r, err := Prune(t.Context(), o)
+		if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, w.st) != before {
+			t.Errorf("%d of %d keys are left, %v", contents(t, w.st), before, err)
+		}
+		if r == nil || !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return strings.Contains(f.Message, list[1-faster].Key().String()) }) {
+			t.Errorf("nothing is said of the one that is there: %+v", r)
+		}
+	}
+	// When both are gone there is nothing to know.
+	b := newClocked(t)
+	w := &taker{st: openPlain(t, b), source: sourceA}
+	list := w.hourly(t, b, 2)
+	b.pass(24 * time.Hour)
+	h := &hooked{clocked: b, before: func(key string) {
+		if key == string(list[0].Tree) {
+			replace(t, b, key, nil)
+			replace(t, b, list[0].Key().String(), nil)
+		}
+	}}
+	o := options(openPlain(t, h), b, Policy{})
+	o.AcceptGaps = true
+	mustPrune(t, o)
+	whole(t, w.st)
+}
+
+// A storage that lists a key and does not find it is not believed: what its snapshot names is not garbage.
+func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	list := (&taker{st: st, source: sourceA}).hourly(t, b, 4)
+	if err := st.PutPin(t.Context(), list[0].Key(), "", b.time()); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(24 * time.Hour)
+	before := contents(t, st)
+	for name, lost := range map[string]func(key string) bool{
+		"newest envelope":       func(key string) bool { return key == list[3].Key().String() },
+		"envelope and its tree": func(key string) bool { return key == list[3].Key().String() || key == string(list[3].Tree) },
+		"tree":                  func(key string) bool { return key == string(list[3].Tree) },
+	} {
+		_, err := Prune(t.Context(), options(openPlain(t, &hooked{clocked: b, lost: lost}), b, Policy{}))
+		if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
+			t.Fatalf("%s: %d of %d keys are left, %v", name, contents(t, st), before, err)
+		}
+	}
+	lost := func(key string) bool { return strings.HasPrefix(key, "pins/") }
+	mustPrune(t, options(openPlain(t, &hooked{clocked: b, lost: lost}), b, Policy{Last: 1}))
+	if got := left(t, st); got != "a1 a4" {
+		t.Errorf("with a pin that is not found %s are left", got)
+	}
+	whole(t, st)
+}
+
+// A prune that slept between its look and its record does not take the record of another one for that of removals that never were, and one that slept after its record
+// removes nothing by it. Else there would be gaps that nothing explains.
+func TestPrunesThatSlept(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	(&taker{st: st, source: sourceA}).hourly(t, b, 5)
+	b.pass(24 * time.Hour)
+	slow, looked := options(st, b, Policy{Last: 5}), false
+	slow.Verified = func(store.EnvelopeKey) bool {
+		if !looked {
+			looked = true
+			mustPrune(t, options(st, b, Policy{Last: 2}))
+			b.pass(2 * time.Hour)
+		}
+		return false
+	}
+	mustPrune(t, slow)
+	if mustPrune(t, options(st, b, Policy{Last: 2})); left(t, st) != "a4 a5" {
+		t.Errorf("%s are left", left(t, st))
+	}
+	o := options(st, b, Policy{Last: 1})
+	o.Step = once(func() { b.pass(2 * time.Hour) })
+	r := mustPrune(t, o)
+	if len(r.Removed) > 0 || !foundOne(r, FoundSlow) {
+		t.Errorf("by an old record it removed %v; findings %v", r.Removed, r.Findings)
+	}
+	o.Policy, o.Delete = Policy{}, []store.EnvelopeKey{r.Snapshots[1].Key}
+	_, err := Prune(t.Context(), o)
+	if _, refused := errors.AsType[*RefusedError](err); !refused || left(t, st) != "a4 a5" {
+		t.Errorf("by an old record it deleted, %v; %s are left", err, left(t, st))
+	}
+	if mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a5" {
+		t.Errorf("then %s are left", left(t, st))
+	}
+}
+
+// A record that is replaced while it is read is in the newer one.
+func TestPruneReadsTheRecordThatReplacedAnother(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	(&taker{st: st, source: sourceA}).hourly(t, b, 3)
+	b.pass(24 * time.Hour)
+	mustPrune(t, options(st, b, Policy{Last: 2}))
+	b.pass(2 * time.Hour)
+	replaced := false
+	h := &hooked{clocked: b}
+	h.before = func(key string) {
+		if strings.HasPrefix(key, "prunes/") && !replaced {
+			replaced = true
+			mustPrune(t, options(st, b, Policy{}))
+		}
+	}
+	known, err := openPlain(t, h).Pruned(t.Context())
+	if err != nil || len(known.Removed[sourceA]) != 1 || !replaced {
+		t.Errorf("it knows of %v, %v; replaced %v", known.Removed, err, replaced)
+	}
+}
