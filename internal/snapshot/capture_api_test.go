@@ -202,8 +202,8 @@ func run(t *testing.T, m *mgmt.Mgmt, st *store.Store, scope snapshot.Scope) *sna
 
 // TestAPISnapshotHoldsTheServersBytes takes a snapshot of everything and compares each object with what the server gives for it.
 func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "bytes-", "--workloads", "4", "--machines", "3", "--machine-pools", "--fast")
-	m, st := servers.Connect(t, 0), newStore(t)
+	servers.Fleet(t, crowded, "--namespace-prefix", "bytes-", "--workloads", "6", "--machines", "3", "--machine-pools", "--fast")
+	m, st := servers.Connect(t, crowded), newStore(t)
 	first := run(t, m, st, snapshot.Scope{})
 	r := run(t, m, st, snapshot.Scope{})
 	if r.Sequence != first.Sequence+1 || r.Parent == nil || r.Parent.ID != first.ID || r.Parent.SHA256 != first.SHA256 {
