@@ -4,7 +4,7 @@ export PATH := $(TOOLS):$(PATH)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # With -count=1 where a test runs programs: Go does not see that these changed and would give the result of before.
 GO_TEST := gotestsum --format pkgname-and-test-fails --
-# The race detector looks at everything but scrypt and zstd inside: these share nothing of ours, and would take half of its time.
+# The race detector looks at all but the inside of scrypt, which has no goroutines, and of zstd, whose own tests look at that: they took half of its time.
 RACE := -race -gcflags=golang.org/x/crypto/scrypt=-race=false -gcflags=github.com/klauspost/compress/...=-race=false
 RUN ?= .
 FUZZTIME ?= 60s

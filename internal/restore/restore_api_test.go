@@ -47,14 +47,15 @@ func TestAPIRestore(t *testing.T) {
 	}
 }
 
-// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to ninth write to the target, resumes it, kills it again, and so on
-// until the restore is through. With MGMTD_TEST_STATES, as make test-long sets it, it is the first to fourth write, which makes twice as many crashes. The target must end up as if nothing had happened.
+// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to sixteenth write to the target, resumes it, kills it again, and so on
+// until the restore is through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make test-long sets, it dies at the first to
+// fourth write, which makes far more crashes.
 func TestAPICrashes(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1", "--fast")
 	s := take(t)
 	empty(t)
 	servers.Acknowledge(t, 1)
-	crashes, furthest := 0, 9
+	crashes, furthest := 0, 16
 	if os.Getenv("MGMTD_TEST_STATES") != "" {
 		furthest = 4
 	}
