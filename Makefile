@@ -4,6 +4,8 @@ export PATH := $(TOOLS):$(PATH)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # With -count=1 where a test runs programs: Go does not see that these changed and would give the result of before.
 GO_TEST := gotestsum --format pkgname-and-test-fails --
+# The race detector looks at all but the inside of scrypt, which has no goroutines and took minutes.
+RACE := -race -gcflags=golang.org/x/crypto/scrypt=-race=false
 RUN ?= .
 FUZZTIME ?= 60s
 OPERATIONS ?= 10000
@@ -25,16 +27,16 @@ bench: build lab ## figures beside the floors that the API server sets, on a mac
 test: test-unit test-api test-live ## all three tiers
 
 test-unit: $(TOOLS)/gotestsum ## no API server
-	$(GO_TEST) -race ./... && cd e2e && $(GO_TEST) $$(go list ./... | grep -v -e '/live' -e '/lab$$')
+	GORACE=atexit_sleep_ms=50 $(GO_TEST) $(RACE) ./... && cd e2e && $(GO_TEST) $$(go list ./... | grep -v -e '/live' -e '/lab$$')
 
-test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd
-	$(GO_TEST) -count=1 -p 1 -tags api -timeout 20m -run '^TestAPI' ./...
+test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd; two packages at a time, each with servers of its own
+	GOGC=200 $(GO_TEST) -count=1 -p 2 -tags api -timeout 20m -run '^TestAPI' ./...
 
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 20m ./live/...
 
-test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrix of the move (TestAPIMoveCrashes), the soak of the store (TestSoakStore), the lab's own kills, 60 s of each fuzz target (Fuzz)
-	MGMTD_TEST_STATES=. MGMTD_TEST_OPERATIONS=$(OPERATIONS) $(GO_TEST) -count=1 -tags api -timeout 60m -run '$(RUN)' ./internal/service
+test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrices of the move (TestAPIMoveCrashes) and the restore (TestAPICrashes), the soak of the store (TestSoakStore), the lab's own kills, 60 s of each fuzz target (Fuzz)
+	MGMTD_TEST_STATES=. MGMTD_TEST_OPERATIONS=$(OPERATIONS) $(GO_TEST) -count=1 -tags api -timeout 60m -p 1 -run '$(RUN)' ./internal/service ./internal/restore
 	cd e2e && $(GO_TEST) -count=1 -timeout 60m -run '$(RUN)' ./lab
 	$(MAKE) fuzz
 

@@ -47,15 +47,19 @@ func TestAPIRestore(t *testing.T) {
 	}
 }
 
-// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to fourth write to the target, resumes it, kills it again, and so on
-// until the restore is through. The target must end up as if nothing had happened.
+// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to sixteenth write to the target, resumes it, kills it again, and so on
+// until the restore is through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make test-long sets, it dies at the first to
+// fourth write, which makes far more crashes.
 func TestAPICrashes(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1", "--fast")
 	s := take(t)
 	empty(t)
 	servers.Acknowledge(t, 1)
-	crashes := 0
-	for ; crashOnce(t, s, crash{after: crashes%2 == 1, write: 1 + crashes/2%4}); crashes++ {
+	crashes, furthest := 0, 16
+	if os.Getenv("MGMTD_TEST_STATES") != "" {
+		furthest = 4
+	}
+	for ; crashOnce(t, s, crash{after: crashes%2 == 1, write: 1 + crashes/2%furthest}); crashes++ {
 		if crashes > 500 {
 			t.Fatal("no end after 500 crashes")
 		}

@@ -26,8 +26,8 @@ import (
 
 const (
 	soakWorkers = 4
-	soakRound   = 100 // operations in one weather
-	soakChecks  = 5   // rounds between two checks of everything that is new
+	soakRound   = 50 // operations in one weather
+	soakChecks  = 10 // rounds between two checks of everything that is new
 )
 
 // soak is one store in the hands of many, and what is known to be in it.
@@ -94,7 +94,7 @@ var soakOperations = []struct {
 // TestSoakStore does random things with one store from several goroutines, in good weather and bad, and looks again and again whether what was reported is so.
 // MGMTD_TEST_OPERATIONS is how many things, MGMTD_TEST_SEED begins another run or the same again: what each worker does follows from it, how they meet does not.
 func TestSoakStore(t *testing.T) {
-	seed, operations := uint64(time.Now().UnixNano()), 300
+	seed, operations := uint64(time.Now().UnixNano()), 150
 	for name, set := range map[string]func(n uint64){"MGMTD_TEST_SEED": func(n uint64) { seed = n }, "MGMTD_TEST_OPERATIONS": func(n uint64) { operations = int(n) }} {
 		if text := os.Getenv(name); text != "" {
 			n, err := strconv.ParseUint(text, 10, 63)

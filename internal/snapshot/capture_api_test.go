@@ -36,8 +36,8 @@ func (s scattered) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn
 // TestAPICutIsConsistent writes a counter into a Cluster and then the same into a Machine, over and over. In a consistent cut the Machine is never ahead of
 // the Cluster and never more than one behind; a capture that reads kind after kind sees otherwise, which shows that the test can fail.
 func TestAPICutIsConsistent(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "cut-", "--workloads", "16", "--machines", "8", "--fast")
-	m := servers.Connect(t, 0)
+	servers.Fleet(t, crowded, "--namespace-prefix", "cut-", "--workloads", "16", "--machines", "8", "--fast")
+	m := servers.Connect(t, crowded)
 	namespace := onlyNamespace(t, m, "cut-")
 	stop := countUp(t, m, namespace)
 	defer stop()
@@ -202,8 +202,8 @@ func run(t *testing.T, m *mgmt.Mgmt, st *store.Store, scope snapshot.Scope) *sna
 
 // TestAPISnapshotHoldsTheServersBytes takes a snapshot of everything and compares each object with what the server gives for it.
 func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "bytes-", "--workloads", "4", "--machines", "3", "--machine-pools", "--fast")
-	m, st := servers.Connect(t, 0), newStore(t)
+	servers.Fleet(t, crowded, "--namespace-prefix", "bytes-", "--workloads", "6", "--machines", "3", "--machine-pools", "--fast")
+	m, st := servers.Connect(t, crowded), newStore(t)
 	first := run(t, m, st, snapshot.Scope{})
 	r := run(t, m, st, snapshot.Scope{})
 	if r.Sequence != first.Sequence+1 || r.Parent == nil || r.Parent.ID != first.ID || r.Parent.SHA256 != first.SHA256 {
@@ -353,7 +353,7 @@ func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
 
 // TestAPIListReadsEveryPageOnce lists more objects than two pages hold, as of one resourceVersion, while others come and go.
 func TestAPIListReadsEveryPageOnce(t *testing.T) {
-	m := servers.Connect(t, 0)
+	m := servers.Connect(t, crowded)
 	const count = 1100
 	create := func(i int) error {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("page-%04d", i), "namespace": "default"}}}

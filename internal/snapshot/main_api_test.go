@@ -11,6 +11,9 @@ import (
 
 var servers *mgmttest.Servers
 
+// crowded is the server of tests that make very many objects. On server 0 each snapshot of every later test would read them, several times.
+const crowded = 1
+
 func TestMain(m *testing.M) {
-	os.Exit(mgmttest.Main(m, 1, func(s *mgmttest.Servers) { servers = s }))
+	os.Exit(mgmttest.Main(m, 2, func(s *mgmttest.Servers) { servers = s }))
 }
