@@ -90,7 +90,7 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 		return nil, err
 	}
 	c := newCapture(source, kinds, scope, Rules)
-	size, err := sizeOf(ctx, source, c.all())
+	size, err := since.size(ctx, source, c.all())
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +100,10 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 	first := &look{follower: &follower{reading: c.reading}, since: since, kinds: map[mgmt.GroupKind]*kindState{}}
 	if first.proven, err = since.proven(ctx, source); err != nil {
 		return nil, err
+	}
+	if first.proven && since.followsAll(c.all()) {
+		first.known()
+		return c.runSince(ctx, first, since.seen(kinds), since, to.keep) // the base is the look
 	}
 	seen, err := newCapture(source, kinds, scope, Rules).run(ctx, first, to.early)
 	if err != nil {

@@ -70,6 +70,7 @@ type base struct {
 	index *index
 	at    string // its resourceVersion
 	head  indexHead
+	cut   *Cut // if this process made it
 }
 
 // kindState is what a kind has at a resourceVersion.
@@ -150,6 +151,19 @@ func (b *base) follows(k mgmt.Kind) bool {
 	return ok && reflect.DeepEqual(was, k) && !slices.Contains(b.index.head.NotInCut, k.GroupKind)
 }
 
+// followsAll tells so of all kinds.
+func (b *base) followsAll(kinds []mgmt.Kind) bool {
+	return !slices.ContainsFunc(kinds, func(k mgmt.Kind) bool { return !b.follows(k) })
+}
+
+// seen is the cut of the base, if it is known whole and the source has the same kinds: what there is as long as nothing has changed.
+func (b *base) seen(kinds []mgmt.Kind) *Cut {
+	if b.cut == nil || !reflect.DeepEqual(b.index.head.Kinds, kinds) {
+		return nil
+	}
+	return b.cut
+}
+
 // reaches tells whether at is not before the base; nil reaches everything.
 func (b *base) reaches(at string) bool { return b == nil || at == b.at || isLater(at, b.at) }
 
@@ -195,6 +209,9 @@ func (f *follower) watch(ctx context.Context, k mgmt.Kind, was *kindState) (*kin
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(changed) == 0 {
+		return &kindState{at: f.at, nodes: was.nodes}, nil
 	}
 	s := &kindState{at: f.at, raw: changed}
 	for _, n := range was.nodes {

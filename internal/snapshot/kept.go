@@ -21,6 +21,7 @@ type keptSource struct {
 	base   string          // as the Memory names it
 	keys   store.ContentID // tells the keys apart with which ids were made
 	index  *index
+	cut    *Cut
 	shards map[string]storedShard
 }
 

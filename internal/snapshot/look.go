@@ -16,7 +16,15 @@ import (
 // kinds are as of one resourceVersion. Tests make it small.
 var smallSource = 2000
 
-// sizes of kinds take one small LIST each, which also makes the API server's cache of each catch up.
+// size is how many objects a source has, about: as many as in the base, where there is one.
+func (b *base) size(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) {
+	if b != nil {
+		return b.index.objects(), nil
+	}
+	return sizeOf(ctx, source, kinds)
+}
+
+// sizeOf takes one small LIST of each kind, which also makes the API server's cache of each catch up.
 func sizeOf(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) {
 	var mu sync.Mutex
 	size := 0
@@ -94,10 +102,20 @@ func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) err
 	}
 }
 
+// known takes every kind from the index.
+func (l *look) known() {
+	for gk, nodes := range l.since.index.nodes {
+		l.kinds[gk] = &kindState{at: l.since.at, nodes: nodes}
+	}
+}
+
 // advance brings what a look saw to the cut.
 func (l *look) advance(ctx context.Context, r *reading, kinds []mgmt.Kind) (*followed, error) {
 	return follow(ctx, r, kinds, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
 		s := l.kinds[k.GroupKind]
+		if s == nil && l.proven && l.since.follows(k) {
+			s = &kindState{at: l.since.at} // there was none of it
+		}
 		if s == nil {
 			return nil, fmt.Errorf("%w: %s was not looked at", errWhole, k.GroupKind)
 		}

@@ -28,6 +28,7 @@ type reuse struct {
 	tree   store.Tree             // of base
 	index  *index                 // of base
 	shards map[string]storedShard // of base, if this process took it
+	cut    *Cut                   // likewise
 	old    time.Time              // what was written before is written anew
 
 	content time.Duration // for how long the storage keeps what is written now, if it does
@@ -76,7 +77,7 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 		return nil, err
 	}
 	if kept := o.Kept.take(o, r.known.Base, r.ids); kept != nil {
-		r.base, r.tree, r.index, r.shards = newest, tree, kept.index, kept.shards
+		r.base, r.tree, r.index, r.shards, r.cut = newest, tree, kept.index, kept.shards, kept.cut
 	} else if x, err := openIndex(r.ids, r.known.Parts); err == nil { // else it was made with other keys
 		r.base, r.tree, r.index = newest, tree, x
 	}
@@ -88,7 +89,7 @@ func (r *reuse) since(head indexHead) *base {
 	if r.base == nil {
 		return nil
 	}
-	b := base{index: r.index, at: r.base.ResourceVersion, head: head}
+	b := base{index: r.index, at: r.base.ResourceVersion, head: head, cut: r.cut}
 	if !b.fits() {
 		return nil
 	}
@@ -203,13 +204,13 @@ func (r *reuse) kept(ctx context.Context, o Options) error {
 }
 
 // remember keeps for the next run where content is, and what the source looked like.
-func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head indexHead, shards []storedShard, left []*Node) error {
+func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head indexHead, shards []storedShard, cut *Cut) error {
 	change := store.KnownChange{Base: baseOf(now), Keys: r.keys}
 	if r.base != nil {
 		change.Was = r.known.Base
 		change.Keys, change.GoneKeys = difference(r.known.Keys, r.keys)
 	}
-	s, err := sealIndex(r.ids, r.index, head, shards, left)
+	s, err := sealIndex(r.ids, r.index, head, shards, cut.left)
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head 
 	for _, sh := range shards {
 		byName[sh.name()] = sh
 	}
-	o.Kept.put(o, &keptSource{base: change.Base, keys: keysOf(r.ids), index: s.index, shards: byName})
+	o.Kept.put(o, &keptSource{base: change.Base, keys: keysOf(r.ids), index: s.index, cut: cut, shards: byName})
 	return nil
 }
 

@@ -206,7 +206,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
 		if head.History, err = historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
-			err = reuse.remember(ctx, o, signed, head, stored, cut.left)
+			err = reuse.remember(ctx, o, signed, head, stored, cut)
 		}
 		r.NotRemembered = err
 	}
