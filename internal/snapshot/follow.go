@@ -176,10 +176,22 @@ func (b *base) proven(ctx context.Context, source Source) (bool, error) {
 	return history == b.index.head.History, err
 }
 
-// fits tells whether the index was made by the same reader of the same scope and providers.
+// fits tells whether the index was made by the same reader of the same scope and providers, and whether the same kinds have no namespace: which object a name means
+// depends on that.
 func (b *base) fits() bool {
 	was := b.index.head
-	return was.Reader == b.head.Reader && slices.Equal(was.Scope, b.head.Scope) && slices.Equal(was.Providers, b.head.Providers)
+	return was.Reader == b.head.Reader && slices.Equal(was.Scope, b.head.Scope) && slices.Equal(was.Providers, b.head.Providers) &&
+		slices.Equal(clusterScoped(was.Kinds), clusterScoped(b.head.Kinds))
+}
+
+func clusterScoped(kinds []mgmt.Kind) (without []string) {
+	for _, k := range kinds {
+		if !k.Namespaced {
+			without = append(without, k.GroupKind.String())
+		}
+	}
+	slices.Sort(without)
+	return without
 }
 
 // hold keeps the bytes of a changed object.

@@ -101,3 +101,33 @@ func TestIndex(t *testing.T) {
 		t.Error("opened without any part")
 	}
 }
+
+// TestBaseFits: what nodes depend on besides their objects must be what it was.
+func TestBaseFits(t *testing.T) {
+	head := func() indexHead {
+		return indexHead{
+			Reader: "1", Scope: []string{"a"}, Providers: []mgmt.Provider{{Name: "core", Version: "v1"}},
+			Kinds: []mgmt.Kind{mgmt.NamespaceKind, {GroupKind: mgmt.GroupKind{Group: "g", Kind: "Pool"}, Namespaced: true}},
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*indexHead)
+		fits   bool
+	}{
+		"the same":                     {func(*indexHead) {}, true},
+		"another kind with namespaces": {func(h *indexHead) { h.Kinds = append(h.Kinds, mgmt.SecretKind) }, true},
+		"a kind without": {func(h *indexHead) {
+			h.Kinds = append(h.Kinds, mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "g", Kind: "GlobalPool"}})
+		}, false},
+		"a kind that lost its namespace": {func(h *indexHead) { h.Kinds[1].Namespaced = false }, false},
+		"another program":                {func(h *indexHead) { h.Reader = "2" }, false},
+		"another scope":                  {func(h *indexHead) { h.Scope = nil }, false},
+		"another provider":               {func(h *indexHead) { h.Providers[0].Version = "v2" }, false},
+	} {
+		now := head()
+		c.change(&now)
+		if b := (&base{index: &index{head: head()}, head: now}); b.fits() != c.fits {
+			t.Errorf("%s: fits is %t", name, b.fits())
+		}
+	}
+}

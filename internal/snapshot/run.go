@@ -250,11 +250,17 @@ func usable(st *store.Store, e *store.Signed) bool {
 	return e.Trust != store.Stranger && (!st.Encrypted() || e.Trust != store.Unsigned) && e.Sequence != math.MaxInt64
 }
 
-// usedKinds are the kinds of which the cut holds objects.
+// usedKinds are the kinds of what the cut holds, and of what that names: whether these have a namespace decides which object a name means.
 func usedKinds(cut *Cut) []mgmt.Kind {
 	used := map[mgmt.GroupKind]bool{}
 	for _, n := range cut.Graph.Nodes {
 		used[n.GroupKind()] = true
+		for _, o := range n.Owners {
+			used[o.GroupKind()] = true
+		}
+		for _, need := range n.Needs {
+			used[need.GroupKind()] = true
+		}
 	}
 	var kinds []mgmt.Kind
 	for _, k := range cut.Kinds {

@@ -28,7 +28,7 @@ type Shard struct {
 // About is what a restore has to know of the source to check a target against it.
 type About struct {
 	KubernetesVersion string          `json:"kubernetesVersion"`
-	Kinds             []mgmt.Kind     `json:"kinds"` // those that were captured
+	Kinds             []mgmt.Kind     `json:"kinds"` // those that were captured, or are named by what was
 	Providers         []mgmt.Provider `json:"providers"`
 }
 
