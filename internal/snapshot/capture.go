@@ -109,8 +109,11 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 	if err != nil {
 		return nil, err
 	}
+	if first.twice.Load() {
+		seen = nil // the kinds are right, what was made of them is not
+	}
 	g, gctx := errgroup.WithContext(ctx)
-	if to.looked != nil {
+	if to.looked != nil && seen != nil {
 		beside, err := to.looked(ctx, seen)
 		if err != nil {
 			return nil, err

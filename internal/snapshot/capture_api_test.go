@@ -321,9 +321,19 @@ func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
 // from there.
 func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "scope-", "--workloads", "2", "--machines", "2", "--fast")
+	borrowClass(t, servers.Connect(t, 0), onlyNamespace(t, servers.Connect(t, 0), "scope-"), borrowsNS)
+	t.Run("small", testScoped)
+	t.Run("large", func(t *testing.T) {
+		snapshot.WatchAll(t)
+		testScoped(t)
+	})
+}
+
+const borrowsNS = "scope-borrows"
+
+func testScoped(t *testing.T) {
+	const namespace = borrowsNS
 	m, st := servers.Connect(t, 0), newStore(t)
-	const namespace = "scope-borrows"
-	borrowClass(t, m, onlyNamespace(t, m, "scope-"), namespace)
 	all, err := snapshot.Open(t.Context(), st, run(t, m, st, snapshot.Scope{}).Envelope)
 	if err != nil {
 		t.Fatal(err)

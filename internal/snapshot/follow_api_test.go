@@ -194,6 +194,26 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	}
 }
 
+// TestAPILookThatBreaksOff: what an answer gave before it broke off is not in the snapshot of a large source, unless it is in the next answer too.
+func TestAPILookThatBreaksOff(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "breaks-", "--workloads", "1", "--machines", "3", "--fast")
+	snapshot.WatchAll(t)
+	r := newRemembering(t)
+	var given int
+	r.source.breaks = func(k mgmt.Kind, o mgmt.ListOptions) bool {
+		if k.Kind != "Machine" || !o.Whole {
+			return false
+		}
+		given++
+		return given == 2
+	}
+	r.take(nil)
+	if given <= 2 {
+		t.Fatalf("%d Machines were given", given)
+	}
+	r.take(nil)
+}
+
 // TestAPIWatchRestarts: connections that break in the middle of watches cost time and nothing else.
 func TestAPIWatchRestarts(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "incremental-r-", "--workloads", "2", "--machines", "3", "--fast")

@@ -50,15 +50,16 @@ func (k *Kept) take(o Options, base string, ids *store.ContentIDs) *keptSource {
 func (k *Kept) put(o Options, s *keptSource) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	delete(k.sources, keptName(o))
 	size := s.index.objects()
+	if size > keptObjects {
+		return
+	}
 	for name, other := range k.sources {
 		if size += other.index.objects(); size > keptObjects {
 			size -= other.index.objects()
 			delete(k.sources, name)
 		}
-	}
-	if size > keptObjects {
-		return
 	}
 	if k.sources == nil {
 		k.sources = map[string]*keptSource{}

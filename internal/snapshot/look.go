@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -47,6 +48,9 @@ type look struct {
 	*follower
 	since  *base // nil: everything is read
 	proven bool  // what happened since the base can be watched
+
+	// twice says that a LIST broke off and was begun again: the capture got objects of both, which may have changed or gone between them.
+	twice atomic.Bool
 
 	mu    sync.Mutex
 	kinds map[mgmt.GroupKind]*kindState
@@ -96,6 +100,7 @@ func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) err
 		if err == nil || attempt == captureTries || !mgmt.Transient(err) {
 			return s, err
 		}
+		l.twice.Store(true)
 		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
 			return nil, err
 		}

@@ -62,6 +62,7 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	if r.ids, err = o.Store.ContentIDs(r.known.Secret); err != nil {
 		return nil, err
 	}
+	kept := o.Kept.take(o, r.known.Base, r.ids)
 	if r.known.Base == "" || o.Full {
 		return r, nil
 	}
@@ -76,7 +77,7 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kept := o.Kept.take(o, r.known.Base, r.ids); kept != nil {
+	if kept != nil {
 		r.base, r.tree, r.index, r.shards, r.cut = newest, tree, kept.index, kept.shards, kept.cut
 	} else if x, err := openIndex(r.ids, r.known.Parts); err == nil { // else it was made with other keys
 		r.base, r.tree, r.index = newest, tree, x

@@ -5,6 +5,7 @@ package snapshot_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -224,6 +225,7 @@ type hooked struct {
 	onList  func(k mgmt.Kind, o mgmt.ListOptions) error
 	onWatch func(k mgmt.Kind) error
 	alter   func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte
+	breaks  func(k mgmt.Kind, o mgmt.ListOptions) bool // asked after each object: the connection breaks
 }
 
 func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
@@ -236,7 +238,22 @@ func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn f
 		give := fn
 		fn = func(raw []byte) error { return give(alter(k, o, raw)) }
 	}
-	return h.Source.List(ctx, k, o, fn)
+	broken := false
+	if breaks := h.breaks; breaks != nil {
+		give := fn
+		fn = func(raw []byte) error {
+			if err := give(raw); err != nil || !breaks(k, o) {
+				return err
+			}
+			broken = true
+			return io.ErrUnexpectedEOF
+		}
+	}
+	result, err := h.Source.List(ctx, k, o, fn)
+	if broken {
+		err = io.ErrUnexpectedEOF
+	}
+	return result, err
 }
 
 func (h *hooked) Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(bool, []byte) error) error {

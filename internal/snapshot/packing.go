@@ -104,7 +104,10 @@ func (p *packing) placed(cut *Cut) {
 // own.
 func (p *packing) looked(ctx context.Context, cut *Cut) (func(context.Context) error, error) {
 	seen := p.writers[0]
-	list := shards(cut.Graph, p.about(cut))
+	list := slices.DeleteFunc(shards(cut.Graph, p.about(cut)), func(s Shard) bool {
+		// What was left out at first and then needed came without its bytes: it is still to be fetched.
+		return slices.ContainsFunc(s.Objects, func(n *Node) bool { return p.added[n] == nil && n.Pack == "" })
+	})
 	return func(ctx context.Context) error {
 		if err := seen.Close(); err != nil {
 			return err

@@ -134,9 +134,10 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(p.fetch) > 0 {
-		writer.kept = nil // the same nodes are in other packs now
+	if err := storable(cut); err != nil {
+		return nil, err
 	}
+	writer.forget(p.fetch) // the same nodes are in other packs now
 	stored, err := writer.put(ctx, shards(cut.Graph, about(cut)), func(done, total int64) { o.Progress("shards written", done, total) })
 	if err != nil {
 		return nil, err
@@ -214,6 +215,20 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		r.Live = &Snapshot{Envelope: signed.Envelope, About: about(cut), Graph: cut.Graph, store: o.Store}
 	}
 	return r, nil
+}
+
+// storable is the last look before a snapshot is signed: every object is there once and in a pack. Nobody could open it otherwise, and a verify of its structure, which
+// reads no shards, would not tell.
+func storable(cut *Cut) error {
+	if len(cut.Graph.byRef) != len(cut.Graph.Nodes) {
+		return fmt.Errorf("take a snapshot: %d objects have %d names; this is an error of the program, no snapshot was made", len(cut.Graph.Nodes), len(cut.Graph.byRef))
+	}
+	for _, n := range cut.Graph.Nodes {
+		if n.Pack == "" {
+			return fmt.Errorf("take a snapshot: %s is in no pack; this is an error of the program, no snapshot was made", n.Ref)
+		}
+	}
+	return nil
 }
 
 func counts(cut *Cut) store.Counts {

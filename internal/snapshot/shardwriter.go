@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -49,6 +50,22 @@ func (w *shardWriter) putAhead(ctx context.Context, list []Shard) error {
 		w.ahead[s.name()] = s
 	}
 	return nil
+}
+
+// forget gives up shards that have any of these nodes.
+func (w *shardWriter) forget(nodes []*Node) {
+	if len(nodes) == 0 {
+		return
+	}
+	changed := make(map[*Node]bool, len(nodes))
+	for _, n := range nodes {
+		changed[n] = true
+	}
+	for _, shards := range []map[string]storedShard{w.kept, w.ahead} {
+		maps.DeleteFunc(shards, func(_ string, s storedShard) bool {
+			return slices.ContainsFunc(s.Objects, func(n *Node) bool { return changed[n] })
+		})
+	}
 }
 
 func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done, total int64)) ([]storedShard, error) {
