@@ -101,5 +101,6 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref, plan
 			return err
 		})
 	}
-	return findings, g.Wait()
+	err = g.Wait() // first: in which order a return reads a variable and calls a function is not specified
+	return findings, err
 }

@@ -40,7 +40,8 @@ func sizeOf(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) 
 			return err
 		})
 	}
-	return size, g.Wait()
+	err := g.Wait() // first: in which order a return reads a variable and calls a function is not specified
+	return size, err
 }
 
 // look is the first of two at a large source: every kind at a resourceVersion of its own.
