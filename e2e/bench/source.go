@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,6 +67,15 @@ func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 		}
 	}
 	return list, nil
+}
+
+// renew writes a Lease, as the components of a management cluster do all the time.
+func (b *bench) renew(ctx context.Context) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "bench-"}}
+	if err := b.client.Create(ctx, lease); err != nil {
+		return fmt.Errorf("write lease: %w", err)
+	}
+	return nil
 }
 
 // listAll is the floor of reading: LIST of all kinds, as the API server gives it fastest, with nothing done with it.

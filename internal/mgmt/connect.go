@@ -31,6 +31,8 @@ type Options struct {
 	KubeconfigFile string
 	// Context is the context in the kubeconfig; empty takes its current one.
 	Context string
+	// Known, if it is the same one for all connections of a process, spares later ones to read what earlier ones have; nil remembers nothing.
+	Known *Known
 }
 
 // KubeconfigError says that a kubeconfig cannot be used as it is.
@@ -70,7 +72,7 @@ type Mgmt struct {
 	version string
 	opts    Options
 	client  *rest.RESTClient
-	kinds   kindCache
+	kinds   *kindCache
 }
 
 // Connect reads the kubeconfig, reaches the API server and learns the identity of the management cluster.
@@ -108,6 +110,7 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if err := m.identify(ctx); err != nil {
 		return nil, &UnreachableError{Name: name, Host: cfg.Host, Err: err}
 	}
+	m.kinds = o.Known.kindsOf(m.uid)
 	return m, nil
 }
 
@@ -159,7 +162,7 @@ func (m *Mgmt) UID() string { return string(m.uid) }
 func (m *Mgmt) KubernetesVersion() string { return m.version }
 
 // Reader returns the face that can only LIST.
-func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client, kinds: &m.kinds} }
+func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client, kinds: m.kinds} }
 
 // Writer returns the face that changes objects. Only journaled steps may call it.
 func (m *Mgmt) Writer() *Writer { return &Writer{client: m.client} }

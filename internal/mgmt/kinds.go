@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // mostChangedKinds is up to how many CRDs are read one by one; more are read with all others in one request.
@@ -65,10 +66,45 @@ const (
 	contractLabelPrefix = "cluster.x-k8s.io/v"
 )
 
+// Known is what a process remembers of management clusters, whatever connections it makes to them. The zero value is ready; many may use it at once.
+type Known struct {
+	mu    sync.Mutex
+	kinds map[types.UID]*kindCache
+}
+
+// kindsOf is what is known of the kinds of one management cluster.
+func (k *Known) kindsOf(uid types.UID) *kindCache {
+	if k == nil {
+		return &kindCache{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kinds == nil {
+		k.kinds = map[types.UID]*kindCache{}
+	}
+	if k.kinds[uid] == nil {
+		k.kinds[uid] = &kindCache{}
+	}
+	return k.kinds[uid]
+}
+
 // kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long as the CRD's UID and resourceVersion are the ones it was read at.
+// A map that is known is never written to.
 type kindCache struct {
 	mu    sync.Mutex
 	known map[string]knownKind
+}
+
+func (c *kindCache) get() map[string]knownKind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
+}
+
+func (c *kindCache) set(known map[string]knownKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = known
 }
 
 type knownKind struct {
@@ -80,14 +116,13 @@ type knownKind struct {
 // Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind belongs to Cluster API is in Contract. All are read once; later
 // calls on the same management cluster read the metadata of all and whole only those that changed, since CRDs are many times larger than what is told of them here.
 func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
-	r.kinds.mu.Lock()
-	defer r.kinds.mu.Unlock()
+	before := r.kinds.get()
 	known, changed := map[string]knownKind{}, []string{}
-	whole := r.kinds.known == nil
+	whole := before == nil
 	if !whole {
 		_, err := r.List(ctx, crdKind, ListOptions{Metadata: true}, func(raw []byte) error {
 			name := gjson.GetBytes(raw, "metadata.name").String()
-			was, ok := r.kinds.known[name]
+			was, ok := before[name]
 			if ok && was.uid == gjson.GetBytes(raw, "metadata.uid").String() && was.resourceVersion == gjson.GetBytes(raw, "metadata.resourceVersion").String() {
 				known[name] = was
 			} else {
@@ -115,7 +150,7 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 			return nil, fmt.Errorf("list kinds: %w", err)
 		}
 	}
-	r.kinds.known = known
+	r.kinds.set(known)
 	kinds := []Kind{NamespaceKind, SecretKind, ConfigMapKind}
 	for _, k := range known {
 		if k.served {

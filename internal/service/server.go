@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,6 +111,13 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{}, waits: map[catalog.OperationID]context.CancelCauseFunc{},
 		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	known := &mgmt.Known{}
+	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
+	for _, side := range [][]mgmt.Options{s.cfg.Sources, s.cfg.Targets} {
+		for i := range side {
+			side[i].Known = known
+		}
+	}
 	if cfg.Daemon {
 		s.kept = &snapshot.Kept{}
 	}

@@ -97,10 +97,7 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 	if size <= smallSource {
 		return c.runSince(ctx, nil, nil, since, to.keep)
 	}
-	first := &look{follower: &follower{reading: c.reading}, since: since, kinds: map[mgmt.GroupKind]*kindState{}}
-	if first.proven, err = since.proven(ctx, source); err != nil {
-		return nil, err
-	}
+	first := &look{follower: &follower{reading: c.reading}, since: since, proven: since != nil && since.proven, kinds: map[mgmt.GroupKind]*kindState{}}
 	if first.proven && since.followsAll(c.all()) {
 		first.known()
 		return c.runSince(ctx, first, since.seen(kinds), since, to.keep) // the base is the look

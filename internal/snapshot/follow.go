@@ -71,6 +71,9 @@ type base struct {
 	at    string // its resourceVersion
 	head  indexHead
 	cut   *Cut // if this process made it
+
+	// proven says that what happened since can be watched: watches give what changed, and nothing of what a restored etcd has put back.
+	proven bool
 }
 
 // kindState is what a kind has at a resourceVersion.
@@ -166,15 +169,6 @@ func (b *base) seen(kinds []mgmt.Kind) *Cut {
 
 // reaches tells whether at is not before the base; nil reaches everything.
 func (b *base) reaches(at string) bool { return b == nil || at == b.at || isLater(at, b.at) }
-
-// proven tells whether what happened since the base can be watched: watches give what changed, and nothing of what a restored etcd has put back.
-func (b *base) proven(ctx context.Context, source Source) (bool, error) {
-	if b == nil || b.index.head.History == "" {
-		return false, nil
-	}
-	history, err := historyAt(ctx, source, b.at)
-	return history == b.index.head.History, err
-}
 
 // fits tells whether the index was made by the same reader of the same scope and providers, and whether the same kinds have no namespace: which object a name means
 // depends on that.
@@ -308,6 +302,15 @@ func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at st
 		})
 	}
 	return g.Wait()
+}
+
+// provenAt tells whether the source's history up to a moment is the one of this mark.
+func provenAt(ctx context.Context, source Source, mark, at string) (bool, error) {
+	if mark == "" {
+		return false, nil
+	}
+	history, err := historyAt(ctx, source, at)
+	return history == mark, err
 }
 
 // historyAt is a mark of a moment in a source's history, "" when there is none to be had: the leases of its own components, which are renewed every few seconds. When

@@ -106,7 +106,7 @@ func (c *changes) upgrade(name string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/names/shortNames/-","value":"up%d"}]`, time.Now().Unix())
+	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/names/shortNames/-","value":"up%d"}]`, time.Now().UnixNano())
 	out, err := exec.CommandContext(c.t.Context(), filepath.Join(filepath.Dir(program), "kubectl"), "--kubeconfig", servers.Options(0).KubeconfigFile,
 		"patch", "crd", name, "--type=json", "-p", patch).CombinedOutput()
 	if err != nil {

@@ -34,6 +34,8 @@ type indexHead struct {
 	Scope     []string        `json:"scope,omitempty"`
 	Kinds     []mgmt.Kind     `json:"kinds"` // all that the source had
 	Providers []mgmt.Provider `json:"providers,omitempty"`
+	// Asked is the resourceVersion before the source was asked for its kinds and providers.
+	Asked string `json:"asked,omitempty"`
 	// NotInCut are kinds that were not read as of the cut: what changed since then is not known of them.
 	NotInCut []mgmt.GroupKind `json:"notInCut,omitempty"`
 	History  string           `json:"history,omitempty"`

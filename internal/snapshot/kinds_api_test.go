@@ -3,6 +3,7 @@
 package snapshot_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 var crdKind = mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
@@ -85,4 +87,61 @@ func TestAPIKindsAreNeverStale(t *testing.T) {
 	}
 	remove(crd)
 	same("removed", false)
+}
+
+// TestAPIAskedOnce: a source to which nothing was written is not asked for its kinds and providers again; one to which anything was is, also when that happened
+// after the question and before the cut.
+func TestAPIAskedOnce(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "asked-", "--workloads", "1", "--machines", "1", "--fast")
+	c := &changes{remembering: newRemembering(t)}
+	asked, after := 0, func() {}
+	c.source.onKinds = func() { asked++ }
+	take := func() (*snapshot.Result, int) {
+		t.Helper()
+		asked = 0
+		o := c.options()
+		o.Providers = func(ctx context.Context, kinds []mgmt.Kind) ([]mgmt.Provider, error) {
+			asked++
+			after()
+			return c.m.Providers(ctx, kinds)
+		}
+		taken, err := snapshot.Run(t.Context(), o)
+		if err != nil || taken.NotRemembered != nil {
+			t.Fatal(err, taken.NotRemembered)
+		}
+		return taken, asked
+	}
+	// The API server renews a lease every ten seconds, so that something was written now and then.
+	quiet := func() (*snapshot.Result, int) {
+		t.Helper()
+		last, same := "", 0
+		for range 20 {
+			is, asked := take()
+			if same++; is.ResourceVersion != last {
+				last, same = is.ResourceVersion, 0
+			}
+			if same == 2 { // the second asked, if it did, after the first's cut
+				return is, asked
+			}
+		}
+		t.Fatal("the API server was never quiet")
+		return nil, 0
+	}
+	for range 3 { // each third opens what the catalog has
+		if _, asked := quiet(); asked != 0 {
+			t.Errorf("nothing was written: asked %d times", asked)
+		}
+	}
+	c.upgrade("machinesets.cluster.x-k8s.io")
+	if _, asked := take(); asked != 2 {
+		t.Errorf("a CRD was changed: asked %d times", asked)
+	}
+	quiet()
+	after = func() { c.upgrade("machinesets.cluster.x-k8s.io") }
+	c.upgrade("machinesets.cluster.x-k8s.io")
+	changed, _ := take()
+	after = func() {}
+	if again, asked := take(); asked != 2 {
+		t.Errorf("a CRD was changed after the question: asked %d times (resourceVersions %s and %s)", asked, changed.ResourceVersion, again.ResourceVersion)
+	}
 }

@@ -29,6 +29,7 @@ type reuse struct {
 	index  *index                 // of base
 	shards map[string]storedShard // of base, if this process took it
 	cut    *Cut                   // likewise
+	proven bool                   // what happened since base can be watched
 	old    time.Time              // what was written before is written anew
 
 	content time.Duration // for how long the storage keeps what is written now, if it does
@@ -85,12 +86,37 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	return r, nil
 }
 
+// ask asks the source for its kinds and providers, which costs more than all else where little has changed. When nothing at all was written to it since the base, nor
+// between its questions and its cut, their answers are still right.
+func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
+	head := indexHead{Reader: o.Writer, Scope: slices.Sorted(slices.Values(o.Scope.Namespaces))}
+	var err error
+	if head.Asked, err = now(ctx, o.Source); err != nil {
+		return head, err
+	}
+	if r.base != nil {
+		was := r.index.head
+		if r.proven, err = provenAt(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
+			return head, err
+		}
+		if r.proven && was.Reader == head.Reader && was.Asked == r.base.ResourceVersion && head.Asked == was.Asked {
+			head.Kinds, head.Providers = was.Kinds, was.Providers
+			return head, nil
+		}
+	}
+	if head.Kinds, err = o.Source.Kinds(ctx); err != nil {
+		return head, err
+	}
+	head.Providers, err = o.Providers(ctx, head.Kinds)
+	return head, err
+}
+
 // since is what the source can be followed from, nil when it has to be read whole.
 func (r *reuse) since(head indexHead) *base {
 	if r.base == nil {
 		return nil
 	}
-	b := base{index: r.index, at: r.base.ResourceVersion, head: head, cut: r.cut}
+	b := base{index: r.index, at: r.base.ResourceVersion, proven: r.proven, head: head, cut: r.cut}
 	if !b.fits() {
 		return nil
 	}

@@ -222,10 +222,18 @@ type changes struct {
 // hooked is a source in which a test can do something before a LIST or a watch, and make it fail.
 type hooked struct {
 	snapshot.Source
+	onKinds func()
 	onList  func(k mgmt.Kind, o mgmt.ListOptions) error
 	onWatch func(k mgmt.Kind) error
 	alter   func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte
 	breaks  func(k mgmt.Kind, o mgmt.ListOptions) bool // asked after each object: the connection breaks
+}
+
+func (h *hooked) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
+	if h.onKinds != nil {
+		h.onKinds()
+	}
+	return h.Source.Kinds(ctx)
 }
 
 func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {

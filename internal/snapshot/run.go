@@ -112,25 +112,20 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	kinds, err := o.Source.Kinds(ctx)
+	head, err := reuse.ask(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	providers, err := o.Providers(ctx, kinds)
-	if err != nil {
-		return nil, err
-	}
-	head := indexHead{Reader: o.Writer, Scope: slices.Sorted(slices.Values(o.Scope.Namespaces)), Kinds: kinds, Providers: providers}
 	var since *base
 	if !o.Keep { // who wants the objects in memory has to read them
 		since = reuse.since(head)
 	}
 	writer := &shardWriter{options: o, reuse: reuse, kept: reuse.shards}
 	about := func(cut *Cut) About {
-		return About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}
+		return About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: head.Providers}
 	}
 	p := &packing{options: o, reuse: reuse, started: started, contents: contents, shards: writer, about: about, added: map[*Node]*store.PackRef{}}
-	cut, packs, err := p.capture(ctx, kinds, since)
+	cut, packs, err := p.capture(ctx, head.Kinds, since)
 	if err != nil {
 		return nil, err
 	}
