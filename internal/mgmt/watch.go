@@ -20,14 +20,14 @@ var ErrUnproven = errors.New("not proven to be up to date")
 var errQuiet = errors.New("nothing came")
 
 const (
-	// watchSeconds is how long one request watches. The API server sends a bookmark two seconds before that ends, so one comes after about a second; without a timeout
+	// watchSeconds is how long one request watches. The API server sends a bookmark two seconds before that ends, so one comes after one to two; without a timeout
 	// it is a minute (k8s.io/apiserver storage/cacher, nextBookmarkTime).
 	watchSeconds = 3
 	watchLimit   = 12 * time.Second
 )
 
 // Changes gives what became of the objects of a kind after resourceVersion from, up to and including to: the bytes of each as they were after a change, oldest change
-// first, and what is deleted as it last was. It ends when the server has proven that nothing is left to come, which takes about a second; that no event comes proves
+// first, and what is deleted as it last was. It ends when the server has proven that nothing is left to come, which takes up to two seconds; that no event comes proves
 // nothing. Bytes are valid during the call. Objects come with apiVersion and kind, core ones too. It reads only and may run any number of times. Errors: ErrExpired when
 // the server does not remember from, ErrUnproven, API errors, what fn returns; after any of them it is not known which changes were given.
 func (r *Reader) Changes(ctx context.Context, k Kind, from, to string, fn func(deleted bool, raw []byte) error) error {

@@ -13,7 +13,7 @@ import (
 )
 
 // smallSource is how many objects a source has that is read as of one resourceVersion at once. To read many so is expensive: the API server has the past of a kind that
-// nobody wrote to for some minutes in etcd alone. A larger one is read as it is, kind by kind, from the API server's cache, and then watched, for about a second, until all
+// nobody wrote to for some minutes in etcd alone. A larger one is read as it is, kind by kind, from the API server's cache, and then watched, for up to two seconds, until all
 // kinds are as of one resourceVersion. Tests make it small.
 var smallSource = 2000
 
