@@ -33,7 +33,7 @@ type indexHead struct {
 	Reader    string          `json:"reader"`
 	Scope     []string        `json:"scope,omitempty"`
 	Kinds     []mgmt.Kind     `json:"kinds"` // all that the source had
-	Providers []mgmt.Provider `json:"providers,omitempty"`
+	Providers []mgmt.Provider `json:"providers"` // none and nil are two answers, as in the shard that has them
 	// Asked is the resourceVersion before the source was asked for its kinds and providers.
 	Asked string `json:"asked,omitempty"`
 	// NotInCut are kinds that were not read as of the cut: what changed since then is not known of them.

@@ -128,8 +128,12 @@ func TestAPIAskedOnce(t *testing.T) {
 		return nil, 0
 	}
 	for range 3 { // each third opens what the catalog has
-		if _, asked := quiet(); asked != 0 {
+		taken, asked := quiet()
+		if asked != 0 {
 			t.Errorf("nothing was written: asked %d times", asked)
+		}
+		if taken.Wrote != taken.Size {
+			t.Errorf("nothing was written, but %d bytes beside the envelope", taken.Wrote-taken.Size)
 		}
 	}
 	c.upgrade("machinesets.cluster.x-k8s.io")
