@@ -32,7 +32,7 @@ type indexHead struct {
 	// Reader is the version of the program whose edge table made the nodes.
 	Reader    string          `json:"reader"`
 	Scope     []string        `json:"scope,omitempty"`
-	Kinds     []mgmt.Kind     `json:"kinds"` // all that the source had
+	Kinds     []mgmt.Kind     `json:"kinds"`     // all that the source had
 	Providers []mgmt.Provider `json:"providers"` // none and nil are two answers, as in the shard that has them
 	// Asked is the resourceVersion before the source was asked for its kinds and providers.
 	Asked string `json:"asked,omitempty"`
