@@ -15,7 +15,7 @@ OPERATIONS ?= 10000
 .PHONY: build lab demo bench test test-unit test-api test-live test-long fuzz check lint proto tools clean
 
 build: ## mgmtctl into bin/
-	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/...
+	go build -ldflags "-X main.release=$(VERSION)" -o bin/ ./cmd/...
 
 lab: ## everything real management clusters are made of, from modules into .lab/; a second run takes seconds
 	cd e2e && go run ./cmd/lab build

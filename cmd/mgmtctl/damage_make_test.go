@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -34,11 +35,14 @@ type goodStore struct {
 	signed    []store.Signed
 }
 
+// damageVersion is the version of the program, and of the snapshots.
+const damageVersion = "v1.2.3"
+
 func newGoodStore(t *testing.T) *goodStore {
 	t.Helper()
 	g := &goodStore{dir: t.TempDir()}
 	g.mgmtctl = filepath.Join(g.dir, "mgmtctl")
-	if out, err := exec.Command("go", "build", "-o", g.mgmtctl, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-X main.release="+damageVersion, "-o", g.mgmtctl, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build mgmtctl: %v\n%s", err, out)
 	}
 	kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
@@ -55,7 +59,9 @@ func newGoodStore(t *testing.T) *goodStore {
 	must(t, err)
 	source := snapshottest.New("prod", 1, 4)
 	for range 3 {
-		r, err := snapshot.Run(t.Context(), source.Options(st))
+		o := source.Options(st)
+		o.Writer = "mgmtctl " + damageVersion
+		r, err := snapshot.Run(t.Context(), o)
 		must(t, err)
 		g.signed = append(g.signed, r.Signed)
 		source.Change()
@@ -217,6 +223,25 @@ func (d *damaged) nextOf(tree store.Tree) {
 	key, err := d.st.PutTree(d.t.Context(), tree)
 	must(d.t, err)
 	d.next(func(e *store.Envelope) { e.Tree = key })
+}
+
+// halfPrune lets a prune die after it has removed envelopes, and nothing of what these named.
+func (d *damaged) halfPrune() {
+	d.t.Helper()
+	old := time.Now().Add(-48 * time.Hour)
+	for name := range d.files() {
+		must(d.t, os.Chtimes(d.path(name), old, old))
+	}
+	died, steps := errors.New("the process died"), 0
+	_, err := snapshot.Prune(d.t.Context(), snapshot.PruneOptions{Store: d.st, Policy: snapshot.Policy{Last: 1}, Step: func(_ string, fn func() error) error {
+		if steps++; steps > 1 {
+			return died
+		}
+		return fn()
+	}})
+	if !errors.Is(err, died) || len(d.files()) == 0 {
+		d.t.Fatal(err)
+	}
 }
 
 // envelope is the stored file.

@@ -37,6 +37,7 @@ var damageCommands = map[string][]string{
 	"diff":      {"snapshot", "diff", "FIRST", "latest", "IDENTITY"},
 	"plan":      {"restore", "plan", "--source-is-gone", "IDENTITY", "TARGET"},
 	"rebuild":   {"catalog", "rebuild"},
+	"prune":     {"prune", "plan", "--keep-last", "1"},
 	"watch":     {"operation", "watch", "latest"}, // of the command before, with what is info only
 
 	"show as a stranger": {"snapshot", "show", "latest", "STRANGER"},
@@ -285,6 +286,16 @@ var damageRows = []struct {
 	{"a shard that says another hash", func(d *damaged) { d.editObject(func(o map[string]any) { o["sha256"] = strings.Repeat("0", 64) }) }, []run{
 		{"structure", 0, `succeeded`}, {"full", 3, `damaged Machine.*: it is not what its shard says: its bytes do not fit the hash`},
 	}},
+	{"a shard that says an edge less", func(d *damaged) { d.editObject(func(o map[string]any) { delete(o, "needs") }) }, []run{
+		{"structure", 0, `succeeded`}, {"full", 3, `edges Machine.*: this version reads other edges`}, {"sample", 3, `edges Machine`},
+	}},
+	{"a shard that says an edge less, of another version", func(d *damaged) {
+		d.last.Writer = "mgmtctl v1.2.4"
+		d.editObject(func(o map[string]any) { delete(o, "needs") })
+	}, []run{{"full", 0, `edges Machine.*\n.*it was taken by another version \(mgmtctl v1.2.4\)`}}},
+	{"a shard that says another workload cluster", func(d *damaged) { d.editObject(func(o map[string]any) { o["cluster"] = "another" }) }, []run{
+		{"structure", 0, `succeeded`}, {"full", 3, `edges Machine`},
+	}},
 	{"a shard that says a pack that is not of the snapshot", func(d *damaged) {
 		d.editObject(func(o map[string]any) { o["pack"] = "packs/00/" + strings.Repeat("0", 64) + ".tar.zst.age" })
 	}, []run{{"structure", 0, `succeeded`}, {"full", 3, `damaged: trees/.*is said to be in a pack that the tree does not name`}, {"show", 1, `is said to be in a pack that the tree does not name`}}},
@@ -300,7 +311,11 @@ var damageRows = []struct {
 	}, []run{{"structure", 0, `succeeded`}, {"full", 12, `identity wrong: it is encrypted to other recipients`}, {"show", 12, `identity wrong`}}},
 	{"the identity of somebody else", func(*damaged) {}, []run{{"show as a stranger", 12, `identity wrong`}, {"full as a stranger", 12, `identity wrong`}, {"structure", 0, `succeeded`}}},
 	{"no identity", func(*damaged) {}, []run{{"full as nobody", 12, `--identity`}, {"show as nobody", 0, `trust: +trusted`}}},
-	{"no packs at all, as after half a prune", func(d *damaged) { must(d.t, os.RemoveAll(d.path("packs"))) }, []run{
+	{"half a prune", (*damaged).halfPrune, []run{
+		{"list", 0, `trusted`}, {"structure", 0, `succeeded`}, {"full", 0, `succeeded`}, {"show", 0, `units: +4`}, {"diff", 1, `there is none, source`}, {"rebuild", 0, `- +1 +0 +0 +0\n`},
+		{"prune", 0, `frees: +[1-9][0-9]* keys`},
+	}},
+	{"no packs at all", func(d *damaged) { must(d.t, os.RemoveAll(d.path("packs"))) }, []run{
 		{"structure", 3, `missing: packs/.*: it is not in the store`}, {"full", 3, `missing: packs/`}, {"sample", 3, `damaged: packs/.*: it is not in the store`}, {"show", 0, `units: +4`},
 	}},
 	{"an mgmtd.json of no bytes", func(d *damaged) { d.write("mgmtd.json", nil) }, []run{

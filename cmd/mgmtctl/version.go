@@ -27,6 +27,9 @@ Exit codes: 0 printed; 2 usage.`,
 	}
 }
 
+// release is the version that the linker is told (-X main.release); without it, it is that of the module.
+var release string
+
 // build is what is known of this binary.
 type build struct {
 	Version     string `json:"version"`
@@ -49,7 +52,7 @@ func readBuild() build {
 			}
 		}
 	}
-	b.Version = cmp.Or(b.Version, "(devel)")
+	b.Version = cmp.Or(release, b.Version, "(devel)")
 	return b
 }
 

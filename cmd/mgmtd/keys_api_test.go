@@ -95,6 +95,7 @@ func (a *asked) content(ctx context.Context, identity []byte) map[string]error {
 	}
 	errs["diff"] = drain(a.snapshots.DiffSnapshots(ctx, &mgmtv1.DiffSnapshotsRequest{From: "latest", To: "latest", Identity: identity}))
 	errs["diff with the live source"] = drain(a.snapshots.DiffSnapshots(ctx, &mgmtv1.DiffSnapshotsRequest{From: "latest", Live: true, Source: "a", Identity: identity}))
+	errs["graph"] = drain(a.snapshots.GraphSnapshot(ctx, &mgmtv1.GraphSnapshotRequest{Id: "latest", Identity: identity}))
 	errs["plan"] = drain(a.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: a.spec, Identity: identity}))
 	return errs
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,11 +94,15 @@ func usage(err error) error {
 	return &service.Error{Reason: service.ReasonUsage, Message: err.Error(), Hint: `see "mgmtd --help"`}
 }
 
+// release is the version that the linker is told (-X main.release); without it, it is that of the module.
+var release string
+
 func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
+	module := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		module = info.Main.Version
 	}
-	return "(devel)"
+	return cmp.Or(release, module, "(devel)")
 }
 
 // serve runs the daemon until a signal.

@@ -317,7 +317,7 @@ func TestAPISecretsStayInside(t *testing.T) {
 	}
 
 	// The seeds were there to be leaked: they went all the way to the target, and the search knows them there.
-	there := places{"the target": []byte(mustKubectl(t, y.b, "", "get", "secrets,kubeadmconfigs,kubeadmcontrolplanes", "-n", y.namespace, "-o", "json"))}
+	there := places{"the target": []byte(mustKubectl(t, y.b, "", "get", "secrets,configmaps,kubeadmconfigs,kubeadmcontrolplanes", "-n", y.namespace, "-o", "json"))}
 	for what := range maps.Keys(y.seeds) {
 		if strings.HasPrefix(what, "object: ") && len(there.find(seeds{what: y.seeds[what]})) == 0 {
 			t.Errorf("%s is not on the target", what)
@@ -380,68 +380,6 @@ func pemLine(t *testing.T, encoded string) string {
 	return lines[2]
 }
 
-// seedObjects writes secrets onto the source, and onto the target what collides.
-func (y *yard) seedObjects() {
-	y.t.Helper()
-	get := func(path string, args ...string) string {
-		return mustKubectl(y.t, y.a, "", append([]string{"get", "-n", y.namespace, "-o", "jsonpath={" + path + "}"}, args...)...)
-	}
-	y.seeds.add(y.t, "object: key of a CA", pemLine(y.t, get(`.data.tls\.key`, "secret", "w-00002-ca")))
-	patch := func(kind, name, body string) {
-		mustKubectl(y.t, y.a, "", "patch", "-n", y.namespace, kind, name, "--type", "merge", "-p", body)
-	}
-	secret := func(name, workload, key, value string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":%q,"namespace":%q,"labels":{"clusterctl.cluster.x-k8s.io/move":"","cluster.x-k8s.io/cluster-name":%q}},"stringData":{%q:%q}}`,
-			name, y.namespace, workload, key, value)
-	}
-	for i, s := range []string{
-		secret("cloud", "w-00002", "credentials", `{"secret_access_key":"`+y.seeds.mark("object: credentials of a cloud")+`"}`),
-		secret("refused", "w-00001", "token", y.seeds.mark("object: value of a Secret that admission quotes")),
-		secret("moved", "w-00003", "token", y.seeds.mark("object: value of a Secret that is moved")),
-		secret("collides", "w-00000", "token", y.seeds.mark("object: value of a Secret that collides")),
-	} {
-		if out, err := kubectl(y.t, y.a, s, "create", "-f", "-"); err != nil {
-			y.t.Fatal(i, out)
-		}
-	}
-	kubeconfig := func(server, more string) string {
-		text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {server: %q}}], users: [{name: u, user: {%s}}]}`, server, more)
-		return fmt.Sprintf(`{"stringData":{"value":%q}}`, text)
-	}
-	patch("secret", "w-00001-kubeconfig", kubeconfig("https://127.0.0.1:1", "token: "+y.seeds.mark("object: token of a kubeconfig")))
-	patch("secret", "w-00002-kubeconfig", kubeconfig("https://user:"+y.seeds.mark("object: password in the server of a kubeconfig")+"@127.0.0.1:1", "token: t"))
-	patch("secret", "w-00003-kubeconfig", fmt.Sprintf(`{"stringData":{"value":%q}}`, "token: ["+y.seeds.mark("object: a broken kubeconfig")))
-	config := func(workload, file, password string) {
-		name := get(".items[0].metadata.name", "kubeadmconfigs", "-l", "cluster.x-k8s.io/cluster-name="+workload)
-		patch("kubeadmconfig", name, fmt.Sprintf(`{"spec":{"files":[{"path":"/etc/x","content":%q}],"users":[{"name":"u","passwd":%q}]}}`, file, password))
-	}
-	config("w-00002", y.seeds.mark("object: file of a KubeadmConfig that admission quotes"), y.seeds.mark("object: password of a KubeadmConfig"))
-	config("w-00001", y.seeds.mark("object: file of a KubeadmConfig"), y.seeds.mark("object: password of another one"))
-	patch("kubeadmcontrolplane", get(".items[0].metadata.name", "kubeadmcontrolplanes", "-l", "cluster.x-k8s.io/cluster-name=w-00002"),
-		fmt.Sprintf(`{"spec":{"kubeadmConfigSpec":{"files":[{"path":"/etc/x","content":%q}]}}}`, y.seeds.mark("object: file of a KubeadmControlPlane")))
-
-	namespace := mustKubectl(y.t, y.a, "", "get", "namespace", y.namespace, "-o", "json")
-	mustKubectl(y.t, y.b, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"labels":%s}}`, y.namespace, gjson.Get(namespace, "metadata.labels").Raw), "create", "-f", "-")
-	if out, err := kubectl(y.t, y.b, secret("collides", "w-00000", "token", y.seeds.mark("value on the target")), "create", "-f", "-"); err != nil {
-		y.t.Fatal(out)
-	}
-	for _, p := range []string{
-		fmt.Sprintf(policy, "secrets", "", "secrets", "object.metadata.name == 'refused'", "'no: ' + string(object.data['token'])"),
-		fmt.Sprintf(policy, "configs", "bootstrap.cluster.x-k8s.io", "kubeadmconfigs", "has(object.spec.files) && has(object.spec.files[0].content) && object.spec.files[0].content.startsWith('Marker') && object.metadata.labels['cluster.x-k8s.io/cluster-name'] == 'w-00002'", "'no: ' + string(object.spec.files[0].content)"),
-	} {
-		mustKubectl(y.t, y.b, p, "create", "-f", "-")
-	}
-	// It takes a while until a policy holds; then it has to quote what it refuses.
-	wait(y.t, y.dir, "the API server quotes a value", func() bool {
-		probe := "ProbeOfAdmission"
-		out, err := kubectl(y.t, y.b, secret("refused", "w", "token", probe), "create", "-f", "-")
-		if err == nil {
-			mustKubectl(y.t, y.b, "", "delete", "secret", "-n", y.namespace, "refused")
-		}
-		return err != nil && strings.Contains(out, probe) || err != nil && strings.Contains(out, base64.StdEncoding.EncodeToString([]byte(probe)))
-	})
-}
-
 // opens are the flags of a command that reads what is encrypted.
 func (y *yard) opens(args ...string) []string {
 	return append(args, "--identity", y.identity, "--passphrase-file", y.dir+"/passphrase")
@@ -458,7 +396,11 @@ func (y *yard) reads() {
 	for _, level := range []string{"structure", "sample", "full"} {
 		y.mgmtctl(0, y.opens("snapshot", "verify", "latest", "--level", level)...)
 	}
+	for _, format := range []string{"dot", "mermaid", "svg", "json"} {
+		y.mgmtctl(0, y.opens("snapshot", "graph", "latest", "-o", format)...)
+	}
 	for _, format := range []string{"table", "json", "yaml"} {
+		y.mgmtctl(0, "prune", "plan", "--keep-last", "1", "-o", format)
 		y.mgmtctl(0, y.opens("snapshot", "show", "latest", "-o", format)...)
 		y.mgmtctl(0, y.opens("snapshot", "diff", first, "latest", "-o", format)...)
 		y.mgmtctl(0, y.opens("snapshot", "diff", first, "--live", "--source", "a", "-o", format)...)
@@ -467,6 +409,10 @@ func (y *yard) reads() {
 	y.mgmtctl(0, "mgmt", "list", "-o", "json")
 	y.mgmtctl(0, "mgmt", "check", "b")
 	y.mgmtctl(0, "catalog", "rebuild")
+	y.mgmtctl(0, "snapshot", "pin", first, "--reason", "a test")
+	y.mgmtctl(0, "prune", "run", "--keep-last", "1", "--yes", "-o", "json")
+	y.mgmtctl(0, "snapshot", "unpin", first)
+	y.mgmtctl(3, "snapshot", "delete", first, "--yes", "-o", "json") // it is too young
 	y.mgmtctl(12, "snapshot", "verify", "latest", "--level", "full", "--identity", y.dir+"/stranger/identity.txt")
 	y.mgmtctl(12, "snapshot", "diff", "latest", first, "--identity", y.dir+"/signing.key")
 	y.mgmtctl(12, "snapshot", "diff", "latest", first, "--identity", y.a)

@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -88,7 +89,8 @@ func (k *Known) kindsOf(uid types.UID) *kindCache {
 	return k.kinds[uid]
 }
 
-// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long as the CRD's UID and resourceVersion are the ones it was read at.
+// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long as all of the CRD's metadata is what it was read with: an etcd that was
+// restored or cloned may give the same UID and resourceVersion to another one, but not its labels, generation and times of change.
 // A map that is known is never written to.
 type kindCache struct {
 	mu    sync.Mutex
@@ -108,9 +110,13 @@ func (c *kindCache) set(known map[string]knownKind) {
 }
 
 type knownKind struct {
-	uid, resourceVersion string
-	kind                 Kind
-	served               bool
+	metadata [sha256.Size]byte
+	kind     Kind
+	served   bool
+}
+
+func metadataSum(raw []byte) [sha256.Size]byte {
+	return sha256.Sum256([]byte(gjson.GetBytes(raw, "metadata").Raw))
 }
 
 // Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind belongs to Cluster API is in Contract. All are read once; later
@@ -123,7 +129,7 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 		_, err := r.List(ctx, crdKind, ListOptions{Metadata: true}, func(raw []byte) error {
 			name := gjson.GetBytes(raw, "metadata.name").String()
 			was, ok := before[name]
-			if ok && was.uid == gjson.GetBytes(raw, "metadata.uid").String() && was.resourceVersion == gjson.GetBytes(raw, "metadata.resourceVersion").String() {
+			if ok && was.metadata == metadataSum(raw) {
 				known[name] = was
 			} else {
 				changed = append(changed, name)
@@ -141,9 +147,7 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 	for _, name := range changed { // one that is gone by now is in no list, and no kind either
 		_, err := r.List(ctx, crdKind, ListOptions{Name: name}, func(raw []byte) error {
 			kind, served, err := kindOfCRD(raw)
-			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{
-				uid: gjson.GetBytes(raw, "metadata.uid").String(), resourceVersion: gjson.GetBytes(raw, "metadata.resourceVersion").String(), kind: kind, served: served,
-			}
+			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{metadata: metadataSum(raw), kind: kind, served: served}
 			return err
 		})
 		if err != nil {

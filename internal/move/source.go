@@ -282,7 +282,8 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 			return nil
 		})
 	}
-	return left, first, g.Wait()
+	err = g.Wait() // first: in which order a return reads a variable and calls a function is not specified
+	return left, first, err
 }
 
 // unpause gives a unit of the source back as it was. wait waits until its controllers work again; the next pause does so, too, before it begins.

@@ -26,7 +26,7 @@ import (
 
 const (
 	soakWorkers = 4
-	soakRound   = 50 // operations in one weather
+	soakRound   = 52 // operations in one weather
 	soakChecks  = 10 // rounds between two checks of everything that is new
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -238,12 +239,19 @@ func (v *verifying) content(ctx context.Context) error {
 	v.of, v.check.Objects = r.Objects, int64(r.Objects)
 	for _, f := range r.Findings {
 		severity, hint := mgmt.Error, useless
-		if f.Code == snapshot.CheckEdges {
-			severity, hint = mgmt.Warning, "it may have been taken by another version of mgmtd ("+v.envelope.Writer+"); a restore reads the edges anew"
+		if f.Code == snapshot.CheckEdges && !sameVersion(v.envelope.Writer, v.check.Writer) {
+			severity, hint = mgmt.Warning, "it was taken by another version ("+v.envelope.Writer+"), which may know other edges; a restore goes by those: verify with that version to be sure"
 		}
 		v.find(severity, f.Code, f.Pack, f.Ref, f.Message, hint)
 	}
 	return nil
+}
+
+// sameVersion tells whether two programs, as envelopes name them, are of one version.
+func sameVersion(a, b string) bool {
+	_, a, _ = strings.Cut(a, " ")
+	_, b, _ = strings.Cut(b, " ")
+	return a == b && a != ""
 }
 
 // keyOf takes a key out of an error, where it is one of the store's own; a tree may name anything.

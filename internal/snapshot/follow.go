@@ -2,8 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
@@ -302,34 +299,4 @@ func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at st
 		})
 	}
 	return g.Wait()
-}
-
-// provenAt tells whether the source's history up to a moment is the one of this mark.
-func provenAt(ctx context.Context, source Source, mark, at string) (bool, error) {
-	if mark == "" {
-		return false, nil
-	}
-	history, err := historyAt(ctx, source, at)
-	return history == mark, err
-}
-
-// historyAt is a mark of a moment in a source's history, "" when there is none to be had: the leases of its own components, which are renewed every few seconds. When
-// it is the same twice, nothing between was undone by restoring an older etcd, but for the last seconds.
-func historyAt(ctx context.Context, source Source, at string) (string, error) {
-	h, n := sha256.New(), 0
-	_, err := source.List(ctx, mgmt.LeaseKind, mgmt.ListOptions{Namespace: "kube-system", Exact: at, Metadata: true}, func(raw []byte) error {
-		meta := gjson.GetBytes(raw, "metadata")
-		n++
-		_, err := fmt.Fprintf(h, "%q %q %q\n", meta.Get("name").String(), meta.Get("uid").String(), meta.Get("resourceVersion").String())
-		return err
-	})
-	switch {
-	case errors.Is(err, mgmt.ErrExpired), errors.Is(err, mgmt.ErrExactRefused), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", err
-	case n == 0:
-		return "", nil
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

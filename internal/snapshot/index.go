@@ -29,7 +29,7 @@ type index struct {
 
 // indexHead is what the nodes depend on besides the objects. When any of it is another, objects are read again.
 type indexHead struct {
-	// Reader is the version of the program whose edge table made the nodes.
+	// Reader says what made the nodes; see readerOf.
 	Reader    string          `json:"reader"`
 	Scope     []string        `json:"scope,omitempty"`
 	Kinds     []mgmt.Kind     `json:"kinds"`     // all that the source had
@@ -41,6 +41,15 @@ type indexHead struct {
 	History  string           `json:"history,omitempty"`
 	// Parts is a digest of all others: a part that was lost, or is of another run, must not pass for one that never was.
 	Parts string `json:"parts"`
+}
+
+// readerRevision is raised whenever a node is made of other fields, another choice of objects is taken, or mgmt.Kind says something else of the same CRD.
+const readerRevision = 1
+
+// readerOf names the program that made nodes, and its edge table: builds of a version that is being worked on have one name.
+func readerOf(writer string) string {
+	table := sha256.Sum256(fmt.Appendf(nil, "%+v %q", Rules, certificatePurposes))
+	return fmt.Sprintf("%s %d %x", writer, readerRevision, table[:8])
 }
 
 // indexPart is one part as JSON.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -87,6 +88,25 @@ func TestAPIKindsAreNeverStale(t *testing.T) {
 	}
 	remove(crd)
 	same("removed", false)
+}
+
+// TestAPIMetadataOfKinds: the metadata of CRDs is the same text in a LIST of metadata as in one of all; else what is remembered of them would never hold.
+func TestAPIMetadataOfKinds(t *testing.T) {
+	r := servers.Connect(t, 0).Reader()
+	list := func(metadata bool) map[string]string {
+		texts := map[string]string{}
+		_, err := r.List(t.Context(), crdKind, mgmt.ListOptions{Metadata: metadata}, func(raw []byte) error {
+			texts[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw, "metadata").Raw
+			return nil
+		})
+		if err != nil || len(texts) == 0 {
+			t.Fatal(texts, err)
+		}
+		return texts
+	}
+	if diff := cmp.Diff(list(false), list(true)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestAPIAskedOnce: a source to which nothing was written is not asked for its kinds and providers again; one to which anything was is, also when that happened

@@ -89,12 +89,15 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 // ask asks the source for its kinds and providers, which costs more than all else where little has changed. When nothing at all was written to it since the base, nor
 // between its questions and its cut, their answers are still right.
 func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
-	head := indexHead{Reader: o.Writer, Scope: slices.Sorted(slices.Values(o.Scope.Namespaces))}
+	head := indexHead{Reader: readerOf(o.Writer), Scope: slices.Sorted(slices.Values(o.Scope.Namespaces))}
 	var err error
 	if head.Asked, err = now(ctx, o.Source); err != nil {
 		return head, err
 	}
 	if r.base != nil {
+		if was := (&base{at: r.base.ResourceVersion}); !was.reaches(head.Asked) {
+			return head, errHistory // to ask for what was then would be to ask for the future
+		}
 		was := r.index.head
 		if r.proven, err = provenAt(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
 			return head, err

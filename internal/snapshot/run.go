@@ -201,10 +201,10 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, Read: p.read, Contents: contents}
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
-		if head.History, err = historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
-			err = reuse.remember(ctx, o, signed, head, stored, cut)
+		if h, err := historyAt(ctx, o.Source, cut.ResourceVersion); err == nil { // else what comes cannot be watched
+			head.History = h.remembered(o.Now())
 		}
-		r.NotRemembered = err
+		r.NotRemembered = reuse.remember(ctx, o, signed, head, stored, cut)
 	}
 	if o.Keep {
 		r.Live = &Snapshot{Envelope: signed.Envelope, About: about(cut), Graph: cut.Graph, store: o.Store}

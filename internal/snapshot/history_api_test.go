@@ -1,0 +1,127 @@
+//go:build api
+
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// otherHistory is a source that shows what one does whose etcd was restored from a backup.
+type otherHistory struct {
+	snapshot.Source
+	version string                                             // that the first question for it gets; "" asks the source
+	leases  func(o mgmt.ListOptions, lease []byte) []byte      // changes leases; nil leaves them
+	listed  func(k mgmt.Kind, o mgmt.ListOptions) (stop error) // is told of every LIST
+}
+
+func (h *otherHistory) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+	if h.listed != nil {
+		if err := h.listed(k, o); err != nil {
+			return mgmt.ListResult{}, err
+		}
+	}
+	give := fn
+	if k.Kind == mgmt.LeaseKind.Kind && h.leases != nil {
+		give = func(raw []byte) error { return fn(h.leases(o, bytes.Clone(raw))) }
+	}
+	got, err := h.Source.List(ctx, k, o, give)
+	if k.Kind == mgmt.NamespaceKind.Kind && o.Limit == 1 && h.version != "" {
+		got.ResourceVersion, h.version = h.version, ""
+	}
+	return got, err
+}
+
+// TestAPIOtherHistory: nothing of what is known of a source whose etcd was restored counts.
+func TestAPIOtherHistory(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "history-", "--workloads", "1", "--machines", "1", "--fast")
+	r := newRemembering(t)
+	h := &otherHistory{Source: r.m.Reader()}
+	take := func() *snapshot.Result {
+		t.Helper()
+		o := r.options()
+		o.Source = h
+		taken, err := snapshot.Run(t.Context(), o)
+		if err != nil || taken.NotRemembered != nil {
+			t.Fatal(err, taken.NotRemembered)
+		}
+		return taken
+	}
+	known := func(what string) *snapshot.Result {
+		t.Helper()
+		take()
+		taken := take()
+		if taken.Read == taken.Counts.Objects {
+			t.Fatalf("before %s: all %d objects read", what, taken.Read)
+		}
+		return taken
+	}
+	unknown := func(what string) {
+		t.Helper()
+		if taken := take(); taken.Read != taken.Counts.Objects {
+			t.Errorf("%s: %d of %d objects read", what, taken.Read, taken.Counts.Objects)
+		}
+		h.leases, h.listed = nil, nil
+	}
+
+	read := false
+	known("an earlier version")
+	h.version = "7"
+	h.listed = func(k mgmt.Kind, o mgmt.ListOptions) error {
+		read = read || k.Kind == "Machine"
+		if k.Kind == mgmt.LeaseKind.Kind && !read {
+			t.Errorf("leases are asked for as of %s, which the source has not reached", o.Exact)
+		}
+		return nil
+	}
+	unknown("an earlier version")
+
+	base := known("other leases")
+	version := regexp.MustCompile(`"resourceVersion":"\d+"`)
+	h.leases = func(o mgmt.ListOptions, lease []byte) []byte {
+		if o.Exact != base.ResourceVersion {
+			return lease
+		}
+		return version.ReplaceAll(lease, []byte(`"resourceVersion":"7"`))
+	}
+	unknown("other leases")
+}
+
+// TestAPILeasesThatNobodyRenews: they are the same before and after an etcd is restored.
+func TestAPILeasesThatNobodyRenews(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "leases-", "--workloads", "1", "--machines", "1", "--fast")
+	snapshot.WatchAll(t)
+	r := newRemembering(t)
+	compared := false
+	h := &otherHistory{Source: r.m.Reader(), listed: func(k mgmt.Kind, o mgmt.ListOptions) error {
+		compared = compared || k.Kind == "Machine" && o.Metadata && o.Limit == 0
+		return nil
+	}}
+	take := func() bool {
+		t.Helper()
+		compared = false
+		o := r.options()
+		o.Source = h
+		if taken, err := snapshot.Run(t.Context(), o); err != nil || taken.NotRemembered != nil {
+			t.Fatal(err, taken.NotRemembered)
+		}
+		return compared
+	}
+	take()
+	if take() {
+		t.Error("leases are renewed: what was known was compared, not watched")
+	}
+	renewed := regexp.MustCompile(`"renewTime":"[^"]*"`)
+	h.leases = func(_ mgmt.ListOptions, lease []byte) []byte {
+		return renewed.ReplaceAll(lease, []byte(`"renewTime":"2026-01-01T00:00:00.000000Z"`))
+	}
+	take()
+	if !take() {
+		t.Error("leases that nobody renews were taken for a mark")
+	}
+}
