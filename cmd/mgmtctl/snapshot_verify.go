@@ -33,7 +33,7 @@ func newSnapshotVerify(p *program) *cobra.Command {
 		Long: `Check that a snapshot in the store is whole. Levels:
 
   structure   every key that the snapshot names is there and its bytes fit their hash; it needs no identity
-  sample      every index opens, and all objects in a tenth of the packs, chosen at random, are what it says; needs --identity
+  sample      every index opens, and all objects in some packs, chosen at random, are what it says (--percent); needs --identity
   full        structure, and every object is what its index says: bytes, owners and edges; needs --identity
 
 The envelope's signature is checked against --trusted-key at every level, and the store for what is missing beside it: the snapshot before,
@@ -66,6 +66,7 @@ Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not who
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level", "how deep to look: structure, sample or full")
+	cmd.Flags().Int32Var(&req.Percent, "percent", 0, "how much of the packs a sample reads, `N` percent (default 10)")
 	cmd.Flags().BoolVar(&req.NoRecord, "no-record", false, "do not record the result in the store")
 	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure), string(levelSample), string(levelFull)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -182,10 +182,10 @@ func (b *bench) measure(ctx context.Context) error {
 		return err
 	}
 	units := byUnit(all)
-	if err := b.changed(ctx, r, s, whole, "1 % of the units changed", 5, pickUnits(b.rand, units, max(1, len(units)/100))); err != nil {
+	if err := b.changed(ctx, r, s, whole, "1 % of the units changed", 5, func() []object { return pickUnits(b.rand, units, max(1, len(units)/100)) }); err != nil {
 		return err
 	}
-	if err := b.changed(ctx, r, s, whole, "1 % of the objects changed", 12, pickObjects(b.rand, units, max(1, len(all)/100))); err != nil {
+	if err := b.changed(ctx, r, s, whole, "1 % of the objects changed", 12, func() []object { return pickObjects(b.rand, units, max(1, len(all)/100)) }); err != nil {
 		return err
 	}
 	return b.daemon(ctx, r, first)
@@ -216,24 +216,30 @@ func (b *bench) unchanged(ctx context.Context, r *report, s *place, first time.D
 	return nil
 }
 
-// changed takes one snapshot after some objects changed.
-func (b *bench) changed(ctx context.Context, r *report, s *place, whole wrote, what string, most int, objects []object) error {
-	if err := b.touch(ctx, objects); err != nil {
-		return err
-	}
-	before, err := s.files()
+// changed takes snapshots, each after some objects changed.
+func (b *bench) changed(ctx context.Context, r *report, s *place, whole wrote, what string, most int, pick func() []object) error {
+	var objects, keys, kib, parts []int // of each
+	took, err := b.repeat(func() (time.Duration, error) {
+		changed := pick()
+		if err := b.touch(ctx, changed); err != nil {
+			return 0, err
+		}
+		before, err := s.files()
+		if err != nil {
+			return 0, err
+		}
+		run, err := s.snapshot(ctx)
+		if err != nil {
+			return 0, err
+		}
+		w, err := s.written(before)
+		objects, keys, kib, parts = append(objects, len(changed)), append(keys, w.keys), append(kib, int(w.bytes>>10)), append(parts, int(1000*w.bytes/whole.bytes))
+		return run.took, err
+	})
 	if err != nil {
 		return err
 	}
-	run, err := s.snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	w, err := s.written(before)
-	if err != nil {
-		return err
-	}
-	r.line(what, run.took, "%d objects: %d keys, %d KiB, %.1f %% of the first one's bytes (under %d)", len(objects), w.keys, w.bytes>>10, 100*float64(w.bytes)/float64(whole.bytes), most)
+	r.line(what, took, "%d objects: %d keys, %d KiB, %.1f %% of the first one's bytes (under %d)", median(objects), median(keys), median(kib), float64(median(parts))/10, most)
 	return nil
 }
 
@@ -253,9 +259,11 @@ func (b *bench) daemon(ctx context.Context, r *report, first time.Duration) erro
 		}
 		return run.took, nil
 	}
-	if _, err := take(); err != nil {
+	own, err := take()
+	if err != nil {
 		return err
 	}
+	r.line("first snapshot, in the daemon", own, "once")
 	again, err := b.repeat(take)
 	if err != nil {
 		return err
@@ -271,5 +279,10 @@ func (b *bench) daemon(ctx context.Context, r *report, first time.Duration) erro
 		return err
 	}
 	r.line("  after a lease was renewed", renewed, "%.2f of the first; up to two seconds are the API server's proof that no more was written", float64(renewed)/float64(first))
+	peak, err := d.PeakMemory()
+	if err != nil {
+		return err
+	}
+	r.line("  peak memory of mgmtd", 0, "%d MiB", peak>>20)
 	return nil
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,12 @@ func (b *bench) repeat(once func() (time.Duration, error)) (time.Duration, error
 		}
 		all = append(all, d)
 	}
-	slices.Sort(all)
-	return all[len(all)/2], nil
+	return median(all), nil
+}
+
+func median[T cmp.Ordered](all []T) T {
+	all = slices.Sorted(slices.Values(all))
+	return all[len(all)/2]
 }
 
 // place is a store and a catalog of its own.

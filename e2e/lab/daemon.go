@@ -125,6 +125,21 @@ func (d *Daemon) socket() string { return filepath.Join(d.opts.Dir, "mgmtd.sock"
 // Log is the end of its log, for error messages.
 func (d *Daemon) Log() string { return d.process.logTail() }
 
+// PeakMemory is how many bytes it had resident at most since its last start.
+func (d *Daemon) PeakMemory() (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.process.pid()))
+	if err != nil {
+		return 0, fmt.Errorf("read memory of mgmtd: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("read memory of mgmtd: not known on this system")
+}
+
 // Kill is kill -9.
 func (d *Daemon) Kill() { d.process.kill() }
 

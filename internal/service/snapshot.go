@@ -355,7 +355,7 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known", req.GetLevel()), Hint: "it is structure, sample or full"}
 	}
 	running, err := s.s.beginVerify(ctx, wantedVerify{
-		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level, identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
+		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level, percent: int(req.GetPercent()), identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 type wantedVerify struct {
 	location, source, id string // names, as in a request
 	level                store.CheckLevel
+	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
 	// ended is told what it came to, once that is on record: "" when it did not come to an end. nil tells nobody.
@@ -38,6 +40,13 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 	}
 	if w.level != store.CheckStructure && st.Encrypted() && len(w.identity) == 0 {
 		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
+	}
+	percent := 100
+	switch {
+	case w.percent < 0 || w.percent > 100 || w.percent > 0 && w.level != store.CheckSample:
+		return nil, &Error{Reason: ReasonUsage, Message: "the percentage is of a sample, and from 1 to 100", Hint: "give --level sample --percent 25, for example; --level full reads everything"}
+	case w.level == store.CheckSample:
+		percent = cmp.Or(w.percent, snapshot.DefaultSample)
 	}
 	source, err := findSource(ctx, st, w.source)
 	if err != nil {
@@ -66,7 +75,7 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 	if err != nil {
 		return nil, err
 	}
-	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord, check: store.Check{Level: w.level, Writer: s.program()}}
+	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord, percent: percent, check: store.Check{Level: w.level, Writer: s.program()}}
 	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		v.journal = j
 		var err error
@@ -103,6 +112,7 @@ type verifying struct {
 	envelope store.Signed // zero when it is damaged
 	forged   error        // why nobody vouches for the envelope; nil when somebody does
 	record   bool
+	percent  int // of the packs whose objects are compared
 
 	check    store.Check // its outcome is set when the verify has come to one
 	findings []mgmt.Finding
@@ -232,7 +242,7 @@ func (v *verifying) content(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Check(ctx, v.check.Level == store.CheckSample, func(done, total int64) { v.journal.Progress("objects checked", done, total) })
+	r, err := s.Check(ctx, v.percent, func(done, total int64) { v.journal.Progress("objects checked", done, total) })
 	if err != nil {
 		return err
 	}

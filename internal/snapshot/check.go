@@ -31,11 +31,8 @@ type CheckFinding struct {
 	Message string
 }
 
-// samplePacks is how many packs a sample reads at most, sampleShare which part of them.
-const (
-	samplePacks = 16
-	sampleShare = 10
-)
+// DefaultSample is the percentage of the packs that a sample reads.
+const DefaultSample = 10
 
 // CheckResult is what Check has seen.
 type CheckResult struct {
@@ -43,18 +40,18 @@ type CheckResult struct {
 	Findings       []CheckFinding // in the order of the packs
 }
 
-// Check reads objects back from their packs and compares each with its shard: hash, metadata and edges. With sample it reads a tenth of the packs, chosen at random,
-// at least one and at most 16; the shards were read whole by Open. It keeps no more than two packs in memory. Errors are about the check itself: *store.KeyError, a
+// Check reads objects back from their packs and compares each with its shard: hash, metadata and edges. Of less than 100 percent of the packs it reads these,
+// chosen at random, and at least one; the shards were read whole by Open. It keeps no more than two packs in memory. Errors are about the check itself: *store.KeyError, a
 // cancelled context, the store gone.
-func (s *Snapshot) Check(ctx context.Context, sample bool, progress func(done, total int64)) (CheckResult, error) {
+func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, total int64)) (CheckResult, error) {
 	byPack, err := objectsByPack(s.Graph.Nodes)
 	if err != nil {
 		return CheckResult{}, err
 	}
 	packs := slices.Sorted(maps.Keys(byPack))
-	if sample {
+	if percent < 100 {
 		rand.Shuffle(len(packs), func(i, j int) { packs[i], packs[j] = packs[j], packs[i] }) //nolint:gosec // G404: nobody gains by guessing a sample
-		packs = packs[:min(len(packs), samplePacks, (len(packs)+sampleShare-1)/sampleShare)]
+		packs = packs[:(len(packs)*percent+99)/100]
 	}
 	total := 0
 	for _, pack := range packs {

@@ -110,13 +110,13 @@ func testStore(t *testing.T) (*store.Store, string) {
 	return st, root
 }
 
-func check(t *testing.T, st *store.Store, e store.Signed, sample bool) CheckResult {
+func check(t *testing.T, st *store.Store, e store.Signed, percent int) CheckResult {
 	t.Helper()
 	s, err := Open(t.Context(), st, e.Envelope)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Check(t.Context(), sample, nil)
+	r, err := s.Check(t.Context(), percent, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestCheckFindsWhatAShardSaysWrong(t *testing.T) {
 			if err != nil || len(report.Findings) > 0 {
 				t.Fatalf("structure: %v, %v", report.Findings, err)
 			}
-			r := check(t, st, e, false)
+			r := check(t, st, e, 100)
 			if r.Objects != 2 || r.Packs != 2 {
 				t.Errorf("checked %d objects in %d packs", r.Objects, r.Packs)
 			}
@@ -193,7 +193,7 @@ func TestCheckFindsDamagedPacks(t *testing.T) {
 	if err := os.Remove(packs[3]); err != nil {
 		t.Fatal(err)
 	}
-	r := check(t, st, e, false)
+	r := check(t, st, e, 100)
 	if len(r.Findings) != 2 || r.Findings[0].Code != CheckDamaged || !strings.Contains(r.Findings[0].Message, "do not fit the hash") || !strings.Contains(r.Findings[1].Message, "it is not in the store") {
 		t.Errorf("found %v", r.Findings)
 	}
@@ -208,7 +208,10 @@ func TestSampleReadsATenth(t *testing.T) {
 		objects = append(objects, entry{kind: testMachine, body: machineBody(fmt.Sprint("m", i))})
 	}
 	e := putObjects(t, st, objects)
-	if r := check(t, st, e, true); r.Packs != 3 || r.Objects != 3 || len(r.Findings) > 0 {
+	if r := check(t, st, e, DefaultSample); r.Packs != 3 || r.Objects != 3 || len(r.Findings) > 0 {
+		t.Errorf("checked %d objects in %d packs: %v", r.Objects, r.Packs, r.Findings)
+	}
+	if r := check(t, st, e, 50); r.Packs != 11 || len(r.Findings) > 0 {
 		t.Errorf("checked %d objects in %d packs: %v", r.Objects, r.Packs, r.Findings)
 	}
 	packs, err := filepath.Glob(root + "/packs/*/*")
@@ -218,7 +221,7 @@ func TestSampleReadsATenth(t *testing.T) {
 	if err := os.Remove(packs[0]); err != nil {
 		t.Fatal(err)
 	}
-	for try := 0; len(check(t, st, e, true).Findings) == 0; try++ {
+	for try := 0; len(check(t, st, e, DefaultSample).Findings) == 0; try++ {
 		if try == 200 { // one in 5 million million runs
 			t.Fatal("a sample never finds the pack that is gone")
 		}
@@ -235,7 +238,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Check(ctx, false, nil); err == nil {
+	if _, err := s.Check(ctx, 100, nil); err == nil {
 		t.Error("checked after its end")
 	}
 }

@@ -193,7 +193,7 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked, err := s.Check(ctx, false, nil)
+	checked, err := s.Check(ctx, 100, nil)
 	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.CheckFinding) bool {
 		return f.Code == snapshot.CheckEdges // newer rules may read more edges than were known
 	})

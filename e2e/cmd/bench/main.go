@@ -24,7 +24,7 @@ func main() {
 	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
 	flag.IntVar(&opts.Repeat, "repeat", 5, "how often each figure is measured; the median counts")
 	flag.DurationVar(&opts.Settle, "settle", 10*time.Second, "how long the objects rest before they are read; after more than five minutes the API server has compacted their past")
-	sizes := flag.String("objects", "10000", "comma-separated `numbers` of objects, one management cluster for each")
+	sizes := flag.String("objects", "10000,50000", "comma-separated `numbers` of objects, one management cluster for each")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and kube-apiserver with CRDs) and an S3 server on this machine, fills it with workload
 clusters copied from recorded live ones, and measures snapshots beside the LIST that they cannot do without.

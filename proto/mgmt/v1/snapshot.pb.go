@@ -96,7 +96,7 @@ const (
 	VerifyLevel_VERIFY_LEVEL_UNSPECIFIED VerifyLevel = 0
 	// Every key that the snapshot names is there and its bytes fit their hash; needs no identity.
 	VerifyLevel_VERIFY_LEVEL_STRUCTURE VerifyLevel = 1
-	// Every shard opens, and of a tenth of the packs every object is what its shard says; needs an identity.
+	// Every shard opens, and of some packs, chosen at random, every object is what its shard says; needs an identity.
 	VerifyLevel_VERIFY_LEVEL_SAMPLE VerifyLevel = 2
 	// STRUCTURE, and every object is what its shard says; needs an identity.
 	VerifyLevel_VERIFY_LEVEL_FULL VerifyLevel = 3
@@ -1651,7 +1651,9 @@ type VerifySnapshotRequest struct {
 	// Text of an age identity file, for the levels that need one; kept in memory for this run only.
 	Identity []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Do not record the result in the store. It is recorded otherwise, when it can be signed or the store is plain.
-	NoRecord      bool `protobuf:"varint,6,opt,name=no_record,json=noRecord,proto3" json:"no_record,omitempty"`
+	NoRecord bool `protobuf:"varint,6,opt,name=no_record,json=noRecord,proto3" json:"no_record,omitempty"`
+	// How many percent of the packs a sample reads, from 1 to 100; 0 means 10.
+	Percent       int32 `protobuf:"varint,7,opt,name=percent,proto3" json:"percent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1726,6 +1728,13 @@ func (x *VerifySnapshotRequest) GetNoRecord() bool {
 		return x.NoRecord
 	}
 	return false
+}
+
+func (x *VerifySnapshotRequest) GetPercent() int32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
 }
 
 // VerifySnapshotResponse holds the operation.
@@ -2243,14 +2252,15 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x03ref\x18\x01 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x16\n" +
 	"\x06shared\x18\x03 \x01(\bR\x06shared\x12(\n" +
-	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\xc5\x01\n" +
+	"\x05edges\x18\x04 \x03(\v2\x12.mgmt.v1.GraphEdgeR\x05edges\"\xdf\x01\n" +
 	"\x15VerifySnapshotRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12*\n" +
 	"\x05level\x18\x03 \x01(\x0e2\x14.mgmt.v1.VerifyLevelR\x05level\x12\x1a\n" +
 	"\blocation\x18\x04 \x01(\tR\blocation\x12\x1f\n" +
 	"\bidentity\x18\x05 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1b\n" +
-	"\tno_record\x18\x06 \x01(\bR\bnoRecord\"J\n" +
+	"\tno_record\x18\x06 \x01(\bR\bnoRecord\x12\x18\n" +
+	"\apercent\x18\a \x01(\x05R\apercent\"J\n" +
 	"\x16VerifySnapshotResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\xa9\x01\n" +
 	"\x16DeleteSnapshotsRequest\x12\x10\n" +
