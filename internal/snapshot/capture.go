@@ -59,19 +59,10 @@ func Capture(ctx context.Context, source Source, scope Scope, rules []Rule, keep
 		return nil, err
 	}
 	c := newCapture(source, kinds, scope, rules)
-	if c.reading.at, err = now(ctx, source); err != nil {
+	if err := c.reading.begin(ctx); err != nil {
 		return nil, err
 	}
 	return c.run(ctx, c.reading, keep)
-}
-
-// now is the resourceVersion of the source.
-func now(ctx context.Context, source Source) (string, error) {
-	at, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
-	if err != nil {
-		return "", fmt.Errorf("begin cut: %w", err)
-	}
-	return at.ResourceVersion, nil
 }
 
 // takers get what a capture reads.
@@ -133,19 +124,20 @@ func (c *capture) all() []mgmt.Kind {
 
 // runSince makes the cut, from a first look and what it saw, or from a base, if there is one.
 func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *base, keep func(*Node, []byte) error) (*Cut, error) {
-	var err error
-	if c.reading.at, err = now(ctx, c.reading.source); err != nil {
+	if err := c.reading.begin(ctx); err != nil {
 		return nil, err
 	}
 	if !since.reaches(c.reading.at) {
 		return nil, errHistory
 	}
 	var f *followed
+	var err error
+	counted := slices.DeleteFunc(c.all(), c.reading.isApart)
 	switch {
 	case first != nil:
-		f, err = first.advance(ctx, c.reading, c.all())
+		f, err = first.advance(ctx, c.reading, counted)
 	case since != nil:
-		known := slices.DeleteFunc(c.all(), func(k mgmt.Kind) bool { return !since.follows(k) })
+		known := slices.DeleteFunc(counted, func(k mgmt.Kind) bool { return !since.follows(k) })
 		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
 			return f.compare(ctx, k, since.index.nodes[k.GroupKind], mgmt.ListOptions{Exact: f.at})
 		})

@@ -15,12 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
 
-const (
-	// fetchLists is how many objects are read one by one at once.
-	fetchLists = 8
-	// heldBytes bounds the changed objects that are in memory; a kind with more is read whole.
-	heldBytes = 64 << 20
-)
+// heldBytes bounds the changed objects that are in memory; a kind with more is read whole.
+const heldBytes = 64 << 20
 
 var (
 	// errHistory says that the source is not a later state of what is known: its etcd was restored from a backup. Everything is read again.
@@ -34,32 +30,6 @@ type objects interface {
 	// each gives the objects of a kind, of one namespace or one name if these are not empty. raw is nil for an object that is as the index knows it; its node may have no
 	// Pack when it was left out then. Bytes are valid during the call.
 	each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(n *Node, raw []byte) error) error
-}
-
-// reading reads every object. Where the server refuses an exact read it reads the newest state and says so.
-type reading struct {
-	source Source
-	at     string
-	read   *reader
-
-	mu       sync.Mutex
-	notInCut []mgmt.GroupKind
-}
-
-func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
-	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
-	take := func(raw []byte) error { return fn(r.read.node(k, raw), raw) }
-	_, err := r.source.List(ctx, k, o, take)
-	if errors.Is(err, mgmt.ErrExactRefused) {
-		r.mu.Lock()
-		if !slices.Contains(r.notInCut, k.GroupKind) {
-			r.notInCut = append(r.notInCut, k.GroupKind)
-		}
-		r.mu.Unlock()
-		o.Exact = ""
-		_, err = r.source.List(ctx, k, o, take)
-	}
-	return err
 }
 
 // base is the snapshot from which on changes are followed.
@@ -277,26 +247,4 @@ func isLater(version, than string) bool {
 	a, err := mgmt.ParseVersion(version)
 	b, err2 := mgmt.ParseVersion(than)
 	return err == nil && err2 == nil && a > b
-}
-
-// fetch reads objects of a kind one by one, as of a resourceVersion at which they are there, or, if that is empty, as they are now, as far as they are there. fn is called
-// by one at a time.
-func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at string, fn func(*Node, []byte) error) error {
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(fetchLists)
-	for _, key := range keys {
-		g.Go(func() error {
-			got, err := r.source.List(ctx, k, mgmt.ListOptions{Namespace: key.Namespace, Name: key.Name, Exact: at}, func(raw []byte) error {
-				mu.Lock()
-				defer mu.Unlock()
-				return fn(r.read.node(k, raw), raw)
-			})
-			if err == nil && got.Items == 0 && at != "" {
-				return fmt.Errorf("%w: %s %s is not there at %s, where it was listed", errHistory, k.GroupKind, key, at)
-			}
-			return err
-		})
-	}
-	return g.Wait()
 }

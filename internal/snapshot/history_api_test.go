@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -17,6 +19,7 @@ type otherHistory struct {
 	snapshot.Source
 	version string                                             // that the first question for it gets; "" asks the source
 	leases  func(o mgmt.ListOptions, lease []byte) []byte      // changes leases; nil leaves them
+	apart   func(k mgmt.Kind) bool                             // kinds that have an etcd of their own
 	listed  func(k mgmt.Kind, o mgmt.ListOptions) (stop error) // is told of every LIST
 }
 
@@ -31,6 +34,9 @@ func (h *otherHistory) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions
 		give = func(raw []byte) error { return fn(h.leases(o, bytes.Clone(raw))) }
 	}
 	got, err := h.Source.List(ctx, k, o, give)
+	if h.apart != nil && h.apart(k) {
+		got.ResourceVersion += "00"
+	}
 	if k.Kind == mgmt.NamespaceKind.Kind && o.Limit == 1 && h.version != "" {
 		got.ResourceVersion, h.version = h.version, ""
 	}
@@ -124,4 +130,37 @@ func TestAPILeasesThatNobodyRenews(t *testing.T) {
 	if !take() {
 		t.Error("leases that nobody renews were taken for a mark")
 	}
+}
+
+// TestAPIKindsApart: a kind with an etcd of its own cannot be read as of a version of the others. It is read as it is, and that is on record.
+func TestAPIKindsApart(t *testing.T) {
+	servers.Fleet(t, 0, "--namespace-prefix", "apart-", "--workloads", "1", "--machines", "1", "--fast")
+	r := newRemembering(t)
+	both := func(way string) {
+		t.Helper()
+		h := &otherHistory{Source: r.m.Reader(), apart: func(k mgmt.Kind) bool { return k.Kind == "Secret" }}
+		h.listed = func(k mgmt.Kind, o mgmt.ListOptions) error {
+			if k.Kind == "Secret" && o.Exact != "" {
+				t.Errorf("%s: Secrets are asked for as of %s", way, o.Exact)
+			}
+			return nil
+		}
+		for range 3 {
+			o := r.options()
+			o.Source = h
+			taken, err := snapshot.Run(t.Context(), o)
+			if err != nil || taken.NotRemembered != nil {
+				t.Fatal(err, taken.NotRemembered)
+			}
+			if diff := cmp.Diff([]string{"Secret"}, taken.NotInCut); diff != "" {
+				t.Errorf("%s: %s", way, diff)
+			}
+			if n := len(r.contents(taken.Envelope)); int64(n) != taken.Counts.Objects {
+				t.Errorf("%s: %d objects of %d", way, n, taken.Counts.Objects)
+			}
+		}
+	}
+	both("small")
+	snapshot.WatchAll(t)
+	both("large")
 }
