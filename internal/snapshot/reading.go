@@ -28,7 +28,7 @@ type reading struct {
 
 func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
 	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
-	err := error(mgmt.ErrExactRefused)
+	err := mgmt.ErrExactRefused
 	take := func(raw []byte) error { return fn(r.read.node(k, raw), raw) }
 	if !r.isApart(k) {
 		_, err = r.source.List(ctx, k, o, take)
