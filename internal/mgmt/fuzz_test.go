@@ -54,6 +54,36 @@ func FuzzList(f *testing.F) {
 	})
 }
 
+// FuzzChanges: what a watch gives is of objects, up to the version that was asked for, and it never goes back.
+func FuzzChanges(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"11"}}}` + "\n" + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"20"}}}`,
+		`{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"12"}}}{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"21"}}}`,
+		`{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}`, `{"type":"ERROR","object":1}`,
+		`{"type":"ADDED","object":null}`, `{"type":"ADDED","object":{"metadata":{"resourceVersion":"-1"}}}`, `{"type":"NEWS","object":{"metadata":{"resourceVersion":"11"}}}`,
+		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"19"}}}{"type":"ADD`, `[]`, `{"type":"ADDED","object":[{"metadata":{"resourceVersion":"11"}}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		w := watcher{at: 10, to: 20}
+		last := w.at
+		w.fn = func(_ bool, raw []byte) error {
+			if !jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true)) || raw[0] != '{' {
+				t.Errorf("gave %q, which is no object", raw)
+			}
+			if w.at < last || w.at >= w.to {
+				t.Errorf("gave a change at %d after %d, up to %d", w.at, last, w.to)
+			}
+			last = w.at
+			return nil
+		}
+		if err := w.read(t.Context(), bytes.NewReader(text)); err == nil && w.at < last {
+			t.Errorf("went back from %d to %d", last, w.at)
+		}
+	})
+}
+
 func FuzzRef(f *testing.F) {
 	for _, s := range []string{"Secret/team-a/web-ca", "Machine.cluster.x-k8s.io/team-a/web", "Namespace/team-a", "A./b", "team-a/web", "//", ""} {
 		f.Add(s)

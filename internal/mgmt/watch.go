@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -103,6 +104,10 @@ func (w *watcher) once(ctx context.Context) error {
 		return err
 	}
 	defer body.Close()
+	return w.read(ctx, body)
+}
+
+func (w *watcher) read(ctx context.Context, body io.Reader) error {
 	dec := jsontext.NewDecoder(body, jsontext.AllowDuplicateNames(true))
 	for w.at < w.to {
 		event, err := dec.ReadValue()

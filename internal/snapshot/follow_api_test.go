@@ -212,6 +212,29 @@ func TestAPILookThatBreaksOff(t *testing.T) {
 		t.Fatalf("%d Machines were given", given)
 	}
 	r.take(nil)
+
+	// So is one of metadata alone, which is how a source is looked at that cannot be watched from its base.
+	metadata := 0
+	r.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
+		if k.Kind == mgmt.LeaseKind.Kind && o.Exact != "" {
+			return mgmt.ErrExpired
+		}
+		return nil
+	}
+	r.source.breaks = func(k mgmt.Kind, o mgmt.ListOptions) bool {
+		if k.Kind != "Machine" || !o.Whole || !o.Metadata {
+			return false
+		}
+		metadata++
+		return metadata == 2
+	}
+	last, _ := r.take(nil)
+	if metadata <= 2 {
+		t.Fatalf("the metadata of %d Machines was given", metadata)
+	}
+	if last.Read > 12 {
+		t.Errorf("%d objects read", last.Read)
+	}
 }
 
 // TestAPIWatchRestarts: connections that break in the middle of watches cost time and nothing else.

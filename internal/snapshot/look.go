@@ -75,12 +75,15 @@ func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn
 	return nil
 }
 
-func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) error) (*kindState, error) {
+func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) error) (s *kindState, err error) {
 	if l.since != nil && l.since.follows(k) {
 		nodes := l.since.index.nodes[k.GroupKind]
-		s, err := &kindState{at: l.since.at, nodes: nodes}, error(nil)
+		s = &kindState{at: l.since.at, nodes: nodes}
 		if !l.proven {
-			s, err = l.compare(ctx, k, nodes, mgmt.ListOptions{Whole: true})
+			err = retried(ctx, func(bool) (err error) { // fn hears of nothing before all is known
+				s, err = l.compare(ctx, k, nodes, mgmt.ListOptions{Whole: true})
+				return err
+			})
 		}
 		if err == nil {
 			err = s.each("", "", fn)
@@ -90,20 +93,31 @@ func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) err
 			return s, err
 		}
 	}
-	for attempt := 1; ; attempt++ {
-		s := &kindState{}
+	err = retried(ctx, func(again bool) error {
+		if again {
+			l.twice.Store(true)
+		}
+		s = &kindState{}
 		got, err := l.source.List(ctx, k, mgmt.ListOptions{Whole: true}, func(raw []byte) error {
 			n := l.read.node(k, raw)
 			s.nodes = append(s.nodes, n)
 			return fn(n, raw)
 		})
 		s.at = got.ResourceVersion
+		return err
+	})
+	return s, err
+}
+
+// retried calls fn again when an answer of the API server broke off.
+func retried(ctx context.Context, fn func(again bool) error) error {
+	for attempt := 1; ; attempt++ {
+		err := fn(attempt > 1)
 		if err == nil || attempt == captureTries || !mgmt.Transient(err) {
-			return s, err
+			return err
 		}
-		l.twice.Store(true)
 		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
-			return nil, err
+			return err
 		}
 	}
 }

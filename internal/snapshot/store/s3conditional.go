@@ -82,19 +82,24 @@ func (b *S3) readConditional(ctx context.Context) (state, tag string, err error)
 	if err != nil {
 		return "", "", err
 	}
+	state, err = parseConditional(data)
+	return state, tag, err
+}
+
+func parseConditional(data []byte) (state string, err error) {
 	if len(data) > maxConditional {
-		return "", "", &CorruptError{Key: conditionalKey, Reason: fmt.Sprintf("it is larger than %d bytes", maxConditional)}
+		return "", &CorruptError{Key: conditionalKey, Reason: fmt.Sprintf("it is larger than %d bytes", maxConditional)}
 	}
 	if found, err := formatOf(data); err != nil {
-		return "", "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
+		return "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
 	} else if found != Format {
-		return "", "", &FormatError{Key: conditionalKey, Format: found}
+		return "", &FormatError{Key: conditionalKey, Format: found}
 	}
 	var r conditionalRecord
 	if err := decodeStrict(data, &r); err != nil {
-		return "", "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
+		return "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
 	}
-	return r.Conditional, tag, nil
+	return r.Conditional, nil
 }
 
 // probe tries the server out with the record itself: each write that a server takes although it should refuse it leaves the record "no", so that
