@@ -69,7 +69,7 @@ func (p *pruner) retainedSnapshot(v Verdict, err error) {
 	}
 	p.result.Retained.add(v.Size)
 	e := &RefusedError{
-		Key: v.Key, Reason: "the storage retains it", Tip: "delete it when its retention has ended; until then it stays whole, with all that it names (docs/retention.md)",
+		Key: v.Key, Reason: "the storage retains it", Tip: "delete it when its retention has ended; until then it stays whole, with all that it names: docs/retention.md",
 	}
 	if why, ok := errors.AsType[*store.BucketError](err); ok {
 		if why.Err != nil {
