@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/minio/minio-go/v7"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
@@ -92,6 +93,26 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 	info, err := os.Stat(files[0])
 	ts.Check(err)
 	ts.Check(os.Truncate(files[0], info.Size()/2))
+}
+
+// unlock ends the retention of an envelope in the script's bucket, and waits for the end: versitygw takes none that is past.
+func (l *lab) unlock(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: unlock ID")
+	}
+	client, bucket := l.s3.Client(l.t), filepath.Base(ts.Getenv("BUCKET"))
+	n, governance, until := 0, minio.Governance, time.Now().Add(2*time.Second)
+	for o := range client.ListObjectsIter(context.Background(), bucket, minio.ListObjectsOptions{Prefix: "snapshots/", Recursive: true}) {
+		ts.Check(o.Err)
+		if strings.Contains(o.Key, args[0]) {
+			n++
+			ts.Check(client.PutObjectRetention(context.Background(), bucket, o.Key, minio.PutObjectRetentionOptions{GovernanceBypass: true, Mode: &governance, RetainUntilDate: &until}))
+		}
+	}
+	if n != 1 {
+		ts.Fatalf("unlock: %d envelopes fit %s, want 1", n, args[0])
+	}
+	time.Sleep(time.Until(until))
 }
 
 // disk mounts a tmpfs, which is full as a real disk is full. It does not skip where that is refused: a full disk is what happens in an outage.

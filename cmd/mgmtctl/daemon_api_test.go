@@ -45,7 +45,15 @@ apiVersion: velero.io/v1
 kind: BackupStorageLocation
 metadata: {name: {{.}}}
 spec: {provider: mgmtd.dev/directory, config: {path: {{.}}}}
-{{end}}`))
+{{end}}---
+apiVersion: velero.io/v1
+kind: BackupStorageLocation
+metadata: {name: locked}
+spec:
+  provider: aws
+  objectStorage: {bucket: {{.Bucket}}}
+  config: {region: us-east-1, s3Url: "{{.S3.Endpoint}}", s3ForcePathStyle: "true", credentialsFile: {{.S3.CredentialsFile}}, objectLockMode: governance, retentionDays: "1"}
+`))
 
 const goneKubeconfig = `apiVersion: v1
 kind: Config
@@ -73,7 +81,7 @@ func (l *lab) startDaemon(env *testscript.Env, a access) error {
 		return err
 	}
 	var config bytes.Buffer
-	if err := daemonConfig.Execute(&config, map[string]any{"Source": a.source, "Target": a.target, "Recipient": a.recipient, "Places": places, "Verify": strings.TrimSpace(string(verify))}); err != nil {
+	if err := daemonConfig.Execute(&config, map[string]any{"Source": a.source, "Target": a.target, "Recipient": a.recipient, "Places": places, "Verify": strings.TrimSpace(string(verify)), "S3": a.s3, "Bucket": a.bucket}); err != nil {
 		return err
 	}
 	more, err := os.ReadFile(a.file("more.yaml"))

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/minio/minio-go/v7"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
 // The scripts of testdata/api run mgmtctl against two real API servers without Cluster API controllers: what it says, how it exits, and above all that it
@@ -34,6 +36,8 @@ import (
 //	$LOOK             what looks at the source alone needs
 //	$CATALOG          what needs the catalog alone needs
 //	$AT_X             puts a store at $WORK/x in the place of $WORK/store, for each of the places below; $AT_MAIN says that it is $WORK/store
+//	$AT_LOCKED        puts a bucket with Object Lock, which retains what is written for a day, in the place of $WORK/store
+//	$BUCKET           the folder with what is in that bucket
 //
 // Besides the commands of testscript there are:
 //
@@ -43,6 +47,7 @@ import (
 //	copy REF              copy an object of the source to the target, without its owners
 //	unsign, tamper        take the signature away from the newest envelope of the store; change what was signed
 //	truncate PATTERN      cut the one file that fits the pattern in half
+//	unlock ID             end the retention of a snapshot's envelope in $BUCKET, as somebody does who may bypass governance
 //	disk DIR SIZE         mount a file system of this size at DIR, or give the one that is there another size
 //	await FILE REGEXP     wait until a line of the file matches
 //	setenv NAME REGEXP    set $NAME to the first group of a regular expression that matches the last stdout
@@ -128,6 +133,7 @@ func (l *lab) params(mode string, files ...string) testscript.Params {
 			"unsign":   unsign,
 			"tamper":   tamper,
 			"truncate": truncate,
+			"unlock":   l.unlock,
 			"disk":     disk,
 			"await":    await,
 			"setenv":   setenv,
@@ -139,6 +145,7 @@ func (l *lab) params(mode string, files ...string) testscript.Params {
 type lab struct {
 	t              *testing.T
 	servers        *mgmttest.Servers
+	s3             *s3test.Server
 	bin, mgmtd     string
 	source, target *mgmt.Mgmt
 	kinds          []mgmt.Kind
@@ -151,7 +158,8 @@ func startLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, bin: filepath.Dir(program), servers: mgmttest.Start(t, 2)}
+	l := &lab{t: t, bin: filepath.Dir(program), servers: mgmttest.Start(t, 2), s3: s3test.Start(t, s3test.Options{Versions: true})}
+	l.s3.Setenv(t) // mgmtctl runs in this process, and the S3 client reads the environment of that
 	l.source, l.target = l.servers.Connect(t, 0), l.servers.Connect(t, 1)
 	if l.kinds, err = l.source.Reader().Kinds(t.Context()); err != nil {
 		t.Fatal(err)
@@ -178,13 +186,17 @@ func (l *lab) setup(env *testscript.Env, mode string) error {
 	}
 	a := access{
 		work: env.WorkDir, namespace: mode + "-" + script + "-team-0000", recipient: strings.TrimSpace(string(recipient)),
-		source: l.servers.Options(0), target: l.servers.Options(1),
+		source: l.servers.Options(0), target: l.servers.Options(1), s3: l.s3, bucket: mode + "-" + script,
+	}
+	if err := l.s3.Client(l.t).MakeBucket(context.Background(), a.bucket, minio.MakeBucketOptions{ObjectLocking: true}); err != nil {
+		return fmt.Errorf("make bucket: %w", err)
 	}
 	vars := a.standalone()
 	if mode == modeDaemon {
 		vars = a.daemon()
 	}
 	vars["NS"], vars["HOME"], vars["RECIPIENT"] = a.namespace, filepath.Join(env.WorkDir, "home"), a.recipient
+	vars["BUCKET"] = filepath.Join(l.s3.Root, a.bucket)
 	vars["SOURCE"], vars["TARGET"] = a.source.KubeconfigFile, a.target.KubeconfigFile
 	vars["PATH"] = l.bin + string(filepath.ListSeparator) + env.Getenv("PATH")
 	for name, value := range vars {
@@ -200,6 +212,8 @@ func (l *lab) setup(env *testscript.Env, mode string) error {
 type access struct {
 	work, namespace, recipient string
 	source, target             mgmt.Options
+	s3                         *s3test.Server
+	bucket                     string
 }
 
 // file is a path in the script's folder.
@@ -223,6 +237,7 @@ func (a access) standalone() map[string]string {
 		"CATALOG": catalog,
 	}
 	vars["AT_MAIN"] = "--store " + a.file("store")
+	vars["AT_LOCKED"] = "--store " + a.s3.URL(a.bucket, "") + "&path-style=true&object-lock=governance&retention-days=1"
 	for _, place := range places {
 		vars["AT_"+strings.ToUpper(place)] = "--store " + a.file(place)
 	}
@@ -243,7 +258,7 @@ func (a access) daemon() map[string]string {
 		"LOOK":        address + " --source " + a.source.Name,
 		"CATALOG":     address,
 	}
-	vars["AT_MAIN"] = "--location main"
+	vars["AT_MAIN"], vars["AT_LOCKED"] = "--location main", "--location locked"
 	for _, place := range places {
 		vars["AT_"+strings.ToUpper(place)] = "--location " + place
 	}

@@ -23,7 +23,8 @@ which needs a terminal.
 
 It refuses, and deletes none of them, when one is the newest of its source or the newest that is known to be verified, is pinned, or is needed by an
 operation; and until a newer snapshot has been there for the grace, since one that is being taken may build on it. An envelope that is damaged, or that no
-trusted key signed, is named by its key, with --damaged.
+trusted key signed, is named by its key, with --damaged. One that the storage retains (Object Lock) stays, too, until its retention has ended; the others
+of those that are named are deleted.
 
 Changes: deletes from the store, for good.
 Does not change: other snapshots.

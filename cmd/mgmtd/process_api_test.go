@@ -3,10 +3,13 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,14 +21,37 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// programs builds both programs as they are now and returns their folder.
+// built are both programs as they are now. Linking them takes seconds, so that all tests of the package share them.
+var built struct {
+	dir  string
+	once sync.Once
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "mgmtd-bin")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built.dir = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// programs builds both programs, for the first test that asks, and returns their folder.
 func programs(t *testing.T) string {
 	t.Helper()
-	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", "../...").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	built.once.Do(func() {
+		if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", built.dir+"/", "../...").CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("build: %w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
 	}
-	return bin
+	return built.dir
 }
 
 // newKeys makes keys in the folder of a daemon, takes the identity away, and returns it with its recipient.

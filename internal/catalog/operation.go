@@ -33,7 +33,7 @@ type Operation struct {
 	// Message says why it is not succeeded, Code the same as a stable code; both are empty otherwise.
 	Message string `json:"message,omitempty"`
 	Code    string `json:"code,omitempty"`
-	// Changed is true once a step was begun: something outside of the catalog may have changed.
+	// Changed is true once a step was begun: something outside of the catalog may have changed. It is false again after a run that knows better (Outcome.Untouched).
 	Changed bool `json:"changed,omitempty"`
 	// Back is true once somebody asked for its rollback: whoever goes on with it goes on in that direction.
 	Back bool `json:"back,omitempty"`

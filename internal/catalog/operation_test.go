@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -46,6 +47,28 @@ func TestStateTransitions(t *testing.T) {
 	}
 	if _, err := c.SetState(t.Context(), "000000000000", Running, Outcome{}); !errors.Is(err, ErrNotFound) {
 		t.Errorf("unknown operation: %v", err)
+	}
+}
+
+// A run whose steps could not change anything leaves an operation that changed nothing, unless one before it did.
+func TestUntouched(t *testing.T) {
+	c := openTest(t)
+	id := newOperation(t, c)
+	for _, want := range []bool{false, true} { // what the first run does not do, the second one does
+		for _, untouched := range []bool{!want, true} {
+			setState(t, c, id, Running)
+			err := c.Journal(id, JournalOptions{}).Do(t.Context(), testStep, func(context.Context, *StepHandle) error { return errors.New("refused") })
+			if err == nil {
+				t.Fatal("the step is done")
+			}
+			op, err := c.SetState(t.Context(), id, Failed, Outcome{Untouched: untouched})
+			if err != nil || op.Changed != want {
+				t.Errorf("run %d, untouched %t: changed %t, want %t, %v", op.Runs, untouched, op.Changed, want, err)
+			}
+			if !want {
+				break
+			}
+		}
 	}
 }
 

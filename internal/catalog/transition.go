@@ -15,6 +15,8 @@ type Outcome struct {
 	Message string
 	// Code is the stable code of the error.
 	Code string
+	// Untouched says that the steps of the run that ends here found that they could not change anything.
+	Untouched bool
 }
 
 // SetState moves an operation to another state and returns it. *TransitionError when State does not allow it, so of two resumes at once one wins; ErrNotFound.
@@ -25,6 +27,9 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
 		}
 		o.op.State, o.op.Message, o.op.Code = to, shorten(why.Message), why.Code
+		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
+			o.op.Changed = false
+		}
 		running, key := o.tx.Bucket(bucketRunning), []byte(id)
 		change := running.Delete
 		if to == Running {

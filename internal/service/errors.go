@@ -118,6 +118,7 @@ var mappings = []mapping{
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
 	{as[*snapshot.BlockedError], ReasonIncomplete},
+	{as[*snapshot.RetainedError], ReasonIncomplete},
 	{as[*snapshot.RefusedError], ReasonFindings},
 	{as[*mgmt.KubeconfigError], ReasonKubeconfig},
 	{as[*mgmt.UnreachableError], ReasonUnreachable},

@@ -269,6 +269,9 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	if r == nil {
 		return nil, err
 	}
+	if as[*snapshot.RefusedError](err) && len(r.Removed) == 0 {
+		err = &untouchedError{err} // a step was begun, and then the storage, or a pin that came just now, kept all that was named
+	}
 	s.metrics.pruned(r, err)
 	removed := goneOnRecord(known, r)
 	for _, k := range r.Removed {

@@ -260,6 +260,31 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	b.wantLeft(1, 4, 5, 8)
 }
 
+// A deletion that is refused when its step has begun, and before anything went, has changed nothing; one that is refused after that has.
+func TestDeletionIsRefusedLate(t *testing.T) {
+	for _, removed := range []int{0, 1} {
+		b := newPruneBench(t, Retention{})
+		b.take(4)
+		b.onStep = func(ctx context.Context, r catalog.StepRecord) error {
+			if r.State != catalog.StepBegun {
+				return nil
+			}
+			return b.st.PutPin(ctx, b.keys[removed], "just in time", time.Now())
+		}
+		resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(), &mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID), string(b.keys[1].ID)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running.Wait()
+		op := state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId()))
+		want := map[int]int32{0: ExitFindings, 1: ExitIncomplete}[removed]
+		if op.GetExitCode() != want || op.GetChanged() != (removed > 0) || op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED {
+			t.Errorf("%d removed: %v, want exit code %d", removed, op, want)
+		}
+		b.wantLeft([]int64{1, 2, 3, 4}[removed:]...)
+	}
+}
+
 // A snapshot that only an unreadable envelope could explain keeps all content: exit code 4 when snapshots went, 3 when none did.
 func TestPruneBlockedExitCodes(t *testing.T) {
 	b := newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 1}})

@@ -134,6 +134,12 @@ func (s *Server) ended(id catalog.OperationID, err error) error {
 	return err
 }
 
+// untouchedError marks an error after which everything is as it was, although a step was begun.
+type untouchedError struct{ error }
+
+// Unwrap gives the error itself.
+func (e *untouchedError) Unwrap() error { return e.error }
+
 // outcome says in which state an operation ends whose context was ctx. An error in the middle, whatever it is, leaves work to do once something was changed.
 func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, err error) (catalog.State, catalog.Outcome) {
 	if err == nil {
@@ -160,8 +166,9 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 			}
 		}
 	}
+	untouched := as[*untouchedError](err)
 	switch {
-	case op.Changed:
+	case op.Changed && !untouched:
 		e.Reason = ReasonIncomplete
 	case e.Reason == ReasonIncomplete:
 		e.Reason = ReasonFindings // all there was to do is blocked
@@ -169,5 +176,5 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	if e.Hint != "" {
 		message += " (" + e.Hint + ")"
 	}
-	return state, catalog.Outcome{Message: message, Code: string(e.Reason)}
+	return state, catalog.Outcome{Message: message, Code: string(e.Reason), Untouched: untouched}
 }

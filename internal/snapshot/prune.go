@@ -58,6 +58,7 @@ type PruneOptions struct {
 	// Source is the UID of the one source whose snapshots may go; empty means all.
 	Source string
 	// Delete names the snapshots that are to go in place of all that the policy does not keep. One that may not go is an error, a *RefusedError, and then none goes.
+	// Those that the storage retains are an error, too, a *RefusedError when that is all of them and a *RetainedError when others went.
 	Delete []store.EnvelopeKey
 	// Damaged lets snapshots go that Delete names and that are of no use: damaged, or not signed by a trusted key.
 	Damaged bool
@@ -117,32 +118,6 @@ type PruneResult struct {
 	Freed, Retained Amount
 }
 
-// RefusedError says that a snapshot may not be deleted.
-type RefusedError struct {
-	Key    store.EnvelopeKey
-	Reason string
-	Tip    string
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("delete snapshot %s: %s", e.Key.ID, e.Reason)
-}
-
-// Hint says what an operator can do.
-func (e *RefusedError) Hint() string { return e.Tip }
-
-// BlockedError says that content stays, since it is not known what it is needed for. The findings tell which envelopes.
-type BlockedError struct{ Envelopes int }
-
-func (e *BlockedError) Error() string {
-	return fmt.Sprintf("no content was removed: what %d snapshots need is not known", e.Envelopes)
-}
-
-// Hint says what an operator can do.
-func (e *BlockedError) Hint() string {
-	return "restore these envelopes or trees from a copy of the store, or delete the snapshots: mgmtctl snapshot delete KEY --damaged"
-}
-
 // Check tells what cannot be, before anything is opened: a *store.UsageError.
 func (o *PruneOptions) Check() error {
 	if o.Grace != 0 && o.Grace < MinGrace {
@@ -199,7 +174,7 @@ func PlanPrune(ctx context.Context, o PruneOptions) (*PrunePlan, error) {
 }
 
 // Prune removes the snapshots that nothing keeps, and then the content that no snapshot names. It may run any number of times, and at once with others and with runs
-// that take snapshots; one that dies leaves nothing that the next does not find. Errors: a *BlockedError when content had to stay, with what was done; a *RefusedError.
+// that take snapshots; one that dies leaves nothing that the next does not find. Errors: a *BlockedError when content had to stay, or a *RetainedError, with what was done; a *RefusedError.
 func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 	if err := o.applyDefaults(); err != nil {
 		return nil, err
@@ -217,7 +192,11 @@ func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 	if err := p.removeSnapshots(ctx); err != nil {
 		return &p.result, err
 	}
-	return &p.result, p.removeContent(ctx)
+	err = p.removeContent(ctx)
+	if len(p.retains) > 0 {
+		err = errors.Join(err, &RetainedError{Gone: len(p.result.Removed), Stay: p.retains})
+	}
+	return &p.result, err
 }
 
 // pruner is one prune.
@@ -228,7 +207,9 @@ type pruner struct {
 	read   map[store.EnvelopeKey]Verdict // envelopes never change
 	looked time.Time                     // when the last look began
 	record time.Time                     // what goes was put on record after that
-	result PruneResult
+	// retains are the snapshots of Delete that the storage did not let go.
+	retains []*RefusedError
+	result  PruneResult
 }
 
 // newPruner looks at what is there, and decides by our own clock.
@@ -336,7 +317,7 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 			}
 			err = p.Store.RemoveSnapshot(ctx, v.Key)
 			if errors.Is(err, store.ErrRetained) {
-				p.retained(v.Key.String(), v.Size, err)
+				p.retainedSnapshot(v, err)
 				continue
 			}
 			if err != nil {
@@ -345,6 +326,9 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 			p.result.Removed = append(p.result.Removed, v.Key)
 			p.result.Freed.add(v.Size)
 			p.Progress("snapshots removed", int64(i+1), int64(len(gone)))
+		}
+		if len(p.retains) > 0 && len(p.result.Removed) == 0 {
+			return allRetained(p.retains)
 		}
 		return nil
 	})
@@ -374,17 +358,6 @@ func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool
 	}
 	p.found(mgmt.Info, code, key.String()+" is since just now "+reason+": it stays", "")
 	return true, nil
-}
-
-// retained notes that the storage keeps a key; each is not worth a finding of its own.
-func (p *pruner) retained(key string, size int64, err error) {
-	p.result.Retained.add(size)
-	i := slices.IndexFunc(p.result.Findings, func(f mgmt.Finding) bool { return f.Code == FoundRetained })
-	if i < 0 {
-		p.found(mgmt.Info, FoundRetained, "", "nothing to do: a later prune removes them when their retention has ended")
-		i = len(p.result.Findings) - 1
-	}
-	p.result.Findings[i].Message = fmt.Sprintf("the storage retains %d keys with %d bytes that were to go, such as %s: %v", p.result.Retained.Keys, p.result.Retained.Bytes, key, err)
 }
 
 // bySourceAndTime sorts the newest of each source first.

@@ -232,3 +232,56 @@ func TestDeleteSnapshot(t *testing.T) {
 	}
 	whole(t, st)
 }
+
+// Who names snapshots that the storage retains hears which of them stay; with none of the others gone it is a refusal.
+func TestDeleteOfWhatIsRetained(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	list := (&taker{st: st, source: sourceA}).hourly(t, b, 6)
+	b.pass(24 * time.Hour)
+	before := contents(t, st)
+	b.kept[list[1].Key().String()], b.kept[list[2].Key().String()] = true, true
+	b.kept[string(list[0].Tree)] = true // content that is retained is no error
+	remove := func(n ...int) (*PruneResult, error) {
+		o := options(st, b, Policy{})
+		for _, i := range n {
+			o.Delete = append(o.Delete, list[i].Key())
+		}
+		return Prune(t.Context(), o)
+	}
+	wantsIDs := func(err error, is bool, n ...int) {
+		t.Helper()
+		for _, i := range n {
+			if strings.Contains(err.Error(), string(list[i].ID)) != is {
+				t.Errorf("%v: names %s: want %t", err, list[i].ID, is)
+			}
+		}
+	}
+	r, err := remove(1, 2)
+	if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Hint(), "docs/retention.md") {
+		t.Fatalf("all of them: %v, want a *RefusedError with a hint", err)
+	}
+	wantsIDs(err, true, 1, 2)
+	if len(r.Removed) > 0 || r.Freed.Keys > 0 || r.Retained.Keys != 2 || left(t, st) != "a1 a2 a3 a4 a5 a6" || contents(t, st) != before {
+		t.Errorf("refused, and %s are left, with %d of %d keys; %+v", left(t, st), contents(t, st), before, r)
+	}
+	r, err = remove(0, 1, 3)
+	if _, ok := errors.AsType[*RetainedError](err); !ok || !strings.Contains(err.Error(), "2 of 3 snapshots are deleted") {
+		t.Fatalf("one of three: %v, want a *RetainedError", err)
+	}
+	if _, refused := errors.AsType[*RefusedError](err); refused {
+		t.Error("it says that nothing was deleted")
+	}
+	wantsIDs(err, true, 1)
+	wantsIDs(err, false, 0, 2, 3)
+	// Of a1 nothing goes: a2 names what they share, and its own is in it, or retained. Of a4 goes what a3 and a5 do not name.
+	if len(r.Removed) != 2 || r.Freed.Keys <= 2 || r.Retained.Keys != 2 || left(t, st) != "a2 a3 a5 a6" || !foundOne(r, FoundRetained) {
+		t.Errorf("%s are left; %+v", left(t, st), r)
+	}
+	whole(t, st)
+	clear(b.kept)
+	if _, err := remove(1, 2); err != nil || left(t, st) != "a5 a6" {
+		t.Errorf("later: %v, %s are left", err, left(t, st))
+	}
+	whole(t, st)
+}

@@ -57,6 +57,7 @@ type SnapshotServiceClient interface {
 	VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error)
 	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names. It refuses, and removes nothing, when one of them is the newest of
 	// its source, or the newest that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that is being taken.
+	// What the storage retains (Object Lock) stays, too; the operation then fails: with FINDINGS when that is all, with INCOMPLETE when others went.
 	DeleteSnapshots(ctx context.Context, in *DeleteSnapshotsRequest, opts ...grpc.CallOption) (*DeleteSnapshotsResponse, error)
 	// PinSnapshot keeps a snapshot from being removed, whatever rules say. It may run twice; the first reason stays.
 	PinSnapshot(ctx context.Context, in *PinSnapshotRequest, opts ...grpc.CallOption) (*PinSnapshotResponse, error)
@@ -225,6 +226,7 @@ type SnapshotServiceServer interface {
 	VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error)
 	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names. It refuses, and removes nothing, when one of them is the newest of
 	// its source, or the newest that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that is being taken.
+	// What the storage retains (Object Lock) stays, too; the operation then fails: with FINDINGS when that is all, with INCOMPLETE when others went.
 	DeleteSnapshots(context.Context, *DeleteSnapshotsRequest) (*DeleteSnapshotsResponse, error)
 	// PinSnapshot keeps a snapshot from being removed, whatever rules say. It may run twice; the first reason stays.
 	PinSnapshot(context.Context, *PinSnapshotRequest) (*PinSnapshotResponse, error)
