@@ -19,13 +19,15 @@ type condition struct {
 	way   int
 	all   bool // nothing of what was known can be used
 	quiet bool // nothing happens to the source
+	// objects says that things happen to objects alone: no kind has to be read again.
+	objects bool
 	// begin may change the options, and take snapshots before; it returns what tells in the end whether it came to that.
 	begin func(*walk, *snapshot.Options) (met func() bool)
 }
 
 var conditions = []condition{
-	{name: "as it is, listed", way: snapshot.Listed},
-	{name: "as it is, followed", way: snapshot.Followed},
+	{name: "as it is, listed", way: snapshot.Listed, objects: true}, // these two are first
+	{name: "as it is, followed", way: snapshot.Followed, objects: true},
 	{name: "nothing happened", way: snapshot.AsItIs, quiet: true},
 	{name: "changes while it is listed", way: snapshot.Listed, begin: (*walk).changes},
 	{name: "changes while it is followed", way: snapshot.Followed, begin: (*walk).changes},
