@@ -72,6 +72,7 @@ var conditions = []condition{
 		return func() bool { return is.Envelope.Partial }
 	}},
 	{name: "a run was stopped", way: snapshot.AsItIs, begin: (*walk).stopped},
+	{name: "a kind goes too late", way: snapshot.AsItIs, begin: (*walk).goneLate},
 	{name: "a kind is upgraded too late", way: snapshot.AsItIs, begin: (*walk).upgradedLate},
 }
 
@@ -168,6 +169,29 @@ func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 	k.last, k.notInCut = k.r.verified(taken.Envelope), taken.NotInCut
 	k.calls, k.whole, k.watched = 0, map[mgmt.GroupKind]bool{}, false
 	return func() bool { return upgraded && k.whole[widgetKind] }
+}
+
+// goneLate takes a kind away after the run has asked for the kinds.
+func (k *walk) goneLate(o *snapshot.Options) func() bool {
+	for {
+		if kind, there := mgmt.FindKind(k.w.kinds, gizmoKind); there && kind.Namespaced { // else the run would begin with reading all
+			break
+		}
+		if err := k.w.comeOrGo(); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+	removed := false
+	o.Providers = func(ctx context.Context, kinds []mgmt.Kind) ([]mgmt.Provider, error) {
+		if _, asked := mgmt.FindKind(kinds, gizmoKind); asked {
+			if err := k.w.removeKind(gizmoKind); err != nil {
+				k.t.Error(err)
+			}
+			removed, k.w.remade = true, true
+		}
+		return k.r.m.Providers(ctx, kinds)
+	}
+	return func() bool { return removed }
 }
 
 func (k *walk) captureWidgets() {

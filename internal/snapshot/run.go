@@ -8,11 +8,13 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// captureTries is how often a capture begins anew after its resourceVersion expired in the middle.
+// captureTries is how often a capture begins anew after its resourceVersion expired in the middle, or a kind of it went.
 const captureTries = 3
 
 // maxRun is how long a run may take until its envelope is there. What it wrote, and what its base names, is safe from prunes for longer.
@@ -85,7 +87,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for {
 		r, err := runOnce(ctx, o)
 		switch {
-		case errors.Is(err, mgmt.ErrExpired):
+		case errors.Is(err, mgmt.ErrExpired), apierrors.IsNotFound(err): // or a kind went since the source was asked for its kinds
 			expired++
 		case errors.Is(err, errBaseLeft), errors.Is(err, errHistory):
 			left++
