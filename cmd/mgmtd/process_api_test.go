@@ -19,6 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
 // built are both programs as they are now. Linking them takes seconds, so that all tests of the package share them.
@@ -52,6 +53,19 @@ func programs(t *testing.T) string {
 		t.Fatal(built.err)
 	}
 	return built.dir
+}
+
+// s3Location is the document of a storage location in a bucket of a server.
+func s3Location(s3 *s3test.Server, bucket string) string {
+	return fmt.Sprintf(`---
+apiVersion: velero.io/v1
+kind: BackupStorageLocation
+metadata: {name: s3}
+spec:
+  provider: aws
+  objectStorage: {bucket: %s, prefix: p}
+  config: {region: us-east-1, s3Url: "%s", s3ForcePathStyle: "true", credentialsFile: %s}
+`, bucket, s3.Endpoint, s3.CredentialsFile)
 }
 
 // newKeys makes keys in the folder of a daemon, takes the identity away, and returns it with its recipient.

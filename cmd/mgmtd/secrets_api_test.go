@@ -242,14 +242,6 @@ spec:
   trustedKeyFiles: [signing.pub]
   listen: {unix: mgmtd.sock}
   metrics: %s
----
-apiVersion: velero.io/v1
-kind: BackupStorageLocation
-metadata: {name: s3}
-spec:
-  provider: aws
-  objectStorage: {bucket: mgmtd, prefix: p}
-  config: {region: us-east-1, s3Url: "%s", s3ForcePathStyle: "true", credentialsFile: %s}
 `
 
 // yard is what the test works with.
@@ -281,7 +273,7 @@ func TestAPISecretsStayInside(t *testing.T) {
 	y.seedAround()
 	y.seedObjects()
 	metrics := freeAddress(t)
-	write(t, y.dir, "mgmtd.yaml", fmt.Sprintf(secretsConfig, y.a, y.b, recipient, metrics, s3.Endpoint, s3.CredentialsFile))
+	write(t, y.dir, "mgmtd.yaml", fmt.Sprintf(secretsConfig, y.a, y.b, recipient, metrics)+s3Location(s3, "mgmtd"))
 	p := startProcess(t, y.bin, y.dir)
 
 	y.reads()

@@ -40,14 +40,6 @@ spec:
   trustedKeyFiles: [signing.pub, other.pub]
   listen: {unix: mgmtd.sock}
   verify: {level: none}
----
-apiVersion: velero.io/v1
-kind: BackupStorageLocation
-metadata: {name: s3}
-spec:
-  provider: aws
-  objectStorage: {bucket: shared, prefix: p}
-  config: {region: us-east-1, s3Url: "%s", s3ForcePathStyle: "true", credentialsFile: %s}
 `
 
 // writer is a daemon with a source and keys of its own, that writes to a place which another one writes to.
@@ -83,7 +75,7 @@ func newWriters(t *testing.T, servers *mgmttest.Servers, s3 *s3test.Server) (lis
 			t.Fatal(err)
 		}
 		write(t, w.dir, "other.pub", string(pub))
-		write(t, w.dir, "mgmtd.yaml", fmt.Sprintf(writerConfig, w.name, servers.Options(i).KubeconfigFile, recipients[i], s3.Endpoint, s3.CredentialsFile))
+		write(t, w.dir, "mgmtd.yaml", fmt.Sprintf(writerConfig, w.name, servers.Options(i).KubeconfigFile, recipients[i])+s3Location(s3, "shared"))
 		w.p = startProcess(t, programs(t), w.dir)
 		w.asked = ask(w.p)
 	}
