@@ -33,11 +33,13 @@ Exit codes: 0 rebuilt, also when envelopes are damaged, which are listed; 1 othe
 			})
 		},
 	}
-	cmd.Flags().StringVar(&req.Location, "location", "", "only this storage location of the daemon's config, by its `NAME`")
+	cmd.Flags().StringVar(&req.Location, "location", "", "only this storage location of the "+
+		"daemon's config, by its `NAME`")
 	return cmd
 }
 
-func runCatalogRebuild(ctx context.Context, p *program, c *connection, req *mgmtv1.RebuildCatalogRequest) error {
+func runCatalogRebuild(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.RebuildCatalogRequest) error {
 	resp, err := c.catalog.RebuildCatalog(ctx, req)
 	if err != nil {
 		return err
@@ -46,7 +48,8 @@ func runCatalogRebuild(ctx context.Context, p *program, c *connection, req *mgmt
 		t := newTable("LOCATION", "SNAPSHOTS", "ADDED", "DROPPED", "DAMAGED")
 		damaged := newTable("LOCATION", "DAMAGED")
 		for _, l := range resp.GetLocations() {
-			t.add(l.GetLocation(), number(l.GetSnapshots()), number(l.GetAdded()), number(l.GetDropped()), number(int64(len(l.GetDamaged()))))
+			t.add(l.GetLocation(), number(l.GetSnapshots()), number(l.GetAdded()), number(l.GetDropped()),
+				number(int64(len(l.GetDamaged()))))
 			for _, key := range l.GetDamaged() {
 				damaged.add(l.GetLocation(), key)
 			}

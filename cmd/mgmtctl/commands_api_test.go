@@ -48,7 +48,10 @@ func newestEnvelope(ts *testscript.TestScript) string {
 	if len(files) == 0 {
 		ts.Fatalf("the store has no snapshot")
 	}
-	return slices.MaxFunc(files, func(a, b string) int { return cmp.Compare(filepath.Base(a), filepath.Base(b)) })
+	return slices.MaxFunc(files, func(a, b string) int {
+		return cmp.Compare(filepath.Base(a),
+			filepath.Base(b))
+	})
 }
 
 // rewriteEnvelope changes the newest envelope as somebody would who can write to the store.
@@ -95,18 +98,22 @@ func truncate(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Truncate(files[0], info.Size()/2))
 }
 
-// unlock ends the retention of an envelope in the script's bucket, and waits for the end: versitygw takes none that is past.
+// unlock ends the retention of an envelope in the script's bucket, and waits for the end: versitygw
+// takes none that is past.
 func (l *lab) unlock(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: unlock ID")
 	}
 	client, bucket := l.s3.Client(l.t), filepath.Base(ts.Getenv("BUCKET"))
 	n, governance, until := 0, minio.Governance, time.Now().Add(2*time.Second)
-	for o := range client.ListObjectsIter(context.Background(), bucket, minio.ListObjectsOptions{Prefix: "snapshots/", Recursive: true}) {
+	for o := range client.ListObjectsIter(context.Background(), bucket,
+		minio.ListObjectsOptions{Prefix: "snapshots/", Recursive: true}) {
 		ts.Check(o.Err)
 		if strings.Contains(o.Key, args[0]) {
 			n++
-			ts.Check(client.PutObjectRetention(context.Background(), bucket, o.Key, minio.PutObjectRetentionOptions{GovernanceBypass: true, Mode: &governance, RetainUntilDate: &until}))
+			ts.Check(client.PutObjectRetention(context.Background(), bucket, o.Key,
+				minio.PutObjectRetentionOptions{GovernanceBypass: true, Mode: &governance,
+					RetainUntilDate: &until}))
 		}
 	}
 	if n != 1 {
@@ -115,7 +122,8 @@ func (l *lab) unlock(ts *testscript.TestScript, neg bool, args []string) {
 	time.Sleep(time.Until(until))
 }
 
-// disk mounts a tmpfs, which is full as a real disk is full. It does not skip where that is refused: a full disk is what happens in an outage.
+// disk mounts a tmpfs, which is full as a real disk is full. It does not skip where that is
+// refused: a full disk is what happens in an outage.
 func disk(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: disk DIR SIZE")
@@ -126,7 +134,8 @@ func disk(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(os.MkdirAll(dir, 0o700))
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, size+",mode=0700"); err != nil {
-		ts.Fatalf("mount a small file system: %v: this test needs the right to mount (run it as root, or in a container with CAP_SYS_ADMIN)", err)
+		ts.Fatalf("mount a small file system: %v: this test needs the right to mount (run it as root, "+
+			"or in a container with CAP_SYS_ADMIN)", err)
 	}
 	ts.Defer(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 }

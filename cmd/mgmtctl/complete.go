@@ -13,8 +13,10 @@ import (
 // completeTimeout bounds what the shell waits for after a Tab.
 const completeTimeout = 2 * time.Second
 
-// names asks a daemon for names; standalone there are none to be had without opening stores and catalogs, and errors give none: a Tab must not talk.
-func (p *program) names(cmd *cobra.Command, ask func(context.Context, *connection) ([]string, error)) []string {
+// names asks a daemon for names; standalone there are none to be had without opening stores and
+// catalogs, and errors give none: a Tab must not talk.
+func (p *program) names(cmd *cobra.Command, ask func(context.Context, *connection) ([]string,
+	error)) []string {
 	if p.standalone.enabled || p.checkDaemon(cmd) != nil {
 		return nil
 	}
@@ -33,7 +35,8 @@ func (p *program) names(cmd *cobra.Command, ask func(context.Context, *connectio
 }
 
 // completeOperations completes the argument that names an operation.
-func (p *program) completeOperations(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeOperations(cmd *cobra.Command, args []string, word string) ([]string,
+	cobra.ShellCompDirective) {
 	words, directive := completeLatest(cmd, args, word)
 	if len(args) > 0 {
 		return words, directive
@@ -42,14 +45,16 @@ func (p *program) completeOperations(cmd *cobra.Command, args []string, word str
 		resp, err := c.operations.ListOperations(ctx, &mgmtv1.ListOperationsRequest{})
 		var names []string
 		for _, op := range resp.GetOperations() {
-			names = append(names, cobra.CompletionWithDesc(op.GetId(), op.GetKind()+" "+stateWord(op.GetState())))
+			names = append(names, cobra.CompletionWithDesc(op.GetId(), op.GetKind()+" "+
+				stateWord(op.GetState())))
 		}
 		return names, err
 	})...), directive
 }
 
 // completeSnapshots completes arguments that name snapshots.
-func (p *program) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
 		resp, err := c.snapshots.ListSnapshots(ctx, &mgmtv1.ListSnapshotsRequest{})
 		var names []string
@@ -63,7 +68,8 @@ func (p *program) completeSnapshots(cmd *cobra.Command, args []string, _ string)
 }
 
 // completeSnapshot completes the argument that names one snapshot.
-func (p *program) completeSnapshot(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeSnapshot(cmd *cobra.Command, args []string, word string) ([]string,
+	cobra.ShellCompDirective) {
 	words, directive := completeLatest(cmd, args, word)
 	if len(args) > 0 {
 		return words, directive
@@ -73,7 +79,8 @@ func (p *program) completeSnapshot(cmd *cobra.Command, args []string, word strin
 }
 
 // completeSchedules completes the argument that names a schedule.
-func (p *program) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeSchedules(cmd *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -88,7 +95,8 @@ func (p *program) completeSchedules(cmd *cobra.Command, args []string, _ string)
 }
 
 // completeMgmt completes the name of a management cluster.
-func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -105,7 +113,8 @@ func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]s
 // completeMgmts completes flags that name management clusters.
 func completeMgmts(p *program, cmd *cobra.Command, flags ...string) {
 	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, word string) (
+			[]string, cobra.ShellCompDirective) {
 			return p.completeMgmt(cmd, nil, word)
 		})
 	}

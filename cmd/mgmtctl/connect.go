@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxAnswer is more than the 4 MiB of grpc: an operation lists its units, and there may be thousands.
+	// maxAnswer is more than the 4 MiB of grpc: an operation lists its units, and there may be
+	// thousands.
 	maxAnswer = 64 << 20
 	// pipeSize is how much the in-memory pipe holds; a plan is streamed in small messages.
 	pipeSize = 1 << 20
@@ -54,7 +55,8 @@ func newConnection(conn *grpc.ClientConn, err error) (*connection, error) {
 }
 
 // withServer checks that standalone has what the command needs, and calls do with a server.
-func (p *program) withServer(cmd *cobra.Command, needs []need, do func(context.Context, *connection) error) error {
+func (p *program) withServer(cmd *cobra.Command, needs []need, do func(context.Context,
+	*connection) error) error {
 	if err := p.check(cmd, needs); err != nil {
 		return err
 	}
@@ -98,7 +100,10 @@ func (p *program) connectInside() (*connection, error) {
 	served := make(chan error, 1)
 	go func() { served <- grpcServer.Serve(pipe) }()
 	conn, err := dial("passthrough:///standalone", insecure.NewCredentials(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
+			error) {
+			return pipe.DialContext(ctx)
+		}))
 	c, err := newConnection(conn, err)
 	if err != nil {
 		grpcServer.Stop()

@@ -22,14 +22,16 @@ import (
 )
 
 const (
-	// socketTimeout is how long a daemon on this host may take to accept, reachTimeout how long one elsewhere may take to accept and to show its certificate.
+	// socketTimeout is how long a daemon on this host may take to accept, reachTimeout how long one
+	// elsewhere may take to accept and to show its certificate.
 	socketTimeout = time.Second
 	reachTimeout  = 5 * time.Second
 	// addressVariable gives --address when the flag is not there.
 	addressVariable = "MGMTCTL_ADDRESS"
 )
 
-// systemSockets are where a daemon of the system listens: by its default, and under systemd's RuntimeDirectory.
+// systemSockets are where a daemon of the system listens: by its default, and under systemd's
+// RuntimeDirectory.
 var systemSockets = []string{"/run/mgmtd.sock", "/run/mgmtd/mgmtd.sock"}
 
 // daemonFlags say where the daemon is, and who we are to it.
@@ -40,13 +42,16 @@ type daemonFlags struct {
 
 func (f *daemonFlags) register(set *pflag.FlagSet) {
 	set.SortFlags = false // the help shows them in this order
-	set.StringVar(&f.address, "address", "", "`ADDR` of the daemon: unix:///path or, with mutual TLS, host:port (default $"+addressVariable+", else a socket of this host)")
-	set.StringVar(&f.caFile, "ca-file", "", "`FILE` with the certificate authority of the daemon, for host:port")
+	set.StringVar(&f.address, "address", "", "`ADDR` of the daemon: unix:///path or, with mutual "+
+		"TLS, host:port (default $"+addressVariable+", else a socket of this host)")
+	set.StringVar(&f.caFile, "ca-file", "", "`FILE` with the certificate authority of the daemon, "+
+		"for host:port")
 	set.StringVar(&f.certFile, "cert-file", "", "`FILE` with our certificate, for host:port")
 	set.StringVar(&f.keyFile, "key-file", "", "`FILE` with the key of our certificate, for host:port")
 }
 
-// insteadOf says for each flag that decides what a service works with what to do through a daemon, which goes by its own config.
+// insteadOf says for each flag that decides what a service works with what to do through a daemon,
+// which goes by its own config.
 var insteadOf = []struct{ flag, instead string }{
 	{"source-kubeconfig", "name a management cluster of its config with --source"},
 	{"source-context", "name a management cluster of its config with --source"},
@@ -64,7 +69,8 @@ var insteadOf = []struct{ flag, instead string }{
 func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
 	for _, f := range insteadOf {
 		if p.given(f.flag) {
-			return usageError(cmd, "--%s needs --standalone: a daemon goes by its own config; %s", f.flag, f.instead)
+			return usageError(cmd, "--%s needs --standalone: a daemon goes by its own config; %s", f.flag,
+				f.instead)
 		}
 	}
 	return nil
@@ -104,7 +110,8 @@ func (p *program) checkDaemon(cmd *cobra.Command) error {
 		}
 	}
 	if len(missing) > 0 {
-		return usageError(cmd, "address %s is TCP, which the daemon serves with mutual TLS only: this needs %s", address, strings.Join(missing, ", "))
+		return usageError(cmd, "address %s is TCP, which the daemon serves with mutual TLS only: "+
+			"this needs %s", address, strings.Join(missing, ", "))
 	}
 	return p.refuseStandaloneFlags(cmd)
 }
@@ -125,7 +132,8 @@ func parseAddress(address string) (network, where string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// connectDaemon dials the daemon that is named, else one of this host: the user's, then the system's.
+// connectDaemon dials the daemon that is named, else one of this host: the user's, then the
+// system's.
 func (p *program) connectDaemon(ctx context.Context) (*connection, error) {
 	if address := p.address(); address != "" {
 		return p.connectAddress(ctx, address)
@@ -176,8 +184,10 @@ func (p *program) connectAddress(ctx context.Context, address string) (*connecti
 // tls reads our certificate and whom we trust.
 func (f *daemonFlags) tls() (*tls.Config, error) {
 	unusable := func(flag string, err error) error {
-		return &service.Error{Reason: service.ReasonUsage, Message: fmt.Sprintf("read --%s: %v", flag, err),
-			Hint: "give PEM files: the authority of the daemon's certificate, and our own certificate with its key"}
+		return &service.Error{Reason: service.ReasonUsage, Message: fmt.Sprintf("read --%s: %v", flag,
+			err),
+			Hint: "give PEM files: the authority of the daemon's certificate, and our own certificate " +
+				"with its key"}
 	}
 	authorities, err := os.ReadFile(f.caFile)
 	if err != nil {
@@ -191,11 +201,13 @@ func (f *daemonFlags) tls() (*tls.Config, error) {
 	if err != nil {
 		return nil, unusable("cert-file and --key-file", err)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, Certificates: []tls.Certificate{own}, NextProtos: []string{"h2"}}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool,
+		Certificates: []tls.Certificate{own}, NextProtos: []string{"h2"}}, nil
 }
 
-// probe asks whether something answers, and with TLS whether each side takes the other's certificate. grpc itself would wait and retry, which helps nobody who
-// asks whether a daemon is there, and hides what is wrong with a certificate in the words of its own transport.
+// probe asks whether something answers, and with TLS whether each side takes the other's
+// certificate. grpc itself would wait and retry, which helps nobody who asks whether a daemon is
+// there, and hides what is wrong with a certificate in the words of its own transport.
 func probe(ctx context.Context, network, where string, config *tls.Config) error {
 	limit := socketTimeout
 	if config != nil {
@@ -217,7 +229,8 @@ func probe(ctx context.Context, network, where string, config *tls.Config) error
 	}
 	defer func() { _ = conn.Close() }() // it was only asked
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
-	// In TLS 1.3 a client's handshake is over before the server has looked at its certificate: the first byte of the server, the beginning of HTTP/2, tells.
+	// In TLS 1.3 a client's handshake is over before the server has looked at its certificate: the
+	// first byte of the server, the beginning of HTTP/2, tells.
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("wait for its first answer: %w", err)
 	}
@@ -226,24 +239,31 @@ func probe(ctx context.Context, network, where string, config *tls.Config) error
 
 // unreachable says why a daemon cannot be talked to, and what to do about it.
 func unreachable(address string, err error) error {
-	e := &service.Error{Reason: service.ReasonUnreachable, Message: fmt.Sprintf("reach mgmtd at %s: %v", address, err),
-		Hint: "check that mgmtd runs and listens there, or give --standalone to work without it"}
+	e := &service.Error{Reason: service.ReasonUnreachable,
+		Message: fmt.Sprintf("reach mgmtd at %s: %v", address, err),
+		Hint:    "check that mgmtd runs and listens there, or give --standalone to work without it"}
 	says := func(what, hint string) {
 		e.Message, e.Hint = fmt.Sprintf("reach mgmtd at %s: %s: %v", address, what, err), hint
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		says("its certificate is not trusted", "--ca-file must hold the authority that signed it, and it must be for the host in --address")
-	} else if _, ok := errors.AsType[tls.AlertError](err); ok || strings.Contains(err.Error(), "remote error: tls:") {
-		says("it refuses our certificate", "--cert-file must be signed by an authority that the daemon's config names as clientCAFile, and not be expired")
+		says("its certificate is not trusted", "--ca-file must hold the authority that signed it, and "+
+			"it must be for the host in --address")
+	} else if _, ok := errors.AsType[tls.AlertError](err); ok ||
+		strings.Contains(err.Error(), "remote error: tls:") {
+		says("it refuses our certificate", "--cert-file must be signed by an authority that the "+
+			"daemon's config names as clientCAFile, and not be expired")
 	} else if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		says("what listens there does not speak TLS", "check the port: it must be the one of listen.tcp in the daemon's config")
+		says("what listens there does not speak TLS", "check the port: it must be the one of "+
+			"listen.tcp in the daemon's config")
 	}
 	return e
 }
 
-func dial(target string, creds credentials.TransportCredentials, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+func dial(target string, creds credentials.TransportCredentials, opts ...grpc.DialOption) (
+	*grpc.ClientConn, error) {
 	// No proxy: a daemon is reached directly, as the probe has just done.
-	opts = append(opts, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	opts = append(opts, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	conn, err := grpc.NewClient(target, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", target, err)

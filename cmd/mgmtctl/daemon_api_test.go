@@ -21,7 +21,8 @@ import (
 // daemonTimeout bounds the start of a daemon, and its end.
 const daemonTimeout = time.Minute
 
-// daemonConfig is the config of a script's daemon. "gone" is a management cluster that does not answer.
+// daemonConfig is the config of a script's daemon. "gone" is a management cluster that does not
+// answer.
 var daemonConfig = template.Must(template.New("config").Parse(`apiVersion: mgmtd.dev/v1alpha1
 kind: Config
 spec:
@@ -73,15 +74,19 @@ func buildDaemon(t *testing.T) string {
 	return file
 }
 
-// startDaemon starts the daemon of a script and waits until it answers. When the script ends it must end in good order, and must not have logged a secret (I6).
-// A file more.yaml of the script is a part of its config, with $NS for the script's namespace; a file verify.yaml is its spec.verify, without which it verifies nothing by itself.
+// startDaemon starts the daemon of a script and waits until it answers. When the script ends it
+// must end in good order, and must not have logged a secret (I6). A file more.yaml of the script is
+// a part of its config, with $NS for the script's namespace; a file verify.yaml is its spec.verify,
+// without which it verifies nothing by itself.
 func (l *lab) startDaemon(env *testscript.Env, a access) error {
 	verify, err := os.ReadFile(a.file("verify.yaml"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var config bytes.Buffer
-	if err := daemonConfig.Execute(&config, map[string]any{"Source": a.source, "Target": a.target, "Recipient": a.recipient, "Places": places, "Verify": strings.TrimSpace(string(verify)), "S3": a.s3, "Bucket": a.bucket}); err != nil {
+	if err := daemonConfig.Execute(&config, map[string]any{"Source": a.source, "Target": a.target,
+		"Recipient": a.recipient, "Places": places, "Verify": strings.TrimSpace(string(verify)),
+		"S3": a.s3, "Bucket": a.bucket}); err != nil {
 		return err
 	}
 	more, err := os.ReadFile(a.file("more.yaml"))
@@ -89,7 +94,8 @@ func (l *lab) startDaemon(env *testscript.Env, a access) error {
 		return err
 	}
 	config.WriteString(strings.ReplaceAll(string(more), "$NS", a.namespace))
-	for name, text := range map[string]string{"mgmtd.yaml": config.String(), "gone.kubeconfig": goneKubeconfig} {
+	for name, text := range map[string]string{"mgmtd.yaml": config.String(),
+		"gone.kubeconfig": goneKubeconfig} {
 		if err := os.WriteFile(a.file(name), []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -99,7 +105,8 @@ func (l *lab) startDaemon(env *testscript.Env, a access) error {
 		return err
 	}
 	cmd := exec.Command(l.mgmtd, "--config", a.file("mgmtd.yaml"))
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = a.work, log, log, append(os.Environ(), "HOME="+a.file("home"))
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Env = a.work, log, log, append(os.Environ(), "HOME="+
+		a.file("home"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start mgmtd: %w", err)
@@ -107,7 +114,8 @@ func (l *lab) startDaemon(env *testscript.Env, a access) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	env.Defer(func() { l.stopDaemon(cmd, ended, log) })
-	for end := time.Now().Add(daemonTimeout); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(daemonTimeout); time.Now().Before(end); time.Sleep(
+		20 * time.Millisecond) {
 		select {
 		case err := <-ended:
 			ended <- err

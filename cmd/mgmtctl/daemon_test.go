@@ -33,7 +33,8 @@ type authority struct {
 
 func writePEM(t *testing.T, file, kind string, der []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -44,7 +45,8 @@ func newAuthority(t *testing.T, name string) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
 	if err != nil {
@@ -62,8 +64,10 @@ func (a *authority) sign(t *testing.T, host string) (certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{host}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{host}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +100,8 @@ func serveTLS(t *testing.T, f *fake, serverCA, clientCA *authority) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own},
+		ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert}
 	s := grpc.NewServer(append(service.ServerOptions(), grpc.Creds(credentials.NewTLS(config)))...)
 	f.Register(s)
 	done := make(chan struct{})
@@ -125,7 +130,8 @@ func TestMutualTLS(t *testing.T) {
 	_, plainPort, _ := net.SplitHostPort(plain.Addr().String())
 
 	line := func(address, ca, cert, key string) string {
-		return "snapshot list --address " + address + " --ca-file " + ca + " --cert-file " + cert + " --key-file " + key
+		return "snapshot list --address " + address + " --ca-file " + ca + " --cert-file " + cert +
+			" --key-file " + key
 	}
 	tests := []struct {
 		name string
@@ -136,14 +142,22 @@ func TestMutualTLS(t *testing.T) {
 		{"all right", line("localhost:"+port, ours.file, certFile, keyFile), 0, nil},
 		{"with a scheme", line("tcp://localhost:"+port, ours.file, certFile, keyFile), 0, nil},
 		{"another server", line("localhost:"+port, theirs.file, certFile, keyFile), 1,
-			[]string{"reach mgmtd at localhost:" + port + ": its certificate is not trusted: ", "unknown authority", "hint: --ca-file must hold the authority"}},
-		{"another host", line("127.0.0.1:"+port, ours.file, certFile, keyFile), 1, []string{"its certificate is not trusted: ", "hint: --ca-file must"}},
-		{"a stranger", line("localhost:"+port, ours.file, strangeCert, strangeKey), 1, []string{"it refuses our certificate: ", "hint: --cert-file must be signed by"}},
-		{"no TLS there", line("localhost:"+plainPort, ours.file, certFile, keyFile), 1, []string{"does not speak TLS", "hint: check the port"}},
-		{"nobody there", line("localhost:1", ours.file, certFile, keyFile), 1, []string{"reach mgmtd at localhost:1: ", "connection refused", "--standalone"}},
-		{"no authority", line("localhost:"+port, filepath.Join(t.TempDir(), "none"), certFile, keyFile), 2, []string{"read --ca-file: ", "no such file"}},
-		{"authority is a key", line("localhost:"+port, keyFile, certFile, keyFile), 2, []string{"holds no certificate"}},
-		{"key of another", line("localhost:"+port, ours.file, certFile, strangeKey), 2, []string{"read --cert-file and --key-file: "}},
+			[]string{"reach mgmtd at localhost:" + port + ": its certificate is not trusted: ",
+				"unknown authority", "hint: --ca-file must hold the authority"}},
+		{"another host", line("127.0.0.1:"+port, ours.file, certFile, keyFile), 1,
+			[]string{"its certificate is not trusted: ", "hint: --ca-file must"}},
+		{"a stranger", line("localhost:"+port, ours.file, strangeCert, strangeKey), 1,
+			[]string{"it refuses our certificate: ", "hint: --cert-file must be signed by"}},
+		{"no TLS there", line("localhost:"+plainPort, ours.file, certFile, keyFile), 1,
+			[]string{"does not speak TLS", "hint: check the port"}},
+		{"nobody there", line("localhost:1", ours.file, certFile, keyFile), 1,
+			[]string{"reach mgmtd at localhost:1: ", "connection refused", "--standalone"}},
+		{"no authority", line("localhost:"+port, filepath.Join(t.TempDir(), "none"), certFile, keyFile),
+			2, []string{"read --ca-file: ", "no such file"}},
+		{"authority is a key", line("localhost:"+port, keyFile, certFile, keyFile), 2,
+			[]string{"holds no certificate"}},
+		{"key of another", line("localhost:"+port, ours.file, certFile, strangeKey), 2,
+			[]string{"read --cert-file and --key-file: "}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -161,16 +175,20 @@ func TestAddress(t *testing.T) {
 	address := "unix://" + filepath.Join(dir, "mgmtd.sock")
 	resume := "mgmtctl operation resume 65f1a2b3c4d5 --address " + address + "\n"
 
-	runner{fake: newFake()}.run(t, "restore run --yes --target new --address "+address).want(t, 4).stderrHas(t, resume)
+	runner{fake: newFake()}.run(t, "restore run --yes --target new --address "+address).want(t,
+		4).stderrHas(t, resume)
 	environment := map[string]string{addressVariable: address}
-	runner{fake: newFake(), getenv: environment}.run(t, "operation watch latest").want(t, 4).stderrHas(t, resume)
-	runner{fake: newFake(), getenv: environment}.run(t, "operation list --store /s").want(t, 2).stderrHas(t, "--store needs --standalone")
+	runner{fake: newFake(), getenv: environment}.run(t, "operation watch latest").want(t,
+		4).stderrHas(t, resume)
+	runner{fake: newFake(), getenv: environment}.run(t, "operation list --store /s").want(t,
+		2).stderrHas(t, "--store needs --standalone")
 	alone := newFake()
 	alone.snapshots = testSnapshots()
 	runner{fake: alone, getenv: environment}.run(t, "snapshot list"+readFlags).want(t, 0)
 }
 
-// TestIdentityIsSent reads identities here and sends them with the request, opened, as a daemon can neither read our files nor ask for a passphrase.
+// TestIdentityIsSent reads identities here and sends them with the request, opened, as a daemon can
+// neither read our files nor ask for a passphrase.
 func TestIdentityIsSent(t *testing.T) {
 	dir, listener := listenShort(t)
 	f := newFake()
@@ -181,9 +199,11 @@ func TestIdentityIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	runner{fake: f}.run(t, "keygen --out "+dir+"/open").want(t, 0)
-	runner{fake: f}.run(t, "keygen --passphrase --out "+dir+"/protected --passphrase-file "+passphrase).want(t, 0)
+	runner{fake: f}.run(t, "keygen --passphrase --out "+dir+"/protected --passphrase-file "+
+		passphrase).want(t, 0)
 	both := " --identity " + dir + "/open/identity.txt --identity " + dir + "/protected/identity.txt"
-	runner{fake: newFake()}.run(t, "snapshot show latest --location vault --address unix://"+dir+"/mgmtd.sock --passphrase-file "+passphrase+both).want(t, 0)
+	runner{fake: newFake()}.run(t, "snapshot show latest --location vault --address unix://"+dir+
+		"/mgmtd.sock --passphrase-file "+passphrase+both).want(t, 0)
 	req := requestOf[*mgmtv1.GetSnapshotRequest](t, f)
 	identities, err := age.ParseIdentities(bytes.NewReader(req.GetIdentity()))
 	if err != nil || len(identities) != 2 || req.GetLocation() != "vault" {
@@ -191,7 +211,8 @@ func TestIdentityIsSent(t *testing.T) {
 	}
 	for i, folder := range []string{"open", "protected"} {
 		recipient, err := os.ReadFile(filepath.Join(dir, folder, "recipient.txt"))
-		if got := identities[i].(*age.X25519Identity).Recipient().String() + "\n"; err != nil || got != string(recipient) {
+		if got := identities[i].(*age.X25519Identity).Recipient().String() + "\n"; err != nil ||
+			got != string(recipient) {
 			t.Errorf("%s: the identity of %s was sent, want %s, %v", folder, got, recipient, err)
 		}
 	}

@@ -26,7 +26,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// goodStore is a store with three snapshots of one source, and what is needed to read it and to write into it.
+// goodStore is a store with three snapshots of one source, and what is needed to read it and to
+// write into it.
 type goodStore struct {
 	dir       string // holds the folders below, and a kubeconfig of a server that is not there
 	recipient age.Recipient
@@ -42,7 +43,8 @@ func newGoodStore(t *testing.T) *goodStore {
 	t.Helper()
 	g := &goodStore{dir: t.TempDir()}
 	g.mgmtctl = filepath.Join(g.dir, "mgmtctl")
-	if out, err := exec.Command("go", "build", "-ldflags", "-X main.release="+damageVersion, "-o", g.mgmtctl, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-X main.release="+damageVersion, "-o",
+		g.mgmtctl, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build mgmtctl: %v\n%s", err, out)
 	}
 	kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
@@ -55,7 +57,8 @@ func newGoodStore(t *testing.T) *goodStore {
 	g.recipient, err = age.ParseX25519Recipient(made.Recipient)
 	must(t, err)
 	g.keys = g.load(t, "keys", made.Recipient)
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(g.file("store")), Keys: g.keys, Create: true})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(g.file("store")),
+		Keys: g.keys, Create: true})
 	must(t, err)
 	source := snapshottest.New("prod", 1, 4)
 	for range 3 {
@@ -83,7 +86,8 @@ func (g *goodStore) load(t *testing.T, folder, recipient string) *store.Keys {
 	t.Helper()
 	dir := g.file(folder)
 	k, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{recipient}, IdentityFiles: []string{filepath.Join(dir, store.IdentityFile)}, SigningKeyFile: filepath.Join(dir, store.SigningFile),
+		Recipients: []string{recipient}, IdentityFiles: []string{filepath.Join(dir, store.IdentityFile)},
+		SigningKeyFile: filepath.Join(dir, store.SigningFile),
 	})
 	must(t, err)
 	return k
@@ -101,7 +105,8 @@ type damaged struct {
 
 func (g *goodStore) copy(t *testing.T) *damaged {
 	t.Helper()
-	d := &damaged{goodStore: g, t: t, root: filepath.Join(t.TempDir(), "store"), last: g.signed[len(g.signed)-1]}
+	d := &damaged{goodStore: g, t: t, root: filepath.Join(t.TempDir(), "store"),
+		last: g.signed[len(g.signed)-1]}
 	must(t, os.CopyFS(d.root, os.DirFS(g.file("store"))))
 	var err error
 	d.st, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(d.root), Keys: g.keys})
@@ -233,12 +238,13 @@ func (d *damaged) halfPrune() {
 		must(d.t, os.Chtimes(d.path(name), old, old))
 	}
 	died, steps := errors.New("the process died"), 0
-	_, err := snapshot.Prune(d.t.Context(), snapshot.PruneOptions{Store: d.st, Policy: snapshot.Policy{Last: 1}, Step: func(_ string, fn func() error) error {
-		if steps++; steps > 1 {
-			return died
-		}
-		return fn()
-	}})
+	_, err := snapshot.Prune(d.t.Context(), snapshot.PruneOptions{Store: d.st,
+		Policy: snapshot.Policy{Last: 1}, Step: func(_ string, fn func() error) error {
+			if steps++; steps > 1 {
+				return died
+			}
+			return fn()
+		}})
 	if !errors.Is(err, died) || len(d.files()) == 0 {
 		d.t.Fatal(err)
 	}
@@ -287,7 +293,8 @@ func (d *damaged) editObject(change func(object map[string]any)) {
 	d.nextOf(tree)
 }
 
-// editPack follows the last snapshot with one whose first pack was packed by somebody else; the shards name the new pack.
+// editPack follows the last snapshot with one whose first pack was packed by somebody else; the
+// shards name the new pack.
 func (d *damaged) editPack(compressed []byte) {
 	d.t.Helper()
 	pack := d.placePack(compressed)
@@ -304,16 +311,19 @@ func (d *damaged) editPack(compressed []byte) {
 // addShard follows the last snapshot with one that has one shard more.
 func (d *damaged) addShard(compressed []byte) {
 	d.t.Helper()
-	d.nextOf(store.Tree{Shards: append([]store.Key{d.placeShard(compressed)}, d.tree.Shards...), Packs: d.tree.Packs})
+	d.nextOf(store.Tree{Shards: append([]store.Key{d.placeShard(compressed)}, d.tree.Shards...),
+		Packs: d.tree.Packs})
 }
 
-// tarOf packs files as mgmtd does, but for what change does to the headers. What the first pack holds comes first.
+// tarOf packs files as mgmtd does, but for what change does to the headers. What the first pack
+// holds comes first.
 func (d *damaged) tarOf(change func(h *tar.Header), names ...string) []byte {
 	d.t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	add := func(name string, body []byte) {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(body)), Mode: 0o600, ModTime: time.Unix(1e9, 0)}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(body)), Mode: 0o600,
+			ModTime: time.Unix(1e9, 0)}
 		if body == nil && change != nil {
 			change(h)
 		}
@@ -353,14 +363,16 @@ func (d *damaged) manyFiles() []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for i := range 1 << 14 {
-		must(d.t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("core/Secret/ns/%d.json", i), Mode: 0o600}))
+		must(d.t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg,
+			Name: fmt.Sprintf("core/Secret/ns/%d.json", i), Mode: 0o600}))
 	}
 	must(d.t, w.Flush())
 	frame := d.compress(b.Bytes())
 	var rest bytes.Buffer
 	w = tar.NewWriter(&rest)
 	for i := range 1 << 15 {
-		must(d.t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("core/ConfigMap/ns/%d.json", i), Mode: 0o600}))
+		must(d.t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg,
+			Name: fmt.Sprintf("core/ConfigMap/ns/%d.json", i), Mode: 0o600}))
 	}
 	must(d.t, w.Flush())
 	return append(frame, bytes.Repeat(d.compress(rest.Bytes()), 305)...)
@@ -378,7 +390,8 @@ func (d *damaged) largeFiles() []byte {
 	body, all := bytes.Repeat(d.compress(make([]byte, 4<<20)), 4), []byte(nil)
 	for i := range 256 {
 		var b bytes.Buffer
-		must(d.t, tar.NewWriter(&b).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("core/Secret/ns/%d.json", i), Mode: 0o600, Size: 16 << 20}))
+		must(d.t, tar.NewWriter(&b).WriteHeader(&tar.Header{Typeflag: tar.TypeReg,
+			Name: fmt.Sprintf("core/Secret/ns/%d.json", i), Mode: 0o600, Size: 16 << 20}))
 		all = append(append(all, d.compress(b.Bytes())...), body...)
 	}
 	return all

@@ -53,7 +53,8 @@ type fake struct {
 	events    []*mgmtv1.Event
 	// begin answers the calls that begin an operation; nil gives the operation, running.
 	begin func(ctx context.Context) error
-	// untilStop makes WatchOperation wait, after the events, for Stop, and then send the last event.
+	// untilStop makes WatchOperation wait, after the events, for Stop, and then send the last
+	// event.
 	untilStop bool
 	watching  chan struct{} // closed when WatchOperation waits
 	watchErr  error
@@ -99,65 +100,78 @@ func (f *fake) start(ctx context.Context, req any) (*mgmtv1.Operation, error) {
 			return nil, err
 		}
 	}
-	return &mgmtv1.Operation{Id: f.operation.GetId(), State: mgmtv1.OperationState_OPERATION_STATE_RUNNING}, nil
+	return &mgmtv1.Operation{Id: f.operation.GetId(),
+		State: mgmtv1.OperationState_OPERATION_STATE_RUNNING}, nil
 }
 
-func (f *fake) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
+func (f *fake) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (
+	*mgmtv1.CreateSnapshotResponse, error) {
 	op, err := f.start(ctx, req)
 	return &mgmtv1.CreateSnapshotResponse{Operation: op}, err
 }
 
-func (f *fake) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (*mgmtv1.VerifySnapshotResponse, error) {
+func (f *fake) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (
+	*mgmtv1.VerifySnapshotResponse, error) {
 	op, err := f.start(ctx, req)
 	return &mgmtv1.VerifySnapshotResponse{Operation: op}, err
 }
 
-func (f *fake) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (*mgmtv1.RunRestoreResponse, error) {
+func (f *fake) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (
+	*mgmtv1.RunRestoreResponse, error) {
 	op, err := f.start(ctx, req)
 	return &mgmtv1.RunRestoreResponse{Operation: op}, err
 }
 
-func (f *fake) ResumeOperation(ctx context.Context, req *mgmtv1.ResumeOperationRequest) (*mgmtv1.ResumeOperationResponse, error) {
+func (f *fake) ResumeOperation(ctx context.Context, req *mgmtv1.ResumeOperationRequest) (
+	*mgmtv1.ResumeOperationResponse, error) {
 	op, err := f.start(ctx, req)
 	return &mgmtv1.ResumeOperationResponse{Operation: op}, err
 }
 
-func (f *fake) ListSnapshots(_ context.Context, req *mgmtv1.ListSnapshotsRequest) (*mgmtv1.ListSnapshotsResponse, error) {
+func (f *fake) ListSnapshots(_ context.Context, req *mgmtv1.ListSnapshotsRequest) (
+	*mgmtv1.ListSnapshotsResponse, error) {
 	f.saw(req)
 	return &mgmtv1.ListSnapshotsResponse{Snapshots: f.snapshots}, nil
 }
 
-func (f *fake) GetSnapshot(_ context.Context, req *mgmtv1.GetSnapshotRequest) (*mgmtv1.GetSnapshotResponse, error) {
+func (f *fake) GetSnapshot(_ context.Context, req *mgmtv1.GetSnapshotRequest) (
+	*mgmtv1.GetSnapshotResponse, error) {
 	f.saw(req)
 	return &mgmtv1.GetSnapshotResponse{Snapshot: f.snapshots[0], Units: f.units}, nil
 }
 
-func (f *fake) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
+func (f *fake) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
 	f.saw(req)
 	return sendAll(stream, f.coverage)
 }
 
-func (f *fake) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest, stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
+func (f *fake) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
 	f.saw(req)
 	return sendAll(stream, f.graph)
 }
 
-func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
+func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
 	f.saw(req)
 	return sendAll(stream, f.plan)
 }
 
-func (f *fake) ListOperations(_ context.Context, req *mgmtv1.ListOperationsRequest) (*mgmtv1.ListOperationsResponse, error) {
+func (f *fake) ListOperations(_ context.Context, req *mgmtv1.ListOperationsRequest) (
+	*mgmtv1.ListOperationsResponse, error) {
 	f.saw(req)
 	return &mgmtv1.ListOperationsResponse{Operations: []*mgmtv1.Operation{f.operation}}, nil
 }
 
-func (f *fake) GetOperation(_ context.Context, req *mgmtv1.GetOperationRequest) (*mgmtv1.GetOperationResponse, error) {
+func (f *fake) GetOperation(_ context.Context, req *mgmtv1.GetOperationRequest) (
+	*mgmtv1.GetOperationResponse, error) {
 	f.saw(req)
 	return &mgmtv1.GetOperationResponse{Operation: f.operation}, nil
 }
 
-func (f *fake) WatchOperation(req *mgmtv1.WatchOperationRequest, stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+func (f *fake) WatchOperation(req *mgmtv1.WatchOperationRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	f.saw(req)
 	for i, e := range f.events {
 		if f.untilStop && i+1 == len(f.events) {
@@ -225,7 +239,8 @@ func (r runner) run(t *testing.T, line string) result {
 // complete gives what the shell offers after a command line and a space.
 func (r runner) complete(t *testing.T, line string) string {
 	t.Helper()
-	return r.runWords(t, append(append([]string{cobra.ShellCompRequestCmd}, strings.Fields(line)...), "")...).want(t, 0).stdout
+	return r.runWords(t, append(append([]string{cobra.ShellCompRequestCmd}, strings.Fields(line)...),
+		"")...).want(t, 0).stdout
 }
 
 func (r runner) runWords(t *testing.T, words ...string) result {

@@ -10,7 +10,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// writeFindings writes findings grouped by severity, the worst first, then by code. What to do about several of a kind is said once.
+// writeFindings writes findings grouped by severity, the worst first, then by code. What to do
+// about several of a kind is said once.
 func writeFindings(w io.Writer, findings []*mgmtv1.Finding) {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b *mgmtv1.Finding) int {
@@ -33,7 +34,8 @@ func writeFindings(w io.Writer, findings []*mgmtv1.Finding) {
 			fmt.Fprintf(w, "%s (%d)\n", strings.ToUpper(word(f.GetSeverity(), "SEVERITY_")), n)
 		}
 		fmt.Fprintf(w, "  %s\n", findingText(f))
-		last := i+1 == len(findings) || findings[i+1].GetHint() != f.GetHint() || findings[i+1].GetCode() != f.GetCode() ||
+		last := i+1 == len(findings) || findings[i+1].GetHint() != f.GetHint() ||
+			findings[i+1].GetCode() != f.GetCode() ||
 			findings[i+1].GetSeverity() != f.GetSeverity()
 		if last && f.GetHint() != "" {
 			fmt.Fprintf(w, "    hint: %s\n", f.GetHint())

@@ -19,7 +19,10 @@ type enum[T ~string] struct {
 }
 
 // newEnum makes an enum flag; the value that is there is the default.
-func newEnum[T ~string](value *T, words ...T) *enum[T] { return &enum[T]{value: value, words: words} }
+func newEnum[T ~string](value *T, words ...T) *enum[T] {
+	return &enum[T]{value: value,
+		words: words}
+}
 
 // String is the present word.
 func (e *enum[T]) String() string {
@@ -49,7 +52,8 @@ func (e *enum[T]) Type() string {
 
 func (e *enum[T]) choices() string { return strings.ReplaceAll(e.Type(), "|", " or ") }
 
-// checked is a repeatable flag whose every value is checked when it is read, so that the error names the flag.
+// checked is a repeatable flag whose every value is checked when it is read, so that the error
+// names the flag.
 type checked struct {
 	values *[]string
 	check  func(string) error
@@ -136,7 +140,8 @@ func (m *moment) String() string {
 	return m.Format(time.RFC3339)
 }
 
-// Set takes RFC 3339. A time without a zone is refused: on the worst night nobody should have to think about which zone was meant.
+// Set takes RFC 3339. A time without a zone is refused: on the worst night nobody should have to
+// think about which zone was meant.
 func (m *moment) Set(s string) error {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
@@ -151,12 +156,14 @@ func (m *moment) Type() string { return "TIME" }
 
 // addSource adds --source to a command that looks at one source of several.
 func addSource(cmd *cobra.Command, value *string) {
-	cmd.Flags().StringVar(value, "source", "", "`NAME` or UID of the source management cluster; needed only when there are several")
+	cmd.Flags().StringVar(value, "source", "", "`NAME` or UID of the source management cluster; "+
+		"needed only when there are several")
 }
 
 // addLocation adds --location to a command that works with a store.
 func addLocation(cmd *cobra.Command, value *string) {
-	cmd.Flags().StringVar(value, "location", "", "`NAME` of a storage location of the daemon's config; needed only when there are several and none is the default")
+	cmd.Flags().StringVar(value, "location", "", "`NAME` of a storage location of the daemon's "+
+		"config; needed only when there are several and none is the default")
 }
 
 func addNamespaces(cmd *cobra.Command, values *[]string, what string) {

@@ -14,7 +14,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// lastWord bounds a call that is made although the command's context has ended, to learn how things stand.
+// lastWord bounds a call that is made although the command's context has ended, to learn how things
+// stand.
 const lastWord = 10 * time.Second
 
 // clocksApart is how much earlier than ours a time in the catalog may seem: it may be rounded down.
@@ -33,8 +34,8 @@ type outcome struct {
 // starter is the call that sets an operation to work.
 type starter func(context.Context) (*mgmtv1.Operation, error)
 
-// carryOut starts an operation, shows its progress until its run ends, prints what came of it, and gives the exit code as an error. id is the operation's
-// when it is there already, to be resumed.
+// carryOut starts an operation, shows its progress until its run ends, prints what came of it, and
+// gives the exit code as an error. id is the operation's when it is there already, to be resumed.
 func (p *program) carryOut(ctx context.Context, c *connection, id string, start starter) error {
 	begun := time.Now().Add(-clocksApart)
 	op, err := p.start(ctx, c, id, start)
@@ -52,15 +53,18 @@ func (p *program) carryOut(ctx context.Context, c *connection, id string, start 
 	return p.report(o)
 }
 
-// start calls start. An interrupt breaks the call off, and an operation may have begun all the same: it is looked for, since it decides the exit code.
-func (p *program) start(ctx context.Context, c *connection, id string, start starter) (*mgmtv1.Operation, error) {
+// start calls start. An interrupt breaks the call off, and an operation may have begun all the
+// same: it is looked for, since it decides the exit code.
+func (p *program) start(ctx context.Context, c *connection, id string, start starter) (
+	*mgmtv1.Operation, error) {
 	begun := time.Now().Add(-clocksApart)
 	op, err := start(ctx)
 	if err == nil || ctx.Err() == nil {
 		return op, err
 	}
 	if c.stop == nil {
-		p.say("the daemon may have begun it all the same; to see:\n  %s", p.commandLine("operation", "list"))
+		p.say("the daemon may have begun it all the same; to see:\n  %s", p.commandLine("operation",
+			"list"))
 		return nil, err
 	}
 	c.stop()
@@ -77,16 +81,19 @@ func (p *program) start(ctx context.Context, c *connection, id string, start sta
 	return resp.GetOperation(), nil
 }
 
-// followOwn follows an operation that this command has started. When the command's context ends, the operation is stopped between two steps and followed to
-// there; through a daemon it goes on, and only the watching ends. What happened before since, in an earlier run, is not shown again.
-func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation, since time.Time) (*outcome, error) {
+// followOwn follows an operation that this command has started. When the command's context ends,
+// the operation is stopped between two steps and followed to there; through a daemon it goes on,
+// and only the watching ends. What happened before since, in an earlier run, is not shown again.
+func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation,
+	since time.Time) (*outcome, error) {
 	if c.stop == nil {
 		o, err := p.followQuietly(ctx, c, op.GetId(), since)
 		if ctx.Err() != nil {
 			return &outcome{operation: p.latest(ctx, c, op), detached: true}, nil
 		}
 		if err != nil {
-			p.say("the daemon may go on with operation %s all the same; to watch it:\n  %s", op.GetId(), p.commandLine("operation", "watch", op.GetId()))
+			p.say("the daemon may go on with operation %s all the same; to watch it:\n  %s", op.GetId(),
+				p.commandLine("operation", "watch", op.GetId()))
 		}
 		return o, err
 	}
@@ -118,17 +125,20 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 }
 
 // latest gives an operation as it is now, or as it was known when nobody tells.
-func (p *program) latest(ctx context.Context, c *connection, op *mgmtv1.Operation) *mgmtv1.Operation {
+func (p *program) latest(ctx context.Context, c *connection,
+	op *mgmtv1.Operation) *mgmtv1.Operation {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
-	if resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: op.GetId()}); err == nil {
+	if resp, err := c.operations.GetOperation(ctx,
+		&mgmtv1.GetOperationRequest{Id: op.GetId()}); err == nil {
 		return resp.GetOperation()
 	}
 	return op
 }
 
 // followQuietly shows the progress of an operation on stderr until its run ends.
-func (p *program) followQuietly(ctx context.Context, c *connection, id string, since time.Time) (*outcome, error) {
+func (p *program) followQuietly(ctx context.Context, c *connection, id string, since time.Time) (
+	*outcome, error) {
 	progress := p.newProgress()
 	defer progress.end()
 	return follow(ctx, c, id, func(e *mgmtv1.Event) {
@@ -139,7 +149,8 @@ func (p *program) followQuietly(ctx context.Context, c *connection, id string, s
 }
 
 // follow gives each event of an operation to show, until its run ends.
-func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome, error) {
+func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome,
+	error) {
 	o, err := followEvents(ctx, c, id, show)
 	if err != nil {
 		return nil, err
@@ -152,8 +163,10 @@ func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Eve
 	return o, nil
 }
 
-func followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome, error) {
-	ctx, cancel := context.WithCancel(ctx) // grpc keeps a stream that is left early until its context ends
+func followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (
+	*outcome, error) {
+	// grpc keeps a stream that is left early until its context ends
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.operations.WatchOperation(ctx, &mgmtv1.WatchOperationRequest{Id: id})
 	if err != nil {
@@ -162,7 +175,8 @@ func followEvents(ctx context.Context, c *connection, id string, show func(*mgmt
 	return receiveEvents(stream, show)
 }
 
-func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationResponse], show func(*mgmtv1.Event)) (*outcome, error) {
+func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationResponse],
+	show func(*mgmtv1.Event)) (*outcome, error) {
 	o := &outcome{}
 	seen := map[string]bool{}
 	runEnded := false
@@ -199,14 +213,16 @@ func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationRespon
 // isEnd reports whether a run has ended in state s.
 func isEnd(s mgmtv1.OperationState) bool {
 	switch s {
-	case mgmtv1.OperationState_OPERATION_STATE_PLANNED, mgmtv1.OperationState_OPERATION_STATE_RUNNING, mgmtv1.OperationState_OPERATION_STATE_UNSPECIFIED:
+	case mgmtv1.OperationState_OPERATION_STATE_PLANNED, mgmtv1.OperationState_OPERATION_STATE_RUNNING,
+		mgmtv1.OperationState_OPERATION_STATE_UNSPECIFIED:
 		return false
 	default:
 		return true
 	}
 }
 
-// exitCode gives the exit code of an outcome: the server's word where it has one, except that only we know of our interrupt.
+// exitCode gives the exit code of an outcome: the server's word where it has one, except that only
+// we know of our interrupt.
 func (o *outcome) exitCode() int {
 	op := o.operation
 	state := op.GetState()
@@ -221,7 +237,8 @@ func (o *outcome) exitCode() int {
 	}
 	stopped := state == mgmtv1.OperationState_OPERATION_STATE_STOPPED
 	switch {
-	case state == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED, state == mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK:
+	case state == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED,
+		state == mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK:
 		return int(op.GetExitCode())
 	case op.GetExitCode() != 0 && !(stopped && o.cause != nil):
 		return int(op.GetExitCode())

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// FuzzPlanFile: a plan that is read from a file is shown, and is the same when it is printed and read again.
+// FuzzPlanFile: a plan that is read from a file is shown, and is the same when it is printed and
+// read again.
 func FuzzPlanFile(f *testing.F) {
 	for _, name := range []string{"restore_plan_json", "restore_plan_yaml", "move_plan_json"} {
 		text, err := os.ReadFile("testdata/" + name + ".golden")
@@ -40,7 +41,8 @@ func FuzzPlanFile(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%s cannot be read: %v", printed, err)
 			}
-			if again.summary.GetDigest() != pl.summary.GetDigest() || again.blocked() != pl.blocked() || len(again.objects) != len(pl.objects) || len(again.units) != len(pl.units) {
+			if again.summary.GetDigest() != pl.summary.GetDigest() || again.blocked() != pl.blocked() ||
+				len(again.objects) != len(pl.objects) || len(again.units) != len(pl.units) {
 				t.Errorf("%s became %s", text, printed)
 			}
 		}

@@ -10,7 +10,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// drawing is what is drawn of a graph: nodes in groups, and edges. The same objects give the same drawing.
+// drawing is what is drawn of a graph: nodes in groups, and edges. The same objects give the same
+// drawing.
 type drawing struct {
 	groups []*drawnGroup
 	edges  []drawnEdge
@@ -62,7 +63,8 @@ type drawer struct {
 
 // draw makes a drawing of objects, which are sorted by ref.
 func draw(objects []*mgmtv1.GraphSnapshotResponse, fold bool) *drawing {
-	d := &drawer{fold: fold, objects: map[string]*mgmtv1.GraphSnapshotResponse{}, groups: map[string]*drawnGroup{}, nodes: map[string]*drawnNode{}, edges: map[drawnEdge]bool{}}
+	d := &drawer{fold: fold, objects: map[string]*mgmtv1.GraphSnapshotResponse{},
+		groups: map[string]*drawnGroup{}, nodes: map[string]*drawnNode{}, edges: map[drawnEdge]bool{}}
 	for _, o := range objects {
 		d.objects[refText(o.GetRef())] = o
 		if n := d.object(o); n.count != nil {
@@ -89,7 +91,8 @@ func (d *drawer) object(o *mgmtv1.GraphSnapshotResponse) *drawnNode {
 	if d.fold && !o.GetShared() {
 		namespace, name, _ := strings.Cut(o.GetUnit(), "/")
 		if o.GetUnit() == "" {
-			return d.node("rest "+r.GetNamespace(), d.asideGroup(o), lookFolded, "needed by no workload cluster")
+			return d.node("rest "+r.GetNamespace(), d.asideGroup(o), lookFolded,
+				"needed by no workload cluster")
 		}
 		return d.node("unit "+o.GetUnit(), d.groupOf("0"+namespace, namespace, false), lookFolded, name)
 	}
@@ -128,7 +131,8 @@ func (d *drawer) target(e *mgmtv1.GraphEdge, from *drawnNode) *drawnNode {
 		n.title = text + " is missing"
 		return n
 	case o == nil:
-		n := d.node("outside "+text, d.groupOf("3", "not selected", true), lookOutside, r.GetKind(), r.GetName())
+		n := d.node("outside "+text, d.groupOf("3", "not selected", true), lookOutside, r.GetKind(),
+			r.GetName())
 		n.title = text
 		return n
 	default:
@@ -187,7 +191,8 @@ func (d *drawer) finish() *drawing {
 		out.edges = append(out.edges, e)
 	}
 	slices.SortFunc(out.edges, func(a, b drawnEdge) int {
-		return cmp.Or(cmp.Compare(a.from.id, b.from.id), cmp.Compare(a.to.id, b.to.id), strings.Compare(fmt.Sprint(b.owner), fmt.Sprint(a.owner)))
+		return cmp.Or(cmp.Compare(a.from.id, b.from.id), cmp.Compare(a.to.id, b.to.id),
+			strings.Compare(fmt.Sprint(b.owner), fmt.Sprint(a.owner)))
 	})
 	return out
 }

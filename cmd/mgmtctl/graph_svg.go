@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Measures of an SVG, in its units. The font has letters of one width, so that boxes fit without asking for fonts.
+// Measures of an SVG, in its units. The font has letters of one width, so that boxes fit without
+// asking for fonts.
 const (
 	fontSize   = 11
 	charWidth  = 6.7 // of one letter of that size
@@ -33,8 +34,9 @@ type placed struct {
 	all    rect
 }
 
-// place puts each group's objects into columns by the depth of what they hang on: what owns or, where nothing does, names them. What hangs on a node takes the
-// rows from that of the node on, so no two boxes meet. Groups stand below each other, those of workload clusters on the left.
+// place puts each group's objects into columns by the depth of what they hang on: what owns or,
+// where nothing does, names them. What hangs on a node takes the rows from that of the node on, so
+// no two boxes meet. Groups stand below each other, those of workload clusters on the left.
 func place(d *drawing) *placed {
 	p := &placed{nodes: map[*drawnNode]rect{}, groups: map[*drawnGroup]rect{}, tree: forest(d)}
 	left, right, wide := groupGap, groupGap, 0.0
@@ -59,7 +61,8 @@ func place(d *drawing) *placed {
 	return p
 }
 
-// forest finds for each node the one that it hangs on: the first in its group that owns it, else the first that names it, but never one that hangs on it.
+// forest finds for each node the one that it hangs on: the first in its group that owns it, else
+// the first that names it, but never one that hangs on it.
 func forest(d *drawing) map[*drawnNode]*drawnNode {
 	tree := map[*drawnNode]*drawnNode{}
 	for _, owner := range []bool{true, false} {
@@ -93,7 +96,8 @@ func (p *placed) placeGroup(g *drawnGroup, x, y float64) rect {
 		width, height = max(width, w), max(height, h)
 	}
 	at := func(column, row int) rect {
-		return rect{x + pad + float64(column)*(width+columnGap), y + titleSpace + float64(row)*(height+rowGap), width, height}
+		return rect{x + pad + float64(column)*(width+columnGap),
+			y + titleSpace + float64(row)*(height+rowGap), width, height}
 	}
 	rows, columns := 0, 0
 	var hang func(n *drawnNode, column int)
@@ -123,7 +127,8 @@ func (p *placed) placeGroup(g *drawnGroup, x, y float64) rect {
 		columns = max(columns, i%gridWidth+1)
 	}
 	rows += (len(alone) + gridWidth - 1) / gridWidth
-	r := rect{x, y, float64(columns)*(width+columnGap) - columnGap + 2*pad, titleSpace + float64(rows)*(height+rowGap)}
+	r := rect{x, y, float64(columns)*(width+columnGap) - columnGap + 2*pad,
+		titleSpace + float64(rows)*(height+rowGap)}
 	r.w = max(r.w, float64(utf8.RuneCountInString(shorten(g.title)))*charWidth+2*pad)
 	p.groups[g] = r
 	return r
@@ -153,13 +158,15 @@ path{fill:none;stroke:#445566}path.names{stroke:#99a;stroke-dasharray:4}path.lac
 <rect width="100%%" height="100%%" fill="#fff"/>
 `
 
-// writeSVG writes a drawing that a browser shows as it is: boxes, then arrows, then texts, so that arrows never hide a name.
+// writeSVG writes a drawing that a browser shows as it is: boxes, then arrows, then texts, so that
+// arrows never hide a name.
 func writeSVG(w *bytes.Buffer, d *drawing) {
 	p := place(d)
 	fmt.Fprintf(w, svgHead, p.all.w, p.all.h, fontSize)
 	for _, g := range d.groups {
 		r := p.groups[g]
-		fmt.Fprintf(w, `<rect class="group" x="%.0f" y="%.0f" width="%.0f" height="%.0f" rx="6"/>`+"\n", r.x, r.y, r.w, r.h)
+		fmt.Fprintf(w, `<rect class="group" x="%.0f" y="%.0f" width="%.0f" height="%.0f" rx="6"/>`+"\n",
+			r.x, r.y, r.w, r.h)
 		writeText(w, "title", r.x+pad, r.y+16, g.title)
 	}
 	tree, other := slices.Clone(d.edges), []drawnEdge{}
@@ -173,7 +180,8 @@ func writeSVG(w *bytes.Buffer, d *drawing) {
 	for _, e := range other {
 		p.writeArrow(w, e, curve(p.nodes[e.from], p.nodes[e.to]))
 	}
-	classes := map[look]string{lookObject: "object", lookFolded: "folded", lookOutside: "outside", lookMissing: "missing"}
+	classes := map[look]string{lookObject: "object", lookFolded: "folded", lookOutside: "outside",
+		lookMissing: "missing"}
 	for _, g := range d.groups {
 		for _, n := range g.nodes {
 			r := p.nodes[n]
@@ -221,7 +229,8 @@ func elbow(from, to rect) string {
 	return fmt.Sprintf("M%.0f %.0fH%.0fV%.0fH%.0f", from.x+from.w, y1, to.x-columnGap/2, y2, to.x)
 }
 
-// curve leads from a box to any other, behind what is between them, and below the middle of the boxes, where arrows that hang on them are not.
+// curve leads from a box to any other, behind what is between them, and below the middle of the
+// boxes, where arrows that hang on them are not.
 func curve(from, to rect) string {
 	x1, x2 := from.x+from.w, to.x
 	y1, y2 := from.y+from.h*3/4, to.y+to.h*3/4
@@ -236,5 +245,6 @@ func curve(from, to rect) string {
 	if y1 == y2 {
 		sag = from.h
 	}
-	return fmt.Sprintf("M%.0f %.0fC%.0f %.0f %.0f %.0f %.0f %.0f", x1, y1, x1+bend1, y1+sag, x2+bend2, y2+sag, x2, y2)
+	return fmt.Sprintf("M%.0f %.0fC%.0f %.0f %.0f %.0f %.0f %.0f", x1, y1, x1+bend1, y1+sag, x2+bend2,
+		y2+sag, x2, y2)
 }

@@ -29,29 +29,38 @@ func missing(e *mgmtv1.GraphEdge) *mgmtv1.GraphEdge {
 
 func testGraph() []*mgmtv1.GraphSnapshotResponse {
 	const unit = "team-a/web"
-	cluster, class := ref(capi, "Cluster", "team-a", "web"), ref(capi, "ClusterClass", "team-a", "small")
+	cluster, class := ref(capi, "Cluster", "team-a", "web"), ref(capi, "ClusterClass", "team-a",
+		"small")
 	machine, other := ref(capi, "Machine", "team-a", "web-0"), ref(capi, "Cluster", "team-b", "shop")
 	return []*mgmtv1.GraphSnapshotResponse{
 		{Ref: ref("", "Namespace", "", "team-a"), Shared: true},
 		{Ref: ref("", "ConfigMap", "team-a", "nobodys")},
-		{Ref: ref("", "Secret", "team-a", hostile), Unit: unit, Edges: []*mgmtv1.GraphEdge{owned(machine)}},
-		{Ref: ref("", "Secret", "team-a", "orphan"), Unit: unit, Edges: []*mgmtv1.GraphEdge{missing(owned(cluster))}},
-		{Ref: cluster, Unit: unit, Edges: []*mgmtv1.GraphEdge{names(class, "spec.topology.classRef"), names(machine, "spec.x"), names(other, "spec.y")}},
+		{Ref: ref("", "Secret", "team-a", hostile), Unit: unit,
+			Edges: []*mgmtv1.GraphEdge{owned(machine)}},
+		{Ref: ref("", "Secret", "team-a", "orphan"), Unit: unit,
+			Edges: []*mgmtv1.GraphEdge{missing(owned(cluster))}},
+		{Ref: cluster, Unit: unit, Edges: []*mgmtv1.GraphEdge{names(class, "spec.topology.classRef"),
+			names(machine, "spec.x"), names(other, "spec.y")}},
 		{Ref: class, Shared: true},
-		{Ref: machine, Unit: unit, Edges: []*mgmtv1.GraphEdge{owned(cluster), missing(names(ref("", "Secret", "team-a", "gone"), "spec.bootstrap.dataSecretName"))}},
+		{Ref: machine, Unit: unit, Edges: []*mgmtv1.GraphEdge{owned(cluster),
+			missing(names(ref("", "Secret", "team-a", "gone"), "spec.bootstrap.dataSecretName"))}},
 	}
 }
 
 // testFleet is a graph of n workload clusters of ten objects each.
 func testFleet(n int) []*mgmtv1.GraphSnapshotResponse {
 	class := ref(capi, "ClusterClass", "fleet", "small")
-	all := []*mgmtv1.GraphSnapshotResponse{{Ref: class, Shared: true}, {Ref: ref("", "ConfigMap", "fleet", "nobodys")}}
+	all := []*mgmtv1.GraphSnapshotResponse{{Ref: class, Shared: true},
+		{Ref: ref("", "ConfigMap", "fleet", "nobodys")}}
 	for i := range n {
 		name := fmt.Sprintf("w-%d", i)
 		cluster := ref(capi, "Cluster", "fleet", name)
-		all = append(all, &mgmtv1.GraphSnapshotResponse{Ref: cluster, Unit: "fleet/" + name, Edges: []*mgmtv1.GraphEdge{names(class, "spec.topology.classRef")}})
-		for j, kind := range []string{"Machine", "Machine", "Machine", "Machine", "MachineSet", "MachineDeployment", "KubeadmControlPlane", "MachineHealthCheck", "MachinePool"} {
-			all = append(all, &mgmtv1.GraphSnapshotResponse{Ref: ref(capi, kind, "fleet", fmt.Sprint(name, "-", j)), Unit: "fleet/" + name, Edges: []*mgmtv1.GraphEdge{owned(cluster)}})
+		all = append(all, &mgmtv1.GraphSnapshotResponse{Ref: cluster, Unit: "fleet/" + name,
+			Edges: []*mgmtv1.GraphEdge{names(class, "spec.topology.classRef")}})
+		for j, kind := range []string{"Machine", "Machine", "Machine", "Machine", "MachineSet",
+			"MachineDeployment", "KubeadmControlPlane", "MachineHealthCheck", "MachinePool"} {
+			all = append(all, &mgmtv1.GraphSnapshotResponse{Ref: ref(capi, kind, "fleet",
+				fmt.Sprint(name, "-", j)), Unit: "fleet/" + name, Edges: []*mgmtv1.GraphEdge{owned(cluster)}})
 		}
 	}
 	return all
@@ -62,7 +71,8 @@ func TestSnapshotGraph(t *testing.T) {
 		t.Run(as, func(t *testing.T) {
 			f := newFake()
 			f.graph = testGraph()
-			r := runner{fake: f}.run(t, "snapshot graph 1a2b --namespace team-a --workload team-a/web --standalone --store s --plain -o "+as).want(t, 0)
+			r := runner{fake: f}.run(t, "snapshot graph 1a2b --namespace team-a --workload team-a/web "+
+				"--standalone --store s --plain -o "+as).want(t, 0)
 			golden(t, "snapshot_graph_"+as, r.stdout)
 			if r.stderr != "" {
 				t.Errorf("stderr: %s", r.stderr)
@@ -71,7 +81,8 @@ func TestSnapshotGraph(t *testing.T) {
 				t.Error("an escape sequence reaches the terminal")
 			}
 			req := requestOf[*mgmtv1.GraphSnapshotRequest](t, f)
-			if s := req.GetSelection(); req.GetId() != "1a2b" || fmt.Sprint(s.GetNamespaces(), s.GetWorkloads()) != "[team-a] [team-a/web]" {
+			if s := req.GetSelection(); req.GetId() != "1a2b" ||
+				fmt.Sprint(s.GetNamespaces(), s.GetWorkloads()) != "[team-a] [team-a/web]" {
 				t.Errorf("request %v", req)
 			}
 			if as == "svg" {
@@ -81,21 +92,25 @@ func TestSnapshotGraph(t *testing.T) {
 	}
 }
 
-// TestSnapshotGraphOfAFleet: what nobody could read is drawn as one node for each workload cluster, unless all are asked for, or a part.
+// TestSnapshotGraphOfAFleet: what nobody could read is drawn as one node for each workload cluster,
+// unless all are asked for, or a part.
 func TestSnapshotGraphOfAFleet(t *testing.T) {
 	const few, many = 49, 50 // two objects besides: 492, 502
 	for _, tt := range []struct {
 		workloads int
 		flags     string
 		folded    bool
-	}{{few, "", false}, {many, "", true}, {many, " --all", false}, {many, " --namespace fleet", false}, {many, " --selector a=b", false}} {
+	}{{few, "", false}, {many, "", true}, {many, " --all", false}, {many, " --namespace fleet", false},
+		{many, " --selector a=b", false}} {
 		f := newFake()
 		f.graph = testFleet(tt.workloads)
 		r := runner{fake: f}.run(t, "snapshot graph --standalone --store s --plain"+tt.flags).want(t, 0)
-		if nodes, want := strings.Count(r.stdout, "tooltip="), map[bool]int{true: many + 2, false: len(f.graph)}[tt.folded]; nodes != want {
+		if nodes, want := strings.Count(r.stdout, "tooltip="), map[bool]int{true: many + 2,
+			false: len(f.graph)}[tt.folded]; nodes != want {
 			t.Errorf("%d workload clusters%s: %d nodes, want %d", tt.workloads, tt.flags, nodes, want)
 		}
-		if said := strings.Contains(r.stderr, "502 objects: each workload cluster is drawn as one; --all draws them all"); said != tt.folded {
+		if said := strings.Contains(r.stderr, "502 objects: each workload cluster is drawn as one; "+
+			"--all draws them all"); said != tt.folded {
 			t.Errorf("%d workload clusters%s: stderr: %s", tt.workloads, tt.flags, r.stderr)
 		}
 		if requestOf[*mgmtv1.GraphSnapshotRequest](t, f).GetId() != "latest" {
@@ -108,7 +123,8 @@ func TestSnapshotGraphOfAFleet(t *testing.T) {
 		r := runner{fake: f}.run(t, "snapshot graph --standalone --store s --plain -o "+as).want(t, 0)
 		golden(t, "snapshot_graph_fleet_"+as, r.stdout)
 	}
-	runner{fake: f}.run(t, "snapshot graph --standalone --store s --plain --all -o mermaid").want(t, 0).stderrHas(t, "510 edges: Mermaid draws at most 500")
+	runner{fake: f}.run(t, "snapshot graph --standalone --store s --plain --all -o mermaid").want(t,
+		0).stderrHas(t, "510 edges: Mermaid draws at most 500")
 }
 
 // wellFormed reads a document to its end.
@@ -124,11 +140,15 @@ func wellFormed(t *testing.T, text string) {
 	}
 }
 
-// TestGraphPlaces: no box meets another, each is in its group, groups do not meet, and all of it is within the picture.
+// TestGraphPlaces: no box meets another, each is in its group, groups do not meet, and all of it is
+// within the picture.
 func TestGraphPlaces(t *testing.T) {
 	loop := testGraph()
-	loop[4].Edges = append(loop[4].Edges, owned(ref(capi, "Machine", "team-a", "web-0"))) // they own each other
-	for name, d := range map[string]*drawing{"graph": draw(testGraph(), false), "loop": draw(loop, false), "fleet": draw(testFleet(9), false), "folded": draw(testFleet(70), true)} {
+	// they own each other
+	loop[4].Edges = append(loop[4].Edges, owned(ref(capi, "Machine", "team-a", "web-0")))
+	for name, d := range map[string]*drawing{"graph": draw(testGraph(), false),
+		"loop": draw(loop, false), "fleet": draw(testFleet(9), false), "folded": draw(testFleet(70),
+			true)} {
 		p := place(d)
 		var nodes []*drawnNode
 		var groups []rect
@@ -172,16 +192,22 @@ func TestGraphPlaces(t *testing.T) {
 }
 
 func inside(r, of rect) bool {
-	return r.w > 0 && r.h > 0 && r.x >= of.x && r.y >= of.y && r.x+r.w <= of.x+of.w && r.y+r.h <= of.y+of.h
+	return r.w > 0 && r.h > 0 && r.x >= of.x && r.y >= of.y && r.x+r.w <= of.x+of.w &&
+		r.y+r.h <= of.y+of.h
 }
 
-func meet(a, b rect) bool { return a.x < b.x+b.w && b.x < a.x+a.w && a.y < b.y+b.h && b.y < a.y+a.h }
+func meet(a, b rect) bool {
+	return a.x < b.x+b.w && b.x < a.x+a.w && a.y < b.y+b.h &&
+		b.y < a.y+a.h
+}
 
 func TestSnapshotGraphCompletes(t *testing.T) {
-	if got := (runner{fake: newFake()}).complete(t, "snapshot graph -o"); !strings.HasPrefix(got, "dot\nmermaid\nsvg\njson\nyaml\n:") {
+	if got := (runner{fake: newFake()}).complete(t, "snapshot graph -o"); !strings.HasPrefix(got,
+		"dot\nmermaid\nsvg\njson\nyaml\n:") {
 		t.Errorf("after -o: %s", got)
 	}
-	if got := (runner{fake: newFake()}).complete(t, "snapshot list -o"); !strings.HasPrefix(got, "table\njson\nyaml\n:") {
+	if got := (runner{fake: newFake()}).complete(t, "snapshot list -o"); !strings.HasPrefix(got,
+		"table\njson\nyaml\n:") {
 		t.Errorf("after -o of another command: %s", got)
 	}
 }

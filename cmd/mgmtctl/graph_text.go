@@ -8,14 +8,17 @@ import (
 
 // writeDot writes a drawing for Graphviz.
 func writeDot(w *bytes.Buffer, d *drawing) {
-	fmt.Fprintln(w, "digraph snapshot {\n  rankdir=LR;\n  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n  edge [color=\"#445566\"];")
+	fmt.Fprintln(w, "digraph snapshot {\n  rankdir=LR;\n  node [shape=box, fontname=\"Helvetica\", "+
+		"fontsize=10];\n  edge [color=\"#445566\"];")
 	looks := map[look]string{
-		lookFolded: ", style=bold", lookOutside: ", style=dashed, color=\"#888888\", fontcolor=\"#888888\"", lookMissing: ", style=dashed, color=red, fontcolor=red",
+		lookFolded: ", style=bold", lookOutside: ", style=dashed, color=\"#888888\", " +
+			"fontcolor=\"#888888\"", lookMissing: ", style=dashed, color=red, fontcolor=red",
 	}
 	for i, g := range d.groups {
 		fmt.Fprintf(w, "  subgraph cluster_%d {\n    label=%s;\n", i+1, dotText(g.title))
 		for _, n := range g.nodes {
-			fmt.Fprintf(w, "    n%d [label=%s, tooltip=%s%s];\n", n.id, dotText(n.lines...), dotText(n.title), looks[n.look])
+			fmt.Fprintf(w, "    n%d [label=%s, tooltip=%s%s];\n", n.id, dotText(n.lines...),
+				dotText(n.title), looks[n.look])
 		}
 		fmt.Fprintln(w, "  }")
 	}
@@ -34,7 +37,8 @@ func writeDot(w *bytes.Buffer, d *drawing) {
 
 var dotEscape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `&`, `&amp;`)
 
-// dotText is lines as one text of Graphviz, in which a backslash begins an escape and an ampersand an entity.
+// dotText is lines as one text of Graphviz, in which a backslash begins an escape and an ampersand
+// an entity.
 func dotText(lines ...string) string {
 	escaped := make([]string, len(lines))
 	for i, line := range lines {
@@ -69,13 +73,16 @@ func writeMermaid(w *bytes.Buffer, d *drawing) {
 		}
 		fmt.Fprintf(w, "  n%d %s n%d\n", e.from.id, arrow, e.to.id)
 	}
-	fmt.Fprintln(w, "  classDef folded stroke-width:2px\n  classDef outside stroke:#888,color:#888,stroke-dasharray:4\n  classDef missing stroke:#c00,color:#c00,stroke-dasharray:4")
+	fmt.Fprintln(w, "  classDef folded stroke-width:2px\n  classDef outside "+
+		"stroke:#888,color:#888,stroke-dasharray:4\n  classDef missing "+
+		"stroke:#c00,color:#c00,stroke-dasharray:4")
 	if len(missing) > 0 {
 		fmt.Fprintf(w, "  linkStyle %s stroke:#c00,stroke-dasharray:4\n", strings.Join(missing, ","))
 	}
 }
 
-// mermaidText is lines as one text of Mermaid. It reads Markdown and HTML in it and has no escape but numbers: all that could mean something becomes one.
+// mermaidText is lines as one text of Mermaid. It reads Markdown and HTML in it and has no escape
+// but numbers: all that could mean something becomes one.
 func mermaidText(lines ...string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -84,7 +91,8 @@ func mermaidText(lines ...string) string {
 			b.WriteString("<br/>")
 		}
 		for _, r := range line {
-			if r < 128 && !strings.ContainsRune(" ./:,-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", r) {
+			if r < 128 && !strings.ContainsRune(
+				" ./:,-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", r) {
 				fmt.Fprintf(&b, "#%d;", r)
 				continue
 			}

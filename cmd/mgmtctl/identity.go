@@ -19,18 +19,22 @@ type identityFlags struct {
 }
 
 func (f *identityFlags) register(server, global *pflag.FlagSet) {
-	server.StringArrayVar(&f.files, "identity", nil, "age identity `FILE` that opens snapshots (repeatable); it is sent with the request, and kept only as long as that takes")
-	global.StringVar(&f.passphraseFile, "passphrase-file", "", "`FILE` whose first line is the passphrase of a protected identity, for scripts (default: ask on the terminal)")
+	server.StringArrayVar(&f.files, "identity", nil, "age identity `FILE` that opens snapshots "+
+		"(repeatable); it is sent with the request, and kept only as long as that takes")
+	global.StringVar(&f.passphraseFile, "passphrase-file", "", "`FILE` whose first line is the "+
+		"passphrase of a protected identity, for scripts (default: ask on the terminal)")
 }
 
-// readIdentity reads the files of --identity as one; without the flag it gives nothing. The bytes go into requests only. Passphrases are used here and go nowhere.
+// readIdentity reads the files of --identity as one; without the flag it gives nothing. The bytes
+// go into requests only. Passphrases are used here and go nowhere.
 func (p *program) readIdentity(ctx context.Context) ([]byte, error) {
 	return service.ReadIdentities(p.identity.files, func(file string) ([]byte, error) {
 		return p.passphrase(ctx, "passphrase of "+file)
 	})
 }
 
-// newPassphrase gets a passphrase to protect a new identity with; on the terminal it has to be typed twice.
+// newPassphrase gets a passphrase to protect a new identity with; on the terminal it has to be
+// typed twice.
 func (p *program) newPassphrase(ctx context.Context) ([]byte, error) {
 	first, err := p.passphrase(ctx, "passphrase for the new identity")
 	if err != nil || p.identity.passphraseFile != "" {
@@ -38,7 +42,8 @@ func (p *program) newPassphrase(ctx context.Context) ([]byte, error) {
 	}
 	again, err := p.passphrase(ctx, "the same again")
 	if err == nil && !bytes.Equal(first, again) {
-		err = &service.Error{Reason: service.ReasonUsage, Message: "the two passphrases differ, no key was made"}
+		err = &service.Error{Reason: service.ReasonUsage, Message: "the two passphrases differ, no " +
+			"key was made"}
 	}
 	return first, err
 }
@@ -49,7 +54,8 @@ func (p *program) passphrase(ctx context.Context, what string) ([]byte, error) {
 	if file := p.identity.passphraseFile; file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, &service.Error{Reason: service.ReasonIdentity, Message: fmt.Sprintf("read --passphrase-file: %v", err)}
+			return nil, &service.Error{Reason: service.ReasonIdentity,
+				Message: fmt.Sprintf("read --passphrase-file: %v", err)}
 		}
 		line, _, _ = bytes.Cut(text, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
@@ -59,7 +65,8 @@ func (p *program) passphrase(ctx context.Context, what string) ([]byte, error) {
 			terminal = p.terminal()
 		}
 		if terminal == nil {
-			return nil, &service.Error{Reason: service.ReasonIdentity, Message: what + ": there is no terminal to ask on", Hint: "give a file that holds it with --passphrase-file"}
+			return nil, &service.Error{Reason: service.ReasonIdentity, Message: what +
+				": there is no terminal to ask on", Hint: "give a file that holds it with --passphrase-file"}
 		}
 		var err error
 		if line, err = askHidden(ctx, terminal, what); err != nil {
@@ -72,7 +79,8 @@ func (p *program) passphrase(ctx context.Context, what string) ([]byte, error) {
 	return line, nil
 }
 
-// openTerminal gives the terminal of the person who typed the command, wherever stdin and stderr go; nil when there is none.
+// openTerminal gives the terminal of the person who typed the command, wherever stdin and stderr
+// go; nil when there is none.
 func openTerminal() *os.File {
 	if f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
 		return f

@@ -68,7 +68,8 @@ func TestPassphraseIsNotShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := <-answers
-		if interrupted && !errors.Is(got.err, errInterrupted) || !interrupted && (got.err != nil || string(got.line) != "correct horse") {
+		if interrupted && !errors.Is(got.err, errInterrupted) || !interrupted &&
+			(got.err != nil || string(got.line) != "correct horse") {
 			t.Errorf("interrupted %v: got %q, %v", interrupted, got.line, got.err)
 		}
 		if !echoes(t, program) {
@@ -76,7 +77,8 @@ func TestPassphraseIsNotShown(t *testing.T) {
 		}
 		seen := make([]byte, 1000)
 		n, err := person.Read(seen)
-		if err != nil || !strings.HasPrefix(string(seen[:n]), "passphrase: ") || strings.Contains(string(seen[:n]), "horse") {
+		if err != nil || !strings.HasPrefix(string(seen[:n]), "passphrase: ") ||
+			strings.Contains(string(seen[:n]), "horse") {
 			t.Errorf("interrupted %v: the terminal shows %q, %v", interrupted, seen[:n], err)
 		}
 	}

@@ -34,14 +34,16 @@ Exit codes: 0 made; 1 other error, such as no space; 2 usage, or a file that is 
 				return usageError(cmd, "--out is missing: the folder for the keys")
 			}
 			if p.identity.passphraseFile != "" && !protect {
-				return usageError(cmd, "--passphrase-file is given without --passphrase: is the new identity to be protected?")
+				return usageError(cmd, "--passphrase-file is given without --passphrase: is the new "+
+					"identity to be protected?")
 			}
 			return runKeygen(cmd.Context(), p, dir, protect)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "out", "", "folder `DIR` for the four files")
 	_ = cmd.MarkFlagDirname("out")
-	cmd.Flags().BoolVar(&protect, "passphrase", false, "protect identity.txt with a passphrase, from the terminal or --passphrase-file")
+	cmd.Flags().BoolVar(&protect, "passphrase", false, "protect identity.txt with a passphrase, "+
+		"from the terminal or --passphrase-file")
 	return cmd
 }
 
@@ -70,7 +72,8 @@ func runKeygen(ctx context.Context, p *program, dir string, protect bool) error 
 		SigningKey: filepath.Join(dir, "signing.key"),
 		TrustedKey: filepath.Join(dir, "signing.pub"),
 	}
-	p.say("keep %s offline and a copy of it elsewhere: without it no snapshot can be read", files.Identity)
+	p.say("keep %s offline and a copy of it elsewhere: without it no snapshot can be read",
+		files.Identity)
 	return p.print(files, func(w io.Writer) {
 		var l pairs
 		l.add("identity", files.Identity)

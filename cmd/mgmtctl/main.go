@@ -1,9 +1,11 @@
 // Command mgmtctl snapshots and restores Cluster API management clusters.
 //
-// It is a client: every command calls the generated gRPC clients. With --standalone the same service runs inside this process, over an in-memory pipe, so
-// that an outage needs a store, a key and a kubeconfig, and no daemon.
+// It is a client: every command calls the generated gRPC clients. With --standalone the same
+// service runs inside this process, over an in-memory pipe, so that an outage needs a store, a key
+// and a kubeconfig, and no daemon.
 //
-// Results go to stdout, in a table for people or as JSON or YAML for machines; everything else goes to stderr. The exit codes are those of internal/service.
+// Results go to stdout, in a table for people or as JSON or YAML for machines; everything else goes
+// to stderr. The exit codes are those of internal/service.
 package main
 
 import (
@@ -24,8 +26,8 @@ func main() {
 	os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Run runs mgmtctl once with args and returns its exit code. The first interrupt makes it stop in good order, the second makes it return at once, with its
-// work left where it is.
+// Run runs mgmtctl once with args and returns its exit code. The first interrupt makes it stop in
+// good order, the second makes it return at once, with its work left where it is.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -16,17 +16,22 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"mgmtctl": func() { os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"mgmtctl": func() {
+			os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout,
+				os.Stderr))
+		},
 	})
 }
 
 // TestScripts runs the txtar files of testdata: what mgmtctl does where no server is reached.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits}})
+	testscript.Run(t, testscript.Params{Dir: "testdata", Cmds: map[string]func(*testscript.TestScript,
+		bool, []string){"exits": exits}})
 }
 
-// exits runs mgmtctl inside the test and wants this exit code: "exits 2 snapshot". testscript itself tells only success from failure, and a process for each
-// line takes its time. Files need their whole path.
+// exits runs mgmtctl inside the test and wants this exit code: "exits 2 snapshot". testscript
+// itself tells only success from failure, and a process for each line takes its time. Files need
+// their whole path.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: exits CODE [ARG ...]")
@@ -87,7 +92,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestFlagsAnywhere gives the flags that every command accepts before the command, in the middle and after it.
+// TestFlagsAnywhere gives the flags that every command accepts before the command, in the middle
+// and after it.
 func TestFlagsAnywhere(t *testing.T) {
 	for _, line := range []string{
 		"--standalone --store /s -o json snapshot list",
@@ -142,15 +148,19 @@ func TestCatalogFile(t *testing.T) {
 		flag string
 		want string
 	}{
-		{"state folder", map[string]string{"XDG_STATE_HOME": "/state", "HOME": "/home/me"}, "", "/state/mgmtd/catalog.db"},
-		{"no state folder", map[string]string{"HOME": "/home/me"}, "", "/home/me/.local/state/mgmtd/catalog.db"},
-		{"relative state folder is ignored", map[string]string{"XDG_STATE_HOME": "state", "HOME": "/home/me"}, "", "/home/me/.local/state/mgmtd/catalog.db"},
+		{"state folder", map[string]string{"XDG_STATE_HOME": "/state", "HOME": "/home/me"}, "",
+			"/state/mgmtd/catalog.db"},
+		{"no state folder", map[string]string{"HOME": "/home/me"}, "",
+			"/home/me/.local/state/mgmtd/catalog.db"},
+		{"relative state folder is ignored", map[string]string{"XDG_STATE_HOME": "state",
+			"HOME": "/home/me"}, "", "/home/me/.local/state/mgmtd/catalog.db"},
 		{"flag", map[string]string{"HOME": "/home/me"}, "c.db", "c.db"},
 		{"nothing", nil, "", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := &program{getenv: func(name string) string { return tt.env[name] }, standalone: standaloneFlags{catalog: tt.flag}}
+			p := &program{getenv: func(name string) string { return tt.env[name] },
+				standalone: standaloneFlags{catalog: tt.flag}}
 			got, err := p.catalogFile()
 			if got != tt.want || (err != nil) != (tt.want == "") {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)

@@ -40,7 +40,8 @@ Exit codes: 0 no finding of severity error; 1 other error, such as an unreachabl
 				req.Name = args[0]
 			}
 			if p.standalone.enabled && p.given("source-kubeconfig") == p.given("target-kubeconfig") {
-				return usageError(cmd, "standalone, this needs --source-kubeconfig or --target-kubeconfig, one of them")
+				return usageError(cmd, "standalone, this needs --source-kubeconfig or "+
+					"--target-kubeconfig, one of them")
 			}
 			p.standalone.sourceName, p.standalone.targetName = req.GetName(), req.GetName()
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
@@ -52,7 +53,8 @@ Exit codes: 0 no finding of severity error; 1 other error, such as an unreachabl
 	return cmd
 }
 
-func runMgmtCheck(ctx context.Context, p *program, c *connection, req *mgmtv1.CheckMgmtRequest) error {
+func runMgmtCheck(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.CheckMgmtRequest) error {
 	resp, err := c.mgmts.CheckMgmt(ctx, req)
 	if err != nil {
 		return err
@@ -68,7 +70,8 @@ func runMgmtCheck(ctx context.Context, p *program, c *connection, req *mgmtv1.Ch
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(resp.GetFindings(), func(f *mgmtv1.Finding) bool { return f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR }) {
+	if slices.ContainsFunc(resp.GetFindings(),
+		func(f *mgmtv1.Finding) bool { return f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR }) {
 		return exit(service.ExitFindings)
 	}
 	return nil

@@ -45,7 +45,8 @@ func runMgmtList(ctx context.Context, p *program, c *connection) error {
 			if m.GetError() == "" {
 				workloads, providers = number(m.GetWorkloadClusters()), number(int64(len(m.GetProviders())))
 			}
-			t.add(m.GetName(), m.GetUid(), m.GetKubernetesVersion(), workloads, providers, cmp.Or(m.GetError(), "answers"))
+			t.add(m.GetName(), m.GetUid(), m.GetKubernetesVersion(), workloads, providers,
+				cmp.Or(m.GetError(), "answers"))
 		}
 		t.write(w)
 	})

@@ -25,20 +25,24 @@ type moveFlags struct {
 }
 
 // moveFlagNames are the flags that a plan holds already.
-var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector", "drop-owner", "managed-fields", "force", "no-fence"}
+var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector",
+	"drop-owner", "managed-fields", "force", "no-fence"}
 
 func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 	spec := &mgmtv1.MoveSpec{Selection: &mgmtv1.Selection{}}
 	f := &moveFlags{spec: spec}
 	set := cmd.Flags()
-	set.StringVar(&spec.Source, "source", "", "`NAME` of the source management cluster; needed only when there are several")
-	set.StringVar(&spec.Target, "target", "", "`NAME` of the target management cluster; needed only when there are several")
+	set.StringVar(&spec.Source, "source", "", "`NAME` of the source management cluster; needed "+
+		"only when there are several")
+	set.StringVar(&spec.Target, "target", "", "`NAME` of the target management cluster; needed "+
+		"only when there are several")
 	addLocation(cmd, &spec.Location)
 	addSelection(cmd, spec.Selection, "move")
 	addDropOwners(cmd, &spec.DropOwners)
 	addManagedFields(cmd, &f.managedFields)
 	set.BoolVar(&spec.Force, "force", false, "override the refusals that say so in their hint")
-	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then only a lock on the source keeps another host from doing the same")
+	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+
+		"only a lock on the source keeps another host from doing the same")
 	completeMgmts(p, cmd, "source", "target")
 	return f
 }
@@ -47,7 +51,8 @@ func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 func (f *moveFlags) read(cmd *cobra.Command) (*moveWork, error) {
 	f.spec.ManagedFields = f.managedFields.request()
 	if f.spec.GetSource() != "" && f.spec.GetSource() == f.spec.GetTarget() {
-		return nil, usageError(cmd, "--source and --target are both %q: a move needs two management clusters", f.spec.GetSource())
+		return nil, usageError(cmd, "--source and --target are both %q: a move needs two "+
+			"management clusters", f.spec.GetSource())
 	}
 	return &moveWork{spec: f.spec}, nil
 }
@@ -67,7 +72,9 @@ func (m *moveWork) request(ctx context.Context, c *connection) (*plan, error) {
 	})
 }
 
-func (m *moveWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning, digest string) (*mgmtv1.Operation, error) {
-	resp, err := c.moves.RunMove(ctx, &mgmtv1.RunMoveRequest{Spec: m.spec, Tuning: tuning, PlanDigest: digest})
+func (m *moveWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning,
+	digest string) (*mgmtv1.Operation, error) {
+	resp, err := c.moves.RunMove(ctx, &mgmtv1.RunMoveRequest{Spec: m.spec, Tuning: tuning,
+		PlanDigest: digest})
 	return resp.GetOperation(), err
 }

@@ -13,7 +13,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-const moveStandalone = " --standalone --store /s --plain --source-kubeconfig s --target-kubeconfig t"
+const moveStandalone = " --standalone --store /s --plain --source-kubeconfig s " +
+	"--target-kubeconfig t"
 
 // daemonRunner gives a runner whose mgmtctl finds a daemon, and the service of that daemon.
 func daemonRunner(t *testing.T) (runner, *fake) {
@@ -26,8 +27,10 @@ func daemonRunner(t *testing.T) (runner, *fake) {
 
 // testMovePlan is testPlan as the plan of a move.
 func testMovePlan() []*mgmtv1.PlanMoveResponse {
-	plan := []*mgmtv1.PlanMoveResponse{{Item: &mgmtv1.PlanMoveResponse_Header{Header: &mgmtv1.MoveHeader{Source: "prod", SourceUid: "7d1f", Target: "new",
-		TargetUid: "aa11", Spec: &mgmtv1.MoveSpec{Source: "prod", Target: "new", NoFence: true, Location: "vault"}}}}}
+	plan := []*mgmtv1.PlanMoveResponse{{Item: &mgmtv1.PlanMoveResponse_Header{
+		Header: &mgmtv1.MoveHeader{Source: "prod", SourceUid: "7d1f", Target: "new",
+			TargetUid: "aa11", Spec: &mgmtv1.MoveSpec{Source: "prod", Target: "new", NoFence: true,
+				Location: "vault"}}}}}
 	for _, piece := range testPlan()[1:] {
 		resp := &mgmtv1.PlanMoveResponse{}
 		switch item := piece.GetItem().(type) {
@@ -45,7 +48,8 @@ func testMovePlan() []*mgmtv1.PlanMoveResponse {
 	return plan
 }
 
-func testMove(state mgmtv1.OperationState, exitCode int32, units map[string]string) *mgmtv1.Operation {
+func testMove(state mgmtv1.OperationState, exitCode int32,
+	units map[string]string) *mgmtv1.Operation {
 	op := testOperation(state, exitCode, true)
 	op.Kind, op.Units, op.Location = kindMove, units, "vault"
 	return op
@@ -53,17 +57,22 @@ func testMove(state mgmtv1.OperationState, exitCode int32, units map[string]stri
 
 func testSchedules() []*mgmtv1.Schedule {
 	return []*mgmtv1.Schedule{
-		{Name: "hourly", Cron: "@every 1h", Source: "prod", Location: "vault", NextTime: timestamppb.New(now.Add(25 * time.Minute)), LastTime: ago(35 * time.Minute),
-			LastOperation: "65f1a2b3c4d5", LastSuccessTime: ago(95 * time.Minute), LastError: "reach management cluster prod: refused", Skipped: 2, Overdue: true},
-		{Name: "nightly", Cron: "0 1 * * *", Source: "prod", Location: "vault", Namespaces: []string{"team-a", "team-b"}, Paused: true},
+		{Name: "hourly", Cron: "@every 1h", Source: "prod", Location: "vault",
+			NextTime: timestamppb.New(now.Add(25 * time.Minute)), LastTime: ago(35 * time.Minute),
+			LastOperation: "65f1a2b3c4d5", LastSuccessTime: ago(95 * time.Minute),
+			LastError: "reach management cluster prod: refused", Skipped: 2, Overdue: true},
+		{Name: "nightly", Cron: "0 1 * * *", Source: "prod", Location: "vault",
+			Namespaces: []string{"team-a", "team-b"}, Paused: true},
 	}
 }
 
 func testMgmts() []*mgmtv1.Mgmt {
 	return []*mgmtv1.Mgmt{
-		{Name: "prod", Uid: "7d1f", KubernetesVersion: "v1.35.1", WorkloadClusters: 103, Providers: []*mgmtv1.Provider{
-			{Name: "cluster-api", Version: "v1.14.0", Namespace: "capi-system"}, {Name: "infrastructure-docker", Version: "v1.14.0", Namespace: "capd-system"},
-		}},
+		{Name: "prod", Uid: "7d1f", KubernetesVersion: "v1.35.1", WorkloadClusters: 103,
+			Providers: []*mgmtv1.Provider{
+				{Name: "cluster-api", Version: "v1.14.0", Namespace: "capi-system"},
+				{Name: "infrastructure-docker", Version: "v1.14.0", Namespace: "capd-system"},
+			}},
 		{Name: "west", Error: "connection refused"},
 	}
 }
@@ -79,34 +88,51 @@ func TestDaemonResults(t *testing.T) {
 		{"move_plan", "move plan", 3, func(f *fake) { f.movePlan = testMovePlan() }},
 		{"move_plan_json", "move plan -o json", 3, func(f *fake) { f.movePlan = testMovePlan() }},
 		{"move_run", "move run --yes", 4, func(f *fake) {
-			f.operation = testMove(failed, 4, map[string]string{"": "copied", "team-a/api": "retired", "team-a/db": "released", "team-a/web": "paused"})
+			f.operation = testMove(failed, 4, map[string]string{"": "copied", "team-a/api": "retired",
+				"team-a/db": "released", "team-a/web": "paused"})
 			f.events = testEvents(failed)
 		}},
 		{"move_show", "operation show latest", 0, func(f *fake) {
-			f.operation = testMove(running, 0, map[string]string{"": "copied", "team-a/api": "handed-over", "team-a/db": "paused"})
+			f.operation = testMove(running, 0, map[string]string{"": "copied", "team-a/api": "handed-over",
+				"team-a/db": "paused"})
 		}},
 		{"operation_rollback", "operation rollback latest", 0, func(f *fake) {
-			f.operation = testMove(mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK, 0, map[string]string{"team-a/api": "rolled-back"})
+			f.operation = testMove(mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK, 0,
+				map[string]string{"team-a/api": "rolled-back"})
 		}},
-		{"operation_stop", "operation stop latest", 0, func(f *fake) { f.operation = testMove(running, 0, map[string]string{"team-a/api": "paused"}) }},
+		{"operation_stop", "operation stop latest", 0, func(f *fake) {
+			f.operation = testMove(running, 0,
+				map[string]string{"team-a/api": "paused"})
+		}},
 		{"operation_show_schedule", "operation show latest", 0, func(f *fake) {
-			f.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: "snapshot", State: succeeded, Source: "prod", Schedule: "hourly", Location: "vault"}
+			f.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: "snapshot", State: succeeded,
+				Source: "prod", Schedule: "hourly", Location: "vault"}
 		}},
 		{"schedule_list", "schedule list", 0, func(f *fake) { f.schedules = testSchedules() }},
-		{"schedule_list_yaml", "schedule list -o yaml", 0, func(f *fake) { f.schedules = testSchedules() }},
+		{"schedule_list_yaml", "schedule list -o yaml", 0,
+			func(f *fake) { f.schedules = testSchedules() }},
 		{"schedule_list_none", "schedule list -o json", 0, func(*fake) {}},
 		{"schedule_pause", "schedule pause nightly", 0, func(f *fake) { f.schedules = testSchedules() }},
 		{"schedule_resume", "schedule resume hourly", 0, func(f *fake) { f.schedules = testSchedules() }},
 		{"mgmt_list", "mgmt list", 0, func(f *fake) { f.mgmts = testMgmts() }},
 		{"mgmt_list_json", "mgmt list -o json", 0, func(f *fake) { f.mgmts = testMgmts() }},
-		{"mgmt_check", "mgmt check prod", 3, func(f *fake) { f.mgmts, f.findings = testMgmts(), testFindings() }},
-		{"mgmt_check_well", "mgmt check", 0, func(f *fake) { f.mgmts, f.findings = testMgmts(), testFindings()[:1] }},
+		{"mgmt_check", "mgmt check prod", 3, func(f *fake) {
+			f.mgmts, f.findings = testMgmts(),
+				testFindings()
+		}},
+		{"mgmt_check_well", "mgmt check", 0, func(f *fake) {
+			f.mgmts, f.findings = testMgmts(),
+				testFindings()[:1]
+		}},
 		{"mgmt_check_json", "mgmt check -o json", 0, func(f *fake) { f.mgmts = testMgmts() }},
 		{"catalog_rebuild", "catalog rebuild", 0, func(f *fake) {
-			f.rebuilt = []*mgmtv1.RebuiltLocation{{Location: "east", Snapshots: 8, Added: 8}, {Location: "vault", Snapshots: 2, Dropped: 1,
-				Damaged: []string{"snapshots/7d1f/20260301T115500Z-1a2b3c4d5e6f.json: bytes do not fit their hash"}}}
+			f.rebuilt = []*mgmtv1.RebuiltLocation{{Location: "east", Snapshots: 8, Added: 8},
+				{Location: "vault", Snapshots: 2, Dropped: 1,
+					Damaged: []string{"snapshots/7d1f/20260301T115500Z-1a2b3c4d5e6f.json: bytes do not " +
+						"fit their hash"}}}
 		}},
-		{"catalog_rebuild_json", "catalog rebuild -o json", 0, func(f *fake) { f.rebuilt = []*mgmtv1.RebuiltLocation{{Snapshots: 1}} }},
+		{"catalog_rebuild_json", "catalog rebuild -o json", 0,
+			func(f *fake) { f.rebuilt = []*mgmtv1.RebuiltLocation{{Snapshots: 1}} }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,8 +147,10 @@ func TestDaemonResults(t *testing.T) {
 func TestMoveSpec(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events = testMove(succeeded, 0, nil), testEvents(succeeded)
-	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d --selector tier=gold --force --no-fence --location vault"+
-		" --drop-owner Machine.cluster.x-k8s.io/a/b --managed-fields all --concurrency 3 --canary c/d --max-failures 2 --observe 90s").want(t, 0)
+	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d "+
+		"--selector tier=gold --force --no-fence --location vault"+
+		" --drop-owner Machine.cluster.x-k8s.io/a/b --managed-fields all --concurrency 3 --canary c/d "+
+		"--max-failures 2 --observe 90s").want(t, 0)
 	raw, err := rawJSON(requestOf[*mgmtv1.RunMoveRequest](t, f))
 	if err != nil {
 		t.Fatal(err)
@@ -149,51 +177,62 @@ func TestMoveStandalone(t *testing.T) {
 	}
 }
 
-// TestMovePlanFile runs what "move plan" has printed; plans of restores are no plans of moves, nor the other way round.
+// TestMovePlanFile runs what "move plan" has printed; plans of restores are no plans of moves, nor
+// the other way round.
 func TestMovePlanFile(t *testing.T) {
 	f := newFake()
-	f.movePlan, f.plan, f.operation, f.events = testMovePlan(), testPlan(), testMove(succeeded, 0, nil), testEvents(succeeded)
+	f.movePlan, f.plan, f.operation, f.events = testMovePlan(), testPlan(),
+		testMove(succeeded, 0, nil), testEvents(succeeded)
 	dir := t.TempDir()
 	write := func(name, line string) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(runner{fake: f}.run(t, line).want(t, 3).stdout), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(runner{fake: f}.run(t, line).want(t, 3).stdout),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file
 	}
-	move, restore := write("move.yaml", "move plan -o yaml"+moveStandalone), write("restore.json", "restore plan -o json"+readFlags)
+	move, restore := write("move.yaml", "move plan -o yaml"+moveStandalone),
+		write("restore.json", "restore plan -o json"+readFlags)
 
 	r := runner{fake: f, interactive: true, stdin: strings.NewReader("yes\n")}
 	r.run(t, "move run --plan "+move+moveStandalone).want(t, 0).stderrHas(t, "Move this?", "fence: ")
 	req := requestOf[*mgmtv1.RunMoveRequest](t, f)
-	if s := req.GetSpec(); s.GetSource() != "prod" || !s.GetNoFence() || s.GetLocation() != "vault" || req.GetPlanDigest() != "d1ge57" {
+	if s := req.GetSpec(); s.GetSource() != "prod" || !s.GetNoFence() || s.GetLocation() != "vault" ||
+		req.GetPlanDigest() != "d1ge57" {
 		t.Errorf("not the plan's: %v", req)
 	}
 	runner{fake: f}.run(t, "move run --yes --plan "+restore+moveStandalone).want(t, 2).
-		stderrHas(t, "it is the plan of a restore", "hint: give a file that \"mgmtctl move plan -o json\" has printed")
-	runner{fake: f}.run(t, "restore run --yes --plan "+move+readFlags).want(t, 2).stderrHas(t, "it is the plan of a move")
+		stderrHas(t, "it is the plan of a restore", "hint: give a file that \"mgmtctl move plan -o "+
+			"json\" has printed")
+	runner{fake: f}.run(t, "restore run --yes --plan "+move+readFlags).want(t, 2).stderrHas(t,
+		"it is the plan of a move")
 }
 
 // TestIncompleteMove prints how to go on, and how to undo it while that can be done.
 func TestIncompleteMove(t *testing.T) {
-	const resume, rollback = "mgmtctl operation resume 65f1a2b3c4d5\n", "mgmtctl operation rollback 65f1a2b3c4d5\n"
+	const resume, rollback = "mgmtctl operation resume 65f1a2b3c4d5\n",
+		"mgmtctl operation rollback 65f1a2b3c4d5\n"
 	tests := []struct {
 		name              string
 		units             map[string]string
 		resumes, rollback bool
 	}{
 		{"paused", map[string]string{"": "copied", "a/b": "paused", "a/c": "pending"}, true, true},
-		{"blocked and copied", map[string]string{"": "copied", "a/b": "blocked", "a/c": "copied"}, true, true},
+		{"blocked and copied", map[string]string{"": "copied", "a/b": "blocked", "a/c": "copied"}, true,
+			true},
 		{"one handed over", map[string]string{"a/b": "handed-over", "a/c": "paused"}, true, false},
 		{"one not retired", map[string]string{"a/b": "released", "a/c": "retired"}, true, false},
-		{"one blocked, the others done", map[string]string{"": "copied", "a/b": "blocked", "a/c": "retired"}, false, false},
+		{"one blocked, the others done", map[string]string{"": "copied", "a/b": "blocked",
+			"a/c": "retired"}, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r, f := daemonRunner(t)
 			f.operation, f.events = testMove(failed, 4, tt.units), testEvents(failed)
 			got := r.run(t, "move run --yes").want(t, 4)
-			if strings.Contains(got.stderr, resume) != tt.resumes || strings.Contains(got.stderr, rollback) != tt.rollback {
+			if strings.Contains(got.stderr, resume) != tt.resumes ||
+				strings.Contains(got.stderr, rollback) != tt.rollback {
 				t.Errorf("want resume %v, rollback %v:\n%s", tt.resumes, tt.rollback, got.stderr)
 			}
 			if !tt.resumes {
@@ -206,18 +245,23 @@ func TestIncompleteMove(t *testing.T) {
 // TestNeedsIdentity says how to give it.
 func TestNeedsIdentity(t *testing.T) {
 	r, f := daemonRunner(t)
-	f.operation, f.events = testOperation(mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY, 12, true), testEvents(failed)
-	r.run(t, "operation watch latest").want(t, 12).stderrHas(t, "mgmtctl operation resume 65f1a2b3c4d5 --identity FILE\n")
+	f.operation, f.events = testOperation(mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY, 12,
+		true), testEvents(failed)
+	r.run(t, "operation watch latest").want(t, 12).stderrHas(t, "mgmtctl operation resume "+
+		"65f1a2b3c4d5 --identity FILE\n")
 }
 
-// TestMoveNeeds asks for the flags of a move when it is resumed or rolled back, once it is known to be one.
+// TestMoveNeeds asks for the flags of a move when it is resumed or rolled back, once it is known to
+// be one.
 func TestMoveNeeds(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testMove(stopped, 4, nil), testEvents(succeeded)
 	runner{fake: f}.run(t, "operation resume latest --standalone --store /s").want(t, 2).
-		stderrHas(t, "needs --recipient (or --plain), --signing-key (or --plain), --source-kubeconfig, --target-kubeconfig")
+		stderrHas(t, "needs --recipient (or --plain), --signing-key (or --plain), "+
+			"--source-kubeconfig, --target-kubeconfig")
 	runner{fake: f}.run(t, "operation rollback latest --standalone --store /s").want(t, 2).
-		stderrHas(t, "needs --recipient (or --plain), --signing-key (or --plain), --source-kubeconfig, --target-kubeconfig")
+		stderrHas(t, "needs --recipient (or --plain), --signing-key (or --plain), "+
+			"--source-kubeconfig, --target-kubeconfig")
 	runner{fake: f}.run(t, "operation rollback latest"+moveStandalone).want(t, 4)
 	if got := requestOf[*mgmtv1.RollbackOperationRequest](t, f).GetId(); got != "65f1a2b3c4d5" {
 		t.Errorf("rolls back %q, want the whole id", got)
@@ -237,8 +281,10 @@ func TestStopEnded(t *testing.T) {
 // TestSchedule follows the snapshot of a schedule, and names what is not there.
 func TestSchedule(t *testing.T) {
 	r, f := daemonRunner(t)
-	f.schedules, f.operation, f.events = testSchedules(), testOperation(succeeded, 0, true), testEvents(succeeded)
-	r.run(t, "schedule run hourly").want(t, 0).stderrHas(t, "operation 65f1a2b3c4d5", "operation succeeded")
+	f.schedules, f.operation, f.events = testSchedules(), testOperation(succeeded, 0, true),
+		testEvents(succeeded)
+	r.run(t, "schedule run hourly").want(t, 0).stderrHas(t, "operation 65f1a2b3c4d5",
+		"operation succeeded")
 	for _, verb := range []string{"run", "pause", "resume"} {
 		r.run(t, "schedule "+verb+" weekly").want(t, 1).stderrHas(t, `no schedule is named "weekly"`)
 	}
@@ -257,8 +303,10 @@ func TestCompleteNames(t *testing.T) {
 		if got := r.complete(t, line); !strings.HasPrefix(got, want+":") {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
-		silent := runner{fake: newFake(), getenv: map[string]string{addressVariable: "unix:///nobody/there"}}.complete(t, line)
-		if strings.Contains(silent, "prod") || strings.Contains(silent, "hourly") || strings.Contains(silent, "65f1") {
+		silent := runner{fake: newFake(), getenv: map[string]string{
+			addressVariable: "unix:///nobody/there"}}.complete(t, line)
+		if strings.Contains(silent, "prod") || strings.Contains(silent, "hourly") ||
+			strings.Contains(silent, "65f1") {
 			t.Errorf("%s: without a daemon %q", line, silent)
 		}
 	}

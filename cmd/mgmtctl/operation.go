@@ -9,7 +9,8 @@ func newOperation(p *program) *cobra.Command {
 		Long: `Show operations, which are the runs of snapshot, restore, move and verify; stop one, go on with one that stopped, undo a move.
 
 Operations are kept in the catalog: the daemon's, or standalone the file of --catalog.`,
-	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p), newOperationResume(p), newOperationRollback(p))
+	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p),
+		newOperationResume(p), newOperationRollback(p))
 }
 
 // operationArg is the argument that names an operation.

@@ -40,7 +40,8 @@ func runOperationList(ctx context.Context, p *program, c *connection) error {
 	return p.print(resp, func(w io.Writer) {
 		t := newTable("ID", "KIND", "STATE", "AGE", "SOURCE", "TARGET", "SNAPSHOT", "UNITS")
 		for _, op := range resp.GetOperations() {
-			t.add(op.GetId(), op.GetKind(), stateWord(op.GetState()), p.age(op.GetCreateTime()), op.GetSource(), op.GetTarget(), op.GetSnapshotId(), unitCounts(op))
+			t.add(op.GetId(), op.GetKind(), stateWord(op.GetState()), p.age(op.GetCreateTime()),
+				op.GetSource(), op.GetTarget(), op.GetSnapshotId(), unitCounts(op))
 		}
 		t.write(w)
 	})

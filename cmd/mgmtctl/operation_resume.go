@@ -42,8 +42,10 @@ var needsOfKind = map[string][]need{
 	kindMove:    needsOfMove,
 }
 
-func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command, id string) error {
-	// Only the catalog knows what the operation is, and so what it needs; neither the store nor a management cluster has been opened yet.
+func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
+	id string) error {
+	// Only the catalog knows what the operation is, and so what it needs; neither the store nor a
+	// management cluster has been opened yet.
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
 	if err != nil {
 		return err

@@ -37,7 +37,8 @@ would take with it; 4 work is left; 10 store; 11 running, or fenced, owned or lo
 	}
 }
 
-func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command, id string) error {
+func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
+	id string) error {
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
 	if err != nil {
 		return err

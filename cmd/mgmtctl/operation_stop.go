@@ -39,7 +39,8 @@ func runOperationStop(ctx context.Context, p *program, c *connection, id string)
 	if isEnd(op.GetState()) {
 		p.say("operation %s is at work no more: %s", op.GetId(), stateWord(op.GetState()))
 	} else {
-		p.say("operation %s ends after the steps at hand; to watch it:\n  %s", op.GetId(), p.commandLine("operation", "watch", op.GetId()))
+		p.say("operation %s ends after the steps at hand; to watch it:\n  %s", op.GetId(),
+			p.commandLine("operation", "watch", op.GetId()))
 	}
 	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })
 }

@@ -65,7 +65,8 @@ func toJSON(v any) ([]byte, error) {
 		return nil, fmt.Errorf("write JSON: %w", err)
 	}
 	var out bytes.Buffer
-	// protojson varies its spaces from build to build so that nobody relies on them; indented anew, the same result has the same bytes.
+	// protojson varies its spaces from build to build so that nobody relies on them; indented anew,
+	// the same result has the same bytes.
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
 		return nil, fmt.Errorf("write JSON: %w", err)
 	}
@@ -174,7 +175,8 @@ func refText(r *mgmtv1.Ref) string {
 	if r == nil {
 		return ""
 	}
-	return strings.Join(slices.DeleteFunc([]string{kindText(r), r.GetNamespace(), r.GetName()}, func(s string) bool { return s == "" }), "/")
+	return strings.Join(slices.DeleteFunc([]string{kindText(r), r.GetNamespace(), r.GetName()},
+		func(s string) bool { return s == "" }), "/")
 }
 
 func kindText(r *mgmtv1.Ref) string {

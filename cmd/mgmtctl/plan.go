@@ -26,7 +26,8 @@ type plan struct {
 	summary  *mgmtv1.PlanSummary
 }
 
-// planDocument is a plan as JSON or YAML: "restore plan" and "move plan" print it, "run --plan" of the same noun reads it.
+// planDocument is a plan as JSON or YAML: "restore plan" and "move plan" print it, "run --plan" of
+// the same noun reads it.
 type planDocument struct {
 	Kind     string            `json:"kind"`
 	Header   json.RawMessage   `json:"header"`
@@ -59,7 +60,8 @@ func receiveAll[M any](stream grpc.ServerStreamingClient[M]) ([]*M, error) {
 	}
 }
 
-// receivePlan reads the stream of a plan to its end. headerOf gives the header that a piece carries, if it does.
+// receivePlan reads the stream of a plan to its end. headerOf gives the header that a piece
+// carries, if it does.
 func receivePlan[P any, M interface {
 	*P
 	piece
@@ -111,7 +113,8 @@ func (pl *plan) document() (*planDocument, error) {
 	return d, nil
 }
 
-// readPlan reads what "plan -o json" or "-o yaml" of this kind has printed. A file that is no such plan is a usage error.
+// readPlan reads what "plan -o json" or "-o yaml" of this kind has printed. A file that is no such
+// plan is a usage error.
 func readPlan(kind, file string) (*plan, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -151,7 +154,8 @@ func parsePlan(kind string, text []byte) (*plan, error) {
 		return nil, err
 	}
 	if pl.summary.GetDigest() == "" {
-		// Without a digest the server would accept any plan, which is not what the operator asked for.
+		// Without a digest the server would accept any plan, which is not what the operator asked
+		// for.
 		return nil, errors.New("no summary.digest in it")
 	}
 	return pl, nil
@@ -170,9 +174,13 @@ func parseRaw(raw json.RawMessage, m proto.Message) error {
 }
 
 // blocked reports whether findings keep a part of the plan, or all of it, from running.
-func (pl *plan) blocked() bool { return pl.summary.GetBlocked() || pl.summary.GetBlockedUnits() > 0 }
+func (pl *plan) blocked() bool {
+	return pl.summary.GetBlocked() ||
+		pl.summary.GetBlockedUnits() > 0
+}
 
-// write writes the plan for people. Objects are counted by kind: there may be tens of thousands, and JSON has each.
+// write writes the plan for people. Objects are counted by kind: there may be tens of thousands,
+// and JSON has each.
 func (pl *plan) write(w io.Writer, p *program) {
 	pl.writeHeader(w, p)
 	if len(pl.units) > 0 {
@@ -225,7 +233,8 @@ func (pl *plan) unitPlan(u *mgmtv1.PlanUnit) string {
 
 func (pl *plan) summaryText() string {
 	s := pl.summary
-	text := fmt.Sprintf("%d to create, %d to adopt, %d left out", s.GetCreate(), s.GetAdopt(), s.GetSkip())
+	text := fmt.Sprintf("%d to create, %d to adopt, %d left out", s.GetCreate(), s.GetAdopt(),
+		s.GetSkip())
 	switch {
 	case s.GetBlocked():
 		text += "; findings block all of it"

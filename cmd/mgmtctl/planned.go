@@ -20,8 +20,10 @@ type planned interface {
 	kind() string
 	// request asks the server for the plan.
 	request(ctx context.Context, c *connection) (*plan, error)
-	// begin starts the run. The server refuses when its plan has another digest; an empty one accepts any plan.
-	begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning, digest string) (*mgmtv1.Operation, error)
+	// begin starts the run. The server refuses when its plan has another digest; an empty one
+	// accepts any plan.
+	begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning, digest string) (
+		*mgmtv1.Operation, error)
 }
 
 // runPlan prints a plan.
@@ -53,22 +55,29 @@ type runFlags struct {
 	plan *plan
 }
 
-// newRunFlags adds the flags of "run" to a command. verb is what is done to workload clusters, in the words of its help.
+// newRunFlags adds the flags of "run" to a command. verb is what is done to workload clusters, in
+// the words of its help.
 func newRunFlags(cmd *cobra.Command, verb string) *runFlags {
 	f := &runFlags{tuning: &mgmtv1.RestoreTuning{}}
 	set := cmd.Flags()
 	set.StringVar(&f.planFile, "plan", "", "run the plan in this `FILE`, and nothing else")
 	set.BoolVar(&f.yes, "yes", false, "do not ask")
-	set.Int32Var(&f.tuning.Concurrency, "concurrency", 0, "at most `N` workload clusters at once (default 8)")
-	set.Var(&checkedOne{&f.tuning.Canary, checkWorkload, "NS/NAME"}, "canary", verb+" this workload cluster before all others")
-	set.Int32Var(&f.tuning.MaxFailures, "max-failures", 0, "begin no further workload cluster once `N` have failed; 0 means no limit")
-	set.DurationVar(&f.observe, "observe", 0, "watch the target for this `duration` after the last release, for Machines that come or go")
+	set.Int32Var(&f.tuning.Concurrency, "concurrency", 0, "at most `N` workload clusters at "+
+		"once (default 8)")
+	set.Var(&checkedOne{&f.tuning.Canary, checkWorkload, "NS/NAME"}, "canary", verb+
+		" this workload cluster before all others")
+	set.Int32Var(&f.tuning.MaxFailures, "max-failures", 0, "begin no further workload cluster once "+
+		"`N` have failed; 0 means no limit")
+	set.DurationVar(&f.observe, "observe", 0, "watch the target for this `duration` after the last "+
+		"release, for Machines that come or go")
 	_ = cmd.MarkFlagFilename("plan", "json", "yaml")
 	return f
 }
 
-// read checks the flags that are not right one by one, and reads the plan of --plan. decided are the flags that a plan holds already.
-func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []string, needs []need) error {
+// read checks the flags that are not right one by one, and reads the plan of --plan. decided are
+// the flags that a plan holds already.
+func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []string,
+	needs []need) error {
 	for _, name := range decided {
 		if f.planFile != "" && cmd.Flags().Changed(name) {
 			return usageError(cmd, "--%s and --plan exclude each other: the plan says it already", name)
@@ -118,12 +127,16 @@ func runPlanned(ctx context.Context, p *program, c *connection, work planned, f 
 		if looked.summary.GetBlocked() {
 			return exit(service.ExitFindings)
 		}
-		if err := p.confirm(ctx, fmt.Sprintf("%s%s this?", strings.ToUpper(work.kind()[:1]), work.kind()[1:])); err != nil {
+		if err := p.confirm(ctx, fmt.Sprintf("%s%s this?", strings.ToUpper(work.kind()[:1]),
+			work.kind()[1:])); err != nil {
 			return err
 		}
 		digest = looked.summary.GetDigest()
 	}
-	err := p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) { return work.begin(ctx, c, f.tuning, digest) })
+	err := p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation,
+		error) {
+		return work.begin(ctx, c, f.tuning, digest)
+	})
 	if service.ExitCode(err) == service.ExitFindings && f.yes {
 		// The refusal itself is one sentence, the findings are in the plan.
 		if pl, err := work.request(ctx, c); err == nil {

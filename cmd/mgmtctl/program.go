@@ -14,7 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// program is one run of mgmtctl. What it takes from its surroundings is here, so that a test can run it.
+// program is one run of mgmtctl. What it takes from its surroundings is here, so that a test can
+// run it.
 type program struct {
 	stdin  io.Reader
 	stdout io.Writer
@@ -25,7 +26,8 @@ type program struct {
 	signals <-chan os.Signal
 	// interactive says that there is someone to ask.
 	interactive bool
-	// terminal opens the terminal that a passphrase is asked on, or gives nil; nil is as if there were none.
+	// terminal opens the terminal that a passphrase is asked on, or gives nil; nil is as if there
+	// were none.
 	terminal func() *os.File
 	// bars says that stderr can draw.
 	bars bool
@@ -45,7 +47,8 @@ type program struct {
 // errInterrupted and errTimeout are the causes with which the context of a command ends.
 var (
 	errInterrupted = &service.Error{Reason: service.ReasonInterrupted, Message: "interrupted"}
-	errTimeout     = &service.Error{Reason: service.ReasonTimeout, Message: "the time given with --timeout is over"}
+	errTimeout     = &service.Error{Reason: service.ReasonTimeout,
+		Message: "the time given with --timeout is over"}
 )
 
 // exit ends a command that has said all there is to say with an exit code.
@@ -53,8 +56,8 @@ type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// run executes the command and handles interrupts: the first ends the command's context, and what that means is up to the command (see follow); the second
-// gives up waiting for it.
+// run executes the command and handles interrupts: the first ends the command's context, and what
+// that means is up to the command (see follow); the second gives up waiting for it.
 func (p *program) run(ctx context.Context, args []string) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -66,7 +69,8 @@ func (p *program) run(ctx context.Context, args []string) int {
 			return code
 		case <-p.signals:
 			if interrupts > 0 {
-				// The goroutine is left behind: the operator wants out, and the work can be resumed from its journal as after a crash.
+				// The goroutine is left behind: the operator wants out, and the work can be resumed
+				// from its journal as after a crash.
 				return service.ExitInterrupted
 			}
 			cancel(errInterrupted)

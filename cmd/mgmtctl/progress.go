@@ -26,7 +26,8 @@ func (p *program) newProgress() progress {
 	return &lines{w: p.stderr, units: map[string]string{}}
 }
 
-// notable gives what is worth a line at once, or nothing: states of the operation, sentences, and whatever goes wrong. Findings are not, the report has them.
+// notable gives what is worth a line at once, or nothing: states of the operation, sentences, and
+// whatever goes wrong. Findings are not, the report has them.
 func notable(e *mgmtv1.Event) string {
 	switch e.GetType() {
 	case mgmtv1.EventType_EVENT_TYPE_OPERATION, mgmtv1.EventType_EVENT_TYPE_MESSAGE:
@@ -107,7 +108,8 @@ type bar struct {
 }
 
 func newBar(w *console, opts ...mpb.ContainerOption) *bar {
-	b := &bar{w: w, bars: mpb.New(append([]mpb.ContainerOption{mpb.WithOutput(w.w), mpb.WithWidth(40)}, opts...)...)}
+	b := &bar{w: w, bars: mpb.New(append([]mpb.ContainerOption{mpb.WithOutput(w.w), mpb.WithWidth(40)},
+		opts...)...)}
 	w.setAbove(b.bars)
 	return b
 }
@@ -128,15 +130,16 @@ func (b *bar) show(e *mgmtv1.Event) {
 	b.bar.SetCurrent(e.GetDone())
 }
 
-// begin adds a bar, or a spinner when nobody knows how much there will be. It starts without a total, since a bar that has one ends for good when it is full,
-// and a total can grow.
+// begin adds a bar, or a spinner when nobody knows how much there will be. It starts without a
+// total, since a bar that has one ends for good when it is full, and a total can grow.
 func (b *bar) begin(e *mgmtv1.Event) {
 	b.what = e.GetProgress()
 	filler, counter := mpb.BarFillerBuilder(mpb.SpinnerStyle()), decor.CurrentNoUnit(" %d ")
 	if e.GetTotal() > 0 {
 		filler, counter = mpb.BarStyle(), decor.CountersNoUnit(" %d / %d ")
 	}
-	b.bar = b.bars.New(0, filler, mpb.PrependDecorators(decor.Name(b.what+" ")), mpb.AppendDecorators(counter, decor.Elapsed(decor.ET_STYLE_GO)))
+	b.bar = b.bars.New(0, filler, mpb.PrependDecorators(decor.Name(b.what+" ")),
+		mpb.AppendDecorators(counter, decor.Elapsed(decor.ET_STYLE_GO)))
 }
 
 func (b *bar) drop() {

@@ -16,10 +16,12 @@ import (
 )
 
 func progressEvent(what string, done, total int64) *mgmtv1.Event {
-	return &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: what, Done: done, Total: total}
+	return &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: what, Done: done,
+		Total: total}
 }
 
-// TestLines keeps a long run's log short: a number at most every five seconds, and the last one always.
+// TestLines keeps a long run's log short: a number at most every five seconds, and the last one
+// always.
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
@@ -27,7 +29,8 @@ func TestLines(t *testing.T) {
 		for i := range 100 {
 			l.show(progressEvent("objects created", int64(i+1), 100))
 			if i == 50 {
-				l.show(&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "a/b", UnitState: "released"})
+				l.show(&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "a/b",
+					UnitState: "released"})
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -116,7 +119,8 @@ func (l *lockedBuffer) wait(t *testing.T, texts ...string) {
 func TestResumeShowsItsOwnRun(t *testing.T) {
 	f := newFake()
 	f.operation = testOperation(succeeded, 0, true)
-	for i, e := range []*mgmtv1.Event{stateEvent(running), stateEvent(stopped), stateEvent(running), stateEvent(succeeded)} {
+	for i, e := range []*mgmtv1.Event{stateEvent(running), stateEvent(stopped), stateEvent(running),
+		stateEvent(succeeded)} {
 		e.Time = timestamppb.New(time.Now().Add(time.Duration(i/2*2-1) * time.Hour))
 		f.events = append(f.events, e)
 	}
@@ -130,8 +134,10 @@ func TestResumeShowsItsOwnRun(t *testing.T) {
 func TestFindingsOfEarlierRun(t *testing.T) {
 	f := newFake()
 	f.operation = testOperation(succeeded, 0, true)
-	f.events = append(testEvents(stopped), stateEvent(running), &mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_FINDING,
-		Finding: &mgmtv1.Finding{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "new-one", Message: "m"}}, stateEvent(succeeded))
+	f.events = append(testEvents(stopped), stateEvent(running),
+		&mgmtv1.Event{Type: mgmtv1.EventType_EVENT_TYPE_FINDING,
+			Finding: &mgmtv1.Finding{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "new-one",
+				Message: "m"}}, stateEvent(succeeded))
 	r := runner{fake: f}.run(t, "operation resume latest"+readFlags).want(t, 0)
 	if strings.Contains(r.stdout, "owner-missing") || !strings.Contains(r.stdout, "new-one") {
 		t.Errorf("stdout:\n%s", r.stdout)

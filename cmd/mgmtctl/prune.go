@@ -58,26 +58,32 @@ type pruneFlags struct {
 	grace  time.Duration
 }
 
-var keepFlagNames = []string{"keep-last", "keep-hourly", "keep-daily", "keep-weekly", "keep-monthly", "keep-within"}
+var keepFlagNames = []string{"keep-last", "keep-hourly", "keep-daily", "keep-weekly",
+	"keep-monthly", "keep-within"}
 
 func newPruneFlags(cmd *cobra.Command) *pruneFlags {
 	f := &pruneFlags{spec: &mgmtv1.PruneSpec{}, keep: &mgmtv1.Retention{}}
 	set := cmd.Flags()
 	set.Int32Var(&f.keep.KeepLast, "keep-last", 0, "keep the newest `N` snapshots of each source")
-	set.Int32Var(&f.keep.KeepHourly, "keep-hourly", 0, "keep the newest of each of the last `N` hours that have snapshots (UTC)")
+	set.Int32Var(&f.keep.KeepHourly, "keep-hourly", 0, "keep the newest of each of the last `N` "+
+		"hours that have snapshots (UTC)")
 	set.Int32Var(&f.keep.KeepDaily, "keep-daily", 0, "the same of `N` days")
 	set.Int32Var(&f.keep.KeepWeekly, "keep-weekly", 0, "the same of `N` weeks, from Monday")
 	set.Int32Var(&f.keep.KeepMonthly, "keep-monthly", 0, "the same of `N` months")
-	set.Var(&ageFlag{&f.within}, "keep-within", "keep all that are not older than this, as seen from the newest: 30d, 12h")
+	set.Var(&ageFlag{&f.within}, "keep-within", "keep all that are not older than this, as seen "+
+		"from the newest: 30d, 12h")
 	addGrace(cmd, &f.grace)
-	set.StringVar(&f.spec.Source, "source", "", "remove only snapshots of this source, by its `NAME` or UID")
-	set.BoolVar(&f.spec.AcceptGaps, "accept-gaps", false, "take it that snapshots which are missing without a record were removed on purpose, and record that")
+	set.StringVar(&f.spec.Source, "source", "", "remove only snapshots of this source, by its "+
+		"`NAME` or UID")
+	set.BoolVar(&f.spec.AcceptGaps, "accept-gaps", false, "take it that snapshots which are "+
+		"missing without a record were removed on purpose, and record that")
 	addLocation(cmd, &f.spec.Location)
 	return f
 }
 
 func addGrace(cmd *cobra.Command, value *time.Duration) {
-	cmd.Flags().Var(&ageFlag{value}, "grace", "how long what a snapshot that is being taken may need is safe (default 6h, at least 3h)")
+	cmd.Flags().Var(&ageFlag{value}, "grace", "how long what a snapshot that is being taken may "+
+		"need is safe (default 6h, at least 3h)")
 }
 
 // checkGrace refuses a grace that is too short, before a server is asked.
@@ -86,7 +92,8 @@ func checkGrace(cmd *cobra.Command, grace time.Duration) (*durationpb.Duration, 
 		return nil, nil
 	}
 	if grace < service.MinGrace {
-		return nil, usageError(cmd, "--grace is shorter than %s, which a snapshot that is being taken needs", service.MinGrace)
+		return nil, usageError(cmd, "--grace is shorter than %s, which a snapshot that is "+
+			"being taken needs", service.MinGrace)
 	}
 	return durationpb.New(grace), nil
 }

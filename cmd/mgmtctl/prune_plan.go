@@ -50,7 +50,8 @@ type prunePlan struct {
 	summary   *mgmtv1.PruneSummary
 }
 
-func requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec) (*prunePlan, error) {
+func requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec) (*prunePlan,
+	error) {
 	stream, err := c.prunes.PlanPrune(ctx, &mgmtv1.PlanPruneRequest{Spec: spec})
 	if err != nil {
 		return nil, err
@@ -118,7 +119,8 @@ func (pl *prunePlan) write(w io.Writer, p *program) {
 			if len(s.GetKeep()) == 0 {
 				plan, why = "remove", "no rule keeps it"
 			}
-			t.add(s.GetSnapshot().GetId(), sourceText(s.GetSnapshot()), p.age(s.GetSnapshot().GetTime()), size(s.GetSnapshot().GetStoredBytes()), plan, why)
+			t.add(s.GetSnapshot().GetId(), sourceText(s.GetSnapshot()), p.age(s.GetSnapshot().GetTime()),
+				size(s.GetSnapshot().GetStoredBytes()), plan, why)
 		}
 		t.write(w)
 		fmt.Fprintln(w)
@@ -138,7 +140,8 @@ func (pl *prunePlan) write(w io.Writer, p *program) {
 		l.add("frees", amountText(s.GetFrees()))
 	}
 	if s.GetWaits().GetKeys() > 0 {
-		l.add("waits", amountText(s.GetWaits())+" that no snapshot names, younger than the grace of "+s.GetGrace().AsDuration().String())
+		l.add("waits", amountText(s.GetWaits())+" that no snapshot names, younger than the grace of "+
+			s.GetGrace().AsDuration().String())
 	}
 	l.write(w)
 }
@@ -146,7 +149,8 @@ func (pl *prunePlan) write(w io.Writer, p *program) {
 // rulesText says rules as the flags that they would be.
 func rulesText(r *mgmtv1.Retention) string {
 	var words []string
-	for i, n := range []int32{r.GetKeepLast(), r.GetKeepHourly(), r.GetKeepDaily(), r.GetKeepWeekly(), r.GetKeepMonthly()} {
+	for i, n := range []int32{r.GetKeepLast(), r.GetKeepHourly(), r.GetKeepDaily(), r.GetKeepWeekly(),
+		r.GetKeepMonthly()} {
 		if n > 0 {
 			words = append(words, fmt.Sprintf("%s %d", keepFlagNames[i], n))
 		}

@@ -53,7 +53,8 @@ before any change.`,
 	return cmd
 }
 
-func runPrune(ctx context.Context, p *program, c *connection, spec *mgmtv1.PruneSpec, yes bool) error {
+func runPrune(ctx context.Context, p *program, c *connection, spec *mgmtv1.PruneSpec,
+	yes bool) error {
 	if !yes {
 		pl, err := requestPrunePlan(ctx, c, spec)
 		if err != nil {

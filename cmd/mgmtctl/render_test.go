@@ -24,16 +24,23 @@ func serveOn(t *testing.T, f *fake, listener net.Listener) {
 func testSnapshots() []*mgmtv1.Snapshot {
 	return []*mgmtv1.Snapshot{
 		{
-			Id: "1a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(5 * time.Minute), ResourceVersion: "123456", Sequence: 8, Objects: 20412, Units: 103,
-			Missing: 2, StoredBytes: 44_000_000, Trust: mgmtv1.Trust_TRUST_TRUSTED, TrustDetail: "key 0F1E2D", Key: "snapshots/7d1f/20260301T115500Z-1a2b3c4d5e6f.json",
-			Verified: &mgmtv1.Verification{Time: ago(2 * time.Minute), Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE, Result: mgmtv1.VerifyResult_VERIFY_RESULT_OK},
+			Id: "1a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(5 * time.Minute),
+			ResourceVersion: "123456", Sequence: 8, Objects: 20412, Units: 103,
+			Missing: 2, StoredBytes: 44_000_000, Trust: mgmtv1.Trust_TRUST_TRUSTED,
+			TrustDetail: "key 0F1E2D", Key: "snapshots/7d1f/20260301T115500Z-1a2b3c4d5e6f.json",
+			Verified: &mgmtv1.Verification{Time: ago(2 * time.Minute),
+				Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE, Result: mgmtv1.VerifyResult_VERIFY_RESULT_OK},
 		},
 		{
-			Id: "0a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(26 * time.Hour), Sequence: 7, Objects: 12, Units: 1, StoredBytes: 900,
-			Trust: mgmtv1.Trust_TRUST_STRANGER, Partial: true, NotInCut: []string{"IPAddress.ipam.cluster.x-k8s.io"},
-			Verified: &mgmtv1.Verification{Time: ago(time.Hour), Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL, Result: mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED},
+			Id: "0a2b3c4d5e6f", SourceUid: "7d1f", Source: "prod", Time: ago(26 * time.Hour), Sequence: 7,
+			Objects: 12, Units: 1, StoredBytes: 900,
+			Trust: mgmtv1.Trust_TRUST_STRANGER, Partial: true,
+			NotInCut: []string{"IPAddress.ipam.cluster.x-k8s.io"},
+			Verified: &mgmtv1.Verification{Time: ago(time.Hour), Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
+				Result: mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED},
 		},
-		{Id: "00ffffffffff", SourceUid: "7d1f", Trust: mgmtv1.Trust_TRUST_DAMAGED, TrustDetail: "bytes do not fit their hash"},
+		{Id: "00ffffffffff", SourceUid: "7d1f", Trust: mgmtv1.Trust_TRUST_DAMAGED,
+			TrustDetail: "bytes do not fit their hash"},
 	}
 }
 
@@ -41,7 +48,8 @@ func testUnits() []*mgmtv1.UnitSummary {
 	return []*mgmtv1.UnitSummary{
 		{SharedNamespace: "team-a", Objects: 4},
 		{Name: "team-a/api", WorkloadId: "9e2d", Objects: 40, Machines: 5, Paused: true},
-		{Name: "team-a/web", WorkloadId: "8c1b", Objects: 61, Machines: 9, Missing: []*mgmtv1.Ref{{Kind: "Secret", Namespace: "team-a", Name: "cloud"}}},
+		{Name: "team-a/web", WorkloadId: "8c1b", Objects: 61, Machines: 9,
+			Missing: []*mgmtv1.Ref{{Kind: "Secret", Namespace: "team-a", Name: "cloud"}}},
 	}
 }
 
@@ -53,53 +61,71 @@ const capi = "cluster.x-k8s.io"
 
 func testCoverage(missing bool) []*mgmtv1.ExplainCoverageResponse {
 	all := []*mgmtv1.ExplainCoverageResponse{
-		{Ref: ref(capi, "Cluster", "team-a", "web"), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED, Reason: "kind of a provider", Unit: "team-a/web"},
-		{Ref: ref("", "Secret", "team-a", "other"), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT, Reason: "nothing names it"},
+		{Ref: ref(capi, "Cluster", "team-a", "web"), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED,
+			Reason: "kind of a provider", Unit: "team-a/web"},
+		{Ref: ref("", "Secret", "team-a", "other"), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT,
+			Reason: "nothing names it"},
 	}
 	if missing {
-		all = append(all, &mgmtv1.ExplainCoverageResponse{Ref: ref("", "Secret", "team-a", "cloud"), Coverage: mgmtv1.Coverage_COVERAGE_MISSING,
-			Reason: "named by DockerCluster web, not there", Unit: "team-a/web"})
+		all = append(all, &mgmtv1.ExplainCoverageResponse{Ref: ref("", "Secret", "team-a", "cloud"),
+			Coverage: mgmtv1.Coverage_COVERAGE_MISSING,
+			Reason:   "named by DockerCluster web, not there", Unit: "team-a/web"})
 	}
 	return all
 }
 
 func testFindings() []*mgmtv1.Finding {
 	return []*mgmtv1.Finding{
-		{Severity: mgmtv1.Severity_SEVERITY_INFO, Code: "not-checked", Message: "2 creates are checked right before they are made"},
-		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web", Ref: ref(capi, "MachineSet", "team-a", "web-2"),
-			Message: "owner MachineDeployment web is neither in the snapshot nor on the target", Hint: "capture it, or --drop-owner it"},
-		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web", Ref: ref(capi, "MachineSet", "team-a", "web-1"),
-			Message: "owner MachineDeployment web is neither in the snapshot nor on the target", Hint: "capture it, or --drop-owner it"},
-		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "snapshot-old", Message: "the snapshot is 5 minutes old"},
+		{Severity: mgmtv1.Severity_SEVERITY_INFO, Code: "not-checked",
+			Message: "2 creates are checked right before they are made"},
+		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
+			Ref:     ref(capi, "MachineSet", "team-a", "web-2"),
+			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
+			Hint:    "capture it, or --drop-owner it"},
+		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
+			Ref:     ref(capi, "MachineSet", "team-a", "web-1"),
+			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
+			Hint:    "capture it, or --drop-owner it"},
+		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "snapshot-old",
+			Message: "the snapshot is 5 minutes old"},
 	}
 }
 
 // testPlan is a plan with one unit that can run and one that is blocked.
 func testPlan() []*mgmtv1.PlanRestoreResponse {
 	plan := []*mgmtv1.PlanRestoreResponse{
-		{Item: &mgmtv1.PlanRestoreResponse_Header{Header: &mgmtv1.PlanHeader{Snapshot: testSnapshots()[0], Target: "new", TargetUid: "aa11",
-			Spec: &mgmtv1.RestoreSpec{Snapshot: "1a2b3c4d5e6f", SourceIsGone: true, DropOwners: []string{"A.b/c/d"}, ManagedFields: mgmtv1.ManagedFields_MANAGED_FIELDS_APPLY}}}},
+		{Item: &mgmtv1.PlanRestoreResponse_Header{Header: &mgmtv1.PlanHeader{Snapshot: testSnapshots()[0],
+			Target: "new", TargetUid: "aa11",
+			Spec: &mgmtv1.RestoreSpec{Snapshot: "1a2b3c4d5e6f", SourceIsGone: true,
+				DropOwners: []string{"A.b/c/d"}, ManagedFields: mgmtv1.ManagedFields_MANAGED_FIELDS_APPLY}}}},
 	}
 	for _, u := range []*mgmtv1.PlanUnit{
-		{Objects: 4}, {Name: "team-a/api", Objects: 40, Machines: 5, StaysPaused: true}, {Name: "team-a/db", Objects: 40, Machines: 5},
+		{Objects: 4}, {Name: "team-a/api", Objects: 40, Machines: 5, StaysPaused: true},
+		{Name: "team-a/db", Objects: 40, Machines: 5},
 		{Name: "team-a/web", Objects: 61, Machines: 9, Blocked: true},
 	} {
 		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
 	}
 	for _, o := range []*mgmtv1.PlanObject{
 		{Ref: ref("", "Namespace", "", "team-a"), Action: mgmtv1.PlanAction_PLAN_ACTION_ADOPT},
-		{Ref: ref(capi, "Cluster", "team-a", "db"), Unit: "team-a/db", Wave: 1, Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE},
-		{Ref: ref(capi, "Machine", "team-a", "db-1"), Unit: "team-a/db", Wave: 2, Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE,
+		{Ref: ref(capi, "Cluster", "team-a", "db"), Unit: "team-a/db", Wave: 1,
+			Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE},
+		{Ref: ref(capi, "Machine", "team-a", "db-1"), Unit: "team-a/db", Wave: 2,
+			Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE,
 			Owners: []*mgmtv1.Ref{ref(capi, "Cluster", "team-a", "db")}},
-		{Ref: ref(capi, "Machine", "team-a", "web-1"), Unit: "team-a/web", Wave: 2, Action: mgmtv1.PlanAction_PLAN_ACTION_SKIP, Reason: "its unit is blocked"},
+		{Ref: ref(capi, "Machine", "team-a", "web-1"), Unit: "team-a/web", Wave: 2,
+			Action: mgmtv1.PlanAction_PLAN_ACTION_SKIP, Reason: "its unit is blocked"},
 	} {
-		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{Object: o}})
+		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{
+			Object: o}})
 	}
 	for _, f := range testFindings() {
-		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: f}})
+		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{
+			Finding: f}})
 	}
-	return append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{Summary: &mgmtv1.PlanSummary{
-		Digest: "d1ge57", Create: 2, Adopt: 1, Skip: 1, BlockedUnits: 1}}})
+	return append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{
+		Summary: &mgmtv1.PlanSummary{
+			Digest: "d1ge57", Create: 2, Adopt: 1, Skip: 1, BlockedUnits: 1}}})
 }
 
 func summaryOf(plan []*mgmtv1.PlanRestoreResponse) *mgmtv1.PlanSummary {
@@ -108,8 +134,10 @@ func summaryOf(plan []*mgmtv1.PlanRestoreResponse) *mgmtv1.PlanSummary {
 
 func testOperation(state mgmtv1.OperationState, exitCode int32, changed bool) *mgmtv1.Operation {
 	return &mgmtv1.Operation{
-		Id: "65f1a2b3c4d5", Kind: "restore", State: state, CreateTime: ago(10 * time.Minute), UpdateTime: ago(8 * time.Minute), Source: "prod", Target: "new",
-		SnapshotId: "1a2b3c4d5e6f", Units: map[string]string{"team-a/api": "released", "team-a/db": "released", "team-a/web": "pending"},
+		Id: "65f1a2b3c4d5", Kind: "restore", State: state, CreateTime: ago(10 * time.Minute),
+		UpdateTime: ago(8 * time.Minute), Source: "prod", Target: "new",
+		SnapshotId: "1a2b3c4d5e6f", Units: map[string]string{"team-a/api": "released",
+			"team-a/db": "released", "team-a/web": "pending"},
 		ExitCode: exitCode, Changed: changed,
 	}
 }
@@ -134,7 +162,8 @@ func testEvents(state mgmtv1.OperationState) []*mgmtv1.Event {
 		{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: "objects created", Done: 1, Total: 2},
 		{Type: mgmtv1.EventType_EVENT_TYPE_PROGRESS, Progress: "objects created", Done: 2, Total: 2},
 		{Type: mgmtv1.EventType_EVENT_TYPE_STEP, Step: "create/1", StepState: "done", Unit: "team-a/db"},
-		{Type: mgmtv1.EventType_EVENT_TYPE_STEP, Step: "create/1", StepState: "failed", Unit: "team-a/web", Message: "create Machine: denied"},
+		{Type: mgmtv1.EventType_EVENT_TYPE_STEP, Step: "create/1", StepState: "failed",
+			Unit: "team-a/web", Message: "create Machine: denied"},
 		{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "team-a/db", UnitState: "released"},
 		{Type: mgmtv1.EventType_EVENT_TYPE_UNIT, Unit: "team-a/web", UnitState: "blocked"},
 		{Type: mgmtv1.EventType_EVENT_TYPE_MESSAGE, Message: "watching the target"},
@@ -166,19 +195,35 @@ func TestResults(t *testing.T) {
 		code int
 		fake func(*fake)
 	}{
-		{"snapshot_list", "snapshot list" + readFlags, 0, func(f *fake) { f.snapshots = testSnapshots() }},
-		{"snapshot_list_json", "snapshot list -o json" + readFlags, 0, func(f *fake) { f.snapshots = testSnapshots() }},
-		{"snapshot_show", "snapshot show latest" + readFlags, 0, func(f *fake) { f.snapshots, f.units = testSnapshots(), testUnits() }},
-		{"snapshot_show_yaml", "snapshot show 1a -o yaml" + readFlags, 0, func(f *fake) { f.snapshots, f.units = testSnapshots(), testUnits() }},
-		{"snapshot_coverage", "snapshot coverage" + writeFlags, 3, func(f *fake) { f.coverage = testCoverage(true) }},
-		{"snapshot_coverage_complete", "snapshot coverage" + writeFlags, 0, func(f *fake) { f.coverage = testCoverage(false) }},
-		{"snapshot_coverage_json", "snapshot coverage -o json" + writeFlags, 3, func(f *fake) { f.coverage = testCoverage(true) }},
+		{"snapshot_list", "snapshot list" + readFlags, 0,
+			func(f *fake) { f.snapshots = testSnapshots() }},
+		{"snapshot_list_json", "snapshot list -o json" + readFlags, 0,
+			func(f *fake) { f.snapshots = testSnapshots() }},
+		{"snapshot_show", "snapshot show latest" + readFlags, 0, func(f *fake) {
+			f.snapshots,
+				f.units = testSnapshots(), testUnits()
+		}},
+		{"snapshot_show_yaml", "snapshot show 1a -o yaml" + readFlags, 0, func(f *fake) {
+			f.snapshots,
+				f.units = testSnapshots(), testUnits()
+		}},
+		{"snapshot_coverage", "snapshot coverage" + writeFlags, 3,
+			func(f *fake) { f.coverage = testCoverage(true) }},
+		{"snapshot_coverage_complete", "snapshot coverage" + writeFlags, 0,
+			func(f *fake) { f.coverage = testCoverage(false) }},
+		{"snapshot_coverage_json", "snapshot coverage -o json" + writeFlags, 3,
+			func(f *fake) { f.coverage = testCoverage(true) }},
 		{"restore_plan", "restore plan" + readFlags, 3, func(f *fake) { f.plan = testPlan() }},
-		{"restore_plan_json", "restore plan -o json" + readFlags, 3, func(f *fake) { f.plan = testPlan() }},
-		{"restore_plan_yaml", "restore plan -o yaml" + readFlags, 3, func(f *fake) { f.plan = testPlan() }},
-		{"operation_list", "operation list" + catalogFlags, 0, func(f *fake) { f.operation = testOperation(failed, 4, true) }},
-		{"operation_show", "operation show latest" + catalogFlags, 0, func(f *fake) { f.operation = testOperation(failed, 4, true) }},
-		{"operation_show_json", "operation show latest -o json" + catalogFlags, 0, func(f *fake) { f.operation = testOperation(failed, 4, true) }},
+		{"restore_plan_json", "restore plan -o json" + readFlags, 3,
+			func(f *fake) { f.plan = testPlan() }},
+		{"restore_plan_yaml", "restore plan -o yaml" + readFlags, 3,
+			func(f *fake) { f.plan = testPlan() }},
+		{"operation_list", "operation list" + catalogFlags, 0,
+			func(f *fake) { f.operation = testOperation(failed, 4, true) }},
+		{"operation_show", "operation show latest" + catalogFlags, 0,
+			func(f *fake) { f.operation = testOperation(failed, 4, true) }},
+		{"operation_show_json", "operation show latest -o json" + catalogFlags, 0,
+			func(f *fake) { f.operation = testOperation(failed, 4, true) }},
 		{"operation_watch", "operation watch latest" + catalogFlags, 4, func(f *fake) {
 			f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
 		}},
@@ -189,7 +234,8 @@ func TestResults(t *testing.T) {
 			f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
 		}},
 		{"snapshot_verify", "snapshot verify latest" + readFlags, 0, func(f *fake) {
-			f.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: "verify", State: succeeded, SnapshotId: "1a2b3c4d5e6f", Source: "prod"}
+			f.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: "verify", State: succeeded,
+				SnapshotId: "1a2b3c4d5e6f", Source: "prod"}
 		}},
 	}
 	for _, tt := range tests {

@@ -26,7 +26,8 @@ func (p *program) conclude(o *outcome) error {
 	code := o.exitCode()
 	switch {
 	case o.detached && !isEnd(o.operation.GetState()):
-		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation", "watch", id))
+		p.say("operation %s goes on in the daemon; to watch it:\n  %s", id, p.commandLine("operation",
+			"watch", id))
 	case o.operation.GetState() == mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY:
 		words := []string{"operation", "resume", id}
 		if len(p.identity.files) == 0 {
@@ -34,14 +35,17 @@ func (p *program) conclude(o *outcome) error {
 		}
 		p.say("it waits for an identity, which is never kept; to go on:\n  %s", p.commandLine(words...))
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):
-		p.say("something was changed, and what is left is blocked by findings; once their causes are mended, run the %s again: it adopts what is there",
+		p.say("something was changed, and what is left is blocked by findings; once their causes are "+
+			"mended, run the %s again: it adopts what is there",
 			o.operation.GetKind())
 	case code == service.ExitIncomplete && o.operation.GetKind() == kindPrune:
 		p.say("something was removed and work is left: run it again, or another prune, to go on")
 	case code == service.ExitIncomplete:
-		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation", "resume", id))
+		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation",
+			"resume", id))
 		if o.operation.GetKind() == kindMove && !handedOver(o.operation) {
-			p.say("nothing is handed over yet; to undo it instead:\n  %s", p.commandLine("operation", "rollback", id))
+			p.say("nothing is handed over yet; to undo it instead:\n  %s", p.commandLine("operation",
+				"rollback", id))
 		}
 	case o.cause != nil && code == o.cause.ExitCode():
 		p.say("mgmtctl: %s", o.cause.Message)
@@ -55,7 +59,8 @@ func (p *program) conclude(o *outcome) error {
 	return exit(code)
 }
 
-// onlyBlocked tells whether every unit is done but for those that pre-flight blocks: a resume goes by the same plan and would not touch them.
+// onlyBlocked tells whether every unit is done but for those that pre-flight blocks: a resume goes
+// by the same plan and would not touch them.
 func onlyBlocked(op *mgmtv1.Operation) bool {
 	blocked := false
 	for name, state := range op.GetUnits() {
@@ -95,12 +100,16 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 	l.addFacts(op)
 	l.write(w)
 	writeUnitsLeft(w, op)
-	worth := slices.DeleteFunc(slices.Clone(o.findings), func(f *mgmtv1.Finding) bool { return f.GetSeverity() < mgmtv1.Severity_SEVERITY_WARNING })
+	worth := slices.DeleteFunc(slices.Clone(o.findings),
+		func(f *mgmtv1.Finding) bool { return f.GetSeverity() < mgmtv1.Severity_SEVERITY_WARNING })
 	if len(worth) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	slices.SortStableFunc(worth, func(a, b *mgmtv1.Finding) int { return int(b.GetSeverity()) - int(a.GetSeverity()) })
+	slices.SortStableFunc(worth, func(a, b *mgmtv1.Finding) int {
+		return int(b.GetSeverity()) - int(
+			a.GetSeverity())
+	})
 	writeFindings(w, worth[:min(len(worth), maxFindings)])
 	if more := len(worth) - maxFindings; more > 0 {
 		fmt.Fprintf(w, "and %s more: mgmtctl operation watch %s\n", count(more, "finding"), op.GetId())
@@ -117,7 +126,8 @@ func (l *pairs) addFacts(op *mgmtv1.Operation) {
 	l.add("message", op.GetMessage())
 }
 
-// writeUnitsLeft writes the units that are not where they should be at the end, the part that somebody has to look at.
+// writeUnitsLeft writes the units that are not where they should be at the end, the part that
+// somebody has to look at.
 func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	if op.GetState() == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED || !isEnd(op.GetState()) {
 		return
@@ -134,7 +144,8 @@ func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	}
 }
 
-// restedStates are those in which nothing is left to do for a unit; in a move, one that is released has yet to be retired.
+// restedStates are those in which nothing is left to do for a unit; in a move, one that is released
+// has yet to be retired.
 var restedStates = []string{"released", "retired", "rolled-back"}
 
 func rested(op *mgmtv1.Operation, state string) bool {

@@ -27,22 +27,26 @@ type restoreFlags struct {
 }
 
 // restoreFlagNames are the flags that a plan holds already.
-var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload", "selector", "source-is-gone", "force", "no-release", "drop-owner",
+var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload",
+	"selector", "source-is-gone", "force", "no-release", "drop-owner",
 	"managed-fields", "location"}
 
 func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	spec := &mgmtv1.RestoreSpec{Selection: &mgmtv1.Selection{}}
 	f := &restoreFlags{spec: spec}
 	set := cmd.Flags()
-	set.StringVar(&spec.Snapshot, "snapshot", "", "`ID` of the snapshot, the beginning of one, or \"latest\" (default latest)")
+	set.StringVar(&spec.Snapshot, "snapshot", "", "`ID` of the snapshot, the beginning of one, or "+
+		"\"latest\" (default latest)")
 	set.Var(&f.at, "at", "the newest snapshot not after this time, such as 2026-03-01T14:30:00Z")
 	addSource(cmd, &spec.Source)
-	set.StringVar(&spec.Target, "target", "", "`NAME` of the target management cluster; needed only when there are several")
+	set.StringVar(&spec.Target, "target", "", "`NAME` of the target management cluster; needed "+
+		"only when there are several")
 	addLocation(cmd, &spec.Location)
 	addSelection(cmd, spec.Selection, "restore")
 	addDropOwners(cmd, &spec.DropOwners)
 	addManagedFields(cmd, &f.managedFields)
-	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the source runs any more")
+	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
+		"source runs any more")
 	set.BoolVar(&spec.Force, "force", false, "override the refusals that say so in their hint")
 	set.BoolVar(&spec.NoRelease, "no-release", false, "leave everything on the target paused")
 	return f
@@ -69,7 +73,8 @@ type restoreWork struct {
 func (r *restoreWork) kind() string { return kindRestore }
 
 func (r *restoreWork) request(ctx context.Context, c *connection) (*plan, error) {
-	stream, err := c.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: r.spec, Identity: r.identity})
+	stream, err := c.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: r.spec,
+		Identity: r.identity})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +83,9 @@ func (r *restoreWork) request(ctx context.Context, c *connection) (*plan, error)
 	})
 }
 
-func (r *restoreWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning, digest string) (*mgmtv1.Operation, error) {
-	resp, err := c.restores.RunRestore(ctx, &mgmtv1.RunRestoreRequest{Spec: r.spec, Tuning: tuning, Identity: r.identity, PlanDigest: digest})
+func (r *restoreWork) begin(ctx context.Context, c *connection, tuning *mgmtv1.RestoreTuning,
+	digest string) (*mgmtv1.Operation, error) {
+	resp, err := c.restores.RunRestore(ctx, &mgmtv1.RunRestoreRequest{Spec: r.spec, Tuning: tuning,
+		Identity: r.identity, PlanDigest: digest})
 	return resp.GetOperation(), err
 }

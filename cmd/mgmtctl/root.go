@@ -60,11 +60,14 @@ func newRoot(p *program) *cobra.Command {
 		standalone: pflag.NewFlagSet("standalone", pflag.ContinueOnError),
 		global:     pflag.NewFlagSet("global", pflag.ContinueOnError),
 	}
-	p.flags.global.Var(newEnum(&p.format, formatTable, formatJSON, formatYAML), "output", "how to print the result: table, json or yaml")
+	p.flags.global.Var(newEnum(&p.format, formatTable, formatJSON, formatYAML), "output",
+		"how to print the result: table, json or yaml")
 	p.flags.global.Lookup("output").Shorthand = "o"
-	p.flags.global.DurationVar(&p.timeout, "timeout", 0, "stop after this `duration` as an interrupt would; 0 means never")
+	p.flags.global.DurationVar(&p.timeout, "timeout", 0, "stop after this `duration` as an "+
+		"interrupt would; 0 means never")
 	p.daemon.register(p.flags.server)
-	p.flags.server.BoolVar(&p.standalone.enabled, "standalone", false, "run the service inside mgmtctl, without a daemon")
+	p.flags.server.BoolVar(&p.standalone.enabled, "standalone", false,
+		"run the service inside mgmtctl, without a daemon")
 	p.identity.register(p.flags.server, p.flags.global)
 	p.standalone.register(p.flags.standalone)
 	root.PersistentFlags().AddFlagSet(p.flags.server)
@@ -73,10 +76,14 @@ func newRoot(p *program) *cobra.Command {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetIn(p.stdin)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, "%s", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(cmd, "%s",
+			err)
+	})
 	root.SetUsageFunc(p.usage)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return p.begin(cmd) }
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json",
+		"yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		newSnapshot(p),
 		newRestore(p),
@@ -110,7 +117,8 @@ func (p *program) begin(cmd *cobra.Command) error {
 // reachesServer annotates commands for which the flags of --standalone mean something.
 const reachesServer = "reaches-server"
 
-// newGroup makes a command that only holds others, "snapshot" for one. Without one of them it is a usage error: a script that forgot the verb must not pass.
+// newGroup makes a command that only holds others, "snapshot" for one. Without one of them it is a
+// usage error: a script that forgot the verb must not pass.
 func newGroup(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	var names []string
 	for _, verb := range verbs {
@@ -161,10 +169,12 @@ func usageError(cmd *cobra.Command, format string, args ...any) error {
 	if name != "" {
 		text = name + ": " + text
 	}
-	return &service.Error{Reason: service.ReasonUsage, Message: text, Hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
+	return &service.Error{Reason: service.ReasonUsage, Message: text, Hint: fmt.Sprintf("see %q",
+		cmd.CommandPath()+" --help")}
 }
 
-// usage prints what follows the long text of a help: cobra's own puts the flags of all groups into one long list.
+// usage prints what follows the long text of a help: cobra's own puts the flags of all groups into
+// one long list.
 func (p *program) usage(cmd *cobra.Command) error {
 	const width = 120
 	var b strings.Builder
@@ -187,9 +197,12 @@ func (p *program) usage(cmd *cobra.Command) error {
 	if own := p.ownFlags(cmd); own.HasAvailableFlags() {
 		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
 	}
-	if !cmd.HasParent() || cmd.Annotations[reachesServer] != "" || cmd.Parent().Annotations[reachesServer] != "" {
-		fmt.Fprintf(&b, "\nServer flags (before or after the command):\n%s", p.flags.server.FlagUsagesWrapped(width))
-		fmt.Fprintf(&b, "\nFlags of --standalone (before or after the command):\n%s", p.flags.standalone.FlagUsagesWrapped(width))
+	if !cmd.HasParent() || cmd.Annotations[reachesServer] != "" ||
+		cmd.Parent().Annotations[reachesServer] != "" {
+		fmt.Fprintf(&b, "\nServer flags (before or after the command):\n%s",
+			p.flags.server.FlagUsagesWrapped(width))
+		fmt.Fprintf(&b, "\nFlags of --standalone (before or after the command):\n%s",
+			p.flags.standalone.FlagUsagesWrapped(width))
 	}
 	global := pflag.NewFlagSet("global", pflag.ContinueOnError)
 	p.flags.global.VisitAll(func(f *pflag.Flag) {
@@ -197,12 +210,14 @@ func (p *program) usage(cmd *cobra.Command) error {
 			global.AddFlag(f)
 		}
 	})
-	fmt.Fprintf(&b, "\nGlobal flags (before or after the command):\n%s", global.FlagUsagesWrapped(width))
+	fmt.Fprintf(&b, "\nGlobal flags (before or after the command):\n%s",
+		global.FlagUsagesWrapped(width))
 	_, err := cmd.OutOrStdout().Write([]byte(b.String()))
 	return err
 }
 
-// ownFlags are the flags that only cmd has, or has in the place of a global one, in the order of its code.
+// ownFlags are the flags that only cmd has, or has in the place of a global one, in the order of
+// its code.
 func (p *program) ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	own.SortFlags, cmd.Flags().SortFlags = false, false

@@ -32,7 +32,8 @@ func TestExitCodeOfOutcome(t *testing.T) {
 		{"findings, nothing changed", testOperation(failed, 3, false), 3, false},
 		{"units failed", testOperation(failed, 4, true), 4, true},
 		{"store lost before any change", testOperation(failed, 10, false), 10, false},
-		{"identity lost", testOperation(mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY, 12, false), 12, false},
+		{"identity lost", testOperation(mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY, 12, false),
+			12, false},
 		{"failed without a code", testOperation(failed, 0, false), 1, false},
 		{"stopped by another, changed", testOperation(stopped, 0, true), 4, true},
 	}
@@ -41,7 +42,8 @@ func TestExitCodeOfOutcome(t *testing.T) {
 			f := newFake()
 			f.operation, f.events = tt.op, testEvents(tt.op.GetState())
 			r := runner{fake: f}.run(t, "restore run --yes"+readFlags+" -o json").want(t, tt.code)
-			const resume = "mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --target-kubeconfig t\n"
+			const resume = "mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain " +
+				"--target-kubeconfig t\n"
 			if strings.Contains(r.stderr, resume) != tt.resumes {
 				t.Errorf("resume command printed: %v, want %v:\n%s", !tt.resumes, tt.resumes, r.stderr)
 			}
@@ -88,7 +90,8 @@ func TestTimeoutStopsLikeAnInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptWhileBeginning finds the operation that began although the call that began it was broken off.
+// TestInterruptWhileBeginning finds the operation that began although the call that began it was
+// broken off.
 func TestInterruptWhileBeginning(t *testing.T) {
 	for _, begun := range []bool{true, false} {
 		f := newFake()
@@ -118,7 +121,8 @@ func TestInterruptDetachesFromDaemon(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		go func() { <-f.watching; signals <- os.Interrupt }()
 		r := runner{fake: newFake(), signals: signals, getenv: map[string]string{"XDG_RUNTIME_DIR": dir}}
-		r.run(t, "restore run --yes").want(t, code).stderrHas(t, "goes on in the daemon; to watch it:\n  mgmtctl operation watch 65f1a2b3c4d5\n")
+		r.run(t, "restore run --yes").want(t, code).stderrHas(t, "goes on in the daemon; to watch "+
+			"it:\n  mgmtctl operation watch 65f1a2b3c4d5\n")
 		select {
 		case <-f.stopped:
 			t.Error("the daemon was stopped")
@@ -151,7 +155,8 @@ func TestSignals(t *testing.T) {
 		}
 	}()
 	var stderr strings.Builder
-	if code := Run(t.Context(), []string{"operation", "list"}, strings.NewReader(""), io.Discard, &stderr); code != 130 {
+	if code := Run(t.Context(), []string{"operation", "list"}, strings.NewReader(""), io.Discard,
+		&stderr); code != 130 {
 		t.Errorf("exit code %d, want 130: %s", code, stderr.String())
 	}
 	_ = listener.Close()
@@ -178,14 +183,17 @@ func TestWatchIsOnlyWatching(t *testing.T) {
 	f.operation, f.events, f.untilStop = testOperation(running, 0, true), testEvents(stopped), true
 	signals := make(chan os.Signal, 1)
 	go func() { <-f.watching; signals <- os.Interrupt }()
-	runner{fake: f, signals: signals}.run(t, "operation watch latest"+catalogFlags).want(t, 130).stderrHas(t, "interrupted")
+	runner{fake: f, signals: signals}.run(t, "operation watch latest"+catalogFlags).want(t,
+		130).stderrHas(t, "interrupted")
 }
 
 // TestWatchBreaks asks the operation what came of it.
 func TestWatchBreaks(t *testing.T) {
 	f := newFake()
-	f.operation, f.events, f.watchErr = testOperation(failed, 4, true), testEvents(failed)[:2], status.Error(codes.Internal, "event is damaged")
-	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 4).stderrHas(t, "event is damaged", "operation resume 65f1a2b3c4d5")
+	f.operation, f.events, f.watchErr = testOperation(failed, 4, true), testEvents(failed)[:2],
+		status.Error(codes.Internal, "event is damaged")
+	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 4).stderrHas(t, "event is damaged",
+		"operation resume 65f1a2b3c4d5")
 }
 
 func TestConfirm(t *testing.T) {
@@ -205,13 +213,16 @@ func TestConfirm(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake()
-			f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true), testEvents(succeeded)
-			r := runner{fake: f, interactive: tt.interactive, stdin: strings.NewReader(tt.answer)}.run(t, "restore run"+readFlags).want(t, tt.code)
+			f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true),
+				testEvents(succeeded)
+			r := runner{fake: f, interactive: tt.interactive, stdin: strings.NewReader(tt.answer)}.run(t,
+				"restore run"+readFlags).want(t, tt.code)
 			if !tt.interactive {
 				r.stderrHas(t, "--yes")
 				return
 			}
-			r.stderrHas(t, "2 to create, 1 to adopt, 1 left out; findings block 1 unit", "owner-missing", "Restore this?")
+			r.stderrHas(t, "2 to create, 1 to adopt, 1 left out; findings block 1 unit", "owner-missing",
+				"Restore this?")
 			if !tt.runs {
 				return
 			}
@@ -228,7 +239,8 @@ func TestConfirmInterrupted(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	reader, writer := io.Pipe()
 	defer writer.Close()
-	r := runner{fake: f, interactive: true, signals: signals, stdin: readHook{reader, func() { signals <- os.Interrupt }}}
+	r := runner{fake: f, interactive: true, signals: signals,
+		stdin: readHook{reader, func() { signals <- os.Interrupt }}}
 	r.run(t, "restore run"+readFlags).want(t, 130)
 }
 
@@ -247,7 +259,8 @@ func TestBlockedPlanIsNotAsked(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
 	summaryOf(f.plan).Blocked = true
-	r := runner{fake: f, interactive: true}.run(t, "restore run"+readFlags).want(t, 3).stderrHas(t, "findings block all of it")
+	r := runner{fake: f, interactive: true}.run(t, "restore run"+readFlags).want(t, 3).stderrHas(t,
+		"findings block all of it")
 	if strings.Contains(r.stderr, "Restore this?") {
 		t.Error("asked")
 	}
@@ -258,10 +271,12 @@ func TestRefusalShowsFindings(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
 	f.begin = func(context.Context) error {
-		return &service.Error{Reason: service.ReasonFindings, Message: "findings block everything", Hint: "mend them"}
+		return &service.Error{Reason: service.ReasonFindings, Message: "findings block everything",
+			Hint: "mend them"}
 	}
 	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 3).
-		stderrHas(t, "mgmtctl: findings block everything\nhint: mend them", "owner-missing MachineSet.cluster.x-k8s.io/team-a/web-1")
+		stderrHas(t, "mgmtctl: findings block everything\nhint: mend them",
+			"owner-missing MachineSet.cluster.x-k8s.io/team-a/web-1")
 }
 
 // TestPlanFile runs what "restore plan" has printed, in both formats.
@@ -269,22 +284,26 @@ func TestPlanFile(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		t.Run(format, func(t *testing.T) {
 			f := newFake()
-			f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true), testEvents(succeeded)
+			f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true),
+				testEvents(succeeded)
 			printed := runner{fake: f}.run(t, "restore plan -o "+format+readFlags)
 			file := filepath.Join(t.TempDir(), "plan")
 			if err := os.WriteFile(file, []byte(printed.stdout), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			r := runner{fake: f, interactive: true, stdin: strings.NewReader("yes\n")}
-			r.run(t, "restore run --plan "+file+" --concurrency 3 --canary team-a/db --observe 90s"+readFlags).want(t, 0)
+			r.run(t, "restore run --plan "+file+" --concurrency 3 --canary team-a/db --observe 90s"+
+				readFlags).want(t, 0)
 			req := requestOf[*mgmtv1.RunRestoreRequest](t, f)
-			if s := req.GetSpec(); s.GetSnapshot() != "1a2b3c4d5e6f" || !s.GetSourceIsGone() || len(s.GetDropOwners()) != 1 {
+			if s := req.GetSpec(); s.GetSnapshot() != "1a2b3c4d5e6f" || !s.GetSourceIsGone() ||
+				len(s.GetDropOwners()) != 1 {
 				t.Errorf("spec is not the plan's: %v", s)
 			}
 			if req.GetPlanDigest() != "d1ge57" {
 				t.Errorf("digest %q", req.GetPlanDigest())
 			}
-			if n := req.GetTuning(); n.GetConcurrency() != 3 || n.GetCanary() != "team-a/db" || n.GetObserve().AsDuration() != 90*time.Second {
+			if n := req.GetTuning(); n.GetConcurrency() != 3 || n.GetCanary() != "team-a/db" ||
+				n.GetObserve().AsDuration() != 90*time.Second {
 				t.Errorf("tuning %v", n)
 			}
 		})
@@ -300,8 +319,10 @@ func TestRestoreSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	identity := filepath.Join(keys, "identity.txt")
-	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new --namespace a --namespace b --workload c/d --selector tier=gold"+
-		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b --managed-fields none --identity "+identity+readFlags).want(t, 3)
+	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
+		"--namespace a --namespace b --workload c/d --selector tier=gold"+
+		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b "+
+		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
 	got, err := rawJSON(req.GetSpec())
 	if err != nil {
@@ -342,14 +363,17 @@ func TestResumeNeeds(t *testing.T) {
 func TestCommandLine(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
-	runner{fake: f}.run(t, "restore run --yes --standalone --store /s --plain --trusted-key it's --trusted-key b --target-kubeconfig=t$x").want(t, 4).
+	runner{fake: f}.run(t, "restore run --yes --standalone --store /s --plain --trusted-key it's "+
+		"--trusted-key b --target-kubeconfig=t$x").want(t, 4).
 		stderrHas(t, `mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --trusted-key 'it'\''s' --trusted-key b --target-kubeconfig 't$x'`)
 }
 
 // TestDaemonGoesAway says that the operation may go on without us, and how to see.
 func TestDaemonGoesAway(t *testing.T) {
 	r, f := daemonRunner(t)
-	f.operation, f.events, f.watchErr = testOperation(running, 0, true), testEvents(failed)[:2], status.Error(codes.Unavailable, "error reading from server: EOF")
+	f.operation, f.events, f.watchErr = testOperation(running, 0, true), testEvents(failed)[:2],
+		status.Error(codes.Unavailable, "error reading from server: EOF")
 	r.run(t, "restore run --yes").want(t, 1).
-		stderrHas(t, "the daemon may go on with operation 65f1a2b3c4d5 all the same; to watch it:\n  mgmtctl operation watch 65f1a2b3c4d5\n", "EOF")
+		stderrHas(t, "the daemon may go on with operation 65f1a2b3c4d5 all the same; to watch it:\n  "+
+			"mgmtctl operation watch 65f1a2b3c4d5\n", "EOF")
 }

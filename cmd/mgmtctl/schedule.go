@@ -27,7 +27,8 @@ Schedules need a daemon; standalone, a timer of the system can run "mgmtctl snap
 const scheduleArg = "the NAME of a schedule of the daemon's config"
 
 // withSchedules calls do with a daemon.
-func (p *program) withSchedules(cmd *cobra.Command, do func(context.Context, *connection) error) error {
+func (p *program) withSchedules(cmd *cobra.Command, do func(context.Context,
+	*connection) error) error {
 	if p.standalone.enabled {
 		return usageError(cmd, "schedules are the daemon's: leave out --standalone")
 	}

@@ -38,9 +38,11 @@ func runScheduleList(ctx context.Context, p *program, c *connection) error {
 		p.say("no schedules")
 	}
 	return p.print(resp, func(w io.Writer) {
-		t := newTable("NAME", "CRON", "SOURCE", "LOCATION", "PAUSED", "NEXT", "LAST", "LAST SUCCESS", "OPERATION", "NOTES")
+		t := newTable("NAME", "CRON", "SOURCE", "LOCATION", "PAUSED", "NEXT", "LAST", "LAST SUCCESS",
+			"OPERATION", "NOTES")
 		for _, s := range resp.GetSchedules() {
-			t.add(s.GetName(), s.GetCron(), s.GetSource(), s.GetLocation(), yesNo(s.GetPaused()), p.until(s.GetNextTime()), p.age(s.GetLastTime()),
+			t.add(s.GetName(), s.GetCron(), s.GetSource(), s.GetLocation(), yesNo(s.GetPaused()),
+				p.until(s.GetNextTime()), p.age(s.GetLastTime()),
 				p.age(s.GetLastSuccessTime()), s.GetLastOperation(), scheduleNotes(s))
 		}
 		t.write(w)

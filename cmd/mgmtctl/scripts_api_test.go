@@ -19,12 +19,15 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-// The scripts of testdata/api run mgmtctl against two real API servers without Cluster API controllers: what it says, how it exits, and above all that it
-// changes nothing when it refuses. Each runs twice, standalone and through a daemon of its own, which is the same to it but for the variables below. A script
-// that has a meaning in one of the two only begins with a line such as "# only standalone: why"; single lines have the conditions [standalone] and [daemon].
+// The scripts of testdata/api run mgmtctl against two real API servers without Cluster API
+// controllers: what it says, how it exits, and above all that it changes nothing when it refuses.
+// Each runs twice, standalone and through a daemon of its own, which is the same to it but for the
+// variables below. A script that has a meaning in one of the two only begins with a line such as "#
+// only standalone: why"; single lines have the conditions [standalone] and [daemon].
 //
-// Each script has a namespace of its own, $NS, with the workload clusters $NS/w-00000 and $NS/w-00001 on the source and nothing on the target, so that they
-// run side by side; those named alone_* change what is common to all namespaces and run one after the other. These are set:
+// Each script has a namespace of its own, $NS, with the workload clusters $NS/w-00000 and
+// $NS/w-00001 on the source and nothing on the target, so that they run side by side; those named
+// alone_* change what is common to all namespaces and run one after the other. These are set:
 //
 //	$SOURCE, $TARGET  kubeconfigs; their contexts, and the names in the daemon's config, are mgmt-1 and mgmt-2
 //	$TO               the target, for a restore
@@ -54,7 +57,8 @@ import (
 //
 // An argument such as $READ, which begins with a flag and holds several, counts as several.
 
-// places are folders beside the store that a script can name with $AT_X, where X is the name in upper case.
+// places are folders beside the store that a script can name with $AT_X, where X is the name in
+// upper case.
 var places = []string{"missing", "file", "photos", "foreign", "newer", "empty"}
 
 // The two ways to reach the service.
@@ -124,7 +128,10 @@ func (l *lab) params(mode string, files ...string) testscript.Params {
 		RequireUniqueNames:  true,
 		ContinueOnError:     true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":   func(ts *testscript.TestScript, neg bool, args []string) { exits(ts, neg, split(args)) },
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				exits(ts, neg,
+					split(args))
+			},
 			"refuses": l.refuses,
 			"reads": func(ts *testscript.TestScript, neg bool, args []string) {
 				l.refuses(ts, neg, append([]string{"0"}, args...))
@@ -158,7 +165,8 @@ func startLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, bin: filepath.Dir(program), servers: mgmttest.Start(t, 2), s3: s3test.Start(t, s3test.Options{Versions: true})}
+	l := &lab{t: t, bin: filepath.Dir(program), servers: mgmttest.Start(t, 2),
+		s3: s3test.Start(t, s3test.Options{Versions: true})}
 	l.s3.Setenv(t) // mgmtctl runs in this process, and the S3 client reads the environment of that
 	l.source, l.target = l.servers.Connect(t, 0), l.servers.Connect(t, 1)
 	if l.kinds, err = l.source.Reader().Kinds(t.Context()); err != nil {
@@ -170,9 +178,11 @@ func startLab(t *testing.T) *lab {
 // setup fills the script's namespace on the source, makes keys, and sets the variables of its mode.
 func (l *lab) setup(env *testscript.Env, mode string) error {
 	script := strings.ReplaceAll(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), "_", "-")
-	fill := []string{"--namespace-prefix", mode + "-" + script + "-", "--workloads", "2", "--machines", "2", "--fast"}
+	fill := []string{"--namespace-prefix", mode + "-" + script + "-", "--workloads", "2", "--machines",
+		"2", "--fast"}
 	if strings.HasPrefix(script, "alone") {
-		fill = append(fill, "--machine-pools") // a kind that no other script needs, so that it can be taken away
+		// a kind that no other script needs, so that it can be taken away
+		fill = append(fill, "--machine-pools")
 	}
 	if err := l.servers.Fill(context.Background(), 0, fill...); err != nil {
 		return fmt.Errorf("fill source: %w", err)
@@ -185,17 +195,21 @@ func (l *lab) setup(env *testscript.Env, mode string) error {
 		return err
 	}
 	a := access{
-		work: env.WorkDir, namespace: mode + "-" + script + "-team-0000", recipient: strings.TrimSpace(string(recipient)),
-		source: l.servers.Options(0), target: l.servers.Options(1), s3: l.s3, bucket: mode + "-" + script,
+		work: env.WorkDir, namespace: mode + "-" + script + "-team-0000",
+		recipient: strings.TrimSpace(string(recipient)),
+		source:    l.servers.Options(0), target: l.servers.Options(1), s3: l.s3, bucket: mode + "-" +
+			script,
 	}
-	if err := l.s3.Client(l.t).MakeBucket(context.Background(), a.bucket, minio.MakeBucketOptions{ObjectLocking: true}); err != nil {
+	if err := l.s3.Client(l.t).MakeBucket(context.Background(), a.bucket,
+		minio.MakeBucketOptions{ObjectLocking: true}); err != nil {
 		return fmt.Errorf("make bucket: %w", err)
 	}
 	vars := a.standalone()
 	if mode == modeDaemon {
 		vars = a.daemon()
 	}
-	vars["NS"], vars["HOME"], vars["RECIPIENT"] = a.namespace, filepath.Join(env.WorkDir, "home"), a.recipient
+	vars["NS"], vars["HOME"], vars["RECIPIENT"] = a.namespace, filepath.Join(env.WorkDir, "home"),
+		a.recipient
 	vars["BUCKET"] = filepath.Join(l.s3.Root, a.bucket)
 	vars["SOURCE"], vars["TARGET"] = a.source.KubeconfigFile, a.target.KubeconfigFile
 	vars["PATH"] = l.bin + string(filepath.ListSeparator) + env.Getenv("PATH")
@@ -223,21 +237,26 @@ func (a access) file(path string) string { return filepath.Join(a.work, filepath
 func (a access) standalone() map[string]string {
 	catalog := "--standalone --catalog " + a.file("catalog.db")
 	store := catalog + " --store " + a.file("store")
-	write := store + " --recipient " + a.recipient + " --signing-key " + a.file("keys/signing.key") + " --source-kubeconfig " + a.source.KubeconfigFile
+	write := store + " --recipient " + a.recipient + " --signing-key " + a.file("keys/signing.key") +
+		" --source-kubeconfig " + a.source.KubeconfigFile
 	vars := map[string]string{
 		"TO":          "--target-kubeconfig " + a.target.KubeconfigFile,
 		"WRITE":       write,
 		"FROM_TARGET": "--source-kubeconfig " + a.target.KubeconfigFile,
-		"READ":        store + " --identity " + a.file("keys/identity.txt") + " --trusted-key " + a.file("keys/signing.pub"),
-		"BLIND":       store + " --trusted-key " + a.file("keys/signing.pub"),
-		"MOVE":        write + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " + a.target.KubeconfigFile,
-		"GO_ON": write + " --identity " + a.file("keys/identity.txt") + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " +
+		"READ": store + " --identity " + a.file("keys/identity.txt") + " --trusted-key " +
+			a.file("keys/signing.pub"),
+		"BLIND": store + " --trusted-key " + a.file("keys/signing.pub"),
+		"MOVE": write + " --trusted-key " + a.file("keys/signing.pub") + " --target-kubeconfig " +
+			a.target.KubeconfigFile,
+		"GO_ON": write + " --identity " + a.file("keys/identity.txt") + " --trusted-key " +
+			a.file("keys/signing.pub") + " --target-kubeconfig " +
 			a.target.KubeconfigFile,
 		"LOOK":    "--standalone --source-kubeconfig " + a.source.KubeconfigFile,
 		"CATALOG": catalog,
 	}
 	vars["AT_MAIN"] = "--store " + a.file("store")
-	vars["AT_LOCKED"] = "--store " + a.s3.URL(a.bucket, "") + "&path-style=true&object-lock=governance&retention-days=1"
+	vars["AT_LOCKED"] = "--store " + a.s3.URL(a.bucket, "") +
+		"&path-style=true&object-lock=governance&retention-days=1"
 	for _, place := range places {
 		vars["AT_"+strings.ToUpper(place)] = "--store " + a.file(place)
 	}

@@ -11,12 +11,15 @@ import (
 // addSelection adds the flags that pick a part. verb is what is done to it.
 func addSelection(cmd *cobra.Command, s *mgmtv1.Selection, verb string) {
 	addNamespaces(cmd, &s.Namespaces, verb+" this namespace, whole")
-	cmd.Flags().Var(&checked{&s.Workloads, checkWorkload, "NS/NAME"}, "workload", verb+" this workload cluster with what it needs (repeatable)")
-	cmd.Flags().Var(&checkedOne{&s.Selector, checkSelector, "LABELS"}, "selector", verb+" the workload clusters whose Cluster has these labels")
+	cmd.Flags().Var(&checked{&s.Workloads, checkWorkload, "NS/NAME"}, "workload", verb+
+		" this workload cluster with what it needs (repeatable)")
+	cmd.Flags().Var(&checkedOne{&s.Selector, checkSelector, "LABELS"}, "selector", verb+
+		" the workload clusters whose Cluster has these labels")
 }
 
 func addDropOwners(cmd *cobra.Command, refs *[]string) {
-	cmd.Flags().Var(&checked{refs, checkRef, "REF"}, "drop-owner", "drop references to this owner (Kind.group/namespace/name) instead of blocking (repeatable)")
+	cmd.Flags().Var(&checked{refs, checkRef, "REF"}, "drop-owner",
+		"drop references to this owner (Kind.group/namespace/name) instead of blocking (repeatable)")
 }
 
 // managedFields says for which objects the snapshot's managedFields are written.
@@ -38,7 +41,9 @@ func (m managedFields) request() mgmtv1.ManagedFields {
 
 func addManagedFields(cmd *cobra.Command, m *managedFields) {
 	*m = managedFieldsApply
-	cmd.Flags().Var(newEnum(m, managedFieldsApply, managedFieldsAll, managedFieldsNone), "managed-fields",
+	cmd.Flags().Var(newEnum(m, managedFieldsApply, managedFieldsAll, managedFieldsNone),
+		"managed-fields",
 		"whose managedFields to write: of objects with server-side apply, of all or of none")
-	_ = cmd.RegisterFlagCompletionFunc("managed-fields", cobra.FixedCompletions([]string{"apply", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("managed-fields",
+		cobra.FixedCompletions([]string{"apply", "all", "none"}, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -9,14 +9,16 @@ func newSnapshot(p *program) *cobra.Command {
 		Long: `Take snapshots of a management cluster and look into the store.
 
 A snapshot never pauses or changes its source. Nothing in the store is ever overwritten; only delete, unpin and "mgmtctl prune" remove anything.`,
-	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p), newSnapshotVerify(p), newSnapshotDiff(p), newSnapshotGraph(p),
+	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p),
+		newSnapshotVerify(p), newSnapshotDiff(p), newSnapshotGraph(p),
 		newSnapshotPin(p), newSnapshotUnpin(p), newSnapshotDelete(p))
 }
 
 // snapshotArg is the argument that names a snapshot.
 const snapshotArg = "the ID of a snapshot, the beginning of one, or \"latest\""
 
-func completeLatest(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeLatest(_ *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

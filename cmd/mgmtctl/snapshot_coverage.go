@@ -39,7 +39,8 @@ Exit codes: 0 nothing is missing; 1 other error, such as an unreachable source; 
 	return cmd
 }
 
-func runSnapshotCoverage(ctx context.Context, p *program, c *connection, req *mgmtv1.ExplainCoverageRequest) error {
+func runSnapshotCoverage(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.ExplainCoverageRequest) error {
 	stream, err := c.snapshots.ExplainCoverage(ctx, req)
 	if err != nil {
 		return err
@@ -60,7 +61,8 @@ func runSnapshotCoverage(ctx context.Context, p *program, c *connection, req *mg
 	err = p.print(coverageDocument{objects}, func(w io.Writer) {
 		writeCoverage(w, all)
 		fmt.Fprintf(w, "\n%d included, %d left out, %d missing\n",
-			byCoverage[mgmtv1.Coverage_COVERAGE_INCLUDED], byCoverage[mgmtv1.Coverage_COVERAGE_LEFT_OUT], missing)
+			byCoverage[mgmtv1.Coverage_COVERAGE_INCLUDED], byCoverage[mgmtv1.Coverage_COVERAGE_LEFT_OUT],
+			missing)
 	})
 	if err == nil && missing > 0 {
 		return exit(service.ExitFindings)
@@ -76,7 +78,8 @@ type coverageDocument struct {
 func writeCoverage(w io.Writer, objects []*mgmtv1.ExplainCoverageResponse) {
 	t := newTable("COVERAGE", "KIND", "NAMESPACE", "NAME", "UNIT", "REASON")
 	for _, o := range objects {
-		t.add(word(o.GetCoverage(), "COVERAGE_"), kindText(o.GetRef()), o.GetRef().GetNamespace(), o.GetRef().GetName(), o.GetUnit(), o.GetReason())
+		t.add(word(o.GetCoverage(), "COVERAGE_"), kindText(o.GetRef()), o.GetRef().GetNamespace(),
+			o.GetRef().GetName(), o.GetUnit(), o.GetReason())
 	}
 	t.write(w)
 }

@@ -40,15 +40,18 @@ Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 us
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&req.Full, "full", false, "write everything, also what is stored already; for a store that has lost data")
-	cmd.Flags().Var(&ageFlag{&ttl}, "ttl", "keep it for this long at least, 30d or 12h; after that prunes remove it unless a rule keeps it")
+	cmd.Flags().BoolVar(&req.Full, "full", false, "write everything, also what is stored already; "+
+		"for a store that has lost data")
+	cmd.Flags().Var(&ageFlag{&ttl}, "ttl", "keep it for this long at least, 30d or 12h; after that "+
+		"prunes remove it unless a rule keeps it")
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")
 	return cmd
 }
 
-func runSnapshotCreate(ctx context.Context, p *program, c *connection, req *mgmtv1.CreateSnapshotRequest) error {
+func runSnapshotCreate(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.CreateSnapshotRequest) error {
 	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.snapshots.CreateSnapshot(ctx, req)
 		return resp.GetOperation(), err

@@ -58,7 +58,8 @@ deleted; 4 something was deleted and work is left; 10 store; 11 catalog locked, 
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&req.Damaged, "damaged", false, "delete what is of no use: envelopes that are damaged, or that no trusted key signed")
+	cmd.Flags().BoolVar(&req.Damaged, "damaged", false, "delete what is of no use: envelopes that "+
+		"are damaged, or that no trusted key signed")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	addGrace(cmd, &grace)
 	addSource(cmd, &req.Source)
@@ -66,9 +67,11 @@ deleted; 4 something was deleted and work is left; 10 store; 11 catalog locked, 
 	return cmd
 }
 
-func runSnapshotDelete(ctx context.Context, p *program, c *connection, req *mgmtv1.DeleteSnapshotsRequest, yes bool) error {
+func runSnapshotDelete(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.DeleteSnapshotsRequest, yes bool) error {
 	if !yes {
-		if err := p.confirm(ctx, fmt.Sprintf("Delete %s from the store, for good: %s?", count(len(req.GetIds()), "snapshot"), strings.Join(req.GetIds(), ", "))); err != nil {
+		if err := p.confirm(ctx, fmt.Sprintf("Delete %s from the store, for good: %s?",
+			count(len(req.GetIds()), "snapshot"), strings.Join(req.GetIds(), ", "))); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,8 @@ Exit codes: 0 compared, whether or not they differ; 1 other error, such as no su
 	return cmd
 }
 
-func runSnapshotDiff(ctx context.Context, p *program, c *connection, req *mgmtv1.DiffSnapshotsRequest) error {
+func runSnapshotDiff(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.DiffSnapshotsRequest) error {
 	var err error
 	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
@@ -93,7 +94,8 @@ func writeDiff(w io.Writer, objects []*mgmtv1.DiffSnapshotsResponse) {
 	t := newTable("DIFFERENCE", "KIND", "NAMESPACE", "NAME", "UNIT", "FIELDS")
 	for _, o := range objects {
 		if count[o.GetDifference()]++; o.GetDifference() != mgmtv1.Difference_DIFFERENCE_TOUCHED {
-			t.add(word(o.GetDifference(), "DIFFERENCE_"), kindText(o.GetRef()), o.GetRef().GetNamespace(), o.GetRef().GetName(), o.GetUnit(), strings.Join(o.GetPaths(), ", "))
+			t.add(word(o.GetDifference(), "DIFFERENCE_"), kindText(o.GetRef()), o.GetRef().GetNamespace(),
+				o.GetRef().GetName(), o.GetUnit(), strings.Join(o.GetPaths(), ", "))
 		}
 	}
 	touched := count[mgmtv1.Difference_DIFFERENCE_TOUCHED]
@@ -101,6 +103,8 @@ func writeDiff(w io.Writer, objects []*mgmtv1.DiffSnapshotsResponse) {
 		t.write(w)
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%d added, %d removed, %d replaced, %d changed; %d written to without a change\n", count[mgmtv1.Difference_DIFFERENCE_ADDED],
-		count[mgmtv1.Difference_DIFFERENCE_REMOVED], count[mgmtv1.Difference_DIFFERENCE_REPLACED], count[mgmtv1.Difference_DIFFERENCE_CHANGED], touched)
+	fmt.Fprintf(w, "%d added, %d removed, %d replaced, %d changed; %d written to without a change\n",
+		count[mgmtv1.Difference_DIFFERENCE_ADDED],
+		count[mgmtv1.Difference_DIFFERENCE_REMOVED], count[mgmtv1.Difference_DIFFERENCE_REPLACED],
+		count[mgmtv1.Difference_DIFFERENCE_CHANGED], touched)
 }

@@ -22,7 +22,8 @@ const (
 	graphYAML    graphFormat = "yaml"
 )
 
-// graphLimit is how many objects are drawn one by one unless more are asked for: beyond it nobody finds anything.
+// graphLimit is how many objects are drawn one by one unless more are asked for: beyond it nobody
+// finds anything.
 const graphLimit = 500
 
 // mermaidEdges is how many edges Mermaid draws unless it is configured to draw more.
@@ -64,7 +65,8 @@ Exit codes: 0 drawn; 1 other error, such as no such snapshot; 2 usage, such as a
 			if len(args) > 0 {
 				req.Id = args[0]
 			}
-			return p.withServer(cmd, []need{needStore, needIdentity}, func(ctx context.Context, c *connection) error {
+			return p.withServer(cmd, []need{needStore, needIdentity}, func(ctx context.Context,
+				c *connection) error {
 				return runSnapshotGraph(ctx, p, c, req, as, all)
 			})
 		},
@@ -73,12 +75,15 @@ Exit codes: 0 drawn; 1 other error, such as no such snapshot; 2 usage, such as a
 	addLocation(cmd, &req.Location)
 	addSelection(cmd, req.Selection, "draw")
 	cmd.Flags().BoolVar(&all, "all", false, "draw every object, however many there are")
-	cmd.Flags().VarP(newEnum(&as, graphDot, graphMermaid, graphSVG, graphJSON, graphYAML), "output", "o", "how to print the graph")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"dot", "mermaid", "svg", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().VarP(newEnum(&as, graphDot, graphMermaid, graphSVG, graphJSON, graphYAML), "output",
+		"o", "how to print the graph")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"dot", "mermaid",
+		"svg", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func runSnapshotGraph(ctx context.Context, p *program, c *connection, req *mgmtv1.GraphSnapshotRequest, as graphFormat, all bool) error {
+func runSnapshotGraph(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.GraphSnapshotRequest, as graphFormat, all bool) error {
 	var err error
 	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
@@ -100,16 +105,20 @@ func runSnapshotGraph(ctx context.Context, p *program, c *connection, req *mgmtv
 		return p.print(graphDocument{list}, nil)
 	}
 	s := req.GetSelection()
-	fold := !all && len(objects) > graphLimit && len(s.GetNamespaces()) == 0 && len(s.GetWorkloads()) == 0 && s.GetSelector() == ""
+	fold := !all && len(objects) > graphLimit && len(s.GetNamespaces()) == 0 &&
+		len(s.GetWorkloads()) == 0 && s.GetSelector() == ""
 	if fold {
-		p.say("%d objects: each workload cluster is drawn as one; --all draws them all, --namespace, --workload or --selector a part", len(objects))
+		p.say("%d objects: each workload cluster is drawn as one; --all draws them all, --namespace, "+
+			"--workload or --selector a part", len(objects))
 	}
 	d := draw(objects, fold)
 	if as == graphMermaid && len(d.edges) > mermaidEdges {
-		p.say("%d edges: Mermaid draws at most %d, unless its maxEdges allows more", len(d.edges), mermaidEdges)
+		p.say("%d edges: Mermaid draws at most %d, unless its maxEdges allows more", len(d.edges),
+			mermaidEdges)
 	}
 	var out bytes.Buffer
-	map[graphFormat]func(*bytes.Buffer, *drawing){graphDot: writeDot, graphMermaid: writeMermaid, graphSVG: writeSVG}[as](&out, d)
+	map[graphFormat]func(*bytes.Buffer, *drawing){graphDot: writeDot, graphMermaid: writeMermaid,
+		graphSVG: writeSVG}[as](&out, d)
 	if _, err := p.stdout.Write(out.Bytes()); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}

@@ -35,12 +35,14 @@ Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 10 store;
 			})
 		},
 	}
-	cmd.Flags().StringVar(&req.Source, "source", "", "list only snapshots of this source, by its `NAME` or UID")
+	cmd.Flags().StringVar(&req.Source, "source", "", "list only snapshots of this source, by its "+
+		"`NAME` or UID")
 	addLocation(cmd, &req.Location)
 	return cmd
 }
 
-func runSnapshotList(ctx context.Context, p *program, c *connection, req *mgmtv1.ListSnapshotsRequest) error {
+func runSnapshotList(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.ListSnapshotsRequest) error {
 	resp, err := c.snapshots.ListSnapshots(ctx, req)
 	if err != nil {
 		return err
@@ -52,9 +54,11 @@ func runSnapshotList(ctx context.Context, p *program, c *connection, req *mgmtv1
 }
 
 func (p *program) writeSnapshots(w io.Writer, snapshots []*mgmtv1.Snapshot) {
-	t := newTable("ID", "SOURCE", "AGE", "UNITS", "OBJECTS", "MISSING", "STORED", "TRUST", "VERIFIED", "NOTES")
+	t := newTable("ID", "SOURCE", "AGE", "UNITS", "OBJECTS", "MISSING", "STORED", "TRUST", "VERIFIED",
+		"NOTES")
 	for _, s := range snapshots {
-		t.add(s.GetId(), sourceText(s), p.age(s.GetTime()), number(s.GetUnits()), number(s.GetObjects()), number(s.GetMissing()), size(s.GetStoredBytes()),
+		t.add(s.GetId(), sourceText(s), p.age(s.GetTime()), number(s.GetUnits()), number(s.GetObjects()),
+			number(s.GetMissing()), size(s.GetStoredBytes()),
 			trustWord(s.GetTrust()), p.verified(s.GetVerified()), snapshotNotes(s))
 	}
 	t.write(w)

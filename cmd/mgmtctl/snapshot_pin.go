@@ -38,7 +38,8 @@ Exit codes: 0 pinned; 1 other error, such as no such snapshot; 2 usage; 10 store
 			})
 		},
 	}
-	cmd.Flags().StringVar(&req.Reason, "reason", "", "`TEXT` that says why; everybody who can read the store can read it")
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "`TEXT` that says why; everybody who can read "+
+		"the store can read it")
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	return cmd

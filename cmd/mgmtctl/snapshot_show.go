@@ -41,7 +41,8 @@ Exit codes: 0 shown; 1 other error, such as no such snapshot; 2 usage, such as a
 	return cmd
 }
 
-func runSnapshotShow(ctx context.Context, p *program, c *connection, req *mgmtv1.GetSnapshotRequest) error {
+func runSnapshotShow(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.GetSnapshotRequest) error {
 	var err error
 	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err
@@ -96,7 +97,8 @@ func (p *program) verifiedWhen(v *mgmtv1.Verification) string {
 	case mgmtv1.VerifyResult_VERIFY_RESULT_UNTRUSTED:
 		return "untrusted (no trusted key signed the results in the store)"
 	default:
-		return word(v.GetResult(), "VERIFY_RESULT_") + " at level " + word(v.GetLevel(), "VERIFY_LEVEL_") + ", " + p.when(v.GetTime())
+		return word(v.GetResult(), "VERIFY_RESULT_") + " at level " +
+			word(v.GetLevel(), "VERIFY_LEVEL_") + ", " + p.when(v.GetTime())
 	}
 }
 
@@ -107,7 +109,8 @@ func writeUnits(w io.Writer, units []*mgmtv1.UnitSummary) {
 	t := newTable("UNIT", "OBJECTS", "MACHINES", "PAUSED", "MISSING", "WORKLOAD ID")
 	missing := newTable("UNIT", "MISSING")
 	for _, u := range units {
-		t.add(summaryText(u), number(u.GetObjects()), number(u.GetMachines()), yesNo(u.GetPaused()), number(int64(len(u.GetMissing()))), u.GetWorkloadId())
+		t.add(summaryText(u), number(u.GetObjects()), number(u.GetMachines()), yesNo(u.GetPaused()),
+			number(int64(len(u.GetMissing()))), u.GetWorkloadId())
 		for _, ref := range u.GetMissing() {
 			missing.add(summaryText(u), refText(ref))
 		}

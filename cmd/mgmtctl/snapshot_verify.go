@@ -18,7 +18,9 @@ const (
 )
 
 var verifyLevels = map[verifyLevel]mgmtv1.VerifyLevel{
-	levelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE, levelSample: mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE, levelFull: mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
+	levelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE,
+	levelSample:    mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE,
+	levelFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
 }
 
 // request gives the level of the API.
@@ -65,14 +67,18 @@ Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not who
 	}
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
-	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level", "how deep to look: structure, sample or full")
-	cmd.Flags().Int32Var(&req.Percent, "percent", 0, "how much of the packs a sample reads, `N` percent (default 10)")
+	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level",
+		"how deep to look: structure, sample or full")
+	cmd.Flags().Int32Var(&req.Percent, "percent", 0, "how much of the packs a sample reads, `N` "+
+		"percent (default 10)")
 	cmd.Flags().BoolVar(&req.NoRecord, "no-record", false, "do not record the result in the store")
-	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure), string(levelSample), string(levelFull)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{string(levelStructure),
+		string(levelSample), string(levelFull)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func runSnapshotVerify(ctx context.Context, p *program, c *connection, req *mgmtv1.VerifySnapshotRequest) error {
+func runSnapshotVerify(ctx context.Context, p *program, c *connection,
+	req *mgmtv1.VerifySnapshotRequest) error {
 	var err error
 	if req.Identity, err = p.readIdentity(ctx); err != nil {
 		return err

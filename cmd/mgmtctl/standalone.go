@@ -19,7 +19,8 @@ import (
 // server is the service inside this process.
 type server interface {
 	Register(grpc.ServiceRegistrar)
-	// Stop makes running operations end between two steps. It returns at once and may be called twice.
+	// Stop makes running operations end between two steps. It returns at once and may be called
+	// twice.
 	Stop()
 	// Close waits for operations and frees what is open.
 	Close() error
@@ -41,7 +42,8 @@ type standaloneFlags struct {
 	targetKubeconfig string
 	targetContext    string
 
-	// sourceName and targetName are the command's --source and --target: without a daemon's config, they name what the kubeconfigs lead to.
+	// sourceName and targetName are the command's --source and --target: without a daemon's config,
+	// they name what the kubeconfigs lead to.
 	sourceName string
 	targetName string
 }
@@ -49,15 +51,23 @@ type standaloneFlags struct {
 func (f *standaloneFlags) register(set *pflag.FlagSet) {
 	set.SortFlags = false
 	set.StringVar(&f.store, "store", "", "`URL` of the store: file:///dir, or the path of a directory")
-	set.StringVar(&f.catalog, "catalog", "", "catalog `FILE` (default $XDG_STATE_HOME/mgmtd/catalog.db or ~/.local/state/mgmtd/catalog.db)")
-	set.StringArrayVar(&f.recipients, "recipient", nil, "`age1...` key to encrypt snapshots to (repeatable)")
+	set.StringVar(&f.catalog, "catalog", "", "catalog `FILE` (default "+
+		"$XDG_STATE_HOME/mgmtd/catalog.db or ~/.local/state/mgmtd/catalog.db)")
+	set.StringArrayVar(&f.recipients, "recipient", nil, "`age1...` key to encrypt snapshots to "+
+		"(repeatable)")
 	set.StringVar(&f.signingKey, "signing-key", "", "`FILE` with the key that signs snapshots")
-	set.BoolVar(&f.plain, "plain", false, "the store is not encrypted: everyone who can read it can read the Secrets")
-	set.StringArrayVar(&f.trustedKeys, "trusted-key", nil, "`FILE` with a public key whose signatures are trusted (repeatable)")
-	set.StringVar(&f.sourceKubeconfig, "source-kubeconfig", "", "kubeconfig `FILE` of the source management cluster")
-	set.StringVar(&f.sourceContext, "source-context", "", "`CONTEXT` in that kubeconfig; empty means its current one")
-	set.StringVar(&f.targetKubeconfig, "target-kubeconfig", "", "kubeconfig `FILE` of the target management cluster")
-	set.StringVar(&f.targetContext, "target-context", "", "`CONTEXT` in that kubeconfig; empty means its current one")
+	set.BoolVar(&f.plain, "plain", false, "the store is not encrypted: everyone who can read it "+
+		"can read the Secrets")
+	set.StringArrayVar(&f.trustedKeys, "trusted-key", nil, "`FILE` with a public key whose "+
+		"signatures are trusted (repeatable)")
+	set.StringVar(&f.sourceKubeconfig, "source-kubeconfig", "", "kubeconfig `FILE` of the source "+
+		"management cluster")
+	set.StringVar(&f.sourceContext, "source-context", "", "`CONTEXT` in that kubeconfig; empty "+
+		"means its current one")
+	set.StringVar(&f.targetKubeconfig, "target-kubeconfig", "", "kubeconfig `FILE` of the target "+
+		"management cluster")
+	set.StringVar(&f.targetContext, "target-context", "", "`CONTEXT` in that kubeconfig; empty "+
+		"means its current one")
 }
 
 // need is a flag that a command cannot do without when it runs standalone.
@@ -93,7 +103,8 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 		return usageError(cmd, "--address and --standalone exclude each other")
 	}
 	if cmd.Flags().Changed("location") {
-		return usageError(cmd, "--location names a storage location of a daemon's config; standalone, --store says where the store is")
+		return usageError(cmd, "--location names a storage location of a daemon's config; standalone, "+
+			"--store says where the store is")
 	}
 	if f.plain && len(f.recipients) > 0 {
 		return usageError(cmd, "--plain and --recipient exclude each other")
@@ -136,7 +147,8 @@ func (p *program) given(name string) bool {
 	return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
 }
 
-// commandLine gives a command that runs with the same server as this one, ready to be pasted into a shell.
+// commandLine gives a command that runs with the same server as this one, ready to be pasted into a
+// shell.
 func (p *program) commandLine(words ...string) string {
 	words = append([]string{"mgmtctl"}, words...)
 	add := func(f *pflag.Flag) {
@@ -186,7 +198,8 @@ func (p *program) catalogFile() (string, error) {
 	if !filepath.IsAbs(state) {
 		home := p.getenv("HOME")
 		if home == "" {
-			return "", &service.Error{Reason: service.ReasonUsage, Message: "find the catalog: neither HOME nor XDG_STATE_HOME is set", Hint: "name the file with --catalog"}
+			return "", &service.Error{Reason: service.ReasonUsage, Message: "find the catalog: neither " +
+				"HOME nor XDG_STATE_HOME is set", Hint: "name the file with --catalog"}
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
@@ -212,15 +225,18 @@ func serveStandalone(f standaloneFlags, p *program) (server, error) {
 		Version: readBuild().Version,
 	}
 	if f.sourceKubeconfig != "" {
-		cfg.Sources = []mgmt.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig, Context: f.sourceContext}}
+		cfg.Sources = []mgmt.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig,
+			Context: f.sourceContext}}
 	}
 	if f.targetKubeconfig != "" {
-		cfg.Targets = []mgmt.Options{{Name: f.targetName, KubeconfigFile: f.targetKubeconfig, Context: f.targetContext}}
+		cfg.Targets = []mgmt.Options{{Name: f.targetName, KubeconfigFile: f.targetKubeconfig,
+			Context: f.targetContext}}
 	}
 	return service.New(cfg), nil
 }
 
-// makeKeys is here since this is the file that knows the service as more than its API: keys are made on the operator's own machine.
+// makeKeys is here since this is the file that knows the service as more than its API: keys are
+// made on the operator's own machine.
 func makeKeys(dir string, passphrase []byte) error {
 	if err := service.Keygen(dir, passphrase); err != nil {
 		return fmt.Errorf("make keys: %w", err)

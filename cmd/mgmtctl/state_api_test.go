@@ -49,7 +49,8 @@ func (l *lab) look(ts *testscript.TestScript) state {
 			g.Go(func() error {
 				_, err := m.Reader().List(context.Background(), k, o, func(raw []byte) error {
 					meta := gjson.GetBytes(raw, "metadata")
-					set(fmt.Sprintf("%s: %s/%s", side, k.GroupKind, meta.Get("name")), meta.Get("uid").String()+" version "+meta.Get("resourceVersion").String())
+					set(fmt.Sprintf("%s: %s/%s", side, k.GroupKind, meta.Get("name")), meta.Get("uid").String()+
+						" version "+meta.Get("resourceVersion").String())
 					return nil
 				})
 				if apierrors.IsNotFound(err) {
@@ -105,7 +106,8 @@ func (l *lab) refuses(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: refuses CODE ARG...")
 	}
 	before := l.look(ts)
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(before)), func(key string) bool { return strings.HasPrefix(key, "source: Cluster.") }) {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(before)),
+		func(key string) bool { return strings.HasPrefix(key, "source: Cluster.") }) {
 		ts.Fatalf("the source holds no Clusters in %s: this proves nothing", ts.Getenv("NS"))
 	}
 	exits(ts, neg, split(args))
@@ -123,13 +125,16 @@ func (l *lab) refuses(ts *testscript.TestScript, neg bool, args []string) {
 // atWorkIn gives the operations of the script's catalog that have not ended.
 func atWorkIn(ts *testscript.TestScript) []string {
 	var out, said bytes.Buffer
-	p := &program{stdin: strings.NewReader(""), stdout: &out, stderr: &console{w: &said}, getenv: ts.Getenv, now: time.Now, serve: serveStandalone}
-	if code := p.run(context.Background(), append([]string{"operation", "list", "-o", "json"}, strings.Fields(ts.Getenv("CATALOG"))...)); code != 0 {
+	p := &program{stdin: strings.NewReader(""), stdout: &out, stderr: &console{w: &said},
+		getenv: ts.Getenv, now: time.Now, serve: serveStandalone}
+	if code := p.run(context.Background(), append([]string{"operation", "list", "-o", "json"},
+		strings.Fields(ts.Getenv("CATALOG"))...)); code != 0 {
 		ts.Fatalf("list operations: exit code %d: %s", code, &said)
 	}
 	var ids []string
 	for _, op := range gjson.Get(out.String(), "operations").Array() {
-		if state := op.Get("state").String(); state == "OPERATION_STATE_RUNNING" || state == "OPERATION_STATE_PLANNED" {
+		if state := op.Get("state").String(); state == "OPERATION_STATE_RUNNING" ||
+			state == "OPERATION_STATE_PLANNED" {
 			ids = append(ids, op.Get("id").String())
 		}
 	}

@@ -14,10 +14,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// logCalls logs each call when it ends: who, which method, how it went. Requests hold identities and are never logged.
+// logCalls logs each call when it ends: who, which method, how it went. Requests hold identities
+// and are never logged.
 func logCalls(log *slog.Logger) []grpc.ServerOption {
 	end := func(ctx context.Context, method string, began time.Time, err error) {
-		attrs := []any{"method", path.Base(method), "took", time.Since(began).Round(time.Millisecond), "caller", caller(ctx)}
+		attrs := []any{"method", path.Base(method), "took", time.Since(began).Round(time.Millisecond),
+			"caller", caller(ctx)}
 		level := slog.LevelInfo
 		if readsOnly(path.Base(method)) {
 			level = slog.LevelDebug
@@ -32,13 +34,15 @@ func logCalls(log *slog.Logger) []grpc.ServerOption {
 		log.Log(ctx, level, "call", attrs...)
 	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (any, error) {
 			began := time.Now()
 			resp, err := handle(ctx, req)
 			end(ctx, info.FullMethod, began, err)
 			return resp, err
 		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+			handle grpc.StreamHandler) error {
 			began := time.Now()
 			err := handle(srv, stream)
 			end(stream.Context(), info.FullMethod, began, err)
@@ -49,7 +53,8 @@ func logCalls(log *slog.Logger) []grpc.ServerOption {
 
 // readsOnly tells the methods that change nothing.
 func readsOnly(method string) bool {
-	for _, verb := range []string{"Get", "List", "Watch", "Explain", "Plan", "Check", "ServerReflection"} {
+	for _, verb := range []string{"Get", "List", "Watch", "Explain", "Plan", "Check",
+		"ServerReflection"} {
 		if strings.HasPrefix(method, verb) {
 			return true
 		}

@@ -30,7 +30,8 @@ type Main struct {
 	Version string
 	// NotifySocket is where systemd wants to be told; empty when it does not.
 	NotifySocket string
-	// Ready is called once everything is served, with the addresses of the API over TCP and of the metrics; nil where there is none.
+	// Ready is called once everything is served, with the addresses of the API over TCP and of the
+	// metrics; nil where there is none.
 	Ready func(tcp, metrics net.Addr)
 
 	service  *service.Server
@@ -43,11 +44,13 @@ type Main struct {
 // lastWord is how long calls may take to end once no operation runs any more.
 const lastWord = 5 * time.Second
 
-// Run serves until ctx ends, then ends in good order: it accepts nothing more, schedules begin nothing more, operations end after the step at hand. It returns
-// nil then, and an error when it could not begin or go on.
+// Run serves until ctx ends, then ends in good order: it accepts nothing more, schedules begin
+// nothing more, operations end after the step at hand. It returns nil then, and an error when it
+// could not begin or go on.
 func (m *Main) Run(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := m.Config.Service
 	cfg.Log, cfg.Version, cfg.Metrics = m.Log, m.Version, registry
 	m.service = service.New(cfg)
@@ -66,7 +69,8 @@ func (m *Main) Run(ctx context.Context) error {
 }
 
 // begin takes the catalog before it listens: two daemons must not both answer.
-func (m *Main) begin(ctx context.Context, registry *prometheus.Registry, failed chan<- error) error {
+func (m *Main) begin(ctx context.Context, registry *prometheus.Registry,
+	failed chan<- error) error {
 	var tcp, metrics net.Addr
 	if err := m.service.Open(ctx); err != nil {
 		return err
@@ -102,15 +106,18 @@ func (m *Main) begin(ctx context.Context, registry *prometheus.Registry, failed 
 	if err := m.service.Start(ctx); err != nil {
 		return err
 	}
-	m.Log.Info("mgmtd serves", "version", m.Version, "unix", l.Unix, "tcp", l.TCP, "metrics", m.Config.Metrics,
-		"managementClusters", len(m.Config.Service.Sources), "locations", len(m.Config.Service.Locations), "schedules", len(m.Config.Service.Schedules))
+	m.Log.Info("mgmtd serves", "version", m.Version, "unix", l.Unix, "tcp", l.TCP, "metrics",
+		m.Config.Metrics,
+		"managementClusters", len(m.Config.Service.Sources), "locations", len(m.Config.Service.Locations),
+		"schedules", len(m.Config.Service.Schedules))
 	if m.Ready != nil {
 		m.Ready(tcp, metrics)
 	}
 	return nil
 }
 
-// serve serves the API on a listener; without credentials it is a socket that only we, and root, can open.
+// serve serves the API on a listener; without credentials it is a socket that only we, and root,
+// can open.
 func (m *Main) serve(l net.Listener, c credentials.TransportCredentials, failed chan<- error) {
 	options := append(logCalls(m.Log), service.ServerOptions()...)
 	if c != nil {

@@ -17,7 +17,8 @@ import (
 // shellBlocks finds what the guide asks its reader to type.
 var shellBlocks = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// TestAPIGuide types docs/guide.md: every block, one after the other, into one shell, against two management clusters and a real S3 server.
+// TestAPIGuide types docs/guide.md: every block, one after the other, into one shell, against two
+// management clusters and a real S3 server.
 func TestAPIGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/guide.md")
 	if err != nil {
@@ -27,7 +28,8 @@ func TestAPIGuide(t *testing.T) {
 	if len(blocks) < 8 {
 		t.Fatalf("only %d blocks found in the guide", len(blocks))
 	}
-	script := "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n" // a daemon that is left would keep the output open
+	// a daemon that is left would keep the output open
+	script := "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 	for _, b := range blocks {
 		script += "set -x\n" + b[1] + "{ set +x; } 2>/dev/null\n"
 	}
@@ -36,7 +38,8 @@ func TestAPIGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers := mgmttest.Start(t, 2)
-	servers.Fleet(t, 0, "--namespace-prefix", "guide-", "--workloads", "2", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "guide-", "--workloads", "2", "--machines", "1",
+		"--fast")
 	servers.Acknowledge(t, 0)
 	servers.Acknowledge(t, 1)
 	for i, name := range []string{"a", "b"} {
@@ -53,7 +56,8 @@ func TestAPIGuide(t *testing.T) {
 	shell := exec.CommandContext(t.Context(), "bash", "-c", script)
 	shell.Dir = dir
 	shell.Env = []string{
-		"PATH=" + dir + "/bin:" + os.Getenv("PATH"), "HOME=" + dir, "S3_ENDPOINT=" + s3.Endpoint, "S3_ACCESS_KEY=" + s3.AccessKey, "S3_SECRET_KEY=" + s3.SecretKey,
+		"PATH=" + dir + "/bin:" + os.Getenv("PATH"), "HOME=" + dir, "S3_ENDPOINT=" + s3.Endpoint,
+		"S3_ACCESS_KEY=" + s3.AccessKey, "S3_SECRET_KEY=" + s3.SecretKey,
 	}
 	out, err := shell.CombinedOutput()
 	if err != nil {

@@ -55,7 +55,8 @@ type asked struct {
 
 func ask(p *process) *asked {
 	return &asked{
-		mgmtv1.NewSnapshotServiceClient(p.conn), mgmtv1.NewRestoreServiceClient(p.conn), mgmtv1.NewOperationServiceClient(p.conn), mgmtv1.NewScheduleServiceClient(p.conn),
+		mgmtv1.NewSnapshotServiceClient(p.conn), mgmtv1.NewRestoreServiceClient(p.conn),
+		mgmtv1.NewOperationServiceClient(p.conn), mgmtv1.NewScheduleServiceClient(p.conn),
 		&mgmtv1.RestoreSpec{Target: "b", SourceIsGone: true, Force: true},
 	}
 }
@@ -76,7 +77,8 @@ func (a *asked) operation(ctx context.Context, op *mgmtv1.Operation, err error) 
 	if err != nil {
 		return err
 	}
-	if err := drain(a.operations.WatchOperation(ctx, &mgmtv1.WatchOperationRequest{Id: op.GetId()})); err != nil {
+	if err := drain(a.operations.WatchOperation(ctx,
+		&mgmtv1.WatchOperationRequest{Id: op.GetId()})); err != nil {
 		return err
 	}
 	resp, err := a.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: op.GetId()})
@@ -89,14 +91,20 @@ func (a *asked) operation(ctx context.Context, op *mgmtv1.Operation, err error) 
 // content are all requests that read what is encrypted, but for those that begin a restore.
 func (a *asked) content(ctx context.Context, identity []byte) map[string]error {
 	errs := map[string]error{}
-	for _, level := range []mgmtv1.VerifyLevel{mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE, mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL} {
-		resp, err := a.snapshots.VerifySnapshot(ctx, &mgmtv1.VerifySnapshotRequest{Id: "latest", Level: level, Identity: identity})
+	for _, level := range []mgmtv1.VerifyLevel{mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE,
+		mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL} {
+		resp, err := a.snapshots.VerifySnapshot(ctx, &mgmtv1.VerifySnapshotRequest{Id: "latest",
+			Level: level, Identity: identity})
 		errs[level.String()] = a.operation(ctx, resp.GetOperation(), err)
 	}
-	errs["diff"] = drain(a.snapshots.DiffSnapshots(ctx, &mgmtv1.DiffSnapshotsRequest{From: "latest", To: "latest", Identity: identity}))
-	errs["diff with the live source"] = drain(a.snapshots.DiffSnapshots(ctx, &mgmtv1.DiffSnapshotsRequest{From: "latest", Live: true, Source: "a", Identity: identity}))
-	errs["graph"] = drain(a.snapshots.GraphSnapshot(ctx, &mgmtv1.GraphSnapshotRequest{Id: "latest", Identity: identity}))
-	errs["plan"] = drain(a.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: a.spec, Identity: identity}))
+	errs["diff"] = drain(a.snapshots.DiffSnapshots(ctx, &mgmtv1.DiffSnapshotsRequest{From: "latest",
+		To: "latest", Identity: identity}))
+	errs["diff with the live source"] = drain(a.snapshots.DiffSnapshots(ctx,
+		&mgmtv1.DiffSnapshotsRequest{From: "latest", Live: true, Source: "a", Identity: identity}))
+	errs["graph"] = drain(a.snapshots.GraphSnapshot(ctx, &mgmtv1.GraphSnapshotRequest{Id: "latest",
+		Identity: identity}))
+	errs["plan"] = drain(a.restores.PlanRestore(ctx, &mgmtv1.PlanRestoreRequest{Spec: a.spec,
+		Identity: identity}))
 	return errs
 }
 
@@ -108,7 +116,8 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-// blind wants that the daemon reads nothing when it is given no identity, and all it needs for a snapshot.
+// blind wants that the daemon reads nothing when it is given no identity, and all it needs for a
+// snapshot.
 func blind(t *testing.T, a *asked) {
 	t.Helper()
 	for what, err := range a.content(t.Context(), nil) {
@@ -120,20 +129,24 @@ func blind(t *testing.T, a *asked) {
 	if err != nil || len(shown.GetUnits()) > 0 || shown.GetSnapshot().GetObjects() == 0 {
 		t.Errorf("show without an identity: %v, %v", shown, err)
 	}
-	verified, err := a.snapshots.VerifySnapshot(t.Context(), &mgmtv1.VerifySnapshotRequest{Id: "latest", Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE})
+	verified, err := a.snapshots.VerifySnapshot(t.Context(),
+		&mgmtv1.VerifySnapshotRequest{Id: "latest", Level: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE})
 	if err := a.operation(t.Context(), verified.GetOperation(), err); err != nil {
 		t.Errorf("verify of the structure without an identity: %v", err)
 	}
 }
 
-// TestAPIDaemonCannotReadWhatItWrote: a daemon with recipients and a signing key takes snapshots by schedule, the second from what changed, and can read neither of
-// them but for the one request that carries an identity, which exists nowhere but in this test. A restore that it died in waits for one.
+// TestAPIDaemonCannotReadWhatItWrote: a daemon with recipients and a signing key takes snapshots by
+// schedule, the second from what changed, and can read neither of them but for the one request that
+// carries an identity, which exists nowhere but in this test. A restore that it died in waits for
+// one.
 func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 	servers := mgmttest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "keys-", "--workloads", "2", "--machines", "2", "--fast")
 	bin, dir := programs(t), shortDir(t)
 	identity, recipient := newKeys(t, dir)
-	config := fmt.Sprintf(keysConfig, servers.Options(0).KubeconfigFile, servers.Options(1).KubeconfigFile, recipient)
+	config := fmt.Sprintf(keysConfig, servers.Options(0).KubeconfigFile,
+		servers.Options(1).KubeconfigFile, recipient)
 	write(t, dir, "mgmtd.yaml", config)
 	p := startProcess(t, bin, dir)
 	a := ask(p)
@@ -156,14 +169,17 @@ func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 			t.Errorf("%s with the identity: %v", what, err)
 		}
 	}
-	shown, err := a.snapshots.GetSnapshot(t.Context(), &mgmtv1.GetSnapshotRequest{Id: "latest", Identity: identity})
+	shown, err := a.snapshots.GetSnapshot(t.Context(), &mgmtv1.GetSnapshotRequest{Id: "latest",
+		Identity: identity})
 	if err != nil || len(shown.GetUnits()) == 0 {
 		t.Errorf("show with the identity: %v, %v", shown, err)
 	}
 	blind(t, a) // what a request brought is not there for the next one
 
-	// No controllers acknowledge the pause on the target, so the restore waits for them until the daemon is killed.
-	begun, err := a.restores.RunRestore(t.Context(), &mgmtv1.RunRestoreRequest{Spec: a.spec, Identity: identity})
+	// No controllers acknowledge the pause on the target, so the restore waits for them until the
+	// daemon is killed.
+	begun, err := a.restores.RunRestore(t.Context(), &mgmtv1.RunRestoreRequest{Spec: a.spec,
+		Identity: identity})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +188,8 @@ func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 	for restored := false; err == nil && !restored; {
 		var resp *mgmtv1.WatchOperationResponse
 		resp, err = watch.Recv()
-		restored = resp.GetEvent().GetProgress() == "objects restored" && resp.GetEvent().GetDone() == resp.GetEvent().GetTotal()
+		restored = resp.GetEvent().GetProgress() == "objects restored" &&
+			resp.GetEvent().GetDone() == resp.GetEvent().GetTotal()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +198,8 @@ func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 
 	// An identity of the configuration is for what the daemon begins by itself.
 	write(t, dir, "configured.txt", string(identity))
-	write(t, dir, "mgmtd.yaml", strings.Replace(config, "  catalog:", "  identityFile: configured.txt\n  catalog:", 1))
+	write(t, dir, "mgmtd.yaml", strings.Replace(config, "  catalog:",
+		"  identityFile: configured.txt\n  catalog:", 1))
 	p = startProcess(t, bin, dir)
 	blind(t, ask(p))
 	p.end(t, dir, syscall.SIGTERM)
@@ -206,7 +224,8 @@ func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 		t.Errorf("after a resume without an identity the restore is %s", got)
 	}
 	servers.Acknowledge(t, 1)
-	resumed, err := a.operations.ResumeOperation(t.Context(), &mgmtv1.ResumeOperationRequest{Id: id, Identity: identity})
+	resumed, err := a.operations.ResumeOperation(t.Context(), &mgmtv1.ResumeOperationRequest{Id: id,
+		Identity: identity})
 	if err := a.operation(t.Context(), resumed.GetOperation(), err); err != nil {
 		t.Error(err)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// listenUnix makes a socket that only our user can open. One that a dead process left is removed; one that answers, and anything that is no socket, is not.
+// listenUnix makes a socket that only our user can open. One that a dead process left is removed;
+// one that answers, and anything that is no socket, is not.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -20,12 +21,14 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	case err != nil:
 		return nil, err
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, &service.Error{Reason: service.ReasonUsage, Message: path + " is there and is no socket", Hint: "name another path in spec.listen.unix, or move it away"}
+		return nil, &service.Error{Reason: service.ReasonUsage, Message: path +
+			" is there and is no socket", Hint: "name another path in spec.listen.unix, or move it away"}
 	default:
 		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 		if err == nil {
 			_ = conn.Close()
-			return nil, &service.Error{Reason: service.ReasonLocked, Message: "another process answers at " + path, Hint: "stop it, or name another path in spec.listen.unix"}
+			return nil, &service.Error{Reason: service.ReasonLocked, Message: "another process answers at " +
+				path, Hint: "stop it, or name another path in spec.listen.unix"}
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("remove the socket of a dead process: %w", err)
@@ -41,7 +44,8 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// tell tells systemd how we are, in its protocol of one datagram. Nobody listening is no error: it is told for the benefit of who does.
+// tell tells systemd how we are, in its protocol of one datagram. Nobody listening is no error: it
+// is told for the benefit of who does.
 func (m *Main) tell(state string) {
 	if m.NotifySocket == "" {
 		return

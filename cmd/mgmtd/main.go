@@ -1,5 +1,5 @@
-// Command mgmtd is the daemon: it takes snapshots of Cluster API management clusters by schedule, and carries out the snapshots, restores and moves that
-// mgmtctl asks for over gRPC.
+// Command mgmtd is the daemon: it takes snapshots of Cluster API management clusters by schedule,
+// and carries out the snapshots, restores and moves that mgmtctl asks for over gRPC.
 package main
 
 import (
@@ -39,8 +39,10 @@ type flags struct {
 	logFormat string
 }
 
-// run runs mgmtd once and returns its exit code. The first SIGTERM or SIGINT ends it in good order, the second at once.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, signals <-chan os.Signal) int {
+// run runs mgmtd once and returns its exit code. The first SIGTERM or SIGINT ends it in good order,
+// the second at once.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer,
+	signals <-chan os.Signal) int {
 	var f flags
 	cmd := &cobra.Command{
 		Use:           "mgmtd --config FILE",
@@ -56,12 +58,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, signals <
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), f, stdout, stderr, signals) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), f, stdout, stderr,
+				signals)
+		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&f.config, "config", "", "configuration `FILE`; required")
-	cmd.Flags().BoolVar(&f.check, "check", false, "check the configuration and the files that it names, say what is wrong, and exit")
-	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "`LEVEL` of the log: debug, info, warn or error")
+	cmd.Flags().BoolVar(&f.check, "check", false, "check the configuration and the files that it "+
+		"names, say what is wrong, and exit")
+	cmd.Flags().StringVar(&f.logLevel, "log-level", "info", "`LEVEL` of the log: debug, info, "+
+		"warn or error")
 	cmd.Flags().StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
 	cmd.SetVersionTemplate("mgmtd {{.Version}} (" + runtime.Version() + ")\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
@@ -91,10 +98,12 @@ func exitCode(err error) int {
 }
 
 func usage(err error) error {
-	return &service.Error{Reason: service.ReasonUsage, Message: err.Error(), Hint: `see "mgmtd --help"`}
+	return &service.Error{Reason: service.ReasonUsage, Message: err.Error(),
+		Hint: `see "mgmtd --help"`}
 }
 
-// release is the version that the linker is told (-X main.release); without it, it is that of the module.
+// release is the version that the linker is told (-X main.release); without it, it is that of the
+// module.
 var release string
 
 func version() string {
@@ -117,10 +126,12 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-cha
 	cfg, err := config.Load(f.config)
 	if err != nil {
 		// Its hints stand in its lines.
-		return &service.Error{Reason: service.ReasonUsage, Message: err.Error(), Hint: "docs/config.md has every field"}
+		return &service.Error{Reason: service.ReasonUsage, Message: err.Error(),
+			Hint: "docs/config.md has every field"}
 	}
 	if f.check {
-		fmt.Fprintf(stdout, "%s: nothing is wrong: %d management clusters, %d storage locations, %d schedules\n",
+		fmt.Fprintf(stdout, "%s: nothing is wrong: %d management clusters, %d storage locations, "+
+			"%d schedules\n",
 			f.config, len(cfg.Service.Sources), len(cfg.Service.Locations), len(cfg.Service.Schedules))
 		return nil
 	}

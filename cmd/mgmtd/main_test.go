@@ -35,7 +35,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// setup writes a configuration that is whole and returns its folder. listen replaces what comes after "listen: ".
+// setup writes a configuration that is whole and returns its folder. listen replaces what comes
+// after "listen: ".
 func setup(t *testing.T, listen string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mgmtd") // t.TempDir is too long for a socket
@@ -43,7 +44,8 @@ func setup(t *testing.T, listen string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	write(t, dir, "kubeconfig", `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`)
+	write(t, dir, "kubeconfig",
+		`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`)
 	write(t, dir, "mgmtd.yaml", `apiVersion: mgmtd.dev/v1alpha1
 kind: Config
 spec:
@@ -87,7 +89,8 @@ func start(t *testing.T, dir string) started {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan started, 1), make(chan error, 1)
-	m := &Main{Config: cfg, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test", Ready: func(tcp, metrics net.Addr) { ready <- started{tcp: tcp, metrics: metrics} }}
+	m := &Main{Config: cfg, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "test",
+		Ready: func(tcp, metrics net.Addr) { ready <- started{tcp: tcp, metrics: metrics} }}
 	go func() { done <- m.Run(ctx) }()
 	select {
 	case s := <-ready:
@@ -138,25 +141,33 @@ func TestSocket(t *testing.T) {
 		t.Errorf("socket: %v, %v", info, err)
 	}
 	conn := dial(t, "unix:"+socket, insecure.NewCredentials())
-	list, err := mgmtv1.NewScheduleServiceClient(conn).ListSchedules(t.Context(), &mgmtv1.ListSchedulesRequest{})
-	if err != nil || len(list.GetSchedules()) != 1 || list.GetSchedules()[0].GetNextTime() == nil || list.GetSchedules()[0].GetLastTime() != nil {
+	list, err := mgmtv1.NewScheduleServiceClient(conn).ListSchedules(t.Context(),
+		&mgmtv1.ListSchedulesRequest{})
+	if err != nil || len(list.GetSchedules()) != 1 || list.GetSchedules()[0].GetNextTime() == nil ||
+		list.GetSchedules()[0].GetLastTime() != nil {
 		t.Errorf("schedules: %v, %v", list, err)
 	}
 	health, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
 	if err != nil || health.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", health, err)
 	}
-	paused, err := mgmtv1.NewScheduleServiceClient(conn).PauseSchedule(t.Context(), &mgmtv1.PauseScheduleRequest{Name: "nightly"})
+	paused, err := mgmtv1.NewScheduleServiceClient(conn).PauseSchedule(t.Context(),
+		&mgmtv1.PauseScheduleRequest{Name: "nightly"})
 	if err != nil || !paused.GetSchedule().GetPaused() {
 		t.Errorf("pause: %v, %v", paused, err)
 	}
-	_, err = mgmtv1.NewScheduleServiceClient(conn).RunSchedule(t.Context(), &mgmtv1.RunScheduleRequest{Name: "nightly"})
+	_, err = mgmtv1.NewScheduleServiceClient(conn).RunSchedule(t.Context(),
+		&mgmtv1.RunScheduleRequest{Name: "nightly"})
 	if e := service.FromStatus(err); e == nil || e.Reason != service.ReasonUnreachable {
 		t.Errorf("run: %v", err)
 	}
 	text := get(t, s, "/metrics")
-	for _, want := range []string{`mgmtd_build_info{version="test"} 1`, `mgmtd_backup_failure_total{schedule="nightly"} 1`, `mgmtd_backup_last_status{schedule="nightly"} 0`,
-		`mgmtd_schedule_overdue_seconds{schedule="nightly"} 0`, `mgmtd_schedule_skipped_total{schedule="nightly"} 0`, `mgmtd_operations_running{operation="move"} 0`, "mgmtd_restore_attempt_total 0"} {
+	for _, want := range []string{`mgmtd_build_info{version="test"} 1`,
+		`mgmtd_backup_failure_total{schedule="nightly"} 1`,
+		`mgmtd_backup_last_status{schedule="nightly"} 0`,
+		`mgmtd_schedule_overdue_seconds{schedule="nightly"} 0`,
+		`mgmtd_schedule_skipped_total{schedule="nightly"} 0`,
+		`mgmtd_operations_running{operation="move"} 0`, "mgmtd_restore_attempt_total 0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("metrics lack %s", want)
 		}
@@ -172,8 +183,10 @@ func TestSocket(t *testing.T) {
 	}
 	// The pause outlives the daemon.
 	start(t, dir)
-	list, err = mgmtv1.NewScheduleServiceClient(conn).ListSchedules(t.Context(), &mgmtv1.ListSchedulesRequest{}, grpc.WaitForReady(true))
-	if err != nil || !list.GetSchedules()[0].GetPaused() || list.GetSchedules()[0].GetLastError() == "" {
+	list, err = mgmtv1.NewScheduleServiceClient(conn).ListSchedules(t.Context(),
+		&mgmtv1.ListSchedulesRequest{}, grpc.WaitForReady(true))
+	if err != nil || !list.GetSchedules()[0].GetPaused() ||
+		list.GetSchedules()[0].GetLastError() == "" {
 		t.Errorf("schedules after a restart: %v, %v", list, err)
 	}
 }
@@ -197,7 +210,9 @@ func TestLocked(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	start(t, dir)
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"--config", filepath.Join(dir, "mgmtd.yaml")}, io.Discard, &stderr, nil); code != service.ExitHeld || !strings.Contains(stderr.String(), fmt.Sprint(os.Getpid())) {
+	if code := run(t.Context(), []string{"--config", filepath.Join(dir, "mgmtd.yaml")}, io.Discard,
+		&stderr, nil); code != service.ExitHeld ||
+		!strings.Contains(stderr.String(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("exit code %d: %s", code, &stderr)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "mgmtd.yaml"))
@@ -206,7 +221,9 @@ func TestLocked(t *testing.T) {
 	}
 	write(t, dir, "other.yaml", strings.Replace(string(text), "catalog.db", "other.db", 1))
 	stderr.Reset()
-	if code := run(t.Context(), []string{"--config", filepath.Join(dir, "other.yaml")}, io.Discard, &stderr, nil); code != service.ExitHeld || !strings.Contains(stderr.String(), "another process answers") {
+	if code := run(t.Context(), []string{"--config", filepath.Join(dir, "other.yaml")}, io.Discard,
+		&stderr, nil); code != service.ExitHeld ||
+		!strings.Contains(stderr.String(), "another process answers") {
 		t.Errorf("exit code %d: %s", code, &stderr)
 	}
 }
@@ -220,8 +237,10 @@ func TestCommandLine(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		{"--config " + dir + "/mgmtd.yaml --check", 0, "nothing is wrong: 1 management clusters, 1 storage locations, 1 schedules", ""},
-		{"--config " + dir + "/bad.yaml --check", 2, "", "bad.yaml: line 3: Config: spec.plain: got a string, want true or false"},
+		{"--config " + dir + "/mgmtd.yaml --check", 0, "nothing is wrong: 1 management clusters, 1 " +
+			"storage locations, 1 schedules", ""},
+		{"--config " + dir + "/bad.yaml --check", 2, "", "bad.yaml: line 3: Config: spec.plain: got a " +
+			"string, want true or false"},
 		{"--config " + dir + "/none.yaml", 2, "", "none.yaml"},
 		{"", 2, "", "--config is missing"},
 		{"x", 2, "", `takes no argument, got "x"`},
@@ -233,7 +252,8 @@ func TestCommandLine(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), strings.Fields(test.args), &stdout, &stderr, nil)
-		if code != test.code || !strings.Contains(stdout.String(), test.stdout) || !strings.Contains(stderr.String(), test.stderr) {
+		if code != test.code || !strings.Contains(stdout.String(), test.stdout) ||
+			!strings.Contains(stderr.String(), test.stderr) {
 			t.Errorf("mgmtd %s: exit code %d\n%s%s", test.args, code, &stdout, &stderr)
 		}
 	}
@@ -244,11 +264,13 @@ func TestSignals(t *testing.T) {
 	signals := make(chan os.Signal, 3)
 	done := make(chan int, 1)
 	go func() {
-		done <- run(t.Context(), []string{"--config", filepath.Join(dir, "mgmtd.yaml")}, io.Discard, t.Output(), signals)
+		done <- run(t.Context(), []string{"--config", filepath.Join(dir, "mgmtd.yaml")}, io.Discard,
+			t.Output(), signals)
 	}()
 	signals <- syscall.SIGHUP
 	conn := dial(t, "unix:"+filepath.Join(dir, "s"), insecure.NewCredentials())
-	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{},
+		grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
 	signals <- syscall.SIGTERM
@@ -270,14 +292,18 @@ func newAuthority(t *testing.T) authority {
 	return a
 }
 
-func (a authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
+func (a authority) issue(t *testing.T, name string, ca bool) (*x509.Certificate,
+	*ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: ca, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, DNSNames: []string{"localhost"},
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     ca, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, DNSNames: []string{"localhost"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	parent, signer := a.cert, a.key
 	if parent == nil {
@@ -303,7 +329,8 @@ func (a authority) files(t *testing.T, dir, name string) {
 		t.Fatal(err)
 	}
 	write(t, dir, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
-	write(t, dir, name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})))
+	write(t, dir, name+".crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: cert.Raw})))
 }
 
 func (a authority) pair(t *testing.T) []tls.Certificate {
@@ -318,18 +345,21 @@ func (a authority) pool() *x509.CertPool {
 }
 
 func TestMutualTLS(t *testing.T) {
-	dir := setup(t, "{tcp: \"localhost:0\", certFile: server.crt, keyFile: server.key, clientCAFile: ca.crt}")
+	dir := setup(t, "{tcp: \"localhost:0\", certFile: server.crt, keyFile: server.key, "+
+		"clientCAFile: ca.crt}")
 	ours, stranger := newAuthority(t), newAuthority(t)
 	ours.files(t, dir, "server")
 	caFile := func(a authority) {
-		write(t, dir, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})))
+		write(t, dir, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: a.cert.Raw})))
 	}
 	caFile(ours)
 	s := start(t, dir)
 	call := func(c *tls.Config) error {
 		c.RootCAs, c.ServerName = ours.pool(), "localhost"
 		conn := dial(t, "passthrough:///"+s.tcp.String(), credentials.NewTLS(c))
-		_, err := mgmtv1.NewOperationServiceClient(conn).ListOperations(t.Context(), &mgmtv1.ListOperationsRequest{})
+		_, err := mgmtv1.NewOperationServiceClient(conn).ListOperations(t.Context(),
+			&mgmtv1.ListOperationsRequest{})
 		return err
 	}
 	for _, test := range []struct {
@@ -339,7 +369,10 @@ func TestMutualTLS(t *testing.T) {
 	}{
 		{"ours", &tls.Config{Certificates: ours.pair(t)}, true},
 		{"no certificate", &tls.Config{}, false},
-		{"a stranger's", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &stranger.pair(t)[0], nil }}, false},
+		{"a stranger's", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (
+			*tls.Certificate, error) {
+			return &stranger.pair(t)[0], nil
+		}}, false},
 		{"TLS 1.2", &tls.Config{Certificates: ours.pair(t), MaxVersion: tls.VersionTLS12}, false},
 	} {
 		err := call(test.c)
@@ -348,7 +381,8 @@ func TestMutualTLS(t *testing.T) {
 		}
 	}
 	conn := dial(t, "passthrough:///"+s.tcp.String(), insecure.NewCredentials())
-	if _, err := mgmtv1.NewOperationServiceClient(conn).ListOperations(t.Context(), &mgmtv1.ListOperationsRequest{}); err == nil {
+	if _, err := mgmtv1.NewOperationServiceClient(conn).ListOperations(t.Context(),
+		&mgmtv1.ListOperationsRequest{}); err == nil {
 		t.Error("served without TLS")
 	}
 	// Another CA takes hold without a restart; half a renewal changes nothing.
@@ -375,7 +409,8 @@ func TestMutualTLS(t *testing.T) {
 
 func TestNotify(t *testing.T) {
 	dir := setup(t, "{unix: s}")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"),
+		Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}

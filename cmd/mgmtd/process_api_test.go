@@ -22,7 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-// built are both programs as they are now. Linking them takes seconds, so that all tests of the package share them.
+// built are both programs as they are now. Linking them takes seconds, so that all tests of the
+// package share them.
 var built struct {
 	dir  string
 	once sync.Once
@@ -45,7 +46,8 @@ func TestMain(m *testing.M) {
 func programs(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", built.dir+"/", "../...").CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", built.dir+"/",
+			"../...").CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("build: %w\n%s", err, out)
 		}
 	})
@@ -68,7 +70,8 @@ spec:
 `, bucket, s3.Endpoint, s3.CredentialsFile)
 }
 
-// newKeys makes keys in the folder of a daemon, takes the identity away, and returns it with its recipient.
+// newKeys makes keys in the folder of a daemon, takes the identity away, and returns it with its
+// recipient.
 func newKeys(t *testing.T, dir string) (identity []byte, recipient string) {
 	t.Helper()
 	if err := service.Keygen(dir, nil); err != nil {
@@ -98,7 +101,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// process is an mgmtd of its own, in its own folder, with mgmtd.yaml, mgmtd.sock and mgmtd.log in it.
+// process is an mgmtd of its own, in its own folder, with mgmtd.yaml, mgmtd.sock and mgmtd.log in
+// it.
 type process struct {
 	cmd  *exec.Cmd
 	conn *grpc.ClientConn
@@ -107,12 +111,14 @@ type process struct {
 // startProcess starts one and waits until it serves. It is ended with the test, or by kill.
 func startProcess(t *testing.T, bin, dir string, env ...string) *process {
 	t.Helper()
-	log, err := os.OpenFile(filepath.Join(dir, "mgmtd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(dir, "mgmtd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
+		0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p := &process{cmd: exec.Command(filepath.Join(bin, "mgmtd"), "--config", filepath.Join(dir, "mgmtd.yaml"), "--log-level", "debug")}
+	p := &process{cmd: exec.Command(filepath.Join(bin, "mgmtd"), "--config",
+		filepath.Join(dir, "mgmtd.yaml"), "--log-level", "debug")}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, dir
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

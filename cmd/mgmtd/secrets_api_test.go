@@ -32,7 +32,8 @@ import (
 // seeds are values that must not be found, by what they are.
 type seeds map[string]string
 
-// mark makes a value that nothing else has. It is made of letters and digits, so that no escaping changes it.
+// mark makes a value that nothing else has. It is made of letters and digits, so that no escaping
+// changes it.
 func (s seeds) mark(what string) string {
 	s[what] = fmt.Sprintf("Marker%03dOf%xEnd", len(s), bytes.Repeat([]byte{byte(37 + 11*len(s))}, 7))
 	return s[what]
@@ -47,9 +48,11 @@ func (s seeds) add(t *testing.T, what, value string) {
 	s[what] = value
 }
 
-// forms are what a value looks like raw, in hex and in base64, wherever in the encoded text it begins; and the base64 of that, for Secrets inside of something.
+// forms are what a value looks like raw, in hex and in base64, wherever in the encoded text it
+// begins; and the base64 of that, for Secrets inside of something.
 func forms(value string) [][]byte {
-	list := [][]byte{[]byte(value), []byte(hex.EncodeToString([]byte(value))), []byte(strings.ToUpper(hex.EncodeToString([]byte(value))))}
+	list := [][]byte{[]byte(value), []byte(hex.EncodeToString([]byte(value))),
+		[]byte(strings.ToUpper(hex.EncodeToString([]byte(value))))}
 	for _, once := range aligned(value) {
 		list = append(list, []byte(once), []byte(strings.NewReplacer("+", "-", "/", "_").Replace(once)))
 		for _, twice := range aligned(once) {
@@ -59,7 +62,8 @@ func forms(value string) [][]byte {
 	return list
 }
 
-// aligned gives the three base64 texts of a value without the characters that its neighbours have a part in.
+// aligned gives the three base64 texts of a value without the characters that its neighbours have a
+// part in.
 func aligned(value string) (texts []string) {
 	for before := range 3 {
 		all := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
@@ -77,7 +81,8 @@ func (p places) find(s seeds) (found []string) {
 		for _, form := range forms(value) {
 			for place, text := range p {
 				if i := bytes.Index(text, form); i >= 0 {
-					found = append(found, fmt.Sprintf("%s is in %s: ...%q...", what, place, text[max(0, i-80):min(len(text), i+len(form)+20)]))
+					found = append(found, fmt.Sprintf("%s is in %s: ...%q...", what, place,
+						text[max(0, i-80):min(len(text), i+len(form)+20)]))
 				}
 			}
 		}
@@ -185,7 +190,8 @@ func (r *commands) mgmtctl(code int, args ...string) string {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	err := cmd.Run()
 	if got := cmd.ProcessState.ExitCode(); got != code {
-		r.t.Errorf("mgmtctl %s: exit code %d, want %d: %v\n%s\n%s", strings.Join(args, " "), got, code, err, stdout.String(), stderr.String())
+		r.t.Errorf("mgmtctl %s: exit code %d, want %d: %v\n%s\n%s", strings.Join(args, " "), got, code,
+			err, stdout.String(), stderr.String())
 	}
 	r.n++
 	what := fmt.Sprintf("%d mgmtctl %s", r.n, strings.Join(args, " "))
@@ -200,7 +206,8 @@ func kubectl(t *testing.T, kubeconfig, stdin string, args ...string) (string, er
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(lab), "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(lab), "kubectl"),
+		append([]string{"--kubeconfig", kubeconfig}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -215,7 +222,8 @@ func mustKubectl(t *testing.T, kubeconfig, stdin string, args ...string) string 
 	return out
 }
 
-// policy makes the API server quote a value of what it refuses in the text of the error, as an admission webhook may.
+// policy makes the API server quote a value of what it refuses in the text of the error, as an
+// admission webhook may.
 const policy = `apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: %[1]s}
@@ -254,8 +262,9 @@ type yard struct {
 	*commands
 }
 
-// TestAPISecretsStayInside seeds values that can be known again into everything that is secret, on management clusters and around them, takes snapshots, reads, restores,
-// fails and moves, and finds none of them, raw or encoded, in anything that is written (invariant I6).
+// TestAPISecretsStayInside seeds values that can be known again into everything that is secret, on
+// management clusters and around them, takes snapshots, reads, restores, fails and moves, and finds
+// none of them, raw or encoded, in anything that is written (invariant I6).
 func TestAPISecretsStayInside(t *testing.T) {
 	servers := mgmttest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "secrets-", "--workloads", "4", "--machines", "1")
@@ -264,16 +273,19 @@ func TestAPISecretsStayInside(t *testing.T) {
 	s3 := s3test.Start(t, s3test.Options{})
 	s3.NewBucket(t, "mgmtd")
 	y := &yard{
-		t: t, seeds: seeds{}, a: servers.Options(0).KubeconfigFile, b: servers.Options(1).KubeconfigFile, namespace: "secrets-team-0000", bin: programs(t), dir: shortDir(t),
+		t: t, seeds: seeds{}, a: servers.Options(0).KubeconfigFile, b: servers.Options(1).KubeconfigFile,
+		namespace: "secrets-team-0000", bin: programs(t), dir: shortDir(t),
 	}
-	y.commands = &commands{t: t, bin: y.bin, out: places{}, env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + y.dir, "MGMTCTL_ADDRESS=unix://" + y.dir + "/mgmtd.sock",
+	y.commands = &commands{t: t, bin: y.bin, out: places{}, env: []string{"PATH=" + os.Getenv("PATH"),
+		"HOME=" + y.dir, "MGMTCTL_ADDRESS=unix://" + y.dir + "/mgmtd.sock",
 		"AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey}}
 	y.seeds.add(t, "secret key of the bucket", s3.SecretKey)
 	recipient := y.makeKeys()
 	y.seedAround()
 	y.seedObjects()
 	metrics := freeAddress(t)
-	write(t, y.dir, "mgmtd.yaml", fmt.Sprintf(secretsConfig, y.a, y.b, recipient, metrics)+s3Location(s3, "mgmtd"))
+	write(t, y.dir, "mgmtd.yaml", fmt.Sprintf(secretsConfig, y.a, y.b, recipient, metrics)+s3Location(
+		s3, "mgmtd"))
 	p := startProcess(t, y.bin, y.dir)
 
 	y.reads()
@@ -281,7 +293,8 @@ func TestAPISecretsStayInside(t *testing.T) {
 	y.moves()
 	y.standalone(s3)
 
-	for _, op := range gjson.Get(y.mgmtctl(0, "operation", "list", "-o", "json"), "operations.#.id").Array() {
+	for _, op := range gjson.Get(y.mgmtctl(0, "operation", "list", "-o", "json"),
+		"operations.#.id").Array() {
 		y.mgmtctl(y.codeOf(op.String()), "operation", "watch", op.String(), "-o", "json")
 		y.mgmtctl(0, "operation", "show", op.String(), "-o", "yaml")
 	}
@@ -298,7 +311,8 @@ func TestAPISecretsStayInside(t *testing.T) {
 	}
 	y.out["metrics"] = text
 	p.end(t, y.dir, syscall.SIGTERM)
-	if y.out["log of mgmtd"], err = os.ReadFile(filepath.Join(y.dir, "mgmtd.log")); err != nil || !bytes.Contains(y.out["log of mgmtd"], []byte("level=DEBUG")) {
+	if y.out["log of mgmtd"], err = os.ReadFile(filepath.Join(y.dir, "mgmtd.log")); err != nil ||
+		!bytes.Contains(y.out["log of mgmtd"], []byte("level=DEBUG")) {
 		t.Errorf("log: %v", err)
 	}
 	y.out.catalogFile(t, filepath.Join(y.dir, "catalog.db"))
@@ -308,8 +322,10 @@ func TestAPISecretsStayInside(t *testing.T) {
 		t.Error(leak)
 	}
 
-	// The seeds were there to be leaked: they went all the way to the target, and the search knows them there.
-	there := places{"the target": []byte(mustKubectl(t, y.b, "", "get", "secrets,configmaps,kubeadmconfigs,kubeadmcontrolplanes", "-n", y.namespace, "-o", "json"))}
+	// The seeds were there to be leaked: they went all the way to the target, and the search knows
+	// them there.
+	there := places{"the target": []byte(mustKubectl(t, y.b, "", "get",
+		"secrets,configmaps,kubeadmconfigs,kubeadmcontrolplanes", "-n", y.namespace, "-o", "json"))}
 	for what := range maps.Keys(y.seeds) {
 		if strings.HasPrefix(what, "object: ") && len(there.find(seeds{what: y.seeds[what]})) == 0 {
 			t.Errorf("%s is not on the target", what)
@@ -327,12 +343,14 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// makeKeys makes the daemon's keys with an identity that a passphrase protects, and gives the recipient.
+// makeKeys makes the daemon's keys with an identity that a passphrase protects, and gives the
+// recipient.
 func (y *yard) makeKeys() (recipient string) {
 	y.t.Helper()
 	write(y.t, y.dir, "passphrase", y.seeds.mark("passphrase")+"\n")
 	write(y.t, y.dir, "wrong", y.seeds.mark("wrong passphrase")+"\n")
-	y.mgmtctl(0, "keygen", "--out", y.dir+"/keys", "--passphrase", "--passphrase-file", y.dir+"/passphrase")
+	y.mgmtctl(0, "keygen", "--out", y.dir+"/keys", "--passphrase", "--passphrase-file", y.dir+
+		"/passphrase")
 	y.mgmtctl(0, "keygen", "--out", y.dir+"/stranger")
 	y.identity = y.dir + "/keys/identity.txt"
 	read := func(name string) string {
@@ -356,7 +374,8 @@ func (y *yard) makeKeys() (recipient string) {
 func (y *yard) seedAround() {
 	y.t.Helper()
 	for name, file := range map[string]string{"a": y.a, "b": y.b} {
-		key := mustKubectl(y.t, file, "", "config", "view", "--raw", "-o", "jsonpath={.users[0].user.client-key-data}")
+		key := mustKubectl(y.t, file, "", "config", "view", "--raw", "-o",
+			"jsonpath={.users[0].user.client-key-data}")
 		y.seeds.add(y.t, "key of the kubeconfig of "+name, pemLine(y.t, key))
 	}
 }
@@ -377,12 +396,14 @@ func (y *yard) opens(args ...string) []string {
 	return append(args, "--identity", y.identity, "--passphrase-file", y.dir+"/passphrase")
 }
 
-// reads takes two snapshots, with a change of a Secret between them, and looks at them in every way.
+// reads takes two snapshots, with a change of a Secret between them, and looks at them in every
+// way.
 func (y *yard) reads() {
 	y.t.Helper()
 	id := func(out string) string { return gjson.Get(out, "snapshotId").String() }
 	first := id(y.mgmtctl(0, "snapshot", "create", "--source", "a", "-o", "json"))
-	mustKubectl(y.t, y.a, "", "patch", "-n", y.namespace, "secret", "cloud", "--type", "merge", "-p", fmt.Sprintf(`{"stringData":{"more":%q}}`, y.seeds.mark("object: value that came later")))
+	mustKubectl(y.t, y.a, "", "patch", "-n", y.namespace, "secret", "cloud", "--type", "merge", "-p",
+		fmt.Sprintf(`{"stringData":{"more":%q}}`, y.seeds.mark("object: value that came later")))
 	y.mgmtctl(0, "snapshot", "create", "--source", "a")
 	y.mgmtctl(0, "snapshot", "list", "-o", "json")
 	for _, level := range []string{"structure", "sample", "full"} {
@@ -405,14 +426,17 @@ func (y *yard) reads() {
 	y.mgmtctl(0, "prune", "run", "--keep-last", "1", "--yes", "-o", "json")
 	y.mgmtctl(0, "snapshot", "unpin", first)
 	y.mgmtctl(3, "snapshot", "delete", first, "--yes", "-o", "json") // it is too young
-	y.mgmtctl(12, "snapshot", "verify", "latest", "--level", "full", "--identity", y.dir+"/stranger/identity.txt")
+	y.mgmtctl(12, "snapshot", "verify", "latest", "--level", "full", "--identity", y.dir+
+		"/stranger/identity.txt")
 	y.mgmtctl(12, "snapshot", "diff", "latest", first, "--identity", y.dir+"/signing.key")
 	y.mgmtctl(12, "snapshot", "diff", "latest", first, "--identity", y.a)
-	y.mgmtctl(12, "snapshot", "show", "latest", "--identity", y.identity, "--passphrase-file", y.dir+"/wrong")
+	y.mgmtctl(12, "snapshot", "show", "latest", "--identity", y.identity, "--passphrase-file", y.dir+
+		"/wrong")
 	y.mgmtctl(12, "snapshot", "show", "latest", "--identity", y.identity)
 }
 
-// restores restores three workload clusters: one is blocked by a Secret that is there, two fail where admission quotes what it refuses, and are gone on with after it.
+// restores restores three workload clusters: one is blocked by a Secret that is there, two fail
+// where admission quotes what it refuses, and are gone on with after it.
 func (y *yard) restores() {
 	y.t.Helper()
 	flags := []string{"--target", "b", "--source-is-gone", "--force"}
@@ -423,7 +447,8 @@ func (y *yard) restores() {
 		y.mgmtctl(3, y.opens(append([]string{"restore", "plan", "-o", format}, flags...)...)...)
 	}
 	failed := y.mgmtctl(4, y.opens(append([]string{"restore", "run", "--yes"}, flags...)...)...)
-	for _, refused := range []string{"Secret/" + y.namespace + "/refused", "KubeadmConfig.bootstrap.cluster.x-k8s.io/" + y.namespace} {
+	for _, refused := range []string{"Secret/" + y.namespace + "/refused",
+		"KubeadmConfig.bootstrap.cluster.x-k8s.io/" + y.namespace} {
 		if !strings.Contains(failed, refused) {
 			y.t.Errorf("admission did not refuse %s:\n%s", refused, failed)
 		}
@@ -432,7 +457,8 @@ func (y *yard) restores() {
 	mustKubectl(y.t, y.b, "", "delete", "validatingadmissionpolicybindings", "--all")
 	mustKubectl(y.t, y.b, "", "delete", "validatingadmissionpolicies", "--all")
 	wait(y.t, y.dir, "admission takes everything", func() bool {
-		out, err := kubectl(y.t, y.b, "", "create", "secret", "generic", "refused", "-n", y.namespace, "--from-literal=token=x")
+		out, err := kubectl(y.t, y.b, "", "create", "secret", "generic", "refused", "-n", y.namespace,
+			"--from-literal=token=x")
 		if err == nil {
 			mustKubectl(y.t, y.b, "", "delete", "secret", "-n", y.namespace, "refused")
 		}
@@ -452,19 +478,25 @@ func (y *yard) moves() {
 // standalone does some of it without the daemon, into the same bucket.
 func (y *yard) standalone(s3 *s3test.Server) {
 	y.t.Helper()
-	flags := []string{"--standalone", "--store", s3.URL("mgmtd", "p") + "&path-style=true", "--catalog", y.dir + "/alone.db", "--trusted-key", y.dir + "/signing.pub"}
-	y.mgmtctl(0, y.opens(append([]string{"snapshot", "verify", "latest", "--level", "full"}, flags...)...)...)
-	y.mgmtctl(3, y.opens(append([]string{"restore", "run", "--yes", "--source-is-gone", "--force", "--target-kubeconfig", y.b, "--workload", y.namespace + "/w-00000"}, flags...)...)...)
+	flags := []string{"--standalone", "--store", s3.URL("mgmtd", "p") + "&path-style=true",
+		"--catalog", y.dir + "/alone.db", "--trusted-key", y.dir + "/signing.pub"}
+	y.mgmtctl(0, y.opens(append([]string{"snapshot", "verify", "latest", "--level", "full"},
+		flags...)...)...)
+	y.mgmtctl(3, y.opens(append([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+		"--target-kubeconfig", y.b, "--workload", y.namespace + "/w-00000"}, flags...)...)...)
 	mustKubectl(y.t, y.b, "", "delete", "secret", "-n", y.namespace, "collides")
-	y.mgmtctl(0, y.opens(append([]string{"restore", "run", "--yes", "--source-is-gone", "--force", "--target-kubeconfig", y.b, "--workload", y.namespace + "/w-00000"}, flags...)...)...)
-	y.mgmtctl(12, append([]string{"restore", "plan", "--source-is-gone", "--target-kubeconfig", y.b, "--identity", y.dir + "/stranger/identity.txt"}, flags...)...)
+	y.mgmtctl(0, y.opens(append([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+		"--target-kubeconfig", y.b, "--workload", y.namespace + "/w-00000"}, flags...)...)...)
+	y.mgmtctl(12, append([]string{"restore", "plan", "--source-is-gone", "--target-kubeconfig", y.b,
+		"--identity", y.dir + "/stranger/identity.txt"}, flags...)...)
 }
 
 // codeOf is the exit code that watching an operation ends with.
 func (y *yard) codeOf(id string) int {
 	y.t.Helper()
 	var op struct{ ExitCode int }
-	if err := json.Unmarshal([]byte(y.mgmtctl(0, "operation", "show", id, "-o", "json")), &op); err != nil {
+	if err := json.Unmarshal([]byte(y.mgmtctl(0, "operation", "show", id, "-o", "json")),
+		&op); err != nil {
 		y.t.Fatal(err)
 	}
 	return op.ExitCode

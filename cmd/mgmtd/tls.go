@@ -12,8 +12,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service/config"
 )
 
-// certificates are read anew when their files change, as whatever renews them does not restart us. Files that do not fit together (a renewal has written one of two) leave
-// those in use that did.
+// certificates are read anew when their files change, as whatever renews them does not restart us.
+// Files that do not fit together (a renewal has written one of two) leave those in use that did.
 type certificates struct {
 	listen config.Listen
 	log    *slog.Logger
@@ -88,7 +88,8 @@ func (c *certificates) read() (*tls.Config, error) {
 		return nil, fmt.Errorf("read client CA: %s holds no certificate", c.listen.ClientCAFile)
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 		NextProtos:             []string{"h2"},
 		SessionTicketsDisabled: true, // a session must not outlive the CA that it was verified with
 	}, nil

@@ -42,7 +42,8 @@ spec:
   verify: {level: none}
 `
 
-// writer is a daemon with a source and keys of its own, that writes to a place which another one writes to.
+// writer is a daemon with a source and keys of its own, that writes to a place which another one
+// writes to.
 type writer struct {
 	*asked
 	p                   *process
@@ -52,13 +53,16 @@ type writer struct {
 	taken               []string // ids, the oldest first
 }
 
-// newWriters starts a daemon for each server. Each trusts the keys of both, and encrypts to its own.
+// newWriters starts a daemon for each server. Each trusts the keys of both, and encrypts to its
+// own.
 func newWriters(t *testing.T, servers *mgmttest.Servers, s3 *s3test.Server) (list [2]*writer) {
 	t.Helper()
 	var recipients [2]string
 	for i := range list {
-		servers.Fleet(t, i, "--namespace-prefix", "writers-", "--workloads", "2", "--machines", "1", "--fast")
-		w := &writer{dir: shortDir(t), name: fmt.Sprintf("writer-%d", i), identity: filepath.Join(t.TempDir(), "identity.txt"), source: servers.Connect(t, i)}
+		servers.Fleet(t, i, "--namespace-prefix", "writers-", "--workloads", "2", "--machines", "1",
+			"--fast")
+		w := &writer{dir: shortDir(t), name: fmt.Sprintf("writer-%d", i),
+			identity: filepath.Join(t.TempDir(), "identity.txt"), source: servers.Connect(t, i)}
 		kinds, err := w.source.Reader().Kinds(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +79,8 @@ func newWriters(t *testing.T, servers *mgmttest.Servers, s3 *s3test.Server) (lis
 			t.Fatal(err)
 		}
 		write(t, w.dir, "other.pub", string(pub))
-		write(t, w.dir, "mgmtd.yaml", fmt.Sprintf(writerConfig, w.name, servers.Options(i).KubeconfigFile, recipients[i])+s3Location(s3, "shared"))
+		write(t, w.dir, "mgmtd.yaml", fmt.Sprintf(writerConfig, w.name, servers.Options(i).KubeconfigFile,
+			recipients[i])+s3Location(s3, "shared"))
 		w.p = startProcess(t, programs(t), w.dir)
 		w.asked = ask(w.p)
 	}
@@ -86,14 +91,16 @@ func newWriters(t *testing.T, servers *mgmttest.Servers, s3 *s3test.Server) (lis
 func (w *writer) take(ctx context.Context) error {
 	n := len(w.taken) + 1
 	change := map[string]any{"annotations": map[string]any{"test.mgmtd.dev/change": strconv.Itoa(n)}}
-	if _, err := w.source.Writer().PatchMetadata(ctx, w.secrets, "writers-team-0000", "w-00000-ca", change); err != nil {
+	if _, err := w.source.Writer().PatchMetadata(ctx, w.secrets, "writers-team-0000", "w-00000-ca",
+		change); err != nil {
 		return err
 	}
 	resp, err := w.snapshots.CreateSnapshot(ctx, &mgmtv1.CreateSnapshotRequest{Full: n%3 == 0})
 	if err := w.operation(ctx, resp.GetOperation(), err); err != nil {
 		return fmt.Errorf("%s, snapshot %d: %w", w.name, n, err)
 	}
-	done, err := w.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: resp.GetOperation().GetId()})
+	done, err := w.operations.GetOperation(ctx,
+		&mgmtv1.GetOperationRequest{Id: resp.GetOperation().GetId()})
 	if err == nil {
 		w.taken = append(w.taken, done.GetOperation().GetSnapshotId())
 	}
@@ -103,7 +110,8 @@ func (w *writer) take(ctx context.Context) error {
 // prune keeps the newest snapshot of each source, and what the shortest grace keeps.
 func (w *writer) prune(ctx context.Context) error {
 	resp, err := mgmtv1.NewPruneServiceClient(w.p.conn).RunPrune(ctx, &mgmtv1.RunPruneRequest{
-		Spec: &mgmtv1.PruneSpec{Retention: &mgmtv1.Retention{KeepLast: 1}, Grace: durationpb.New(service.MinGrace)},
+		Spec: &mgmtv1.PruneSpec{Retention: &mgmtv1.Retention{KeepLast: 1},
+			Grace: durationpb.New(service.MinGrace)},
 	})
 	if err := w.operation(ctx, resp.GetOperation(), err); err != nil {
 		return fmt.Errorf("%s, prune: %w", w.name, err)
@@ -123,7 +131,9 @@ func inCatalog(t *testing.T, path string) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(list, func(a, b catalog.SnapshotRecord) int { return int(a.Sequence - b.Sequence) })
+	slices.SortFunc(list, func(a, b catalog.SnapshotRecord) int {
+		return int(a.Sequence - b.Sequence)
+	})
 	ids := map[string][]string{}
 	for _, s := range list {
 		ids[s.Source] = append(ids[s.Source], s.ID)
@@ -149,8 +159,9 @@ func dayLater(t *testing.T, root string) {
 	}
 }
 
-// TestAPIWritersShareABucket: two daemons with keys and sources of their own write to one place while one of them prunes it without a pause. What was taken meanwhile, and what that
-// builds on, is all there and whole, and each catalog says so.
+// TestAPIWritersShareABucket: two daemons with keys and sources of their own write to one place
+// while one of them prunes it without a pause. What was taken meanwhile, and what that builds on,
+// is all there and whole, and each catalog says so.
 func TestAPIWritersShareABucket(t *testing.T) {
 	s3 := s3test.Start(t, s3test.Options{})
 	s3.NewBucket(t, "shared")
@@ -176,7 +187,8 @@ func TestAPIWritersShareABucket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	both(1, func(context.Context, <-chan struct{}) error { return nil }) // the store is made by both
+	// the store is made by both
+	both(1, func(context.Context, <-chan struct{}) error { return nil })
 	const days, perDay = 3, 4
 	prunes := 0
 	for range days {
@@ -209,31 +221,38 @@ func TestAPIWritersShareABucket(t *testing.T) {
 		uid := w.source.UID()
 		want[uid] = w.taken[len(w.taken)-perDay-1:]
 		w.p.end(t, w.dir, syscall.SIGTERM)
-		if diff := cmp.Diff(map[string][]string{uid: want[uid]}, inCatalog(t, filepath.Join(w.dir, "catalog.db"))); diff != "" {
+		if diff := cmp.Diff(map[string][]string{uid: want[uid]},
+			inCatalog(t, filepath.Join(w.dir, "catalog.db"))); diff != "" {
 			t.Errorf("in the catalog of %d (-want +got):\n%s", i, diff)
 		}
 	}
 	wantWhole(t, s3, writers, want)
 }
 
-// wantWhole fails unless exactly these snapshots are in the bucket, whole, and a new catalog knows them.
+// wantWhole fails unless exactly these snapshots are in the bucket, whole, and a new catalog knows
+// them.
 func wantWhole(t *testing.T, s3 *s3test.Server, writers [2]*writer, want map[string][]string) {
 	t.Helper()
 	dir := t.TempDir()
-	c := &commands{t: t, bin: programs(t), out: places{}, env: []string{"HOME=" + dir, "AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey}}
-	flags := []string{"--standalone", "--store", s3.URL("shared", "p") + "&path-style=true", "--catalog", filepath.Join(dir, "new.db")}
+	c := &commands{t: t, bin: programs(t), out: places{}, env: []string{"HOME=" + dir,
+		"AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey}}
+	flags := []string{"--standalone", "--store", s3.URL("shared", "p") + "&path-style=true",
+		"--catalog", filepath.Join(dir, "new.db")}
 	for _, w := range writers {
-		flags = append(flags, "--trusted-key", filepath.Join(w.dir, "signing.pub"), "--identity", w.identity)
+		flags = append(flags, "--trusted-key", filepath.Join(w.dir, "signing.pub"), "--identity",
+			w.identity)
 	}
 	c.mgmtctl(0, append([]string{"catalog", "rebuild"}, flags...)...)
 	if diff := cmp.Diff(want, inCatalog(t, filepath.Join(dir, "new.db"))); diff != "" {
 		t.Errorf("in a new catalog (-want +got):\n%s", diff)
 	}
-	listed := gjson.Get(c.mgmtctl(0, append([]string{"snapshot", "list", "-o", "json"}, flags...)...), "snapshots").Array()
+	listed := gjson.Get(c.mgmtctl(0, append([]string{"snapshot", "list", "-o", "json"}, flags...)...),
+		"snapshots").Array()
 	if n := len(slices.Concat(slices.Collect(maps.Values(want))...)); len(listed) != n {
 		t.Errorf("%d snapshots are in the bucket, want %d", len(listed), n)
 	}
 	for _, s := range listed {
-		c.mgmtctl(0, append([]string{"snapshot", "verify", s.Get("id").String(), "--source", s.Get("sourceUid").String(), "--level", "full"}, flags...)...)
+		c.mgmtctl(0, append([]string{"snapshot", "verify", s.Get("id").String(), "--source",
+			s.Get("sourceUid").String(), "--level", "full"}, flags...)...)
 	}
 }

@@ -1,5 +1,6 @@
-// Package bench measures mgmtd beside the floors that the API server sets, in one run on one machine, since absolute times say little about another one. It prints
-// medians, and ratios to what the project promises.
+// Package bench measures mgmtd beside the floors that the API server sets, in one run on one
+// machine, since absolute times say little about another one. It prints medians, and ratios to what
+// the project promises.
 package bench
 
 import (
@@ -31,8 +32,9 @@ type Options struct {
 	Objects []int
 	// Repeat is how often each figure is measured.
 	Repeat int
-	// Settle is how long the management cluster rests after it was filled: longer than five minutes, and the API server has compacted the past, as it is on a night
-	// on which nobody writes.
+	// Settle is how long the management cluster rests after it was filled: longer than five
+	// minutes, and the API server has compacted the past, as it is on a night on which nobody
+	// writes.
 	Settle time.Duration
 }
 
@@ -99,7 +101,8 @@ func (b *bench) close() {
 }
 
 func (b *bench) start(ctx context.Context, objects int) (err error) {
-	if b.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(b.dir, "lab"), Mgmt: 1, Bare: true, Memory: "10GiB"}); err != nil {
+	if b.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(b.dir, "lab"), Mgmt: 1, Bare: true,
+		Memory: "10GiB"}); err != nil {
 		return err
 	}
 	home, err := lab.FindHome()
@@ -112,7 +115,8 @@ func (b *bench) start(ctx context.Context, objects int) (err error) {
 	if err := b.s3.CreateBucket(bucketName); err != nil {
 		return err
 	}
-	if b.config, err = clientcmd.BuildConfigFromFlags("", b.lab.Mgmt(source).Kubeconfig()); err != nil {
+	if b.config, err = clientcmd.BuildConfigFromFlags("",
+		b.lab.Mgmt(source).Kubeconfig()); err != nil {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	b.config.QPS = -1
@@ -124,7 +128,8 @@ func (b *bench) start(ctx context.Context, objects int) (err error) {
 		return err
 	}
 	n, err := fleet.CreateBare(ctx, b.client, fleet.BareOptions{
-		Workloads: max(1, objects/objectsPerWorkload), Machines: machinesPerWorkload, Fast: true, Seed: 1, KeyDir: home.Keys(), Progress: b.Progress,
+		Workloads: max(1, objects/objectsPerWorkload), Machines: machinesPerWorkload, Fast: true, Seed: 1,
+		KeyDir: home.Keys(), Progress: b.Progress,
 	})
 	if err != nil {
 		return err
@@ -175,17 +180,20 @@ func (b *bench) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.line("first snapshot, standalone", first, "%.2f of the LIST (at most 2 at 50,000 objects)", float64(first)/float64(floor))
+	r.line("first snapshot, standalone", first, "%.2f of the LIST (at most 2 at 50,000 objects)",
+		float64(first)/float64(floor))
 	r.line("  its peak memory", 0, "%d MiB (under 300)", peak>>20)
 	r.line("  written", 0, "%d keys, %d KiB", whole.keys, whole.bytes>>10)
 	if err := b.unchanged(ctx, r, s, first); err != nil {
 		return err
 	}
 	units := byUnit(all)
-	if err := b.changed(ctx, r, s, whole, "1 % of the units changed", 5, func() []object { return pickUnits(b.rand, units, max(1, len(units)/100)) }); err != nil {
+	if err := b.changed(ctx, r, s, whole, "1 % of the units changed", 5,
+		func() []object { return pickUnits(b.rand, units, max(1, len(units)/100)) }); err != nil {
 		return err
 	}
-	if err := b.changed(ctx, r, s, whole, "1 % of the objects changed", 12, func() []object { return pickObjects(b.rand, units, max(1, len(all)/100)) }); err != nil {
+	if err := b.changed(ctx, r, s, whole, "1 % of the objects changed", 12,
+		func() []object { return pickObjects(b.rand, units, max(1, len(all)/100)) }); err != nil {
 		return err
 	}
 	return b.daemon(ctx, r, first)
@@ -210,14 +218,17 @@ func (b *bench) unchanged(ctx context.Context, r *report, s *place, first time.D
 	if err != nil {
 		return err
 	}
-	r.line("unchanged, standalone", again, "%.2f of the first (under 0.5)", float64(again)/float64(first))
+	r.line("unchanged, standalone", again, "%.2f of the first (under 0.5)",
+		float64(again)/float64(first))
 	r.line("  its peak memory", 0, "%d MiB", peak>>20)
-	r.line("  written each time", 0, "%.1f keys, %.1f KiB (at most 2 keys, 8 KiB)", float64(wrote.keys)/float64(b.Repeat), float64(wrote.bytes)/1024/float64(b.Repeat))
+	r.line("  written each time", 0, "%.1f keys, %.1f KiB (at most 2 keys, 8 KiB)",
+		float64(wrote.keys)/float64(b.Repeat), float64(wrote.bytes)/1024/float64(b.Repeat))
 	return nil
 }
 
 // changed takes snapshots, each after some objects changed.
-func (b *bench) changed(ctx context.Context, r *report, s *place, whole wrote, what string, most int, pick func() []object) error {
+func (b *bench) changed(ctx context.Context, r *report, s *place, whole wrote, what string,
+	most int, pick func() []object) error {
 	var objects, keys, kib, parts []int // of each
 	took, err := b.repeat(func() (time.Duration, error) {
 		changed := pick()
@@ -233,20 +244,24 @@ func (b *bench) changed(ctx context.Context, r *report, s *place, whole wrote, w
 			return 0, err
 		}
 		w, err := s.written(before)
-		objects, keys, kib, parts = append(objects, len(changed)), append(keys, w.keys), append(kib, int(w.bytes>>10)), append(parts, int(1000*w.bytes/whole.bytes))
+		objects, keys, kib, parts = append(objects, len(changed)), append(keys, w.keys),
+			append(kib, int(w.bytes>>10)), append(parts, int(1000*w.bytes/whole.bytes))
 		return run.took, err
 	})
 	if err != nil {
 		return err
 	}
-	r.line(what, took, "%d objects: %d keys, %d KiB, %.1f %% of the first one's bytes (under %d)", median(objects), median(keys), median(kib), float64(median(parts))/10, most)
+	r.line(what, took, "%d objects: %d keys, %d KiB, %.1f %% of the first one's bytes (under %d)",
+		median(objects), median(keys), median(kib), float64(median(parts))/10, most)
 	return nil
 }
 
 // daemon takes snapshots through a daemon.
 func (b *bench) daemon(ctx context.Context, r *report, first time.Duration) error {
 	d, err := lab.StartDaemon(ctx, lab.DaemonOptions{
-		Program: b.Mgmtd, Dir: b.path("daemon"), Keys: b.path("keys"), Mgmts: map[string]string{source: b.lab.Mgmt(source).Kubeconfig()}, S3: b.s3, Bucket: bucketName, Prefix: "daemon",
+		Program: b.Mgmtd, Dir: b.path("daemon"), Keys: b.path("keys"),
+		Mgmts: map[string]string{source: b.lab.Mgmt(source).Kubeconfig()}, S3: b.s3, Bucket: bucketName,
+		Prefix: "daemon",
 	})
 	if err != nil {
 		return err
@@ -268,7 +283,8 @@ func (b *bench) daemon(ctx context.Context, r *report, first time.Duration) erro
 	if err != nil {
 		return err
 	}
-	r.line("unchanged, in the daemon", again, "%.2f of the first (under 0.1 at 10,000 objects)", float64(again)/float64(first))
+	r.line("unchanged, in the daemon", again, "%.2f of the first (under 0.1 at 10,000 objects)",
+		float64(again)/float64(first))
 	renewed, err := b.repeat(func() (time.Duration, error) {
 		if err := b.renew(ctx); err != nil {
 			return 0, err
@@ -278,7 +294,8 @@ func (b *bench) daemon(ctx context.Context, r *report, first time.Duration) erro
 	if err != nil {
 		return err
 	}
-	r.line("  after a lease was renewed", renewed, "%.2f of the first; up to two seconds are the API server's proof that no more was written", float64(renewed)/float64(first))
+	r.line("  after a lease was renewed", renewed, "%.2f of the first; up to two seconds are the "+
+		"API server's proof that no more was written", float64(renewed)/float64(first))
 	peak, err := d.PeakMemory()
 	if err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 type report struct{ out io.Writer }
 
 func (r *report) title(objects int, floor time.Duration) {
-	fmt.Fprintf(r.out, "\n%d objects. Floor: LIST of all kinds, %d at once: %s\n", objects, lists, floor.Round(time.Millisecond))
+	fmt.Fprintf(r.out, "\n%d objects. Floor: LIST of all kinds, %d at once: %s\n", objects, lists,
+		floor.Round(time.Millisecond))
 }
 
 func (r *report) line(what string, took time.Duration, format string, args ...any) {

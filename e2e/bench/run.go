@@ -74,8 +74,10 @@ func (p *place) snapshot(ctx context.Context) (run, error) {
 	if err != nil {
 		return run{}, fmt.Errorf("read recipient: %w", err)
 	}
-	return p.bench.mgmtctl(ctx, "snapshot", "create", "--standalone", "--store", p.bench.s3.URL(bucketName, p.name), "--catalog", p.catalog,
-		"--source-kubeconfig", p.bench.lab.Mgmt(source).Kubeconfig(), "--recipient", strings.TrimSpace(string(recipient)), "--signing-key", p.bench.path("keys/signing.key"))
+	return p.bench.mgmtctl(ctx, "snapshot", "create", "--standalone", "--store",
+		p.bench.s3.URL(bucketName, p.name), "--catalog", p.catalog,
+		"--source-kubeconfig", p.bench.lab.Mgmt(source).Kubeconfig(), "--recipient",
+		strings.TrimSpace(string(recipient)), "--signing-key", p.bench.path("keys/signing.key"))
 }
 
 // wrote is what is in a store and was not before.
@@ -99,16 +101,17 @@ func (p *place) written(before map[string]int64) (wrote, error) {
 // files are the keys of the store and their sizes, as the S3 server has them on its disk.
 func (p *place) files() (map[string]int64, error) {
 	files := map[string]int64{}
-	err := filepath.WalkDir(filepath.Join(p.bench.s3.Root(), bucketName, p.name), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err := filepath.WalkDir(filepath.Join(p.bench.s3.Root(), bucketName, p.name),
+		func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				files[path] = info.Size()
+			}
 			return err
-		}
-		info, err := d.Info()
-		if err == nil {
-			files[path] = info.Size()
-		}
-		return err
-	})
+		})
 	if err != nil {
 		return nil, fmt.Errorf("look into the bucket: %w", err)
 	}

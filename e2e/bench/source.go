@@ -43,7 +43,8 @@ type object struct {
 	workload        string
 }
 
-// kinds are those of Cluster API, by the labels of their CRDs, and those of core that a snapshot takes from.
+// kinds are those of Cluster API, by the labels of their CRDs, and those of core that a snapshot
+// takes from.
 func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 	if err := apiextensionsv1.AddToScheme(b.client.Scheme()); err != nil {
 		return nil, fmt.Errorf("add CRDs: %w", err)
@@ -53,7 +54,8 @@ func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 		return nil, fmt.Errorf("list CRDs: %w", err)
 	}
 	list := []kind{}
-	for name, k := range map[string]string{"namespaces": "Namespace", "secrets": "Secret", "configmaps": "ConfigMap"} {
+	for name, k := range map[string]string{"namespaces": "Namespace", "secrets": "Secret",
+		"configmaps": "ConfigMap"} {
 		list = append(list, kind{schema.GroupVersionKind{Version: "v1", Kind: k}, name})
 	}
 	for _, crd := range crds.Items {
@@ -62,7 +64,8 @@ func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 		})
 		for _, v := range crd.Spec.Versions {
 			if ours && v.Storage && v.Served {
-				list = append(list, kind{schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}, crd.Spec.Names.Plural})
+				list = append(list, kind{schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name,
+					Kind: crd.Spec.Names.Kind}, crd.Spec.Names.Plural})
 			}
 		}
 	}
@@ -71,18 +74,21 @@ func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 
 // renew writes a Lease, as the components of a management cluster do all the time.
 func (b *bench) renew(ctx context.Context) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "bench-"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+		GenerateName: "bench-"}}
 	if err := b.client.Create(ctx, lease); err != nil {
 		return fmt.Errorf("write lease: %w", err)
 	}
 	return nil
 }
 
-// listAll is the floor of reading: LIST of all kinds, as the API server gives it fastest, with nothing done with it.
+// listAll is the floor of reading: LIST of all kinds, as the API server gives it fastest, with
+// nothing done with it.
 func (b *bench) listAll(ctx context.Context, kinds []kind) error {
 	config := rest.CopyConfig(b.config)
 	config.DisableCompression = true // costs more than the LIST, on one machine
-	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{Version: "v1"}, serializer.NewCodecFactory(b.client.Scheme())
+	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{Version: "v1"},
+		serializer.NewCodecFactory(b.client.Scheme())
 	raw, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
@@ -112,7 +118,8 @@ func (b *bench) objects(ctx context.Context, kinds []kind) (all []object, err er
 			return nil, fmt.Errorf("list %s: %w", k.Kind, err)
 		}
 		for _, o := range list.Items {
-			all = append(all, object{kind: k, namespace: o.Namespace, name: o.Name, workload: o.Labels["cluster.x-k8s.io/cluster-name"]})
+			all = append(all, object{kind: k, namespace: o.Namespace, name: o.Name,
+				workload: o.Labels["cluster.x-k8s.io/cluster-name"]})
 		}
 	}
 	return all, nil
@@ -157,8 +164,10 @@ func (b *bench) touch(ctx context.Context, objects []object) error {
 			u := &metav1.PartialObjectMetadata{}
 			u.SetGroupVersionKind(o.kind.GroupVersionKind)
 			u.Namespace, u.Name = o.namespace, o.name
-			patch := fmt.Sprintf(`{"metadata":{"annotations":{"bench.mgmtd.dev/touched":"%d"}}}`, time.Now().UnixNano())
-			if err := b.client.Patch(ctx, u, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"bench.mgmtd.dev/touched":"%d"}}}`,
+				time.Now().UnixNano())
+			if err := b.client.Patch(ctx, u, client.RawPatch("application/merge-patch+json",
+				[]byte(patch))); err != nil {
 				return fmt.Errorf("change %s %s/%s: %w", o.kind.Kind, o.namespace, o.name, err)
 			}
 			return nil

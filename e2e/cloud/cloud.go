@@ -77,11 +77,12 @@ func New(ctx context.Context, opts Options) (*Cloud, error) {
 	if err := machines.Start(ctx); err != nil {
 		return nil, fmt.Errorf("start machine inventory: %w", err)
 	}
-	apiServers, err := inmemoryserver.NewWorkloadClustersMux(machines, "127.0.0.1", inmemoryserver.CustomPorts{
-		MinPort:   int32(opts.FirstWorkloadPort),
-		MaxPort:   int32(opts.LastWorkloadPort),
-		DebugPort: int32(opts.DebugPort),
-	})
+	apiServers, err := inmemoryserver.NewWorkloadClustersMux(machines, "127.0.0.1",
+		inmemoryserver.CustomPorts{
+			MinPort:   int32(opts.FirstWorkloadPort),
+			MaxPort:   int32(opts.LastWorkloadPort),
+			DebugPort: int32(opts.DebugPort),
+		})
 	if err != nil {
 		return nil, fmt.Errorf("start workload API servers: %w", err)
 	}

@@ -87,9 +87,11 @@ func (c *Cloud) newManager(ctx context.Context, mgmt control.Mgmt) (ctrl.Manager
 		Scheme: scheme,
 		Logger: klog.FromContext(ctx),
 		// Controllers of the same names run once per management cluster in this process.
-		Controller:             config.Controller{SkipNameValidation: ptr.To(true), UsePriorityQueue: ptr.To(true)},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true),
+			UsePriorityQueue: ptr.To(true)},
 		HealthProbeBindAddress: "0",
-		// Reconcilers of a dead management cluster hang in requests; detaching does not wait for them.
+		// Reconcilers of a dead management cluster hang in requests; detaching does not wait for
+		// them.
 		GracefulShutdownTimeout: ptr.To(time.Second),
 		Metrics:                 server.Options{BindAddress: "0"},
 		Cache: cache.Options{
@@ -102,7 +104,8 @@ func (c *Cloud) newManager(ctx context.Context, mgmt control.Mgmt) (ctrl.Manager
 			DisableFor:   []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}},
 			Unstructured: true,
 		}},
-		WebhookServer: webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: mgmt.WebhookPort, CertDir: mgmt.CertDir}),
+		WebhookServer: webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: mgmt.WebhookPort,
+			CertDir: mgmt.CertDir}),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)
@@ -124,7 +127,8 @@ func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager) error {
 			QPS:       20,
 			Burst:     30,
 			UserAgent: "mgmtd-lab-cloud",
-			Cache:     clustercache.ClientCacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}}},
+			Cache: clustercache.ClientCacheOptions{DisableFor: []client.Object{&corev1.ConfigMap{},
+				&corev1.Secret{}}},
 		},
 	}, controller.Options{MaxConcurrentReconciles: 20})
 	if err != nil {

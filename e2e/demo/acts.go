@@ -10,7 +10,8 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
-// patience is how long what is unhealthy may stay so: a controller may be in the middle of something.
+// patience is how long what is unhealthy may stay so: a controller may be in the middle of
+// something.
 const patience = time.Minute
 
 // outage kills the first management cluster and restores into the second, under
@@ -39,7 +40,8 @@ func (d *demo) outage(ctx context.Context) error {
 	if err := d.lab.Mgmt(lost).KillAll(); err != nil {
 		return fmt.Errorf("kill %s: %w", lost, err)
 	}
-	d.line("kube-apiserver, etcd, garbage collector, Cluster API core, bootstrap, control plane and infrastructure provider: gone")
+	d.line("kube-apiserver, etcd, garbage collector, Cluster API core, bootstrap, control plane " +
+		"and infrastructure provider: gone")
 	if err := d.mgmtctl(ctx, "schedule", "pause", schedule); err != nil {
 		return err
 	}
@@ -49,10 +51,12 @@ func (d *demo) outage(ctx context.Context) error {
 	}
 
 	d.title("Restore the newest snapshot into %s", refuge)
-	d.line("(--force: the newest snapshot is younger than three intervals of its schedule, so it might still be at work; we know better)")
+	d.line("(--force: the newest snapshot is younger than three intervals of its schedule, so it " +
+		"might still be at work; we know better)")
 	s.restore.begun = time.Now()
 	s.age = s.restore.begun.Sub(times[len(times)-1])
-	d.run(ctx, &s.restore, "restore", "run", "--source", lost, "--target", refuge, "--identity", identity, "--source-is-gone", "--force", "--yes")
+	d.run(ctx, &s.restore, "restore", "run", "--source", lost, "--target", refuge, "--identity",
+		identity, "--source-is-gone", "--force", "--yes")
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -117,14 +121,16 @@ func (d *demo) onward(ctx context.Context) error {
 	}
 	s.observed = d.Observe
 	s.answers = d.probe.Stop()
-	for name, stop := range map[string]func() error{refuge: leaving.Stop, home: coming.Stop, "Clusters": hands.Stop} {
+	for name, stop := range map[string]func() error{refuge: leaving.Stop, home: coming.Stop,
+		"Clusters": hands.Stop} {
 		if err := stop(); err != nil {
 			return fmt.Errorf("watch %s: %w", name, err)
 		}
 	}
 	s.pauses = hands.Pauses(refuge, home)
 	s.move.events = coming.Events()
-	s.move.unexplained = append(observe.Lives(s.move.events, s.move.before, 1, 0), observe.Lives(leaving.Events(), s.move.before, 0, 1)...)
+	s.move.unexplained = append(observe.Lives(s.move.events, s.move.before, 1, 0),
+		observe.Lives(leaving.Events(), s.move.before, 0, 1)...)
 	s.move.twice = hands.Twice()
 	if err := s.move.look(ctx, target); err != nil {
 		return err

@@ -32,13 +32,15 @@ func (d *demo) awaitSnapshots(ctx context.Context, rest time.Time) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the snapshots of the schedule: %w; there are %d\n%s", ctx.Err(), len(times), d.daemon.Log())
+			return fmt.Errorf("wait for the snapshots of the schedule: %w; there are %d\n%s", ctx.Err(),
+				len(times), d.daemon.Log())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
 
-// snapshots are the times of all snapshots in the bucket, as the names of their envelopes tell them.
+// snapshots are the times of all snapshots in the bucket, as the names of their envelopes tell
+// them.
 func (d *demo) snapshots() ([]time.Time, error) {
 	names, err := filepath.Glob(filepath.Join(d.s3.Root(), bucket, "snapshots", "*", "*.json"))
 	if err != nil {
@@ -60,7 +62,8 @@ func (d *demo) snapshots() ([]time.Time, error) {
 // bucketSize is the number of bytes in the bucket.
 func (d *demo) bucketSize() (int64, error) {
 	var size int64
-	err := filepath.WalkDir(filepath.Join(d.s3.Root(), bucket), func(_ string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(d.s3.Root(), bucket), func(_ string, entry fs.DirEntry,
+		err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}

@@ -63,10 +63,11 @@ type demo struct {
 
 // story is what the report tells.
 type story struct {
-	workloads     []types.NamespacedName
-	stores        []int64 // bytes in the bucket after each snapshot
-	age           time.Duration
-	ready         time.Duration // from the start of the restore until all control planes were Ready to stay so
+	workloads []types.NamespacedName
+	stores    []int64 // bytes in the bucket after each snapshot
+	age       time.Duration
+	// from the start of the restore until all control planes were Ready to stay so
+	ready         time.Duration
 	restore, move phase
 	pauses        map[string]time.Duration
 	answers       []observe.Answers
@@ -99,7 +100,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 			err = errors.Join(err, fmt.Errorf("remove folder: %w", removeErr))
 		}
 	}()
-	for _, act := range []func(context.Context) error{d.start, d.provision, d.schedule, d.outage, d.onward} {
+	for _, act := range []func(context.Context) error{d.start, d.provision, d.schedule, d.outage,
+		d.onward} {
 		if err := act(ctx); err != nil {
 			return err
 		}
@@ -148,7 +150,8 @@ func (d *demo) start(ctx context.Context) error {
 	if _, err := d.lab.Prepare(home); err != nil {
 		return fmt.Errorf("make kubeconfig: %w", err)
 	}
-	d.line("each is etcd, kube-apiserver, the garbage collector and Cluster API with its kubeadm providers, webhooks on")
+	d.line("each is etcd, kube-apiserver, the garbage collector and Cluster API with its kubeadm " +
+		"providers, webhooks on")
 	return nil
 }
 
@@ -169,7 +172,8 @@ func (d *demo) provision(ctx context.Context) error {
 	return nil
 }
 
-// schedule starts the daemon and waits for snapshots, the last one of the first management cluster at rest.
+// schedule starts the daemon and waits for snapshots, the last one of the first management cluster
+// at rest.
 func (d *demo) schedule(ctx context.Context) error {
 	d.title("mgmtd takes a snapshot every %s, encrypted and signed", every)
 	if err := d.mgmtctl(ctx, "keygen", "--out", keysDir); err != nil {
@@ -181,7 +185,8 @@ func (d *demo) schedule(ctx context.Context) error {
 	}
 	var err error
 	if d.daemon, err = lab.StartDaemon(ctx, lab.DaemonOptions{
-		Program: d.Mgmtd, Dir: filepath.Join(d.dir, "mgmtd"), Keys: filepath.Join(d.dir, keysDir), Mgmts: mgmts, S3: d.s3, Bucket: bucket,
+		Program: d.Mgmtd, Dir: filepath.Join(d.dir, "mgmtd"), Keys: filepath.Join(d.dir, keysDir),
+		Mgmts: mgmts, S3: d.s3, Bucket: bucket,
 		Schedules: []lab.Schedule{{Name: schedule, Cron: "@every " + every.String(), Source: lost}},
 	}); err != nil {
 		return fmt.Errorf("start mgmtd: %w", err)
@@ -192,7 +197,8 @@ func (d *demo) schedule(ctx context.Context) error {
 		return fmt.Errorf("look at %s: %w", lost, err)
 	}
 	before := d.story.restore.before
-	d.line(fmt.Sprintf("%s at rest: %d objects, %d Machines, %d Secrets", lost, len(before), len(observe.Machines(before)), len(before.Of("", "Secret"))))
+	d.line(fmt.Sprintf("%s at rest: %d objects, %d Machines, %d Secrets", lost, len(before),
+		len(observe.Machines(before)), len(before.Of("", "Secret"))))
 	if err := d.awaitSnapshots(ctx, time.Now()); err != nil {
 		return err
 	}

@@ -42,7 +42,8 @@ func (d *demo) mgmtctl(ctx context.Context, args ...string) error {
 	write.Close()
 	<-shown
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && ctx.Err() == nil {
-		return fmt.Errorf("run mgmtctl %s: it exited with code %d", strings.Join(args[:min(3, len(args))], " "), exit.ExitCode())
+		return fmt.Errorf("run mgmtctl %s: it exited with code %d", strings.Join(args[:min(3, len(args))],
+			" "), exit.ExitCode())
 	}
 	if err != nil {
 		return fmt.Errorf("run mgmtctl: %w", errors.Join(context.Cause(ctx), err))

@@ -28,7 +28,9 @@ func (p *phase) look(ctx context.Context, kubeconfig string) error {
 	waitCtx, cancelWait := context.WithTimeout(ctx, patience)
 	defer cancelWait()
 	// What stays unhealthy is in the report, so this error is not needed.
-	if after, err := observe.Await(waitCtx, kubeconfig, func(after observe.Objects) []string { return observe.Health(p.before, after) }); after == nil {
+	if after, err := observe.Await(waitCtx, kubeconfig, func(after observe.Objects) []string {
+		return observe.Health(p.before, after)
+	}); after == nil {
 		return fmt.Errorf("look at the target: %w", err)
 	}
 	var err error
@@ -67,11 +69,15 @@ func (p *phase) promises() []promise {
 	machines := len(observe.Machines(p.before))
 	return []promise{
 		{"objects equal", fmt.Sprintf("%d of %d", equal, len(p.before)), different},
-		{"owner references live", fmt.Sprintf("%d of %d", p.references-len(p.dangling), p.references), p.dangling},
-		{"Machines kept", fmt.Sprintf("%d of %d", machines-len(observe.CompareMachines(p.before, p.after)), machines), observe.CompareMachines(p.before, p.after)},
+		{"owner references live", fmt.Sprintf("%d of %d", p.references-len(p.dangling), p.references),
+			p.dangling},
+		{"Machines kept", fmt.Sprintf("%d of %d",
+			machines-len(observe.CompareMachines(p.before, p.after)), machines),
+			observe.CompareMachines(p.before, p.after)},
 		{"health", "as before", observe.Health(p.before, p.after)},
 		{"paused", "as before", observe.CheckPaused(p.before, p.after)},
-		{"CAs and keys the same", fmt.Sprintf("%d of %d", len(authorities)-len(changed), len(authorities)), changed},
+		{"CAs and keys the same", fmt.Sprintf("%d of %d", len(authorities)-len(changed),
+			len(authorities)), changed},
 		{"made anew or lost", fmt.Sprint(len(p.unexplained)), p.unexplained},
 	}
 }

@@ -14,7 +14,8 @@ func (d *demo) printf(format string, args ...any) { fmt.Fprintf(d.Out, format, a
 
 func (d *demo) title(format string, args ...any) {
 	d.step++
-	d.printf("\n[%4.0fs] %d. %s\n", time.Since(d.began).Seconds(), d.step, fmt.Sprintf(format, args...))
+	d.printf("\n[%4.0fs] %d. %s\n", time.Since(d.began).Seconds(), d.step,
+		fmt.Sprintf(format, args...))
 }
 
 func (d *demo) line(text string) { d.printf("        %s\n", text) }
@@ -37,7 +38,8 @@ func (d *demo) report() int {
 	d.printf("\n%s\n", strings.Repeat("=", 100))
 	d.heading("AT STAKE")
 	d.table(
-		[]string{"managed by " + lost, fmt.Sprintf("%d workload clusters, %d Machines, %d Secrets; %d objects in all",
+		[]string{"managed by " + lost, fmt.Sprintf("%d workload clusters, %d Machines, %d Secrets; %d "+
+			"objects in all",
 			len(s.workloads), len(observe.Machines(before)), len(before.Of("", "Secret")), len(before))},
 		[]string{"its snapshots in S3", d.snapshotText()},
 	)
@@ -55,23 +57,28 @@ func (d *demo) report() int {
 	slices.Sort(pauses)
 	if len(pauses) > 0 {
 		d.table(
-			[]string{"pause of a workload cluster, as the watches of both saw it", fmt.Sprintf("%s at least, %s at most", seconds(pauses[0]), seconds(pauses[len(pauses)-1]))},
+			[]string{"pause of a workload cluster, as the watches of both saw it",
+				fmt.Sprintf("%s at least, %s at most", seconds(pauses[0]), seconds(pauses[len(pauses)-1]))},
 			[]string{"command to its end, everything verified, the source empty", seconds(s.move.command)},
 			[]string{"then looked on for", seconds(s.observed)},
 		)
 	}
-	d.heading("WORKLOAD CLUSTERS, all the time; their API servers were asked for their Nodes every 0.2s, from before the kill to the end")
+	d.heading("WORKLOAD CLUSTERS, all the time; their API servers were asked for their Nodes every " +
+		"0.2s, from before the kill to the end")
 	d.workloads()
-	d.heading("MACHINES, by name and provider ID, on " + strings.Join([]string{lost, refuge, home}, ", "))
+	d.heading("MACHINES, by name and provider ID, on " + strings.Join([]string{lost, refuge, home},
+		", "))
 	d.machines()
 	d.heading("SEEN FROM OUTSIDE, by a program that knows nothing of mgmtd")
 	problems := append(d.promises(), s.failures...)
 	if len(problems) == 0 {
-		d.printf("\nAll %d workload clusters survived the loss of one management cluster and the move to another:\nnothing lost, nothing made anew, nothing interrupted. (%s in all)\n",
+		d.printf("\nAll %d workload clusters survived the loss of one management cluster and the move "+
+			"to another:\nnothing lost, nothing made anew, nothing interrupted. (%s in all)\n",
 			len(s.workloads), seconds(time.Since(d.began)))
 		return 0
 	}
-	d.printf("\n%s\nNOT SO: %d things are not as they must be (%s in all)\n", strings.Repeat("!", 100), len(problems), seconds(time.Since(d.began)))
+	d.printf("\n%s\nNOT SO: %d things are not as they must be (%s in all)\n", strings.Repeat("!", 100),
+		len(problems), seconds(time.Since(d.began)))
 	const most = 40
 	for _, problem := range problems[:min(most, len(problems))] {
 		d.printf("  - %s\n", problem)
@@ -95,7 +102,8 @@ func (d *demo) snapshotText() string {
 
 func (d *demo) workloads() {
 	s := &d.story
-	rows := [][]string{{"WORKLOAD CLUSTER", "PAUSED", "MACHINES", "NODES", "ANSWERS", "FAILED", "SLOWEST", "LONGEST GAP", "PAUSE OF MOVE"}}
+	rows := [][]string{{"WORKLOAD CLUSTER", "PAUSED", "MACHINES", "NODES", "ANSWERS", "FAILED",
+		"SLOWEST", "LONGEST GAP", "PAUSE OF MOVE"}}
 	for _, a := range s.answers {
 		pause := "-"
 		if p, ok := s.pauses[a.Workload]; ok {
@@ -107,7 +115,8 @@ func (d *demo) workloads() {
 			machines = append(machines, fmt.Sprint(machinesOf(objects, a.Workload)))
 		}
 		rows = append(rows, []string{
-			a.Workload, over(paused), over(machines), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good), fmt.Sprint(a.Failures),
+			a.Workload, over(paused), over(machines), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good),
+			fmt.Sprint(a.Failures),
 			a.Slowest.Round(time.Millisecond).String(), a.Gap.Round(10 * time.Millisecond).String(), pause,
 		})
 	}
@@ -156,13 +165,15 @@ func (d *demo) machines() {
 	for _, m := range observe.Machines(d.story.restore.before) {
 		key := m.Namespace + "/" + m.Name
 		known[key] = true
-		rows = append(rows, []string{key, m.ProviderID, verdict(&m, d.story.restore.after, key), verdict(&m, d.story.move.after, key)})
+		rows = append(rows, []string{key, m.ProviderID, verdict(&m, d.story.restore.after, key),
+			verdict(&m, d.story.move.after, key)})
 	}
 	for _, objects := range []observe.Objects{d.story.restore.after, d.story.move.after} {
 		for _, m := range observe.Machines(objects) {
 			if key := m.Namespace + "/" + m.Name; !known[key] {
 				known[key] = true
-				rows = append(rows, []string{key, "-", verdict(nil, d.story.restore.after, key), verdict(nil, d.story.move.after, key)})
+				rows = append(rows, []string{key, "-", verdict(nil, d.story.restore.after, key),
+					verdict(nil, d.story.move.after, key)})
 			}
 		}
 	}
@@ -182,12 +193,14 @@ func (d *demo) promises() []string {
 	rows := [][]string{{"", "", "RESTORE", "MOVE", ""}}
 	restored, moved := s.restore.promises(), s.move.promises()
 	for i, p := range restored {
-		rows = append(rows, []string{word(slices.Concat(p.broken, moved[i].broken)), p.name, p.text, moved[i].text, details[p.name]})
+		rows = append(rows, []string{word(slices.Concat(p.broken, moved[i].broken)), p.name, p.text,
+			moved[i].text, details[p.name]})
 	}
 	answers, broken := 0, []string(nil)
 	for _, a := range s.answers {
 		if answers += a.Good; a.Failures > 0 || a.Good == 0 {
-			broken = append(broken, fmt.Sprintf("%s: its API server answered %d times and failed %d times, the first: %s", a.Workload, a.Good, a.Failures, a.First))
+			broken = append(broken, fmt.Sprintf("%s: its API server answered %d times and failed %d "+
+				"times, the first: %s", a.Workload, a.Good, a.Failures, a.First))
 		}
 	}
 	failed := 0
@@ -195,12 +208,16 @@ func (d *demo) promises() []string {
 		failed += a.Failures
 	}
 	rows = append(rows,
-		[]string{word(broken), "workload APIs", fmt.Sprintf("%d good", answers), fmt.Sprintf("%d failed", failed), "answers, over both"},
-		[]string{word(s.move.twice), "in two hands", "-", fmt.Sprint(len(s.move.twice)), "workload clusters that were unpaused on both sides at any moment"},
-		[]string{word(s.move.left), "left on " + refuge, "-", fmt.Sprint(len(s.move.left)), "objects, of any captured kind (Namespaces stay)"},
+		[]string{word(broken), "workload APIs", fmt.Sprintf("%d good", answers), fmt.Sprintf("%d failed",
+			failed), "answers, over both"},
+		[]string{word(s.move.twice), "in two hands", "-", fmt.Sprint(len(s.move.twice)),
+			"workload clusters that were unpaused on both sides at any moment"},
+		[]string{word(s.move.left), "left on " + refuge, "-", fmt.Sprint(len(s.move.left)),
+			"objects, of any captured kind (Namespaces stay)"},
 	)
 	if want := len(s.workloads) - pausedWorkloads(s.move.before); len(s.pauses) != want {
-		word([]string{fmt.Sprintf("%d workload clusters were seen to be paused and released, not %d", len(s.pauses), want)})
+		word([]string{fmt.Sprintf("%d workload clusters were seen to be paused and released, not %d",
+			len(s.pauses), want)})
 	}
 	d.table(rows...)
 	return problems
@@ -214,7 +231,8 @@ var details = map[string]string{
 	"health":                "Machines Ready, workload clusters and control planes Available",
 	"paused":                "what was paused, and nothing else; no note left behind",
 	"CAs and keys the same": "Secrets",
-	"made anew or lost":     "Machines, infrastructure objects, CA Secrets; no deletion shown to a controller",
+	"made anew or lost": "Machines, infrastructure objects, CA Secrets; no deletion shown to " +
+		"a controller",
 }
 
 func pausedWorkloads(objects observe.Objects) int {

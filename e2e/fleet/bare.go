@@ -22,13 +22,16 @@ const (
 type BareOptions struct {
 	// Prefix of all namespaces.
 	Prefix string
-	// Workloads is the number of workload clusters, ten in a namespace, every second one with a ClusterClass.
+	// Workloads is the number of workload clusters, ten in a namespace, every second one with a
+	// ClusterClass.
 	Workloads int
-	// Machines of each workload cluster. Every third has three control planes when it has four Machines or more.
+	// Machines of each workload cluster. Every third has three control planes when it has four
+	// Machines or more.
 	Machines int
 	// MachinePools adds a MachinePool to each workload cluster without a class.
 	MachinePools bool
-	// Fast leaves out what makes server-side apply managers owners of fields, for thousands of objects.
+	// Fast leaves out what makes server-side apply managers owners of fields, for thousands of
+	// objects.
 	Fast bool
 	// Seed of all random names.
 	Seed uint64
@@ -98,7 +101,8 @@ func (f *bareFleet) reportProgress() (stop func()) {
 				return
 			case <-ticker.C:
 				n := f.created.Load()
-				f.opts.Progress(fmt.Sprintf("%d objects, %.0f a second", n, float64(n)/time.Since(begin).Seconds()))
+				f.opts.Progress(fmt.Sprintf("%d objects, %.0f a second", n,
+					float64(n)/time.Since(begin).Seconds()))
 			}
 		}
 	}()
@@ -172,7 +176,10 @@ func (f *bareFleet) createWorkload(ctx context.Context, r *recording, s *scope, 
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if f.opts.MachinePools && i%2 == 0 {
-		group.Go(func() error { return f.createGroup(ctx, base.child(f.machinePool), f.machinePool, size, -1) })
+		group.Go(func() error {
+			return f.createGroup(ctx, base.child(f.machinePool), f.machinePool, size,
+				-1)
+		})
 	}
 	for n, machine := range controlPlanes {
 		prototypes := r.joinMachine
@@ -204,7 +211,8 @@ type plannedPool struct {
 
 // plan names all Machines of workload cluster i before any is created: some
 // objects that come earlier list them.
-func (f *bareFleet) plan(r *recording, base *scope, i int) (size sizes, controlPlanes []*scope, pools []plannedPool) {
+func (f *bareFleet) plan(r *recording, base *scope, i int) (size sizes, controlPlanes []*scope,
+	pools []plannedPool) {
 	count := 1
 	if i%3 == 2 && f.opts.Machines >= 4 {
 		count = 3
@@ -236,7 +244,8 @@ func (f *bareFleet) plan(r *recording, base *scope, i int) (size sizes, controlP
 
 // createGroup creates the objects of one group, one after the other, and
 // notes their UIDs in the scope for the owner references of what follows.
-func (f *bareFleet) createGroup(ctx context.Context, s *scope, group []prototype, size sizes, pool int) error {
+func (f *bareFleet) createGroup(ctx context.Context, s *scope, group []prototype, size sizes,
+	pool int) error {
 	for _, p := range group {
 		o, err := s.instantiate(p)
 		if err != nil {
@@ -253,7 +262,8 @@ func (f *bareFleet) createGroup(ctx context.Context, s *scope, group []prototype
 }
 
 // create replays one object when there is a free slot.
-func (f *bareFleet) create(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (f *bareFleet) create(ctx context.Context, o *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	select {
 	case f.slots <- struct{}{}:
 		defer func() { <-f.slots }()

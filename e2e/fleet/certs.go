@@ -88,7 +88,8 @@ type certificates struct {
 
 // newCertificates makes them as Cluster API does, with keys that match.
 // pick chooses keys of the pool.
-func newCertificates(pool keyPool, pick func(n int) int, workload, server string) (*certificates, error) {
+func newCertificates(pool keyPool, pick func(n int) int, workload, server string) (*certificates,
+	error) {
 	c := &certificates{data: map[string]map[string]string{}}
 	var ca *x509.Certificate
 	var caKey *rsa.PrivateKey
@@ -138,11 +139,14 @@ func newCertificates(pool keyPool, pick func(n int) int, workload, server string
 	return c, nil
 }
 
-func workloadKubeconfig(workload, server string, ca, cert *x509.Certificate, key *rsa.PrivateKey) (string, error) {
+func workloadKubeconfig(workload, server string, ca, cert *x509.Certificate, key *rsa.PrivateKey) (
+	string, error) {
 	user := workload + "-admin"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[workload] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: []byte(certPEM(ca))}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: []byte(certPEM(cert)), ClientKeyData: []byte(keyPEM(key))}
+	config.Clusters[workload] = &clientcmdapi.Cluster{Server: server,
+		CertificateAuthorityData: []byte(certPEM(ca))}
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: []byte(certPEM(cert)),
+		ClientKeyData: []byte(keyPEM(key))}
 	config.Contexts[user+"@"+workload] = &clientcmdapi.Context{Cluster: workload, AuthInfo: user}
 	config.CurrentContext = user + "@" + workload
 	text, err := clientcmd.Write(*config)
@@ -152,8 +156,10 @@ func workloadKubeconfig(workload, server string, ca, cert *x509.Certificate, key
 	return string(text), nil
 }
 
-// sign signs template for subject's key with the parent's; without a parent the certificate signs itself.
-func sign(template, parent *x509.Certificate, subject, signer *rsa.PrivateKey) (*x509.Certificate, error) {
+// sign signs template for subject's key with the parent's; without a parent the certificate signs
+// itself.
+func sign(template, parent *x509.Certificate, subject, signer *rsa.PrivateKey) (*x509.Certificate,
+	error) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		return nil, fmt.Errorf("make serial number: %w", err)
@@ -179,5 +185,6 @@ func certPEM(cert *x509.Certificate) string {
 }
 
 func keyPEM(key *rsa.PrivateKey) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 }

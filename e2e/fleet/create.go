@@ -56,7 +56,8 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 					return err
 				}
 			}
-			opts.Progress(fmt.Sprintf("workload cluster %s is Available after %s", key, time.Since(begin).Round(100*time.Millisecond)))
+			opts.Progress(fmt.Sprintf("workload cluster %s is Available after %s", key,
+				time.Since(begin).Round(100*time.Millisecond)))
 			return nil
 		})
 	}
@@ -102,7 +103,8 @@ func createShared(ctx context.Context, c client.Client, opts Options) error {
 // apply is a server-side apply, as an author of manifests would do it.
 func apply(ctx context.Context, c client.Client, objects ...*unstructured.Unstructured) error {
 	for _, o := range objects {
-		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(Owner), client.ForceOwnership); err != nil {
+		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(Owner),
+			client.ForceOwnership); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
 		}
 	}

@@ -13,14 +13,22 @@ import (
 // snapshot, a restore or a move must be tested with.
 func TestShapesCoverWhatCanGoWrong(t *testing.T) {
 	for name, has := range map[string]func(Shape) bool{
-		"a ClusterClass":                      func(s Shape) bool { return s.ClassNamespace == s.Namespace },
-		"a ClusterClass in another namespace": func(s Shape) bool { return s.ClassNamespace != "" && s.ClassNamespace != s.Namespace },
-		"no ClusterClass":                     func(s Shape) bool { return s.ClassNamespace == "" },
-		"three control planes":                func(s Shape) bool { return s.ControlPlanes == 3 },
-		"several pools":                       func(s Shape) bool { return len(s.Pools) > 1 },
-		"health checks without a class":       func(s Shape) bool { return s.HealthChecks && s.ClassNamespace == "" },
-		"addons":                              func(s Shape) bool { return s.Addons },
-		"a pause":                             func(s Shape) bool { return s.Paused },
+		"a ClusterClass": func(s Shape) bool {
+			return s.ClassNamespace == s.Namespace
+		},
+		"a ClusterClass in another namespace": func(s Shape) bool {
+			return s.ClassNamespace != "" &&
+				s.ClassNamespace != s.Namespace
+		},
+		"no ClusterClass":      func(s Shape) bool { return s.ClassNamespace == "" },
+		"three control planes": func(s Shape) bool { return s.ControlPlanes == 3 },
+		"several pools":        func(s Shape) bool { return len(s.Pools) > 1 },
+		"health checks without a class": func(s Shape) bool {
+			return s.HealthChecks &&
+				s.ClassNamespace == ""
+		},
+		"addons":  func(s Shape) bool { return s.Addons },
+		"a pause": func(s Shape) bool { return s.Paused },
 	} {
 		if !slices.ContainsFunc(Shapes(), has) {
 			t.Errorf("no shape has %s", name)
@@ -45,7 +53,8 @@ func TestExtractTakesOwnedFieldsOnly(t *testing.T) {
 		"spec": fields{
 			"replicas": int64(3),
 			"version":  "v1",
-			"pools":    []any{fields{"name": "md-0", "replicas": int64(1)}, fields{"name": "md-1", "replicas": int64(2)}},
+			"pools": []any{fields{"name": "md-0", "replicas": int64(1)},
+				fields{"name": "md-1", "replicas": int64(2)}},
 		},
 	}
 	owned := fields{}
@@ -81,10 +90,12 @@ func TestRecordingsMakeOtherWorkloads(t *testing.T) {
 		if s.certs, err = newCertificates(keys, s.rng.IntN, "w", "https://10.0.0.1:6443"); err != nil {
 			t.Fatal(err)
 		}
-		base := s.child(r.base, append(r.endpoint("10.0.0.1"), recordedWorkload, "w", caHashMark, s.certs.caHash)...)
+		base := s.child(r.base, append(r.endpoint("10.0.0.1"), recordedWorkload, "w", caHashMark,
+			s.certs.caHash)...)
 		size, controlPlanes, pools := f.plan(r, base, 2)
 		if len(controlPlanes) != 3 || len(pools) != 2 || len(size.workers()) != 5 {
-			t.Fatalf("plan of 8 Machines: %d control planes, %d pools, %d workers", len(controlPlanes), len(pools), len(size.workers()))
+			t.Fatalf("plan of 8 Machines: %d control planes, %d pools, %d workers", len(controlPlanes),
+				len(pools), len(size.workers()))
 		}
 		check := func(s *scope, group []prototype, pool int) {
 			for _, p := range group {
@@ -110,7 +121,8 @@ func assertNoTrace(t *testing.T, o *unstructured.Unstructured) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, trace := range []string{recordedWorkload, recordedNamespace, "@pem", caHashMark, endpointMark, clusterUIDMark, recordedHost + ":2"} {
+	for _, trace := range []string{recordedWorkload, recordedNamespace, "@pem", caHashMark,
+		endpointMark, clusterUIDMark, recordedHost + ":2"} {
 		for _, text := range append([]string{string(data)}, texts(o)...) {
 			if strings.Contains(text, trace) {
 				t.Errorf("%s %s still contains %q", o.GetKind(), o.GetName(), trace)

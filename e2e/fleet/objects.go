@@ -35,8 +35,10 @@ func object(apiVersion, kind, namespace, name string, content fields) *unstructu
 
 func ref(kind, name string) fields {
 	groups := map[string]string{
-		"DevCluster": "infrastructure.cluster.x-k8s.io", "DevMachineTemplate": "infrastructure.cluster.x-k8s.io",
-		"KubeadmControlPlane": "controlplane.cluster.x-k8s.io", "KubeadmConfigTemplate": "bootstrap.cluster.x-k8s.io",
+		"DevCluster":            "infrastructure.cluster.x-k8s.io",
+		"DevMachineTemplate":    "infrastructure.cluster.x-k8s.io",
+		"KubeadmControlPlane":   "controlplane.cluster.x-k8s.io",
+		"KubeadmConfigTemplate": "bootstrap.cluster.x-k8s.io",
 	}
 	return fields{"apiGroup": groups[kind], "kind": kind, "name": name}
 }
@@ -46,19 +48,24 @@ func templateRef(apiVersion, kind, name string) fields {
 }
 
 // template wraps a spec as the *Template kinds do.
-func template(spec fields) fields { return fields{"spec": fields{"template": fields{"spec": spec}}} }
+func template(spec fields) fields {
+	return fields{
+		"spec": fields{"template": fields{"spec": spec}}}
+}
 
 // shared are the objects that the workload clusters of a namespace share.
 func shared(namespace string) []*unstructured.Unstructured {
 	ns := object("v1", "Namespace", "", namespace, fields{})
 	// Access rules hang on such labels: a restore that loses them opens or closes doors.
-	ns.SetLabels(map[string]string{"team": namespace, "pod-security.kubernetes.io/enforce": "baseline"})
+	ns.SetLabels(map[string]string{"team": namespace,
+		"pod-security.kubernetes.io/enforce": "baseline"})
 	return []*unstructured.Unstructured{
 		ns,
 		// Named by bootstrap configurations alone: nothing owns it, nothing labels it.
 		object("v1", "Secret", namespace, "registry-credentials", fields{
 			"type": "Opaque",
-			"data": fields{"config.json": base64.StdEncoding.EncodeToString([]byte(credentialsOf(namespace)))},
+			"data": fields{"config.json": base64.StdEncoding.EncodeToString(
+				[]byte(credentialsOf(namespace)))},
 		}),
 		object("v1", "ConfigMap", namespace, "cni", fields{"data": fields{"cni.yaml": addonConfigMap}}),
 		// Applied with stringData, as people do: its managedFields name a field that it has not.
@@ -113,13 +120,16 @@ func class(namespace string) []*unstructured.Unstructured {
 			template(fields{"kubeadmConfigSpec": controlPlaneConfig()})),
 		machineTemplate(namespace, className+"-control-plane"),
 		machineTemplate(namespace, className+"-worker"),
-		object(bootstrapAPI, "KubeadmConfigTemplate", namespace, className+"-worker", template(workerConfig())),
+		object(bootstrapAPI, "KubeadmConfigTemplate", namespace, className+"-worker",
+			template(workerConfig())),
 		object(coreAPI, "ClusterClass", namespace, className, fields{"spec": fields{
 			"infrastructure": templateRef(infraAPI, "DevClusterTemplate", className),
 			"controlPlane": fields{
-				"templateRef":           templateRef(controlPlaneAPI, "KubeadmControlPlaneTemplate", className)["templateRef"],
-				"machineInfrastructure": templateRef(infraAPI, "DevMachineTemplate", className+"-control-plane"),
-				"healthCheck":           health,
+				"templateRef": templateRef(controlPlaneAPI, "KubeadmControlPlaneTemplate",
+					className)["templateRef"],
+				"machineInfrastructure": templateRef(infraAPI, "DevMachineTemplate", className+
+					"-control-plane"),
+				"healthCheck": health,
 			},
 			"workers": fields{"machineDeployments": []any{fields{
 				"class":          "default-worker",
@@ -129,7 +139,8 @@ func class(namespace string) []*unstructured.Unstructured {
 			}}},
 			"variables": []any{fields{
 				"name": "imagePullPolicy", "required": false,
-				"schema": fields{"openAPIV3Schema": fields{"type": "string", "enum": []any{"IfNotPresent", "Always"}, "default": "IfNotPresent"}},
+				"schema": fields{"openAPIV3Schema": fields{"type": "string", "enum": []any{"IfNotPresent",
+					"Always"}, "default": "IfNotPresent"}},
 			}},
 			"patches": []any{fields{"name": "imagePullPolicy", "definitions": []any{fields{
 				"selector": fields{
@@ -164,7 +175,8 @@ func workload(s Shape, prefix string) []*unstructured.Unstructured {
 	}
 	spec["infrastructureRef"] = ref("DevCluster", key.Name)
 	spec["controlPlaneRef"] = ref("KubeadmControlPlane", key.Name)
-	infra := object(infraAPI, "DevCluster", key.Namespace, key.Name, fields{"spec": inMemory(fields{})})
+	infra := object(infraAPI, "DevCluster", key.Namespace, key.Name,
+		fields{"spec": inMemory(fields{})})
 	// Its controller writes into the annotations, and panics when there are none.
 	infra.SetAnnotations(map[string]string{"example.com/purpose": "test"})
 	objects := []*unstructured.Unstructured{
@@ -172,18 +184,21 @@ func workload(s Shape, prefix string) []*unstructured.Unstructured {
 		infra,
 		machineTemplate(key.Namespace, key.Name+"-control-plane"),
 		object(controlPlaneAPI, "KubeadmControlPlane", key.Namespace, key.Name, fields{"spec": fields{
-			"replicas":          int64(s.ControlPlanes),
-			"version":           workloadVersion,
-			"machineTemplate":   fields{"spec": fields{"infrastructureRef": ref("DevMachineTemplate", key.Name+"-control-plane")}},
+			"replicas": int64(s.ControlPlanes),
+			"version":  workloadVersion,
+			"machineTemplate": fields{"spec": fields{"infrastructureRef": ref("DevMachineTemplate",
+				key.Name+"-control-plane")}},
 			"kubeadmConfigSpec": controlPlaneConfig(),
 		}}),
 	}
 	for i, replicas := range s.Pools {
-		objects = append(objects, pool(key.Namespace, key.Name, fmt.Sprintf("%s-md-%d", key.Name, i), replicas)...)
+		objects = append(objects, pool(key.Namespace, key.Name, fmt.Sprintf("%s-md-%d", key.Name, i),
+			replicas)...)
 	}
 	if s.HealthChecks {
 		objects = append(objects,
-			healthCheck(key.Namespace, key.Name, key.Name+"-control-plane", fields{"cluster.x-k8s.io/control-plane": ""}),
+			healthCheck(key.Namespace, key.Name, key.Name+"-control-plane",
+				fields{"cluster.x-k8s.io/control-plane": ""}),
 			healthCheck(key.Namespace, key.Name, key.Name+"-workers", fields{"tier": "workers"}))
 	}
 	return objects
@@ -192,7 +207,8 @@ func workload(s Shape, prefix string) []*unstructured.Unstructured {
 func topology(s Shape, prefix string) fields {
 	pools := make([]any, 0, len(s.Pools))
 	for i, replicas := range s.Pools {
-		pools = append(pools, fields{"class": "default-worker", "name": fmt.Sprintf("md-%d", i), "replicas": int64(replicas)})
+		pools = append(pools, fields{"class": "default-worker", "name": fmt.Sprintf("md-%d", i),
+			"replicas": int64(replicas)})
 	}
 	return fields{
 		"classRef":     fields{"name": className, "namespace": prefix + s.ClassNamespace},
@@ -261,8 +277,9 @@ func credentials() []any {
 
 func nodeRegistration() fields {
 	return fields{"nodeRegistration": fields{
-		"criSocket":        "unix:///var/run/containerd/containerd.sock",
-		"kubeletExtraArgs": []any{fields{"name": "eviction-hard", "value": "nodefs.available<0%,imagefs.available<0%"}},
+		"criSocket": "unix:///var/run/containerd/containerd.sock",
+		"kubeletExtraArgs": []any{fields{"name": "eviction-hard",
+			"value": "nodefs.available<0%,imagefs.available<0%"}},
 	}}
 }
 

@@ -47,7 +47,8 @@ func loadPrototypes(name string) ([]prototype, error) {
 		if err := o.UnmarshalJSON(line); err != nil {
 			return nil, fmt.Errorf("read recording %s: %w", name, err)
 		}
-		all = append(all, prototype{kind: o.GetKind(), name: o.GetName(), uid: string(o.GetUID()), text: string(line)})
+		all = append(all, prototype{kind: o.GetKind(), name: o.GetName(), uid: string(o.GetUID()),
+			text: string(line)})
 	}
 	return all, nil
 }
@@ -71,7 +72,8 @@ func loadRecording(name string) (*recording, error) {
 		}
 	}
 	if len(controlPlanes) != recordedControlPlanes || worker == "" {
-		return nil, fmt.Errorf("read recording %s: it has %d control planes and worker %q", name, len(controlPlanes), worker)
+		return nil, fmt.Errorf("read recording %s: it has %d control planes and worker %q", name,
+			len(controlPlanes), worker)
 	}
 	for _, p := range all {
 		switch {

@@ -45,7 +45,8 @@ func pemMark(secret, key string) string { return "@pem " + secret + " " + key + 
 // recordedKinds are all kinds that a workload cluster of the lab has.
 func recordedKinds() map[string][]string {
 	return map[string][]string{
-		coreAPI:         {"Cluster", "ClusterClass", "MachineDeployment", "MachineSet", "Machine", "MachineHealthCheck", "MachineDrainRule"},
+		coreAPI: {"Cluster", "ClusterClass", "MachineDeployment", "MachineSet", "Machine",
+			"MachineHealthCheck", "MachineDrainRule"},
 		addonsAPI:       {"ClusterResourceSet", "ClusterResourceSetBinding"},
 		bootstrapAPI:    {"KubeadmConfig", "KubeadmConfigTemplate"},
 		controlPlaneAPI: {"KubeadmControlPlane", "KubeadmControlPlaneTemplate"},
@@ -61,7 +62,8 @@ func Record(ctx context.Context, c client.Client, dir string) error {
 	for _, name := range []string{"plain", "classy"} {
 		shape := Shape{
 			Name: recordedWorkload, Namespace: recordedNamespace + name,
-			ControlPlanes: recordedControlPlanes, Pools: []int{recordedWorkers}, HealthChecks: true, Addons: true,
+			ControlPlanes: recordedControlPlanes, Pools: []int{recordedWorkers}, HealthChecks: true,
+			Addons: true,
 		}
 		if name == "classy" {
 			shape.ClassNamespace = shape.Namespace
@@ -95,7 +97,8 @@ func Record(ctx context.Context, c client.Client, dir string) error {
 	return nil
 }
 
-func recordNamespace(ctx context.Context, c client.Client, namespace string) ([]*unstructured.Unstructured, error) {
+func recordNamespace(ctx context.Context, c client.Client, namespace string) (
+	[]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for api, kinds := range recordedKinds() {
 		for _, kind := range kinds {
@@ -151,8 +154,9 @@ func ownersFirst(objects []*unstructured.Unstructured) []*unstructured.Unstructu
 }
 
 var (
-	pemBlock = regexp.MustCompile(`(?m)^([ \t]*)-----BEGIN [A-Z ]+-----\n(?:[ \t]*[A-Za-z0-9+/=]+\n)+[ \t]*-----END [A-Z ]+-----`)
-	caHash   = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+	pemBlock = regexp.MustCompile(
+		`(?m)^([ \t]*)-----BEGIN [A-Z ]+-----\n(?:[ \t]*[A-Za-z0-9+/=]+\n)+[ \t]*-----END [A-Z ]+-----`)
+	caHash = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 )
 
 // redact takes keys and certificates out of the Secrets, and leaves marks
@@ -193,7 +197,8 @@ func redact(objects []*unstructured.Unstructured) error {
 // certificateRole is the suffix of a Secret that holds keys of a workload cluster.
 func certificateRole(o *unstructured.Unstructured) (string, bool) {
 	role, ok := strings.CutPrefix(o.GetName(), recordedWorkload+"-")
-	return role, ok && o.GetKind() == "Secret" && slices.Contains([]string{"ca", "etcd", "proxy", "sa", "kubeconfig"}, role)
+	return role, ok && o.GetKind() == "Secret" &&
+		slices.Contains([]string{"ca", "etcd", "proxy", "sa", "kubeconfig"}, role)
 }
 
 func secretText(o *unstructured.Unstructured) map[string]string {

@@ -17,12 +17,14 @@ import (
 // that controllers wrote, then the status. So the API server itself computes
 // the managedFields, and they are what they would be on a live management
 // cluster. It returns the object as it is then.
-func replay(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func replay(ctx context.Context, c client.Client, want *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	recordedGeneration := want.GetGeneration()
 	managers := want.GetManagedFields()
 	status := want.Object["status"]
 	delete(want.Object, "status")
-	for _, field := range []string{"managedFields", "uid", "resourceVersion", "generation", "creationTimestamp"} {
+	for _, field := range []string{"managedFields", "uid", "resourceVersion", "generation",
+		"creationTimestamp"} {
 		unstructured.RemoveNestedField(want.Object, "metadata", field)
 	}
 	live, err := replayFields(ctx, c, want, managers)
@@ -39,7 +41,8 @@ func replay(ctx context.Context, c client.Client, want *unstructured.Unstructure
 		mapGenerations(status, recordedGeneration, live.GetGeneration())
 		live.Object["status"] = status
 		if err := c.Status().Update(ctx, live, client.FieldOwner(manager.Manager)); err != nil {
-			return nil, fmt.Errorf("update status of %s %s: %w", want.GetKind(), client.ObjectKeyFromObject(want), err)
+			return nil, fmt.Errorf("update status of %s %s: %w", want.GetKind(),
+				client.ObjectKeyFromObject(want), err)
 		}
 		break
 	}
@@ -50,12 +53,14 @@ func replay(ctx context.Context, c client.Client, want *unstructured.Unstructure
 // replay: all but the status, then the status. Its only field managers are
 // controllers' updates, and generations are lower than live ones, since
 // nothing is written twice.
-func createAtOnce(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func createAtOnce(ctx context.Context, c client.Client, want *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	recordedGeneration := want.GetGeneration()
 	managers := want.GetManagedFields()
 	status := want.Object["status"]
 	unstructured.RemoveNestedField(want.Object, "status")
-	for _, field := range []string{"managedFields", "uid", "resourceVersion", "generation", "creationTimestamp"} {
+	for _, field := range []string{"managedFields", "uid", "resourceVersion", "generation",
+		"creationTimestamp"} {
 		unstructured.RemoveNestedField(want.Object, "metadata", field)
 	}
 	name := fmt.Sprintf("%s %s", want.GetKind(), client.ObjectKeyFromObject(want))
@@ -74,7 +79,8 @@ func createAtOnce(ctx context.Context, c client.Client, want *unstructured.Unstr
 }
 
 // replayFields creates all but the status.
-func replayFields(ctx context.Context, c client.Client, want *unstructured.Unstructured, managers []metav1.ManagedFieldsEntry) (*unstructured.Unstructured, error) {
+func replayFields(ctx context.Context, c client.Client, want *unstructured.Unstructured,
+	managers []metav1.ManagedFieldsEntry) (*unstructured.Unstructured, error) {
 	var applied []metav1.ManagedFieldsEntry
 	updater := ""
 	for _, manager := range managers {
@@ -94,7 +100,9 @@ func replayFields(ctx context.Context, c client.Client, want *unstructured.Unstr
 		return live, nil
 	}
 	// Who owns the spec created the object; without it the schema refuses it.
-	slices.SortStableFunc(applied, func(a, b metav1.ManagedFieldsEntry) int { return int(ownsSpec(b)) - int(ownsSpec(a)) })
+	slices.SortStableFunc(applied, func(a, b metav1.ManagedFieldsEntry) int {
+		return int(ownsSpec(b)) - int(ownsSpec(a))
+	})
 	var live *unstructured.Unstructured
 	for _, manager := range applied {
 		owned := fields{}
@@ -103,9 +111,11 @@ func replayFields(ctx context.Context, c client.Client, want *unstructured.Unstr
 		}
 		part, _ := extract(want.Object, owned).(fields)
 		live = object(want.GetAPIVersion(), want.GetKind(), want.GetNamespace(), want.GetName(), part)
-		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(live), client.FieldOwner(manager.Manager), client.ForceOwnership)
+		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(live),
+			client.FieldOwner(manager.Manager), client.ForceOwnership)
 		if err != nil {
-			return nil, fmt.Errorf("apply %s %s as %s: %w", want.GetKind(), client.ObjectKeyFromObject(want), manager.Manager, err)
+			return nil, fmt.Errorf("apply %s %s as %s: %w", want.GetKind(), client.ObjectKeyFromObject(want),
+				manager.Manager, err)
 		}
 	}
 	if updater == "" {

@@ -31,14 +31,19 @@ type Shape struct {
 // restore or a move could get wrong.
 func Shapes() []Shape {
 	return []Shape{
-		// Two of one namespace share a ClusterClass, its templates, a ClusterResourceSet and a Secret.
-		{Name: "classy", Namespace: "team-a", ClassNamespace: "team-a", ControlPlanes: 1, Pools: []int{2}, Addons: true},
-		{Name: "classy-ha", Namespace: "team-a", ClassNamespace: "team-a", ControlPlanes: 3, Pools: []int{1, 1}, Addons: true},
+		// Two of one namespace share a ClusterClass, its templates, a ClusterResourceSet and a
+		// Secret.
+		{Name: "classy", Namespace: "team-a", ClassNamespace: "team-a", ControlPlanes: 1, Pools: []int{2},
+			Addons: true},
+		{Name: "classy-ha", Namespace: "team-a", ClassNamespace: "team-a", ControlPlanes: 3,
+			Pools: []int{1, 1}, Addons: true},
 		// Without a class; what they name only in their specs must come along.
-		{Name: "plain", Namespace: "team-b", ControlPlanes: 1, Pools: []int{1, 1}, Addons: true, HealthChecks: true},
+		{Name: "plain", Namespace: "team-b", ControlPlanes: 1, Pools: []int{1, 1}, Addons: true,
+			HealthChecks: true},
 		{Name: "plain-ha", Namespace: "team-b", ControlPlanes: 3, Pools: []int{1}, HealthChecks: true},
 		// The class is in a namespace with no workload cluster.
-		{Name: "cross", Namespace: "team-c", ClassNamespace: "classes", ControlPlanes: 1, Pools: []int{1}},
+		{Name: "cross", Namespace: "team-c", ClassNamespace: "classes", ControlPlanes: 1,
+			Pools: []int{1}},
 		// Paused before: it must stay so.
 		{Name: "paused", Namespace: "team-c", ControlPlanes: 1, Pools: []int{1}, Paused: true},
 	}

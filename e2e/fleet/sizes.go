@@ -67,12 +67,14 @@ func (s sizes) resizeTopology(o *unstructured.Unstructured, workers fields) {
 	workers["machineDeployments"] = pools
 	managers, _, _ := unstructured.NestedSlice(o.Object, "metadata", "managedFields")
 	for _, manager := range managers {
-		owned, _, _ := unstructured.NestedMap(asFields(manager), "fieldsV1", "f:spec", "f:topology", "f:workers", "f:machineDeployments")
+		owned, _, _ := unstructured.NestedMap(asFields(manager), "fieldsV1", "f:spec", "f:topology",
+			"f:workers", "f:machineDeployments")
 		if set := owned[listKey(recordedPool)]; set != nil {
 			for i := range s.pools {
 				owned[listKey(poolName(i))] = runtime.DeepCopyJSONValue(set)
 			}
-			_ = unstructured.SetNestedMap(asFields(manager), owned, "fieldsV1", "f:spec", "f:topology", "f:workers", "f:machineDeployments")
+			_ = unstructured.SetNestedMap(asFields(manager), owned, "fieldsV1", "f:spec", "f:topology",
+				"f:workers", "f:machineDeployments")
 		}
 	}
 	if managers != nil {

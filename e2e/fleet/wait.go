@@ -20,7 +20,8 @@ func WaitAvailable(ctx context.Context, c client.Reader, keys ...types.Namespace
 	group, ctx := errgroup.WithContext(ctx)
 	for _, key := range keys {
 		group.Go(func() error {
-			return wait(ctx, "workload cluster "+key.String(), func(ctx context.Context) error { return Available(ctx, c, key) })
+			return wait(ctx, "workload cluster "+key.String(),
+				func(ctx context.Context) error { return Available(ctx, c, key) })
 		})
 	}
 	return group.Wait()
@@ -80,9 +81,11 @@ func ready(o *unstructured.Unstructured) error {
 		return hasCondition(o, "Ready")
 	}
 	want, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
-	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
+	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas",
+		"upToDateReplicas"} {
 		if got, _, _ := unstructured.NestedInt64(o.Object, "status", field); got != want {
-			return fmt.Errorf("%s %s/%s has %s %d of %d", o.GetKind(), o.GetNamespace(), o.GetName(), field, got, want)
+			return fmt.Errorf("%s %s/%s has %s %d of %d", o.GetKind(), o.GetNamespace(), o.GetName(), field,
+				got, want)
 		}
 	}
 	return hasCondition(o, "Available")
@@ -93,7 +96,8 @@ func classReconciled(ctx context.Context, c client.Reader, key types.NamespacedN
 	if err != nil {
 		return err
 	}
-	if observed, _, _ := unstructured.NestedInt64(class.Object, "status", "observedGeneration"); observed != class.GetGeneration() {
+	if observed, _, _ := unstructured.NestedInt64(class.Object, "status",
+		"observedGeneration"); observed != class.GetGeneration() {
 		return fmt.Errorf("ClusterClass %s is not reconciled", key)
 	}
 	return hasCondition(class, "VariablesReady")
@@ -112,9 +116,11 @@ func hasCondition(o *unstructured.Unstructured, conditionType string) error {
 	}
 	message := "absent"
 	if condition != nil {
-		message = fmt.Sprintf("%v at generation %v of %d: %v", condition["status"], condition["observedGeneration"], o.GetGeneration(), condition["message"])
+		message = fmt.Sprintf("%v at generation %v of %d: %v", condition["status"],
+			condition["observedGeneration"], o.GetGeneration(), condition["message"])
 	}
-	return fmt.Errorf("condition %s of %s %s/%s is %s", conditionType, o.GetKind(), o.GetNamespace(), o.GetName(), message)
+	return fmt.Errorf("condition %s of %s %s/%s is %s", conditionType, o.GetKind(), o.GetNamespace(),
+		o.GetName(), message)
 }
 
 // conditionOf returns nil when there is no such condition.
@@ -132,7 +138,8 @@ func isCurrent(o *unstructured.Unstructured, condition fields) bool {
 	return condition["observedGeneration"] == o.GetGeneration()
 }
 
-func get(ctx context.Context, c client.Reader, apiVersion, kind string, key types.NamespacedName) (*unstructured.Unstructured, error) {
+func get(ctx context.Context, c client.Reader, apiVersion, kind string, key types.NamespacedName) (
+	*unstructured.Unstructured, error) {
 	o := object(apiVersion, kind, "", "", fields{})
 	if err := c.Get(ctx, key, o); err != nil {
 		return nil, fmt.Errorf("get %s %s: %w", kind, key, err)
@@ -141,7 +148,8 @@ func get(ctx context.Context, c client.Reader, apiVersion, kind string, key type
 }
 
 // ofWorkload lists the objects of a kind that belong to a workload cluster.
-func ofWorkload(ctx context.Context, c client.Reader, apiVersion, kind string, key types.NamespacedName) ([]*unstructured.Unstructured, error) {
+func ofWorkload(ctx context.Context, c client.Reader, apiVersion, kind string,
+	key types.NamespacedName) ([]*unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion(apiVersion)
 	list.SetKind(kind + "List")
@@ -156,7 +164,8 @@ func ofWorkload(ctx context.Context, c client.Reader, apiVersion, kind string, k
 	return objects, nil
 }
 
-// wait polls check until it holds or ctx ends, seldom enough not to keep busy the API server on which it waits.
+// wait polls check until it holds or ctx ends, seldom enough not to keep busy the API server on
+// which it waits.
 func wait(ctx context.Context, what string, check func(context.Context) error) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

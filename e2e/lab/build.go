@@ -36,9 +36,12 @@ func targets() []target {
 	kubernetes := versionFlags("k8s.io/component-base/version", kubernetesVersion)
 	capi := versionFlags("sigs.k8s.io/cluster-api/version", capiVersion)
 	return []target{
-		{name: "kube-apiserver", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: kubernetes},
-		{name: "kube-controller-manager", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", ldflags: kubernetes},
-		{name: "kubectl", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kubectl", ldflags: kubernetes},
+		{name: "kube-apiserver", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver",
+			ldflags: kubernetes},
+		{name: "kube-controller-manager", module: "tools/kubernetes",
+			pkg: "k8s.io/kubernetes/cmd/kube-controller-manager", ldflags: kubernetes},
+		{name: "kubectl", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kubectl",
+			ldflags: kubernetes},
 		{name: "etcd", module: "tools/etcd", pkg: "go.etcd.io/etcd/server/v3"},
 		{name: "versitygw", module: "tools/versitygw", pkg: "github.com/versity/versitygw/cmd/versitygw"},
 		// AGPL: run as a process in tests only, never linked and never shipped.
@@ -49,9 +52,12 @@ func targets() []target {
 		{name: "zstd", module: "tools/open", pkg: "./zstd", sources: []string{"tools/open/zstd"}},
 		{name: "cloud", module: ".", pkg: "./cmd/cloud", sources: []string{"cloud", "cmd/cloud"}},
 		{name: "capi-core", module: ".", pkg: "sigs.k8s.io/cluster-api/core", ldflags: capi},
-		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm", ldflags: capi},
-		{name: "capi-kubeadm-control-plane", module: ".", pkg: "sigs.k8s.io/cluster-api/controlplane/kubeadm", ldflags: capi},
-		{name: "lab", module: ".", pkg: "./cmd/lab", sources: []string{"cmd/lab", "lab", "fleet", "cloud/control"}},
+		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
+			ldflags: capi},
+		{name: "capi-kubeadm-control-plane", module: ".",
+			pkg: "sigs.k8s.io/cluster-api/controlplane/kubeadm", ldflags: capi},
+		{name: "lab", module: ".", pkg: "./cmd/lab", sources: []string{"cmd/lab", "lab", "fleet",
+			"cloud/control"}},
 	}
 }
 
@@ -59,7 +65,8 @@ func targets() []target {
 // clients and controllers compare it.
 func versionFlags(pkg, version string) string {
 	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", pkg, version, parts[0], parts[1])
+	return fmt.Sprintf("-X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s",
+		pkg, version, parts[0], parts[1])
 }
 
 // Build makes every program and manifest that a lab needs, from modules alone.
@@ -82,7 +89,8 @@ func Build(ctx context.Context, home Home, progress func(string)) error {
 	if err != nil {
 		return err
 	}
-	return step(home, "manifests", input+capiVersion, progress, func() error { return writeManifests(ctx, home) })
+	return step(home, "manifests", input+capiVersion, progress,
+		func() error { return writeManifests(ctx, home) })
 }
 
 func buildTarget(ctx context.Context, home Home, t target, progress func(string)) error {
@@ -110,7 +118,8 @@ func buildTarget(ctx context.Context, home Home, t target, progress func(string)
 	return step(home, t.name, hex.EncodeToString(hash.Sum(nil)), progress, func() error {
 		// Build beside and rename: a running lab may be executing the old program.
 		out := home.bin("." + t.name + ".new")
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", strings.TrimSpace("-s -w "+t.ldflags), "-o", out, t.pkg)
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
+			strings.TrimSpace("-s -w "+t.ldflags), "-o", out, t.pkg)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GOWORK=off")
 		var output bytes.Buffer

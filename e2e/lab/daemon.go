@@ -25,11 +25,13 @@ type Daemon struct {
 type DaemonOptions struct {
 	// Program is the path of mgmtd.
 	Program string
-	// Dir gets the configuration, the catalog, the socket and the log. A socket's path must be short.
+	// Dir gets the configuration, the catalog, the socket and the log. A socket's path must be
+	// short.
 	Dir string
 	// Keys is a folder that mgmtctl keygen has made.
 	Keys string
-	// Mgmts are kubeconfigs of management clusters, by name. The files must be there, their servers need not.
+	// Mgmts are kubeconfigs of management clusters, by name. The files must be there, their servers
+	// need not.
 	Mgmts map[string]string
 	// S3 and Bucket, with an optional Prefix, are where snapshots go.
 	S3             *S3
@@ -46,7 +48,8 @@ type Schedule struct {
 	Source string
 }
 
-// StartDaemon runs a mgmtd and waits until it takes requests. It ends with Close, or with this process.
+// StartDaemon runs a mgmtd and waits until it takes requests. It ends with Close, or with this
+// process.
 func StartDaemon(ctx context.Context, opts DaemonOptions) (*Daemon, error) {
 	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder: %w", err)
@@ -54,8 +57,10 @@ func StartDaemon(ctx context.Context, opts DaemonOptions) (*Daemon, error) {
 	if err := opts.S3.CreateBucket(opts.Bucket); err != nil {
 		return nil, err
 	}
-	credentials := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", opts.S3.AccessKey, opts.S3.SecretKey)
-	if err := os.WriteFile(filepath.Join(opts.Dir, credentialsFile), []byte(credentials), 0o600); err != nil {
+	credentials := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n",
+		opts.S3.AccessKey, opts.S3.SecretKey)
+	if err := os.WriteFile(filepath.Join(opts.Dir, credentialsFile), []byte(credentials),
+		0o600); err != nil {
 		return nil, fmt.Errorf("write credentials: %w", err)
 	}
 	config, err := opts.config()
@@ -67,7 +72,8 @@ func StartDaemon(ctx context.Context, opts DaemonOptions) (*Daemon, error) {
 		return nil, fmt.Errorf("write configuration: %w", err)
 	}
 	d := &Daemon{opts: opts, spawner: newSpawner(), process: &process{
-		role: "mgmtd", args: []string{opts.Program, "--config", file}, log: filepath.Join(opts.Dir, "mgmtd.log"),
+		role: "mgmtd", args: []string{opts.Program, "--config", file}, log: filepath.Join(opts.Dir,
+			"mgmtd.log"),
 	}}
 	if err := d.Restart(ctx); err != nil {
 		d.Close()
@@ -78,7 +84,8 @@ func StartDaemon(ctx context.Context, opts DaemonOptions) (*Daemon, error) {
 
 const credentialsFile = "aws-credentials"
 
-// config is the configuration, one YAML file of documents. Paths that are not absolute start at its folder.
+// config is the configuration, one YAML file of documents. Paths that are not absolute start at its
+// folder.
 func (o DaemonOptions) config() (string, error) {
 	recipient, err := os.ReadFile(filepath.Join(o.Keys, "recipient.txt"))
 	if err != nil {
@@ -143,7 +150,8 @@ func (d *Daemon) PeakMemory() (int64, error) {
 // Kill is kill -9.
 func (d *Daemon) Kill() { d.process.kill() }
 
-// Restart starts it again after Kill, with the same configuration, and waits until it takes requests.
+// Restart starts it again after Kill, with the same configuration, and waits until it takes
+// requests.
 func (d *Daemon) Restart(ctx context.Context) error {
 	if err := d.spawner.start(d.process); err != nil {
 		if errors.Is(err, os.ErrNotExist) {

@@ -19,7 +19,8 @@ type Home string
 // one, otherwise in the repository that holds the current folder.
 func FindHome() (Home, error) {
 	if self, err := os.Executable(); err == nil {
-		if bin := filepath.Dir(self); filepath.Base(bin) == "bin" && filepath.Base(filepath.Dir(bin)) == ".lab" {
+		if bin := filepath.Dir(self); filepath.Base(bin) == "bin" &&
+			filepath.Base(filepath.Dir(bin)) == ".lab" {
 			return Home(filepath.Dir(bin)), nil
 		}
 	}

@@ -82,17 +82,22 @@ func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return m.apiServer.wait(ctx, "the CRDs", func(ctx context.Context) error { return established(ctx, c, len(paths)) })
+	return m.apiServer.wait(ctx, "the CRDs", func(ctx context.Context) error {
+		return established(ctx,
+			c, len(paths))
+	})
 }
 
-// createCRD tries again when the API server of a busy machine did not come to it, or did and could not say so.
+// createCRD tries again when the API server of a busy machine did not come to it, or did and could
+// not say so.
 func createCRD(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	for {
 		err := c.Create(ctx, crd.DeepCopy())
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return nil
 		}
-		if ctx.Err() != nil || !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTooManyRequests(err) {
+		if ctx.Err() != nil || !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) &&
+			!apierrors.IsTooManyRequests(err) {
 			return fmt.Errorf("create CRD %s: %w", crd.GetName(), err)
 		}
 	}
@@ -109,7 +114,8 @@ func established(ctx context.Context, c client.Client, want int) error {
 	for _, crd := range list.Items {
 		conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
 		for _, condition := range conditions {
-			if c, ok := condition.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+			if c, ok := condition.(map[string]any); ok && c["type"] == "Established" &&
+				c["status"] == "True" {
 				got++
 			}
 		}
@@ -176,17 +182,19 @@ func (m *Mgmt) waitWebhooks(ctx context.Context) error {
 	for _, probe := range []*unstructured.Unstructured{
 		object("cluster.x-k8s.io/v1beta2", "Cluster", "default", "probe", nil),
 		object("bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig", "default", "probe", nil),
-		object("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlaneTemplate", "default", "probe", nil),
+		object("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlaneTemplate", "default", "probe",
+			nil),
 		object("infrastructure.cluster.x-k8s.io/v1beta2", "DevMachineTemplate", "default", "probe", nil),
 	} {
 		probe.Object["spec"] = map[string]any{}
-		if err := m.apiServer.wait(ctx, "the webhooks of "+probe.GetKind(), func(ctx context.Context) error {
-			err := c.Create(ctx, probe.DeepCopy(), client.DryRunAll)
-			if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-				return nil
-			}
-			return err
-		}); err != nil {
+		if err := m.apiServer.wait(ctx, "the webhooks of "+probe.GetKind(),
+			func(ctx context.Context) error {
+				err := c.Create(ctx, probe.DeepCopy(), client.DryRunAll)
+				if err == nil || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+					return nil
+				}
+				return err
+			}); err != nil {
 			return err
 		}
 	}
@@ -213,7 +221,8 @@ func (m *Mgmt) waitGarbageCollector(ctx context.Context) error {
 	})
 }
 
-func object(apiVersion, kind, namespace, name string, labels map[string]string) *unstructured.Unstructured {
+func object(apiVersion, kind, namespace, name string,
+	labels map[string]string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(apiVersion)
 	o.SetKind(kind)

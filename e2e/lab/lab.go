@@ -56,7 +56,8 @@ type Options struct {
 	// Fsync makes etcd durable. Off by default: a lab does not survive its
 	// machine, and a kill -9 loses nothing that was handed to the kernel.
 	Fsync bool
-	// Memory is beyond which size an API server collects garbage at any cost, as GOMEMLIMIT has it; empty means 2GiB, enough for 20,000 objects.
+	// Memory is beyond which size an API server collects garbage at any cost, as GOMEMLIMIT has it;
+	// empty means 2GiB, enough for 20,000 objects.
 	Memory string
 	// Home overrides FindHome.
 	Home Home
@@ -157,7 +158,8 @@ func claimPorts(opts *Options) (net.Listener, error) {
 			return lock, nil
 		}
 	}
-	return nil, fmt.Errorf("claim ports: no free block of %d between %d and %d", blockSize, firstBlock, lastBlock+blockSize)
+	return nil, fmt.Errorf("claim ports: no free block of %d between %d and %d", blockSize, firstBlock,
+		lastBlock+blockSize)
 }
 
 func (l *Lab) startCloud(ctx context.Context) error {
@@ -203,7 +205,10 @@ func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
 }
 
 // AddBare starts a further API server with CRDs alone.
-func (l *Lab) AddBare(ctx context.Context, name string) (*Mgmt, error) { return l.add(ctx, name, true) }
+func (l *Lab) AddBare(ctx context.Context, name string) (*Mgmt, error) {
+	return l.add(ctx, name,
+		true)
+}
 
 func (l *Lab) add(ctx context.Context, name string, bare bool) (*Mgmt, error) {
 	m := l.Mgmt(name)
@@ -233,7 +238,8 @@ func (l *Lab) register(name string, bare bool) (*Mgmt, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mgmt[name] != nil || len(l.mgmt) == maxMgmt {
-		return nil, fmt.Errorf("add management cluster %s: the name is taken, or there are %d already", name, maxMgmt)
+		return nil, fmt.Errorf("add management cluster %s: the name is taken, or there are %d already",
+			name, maxMgmt)
 	}
 	m := newMgmt(l, name, l.opts.FirstPort+portMgmt+len(l.mgmt)*portsPerMgmt, bare)
 	l.mgmt[name] = m
@@ -245,7 +251,8 @@ func (l *Lab) create(ctx context.Context, m *Mgmt) error {
 	if err := m.create(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", m.name, err)
 	}
-	l.opts.Progress(fmt.Sprintf("%s is ready after %s: %s", m.name, time.Since(begin).Round(100*time.Millisecond), m.Kubeconfig()))
+	l.opts.Progress(fmt.Sprintf("%s is ready after %s: %s", m.name,
+		time.Since(begin).Round(100*time.Millisecond), m.Kubeconfig()))
 	return nil
 }
 
@@ -271,11 +278,12 @@ func (l *Lab) Close() {
 
 // State is what state.json says of a running lab.
 type State struct {
-	Pid       int                  `json:"pid"` // of the program that holds the lab
-	FirstPort int                  `json:"firstPort"`
-	Cloud     *ProcessState        `json:"cloud,omitempty"`
-	Control   string               `json:"control,omitempty"` // address of the cloud's control endpoint
-	Mgmt      map[string]MgmtState `json:"mgmt"`
+	Pid       int           `json:"pid"` // of the program that holds the lab
+	FirstPort int           `json:"firstPort"`
+	Cloud     *ProcessState `json:"cloud,omitempty"`
+	// address of the cloud's control endpoint
+	Control string               `json:"control,omitempty"`
+	Mgmt    map[string]MgmtState `json:"mgmt"`
 }
 
 // MgmtState is one management cluster in state.json.
@@ -293,7 +301,10 @@ type ProcessState struct {
 	Args []string `json:"args"`
 }
 
-func (p *process) state() ProcessState { return ProcessState{Pid: p.pid(), Log: p.log, Args: p.args} }
+func (p *process) state() ProcessState {
+	return ProcessState{Pid: p.pid(), Log: p.log,
+		Args: p.args}
+}
 
 // writeState replaces state.json as a whole.
 func (l *Lab) writeState() error {
@@ -309,7 +320,8 @@ func (l *Lab) writeState() error {
 		for _, p := range m.all() {
 			processes[p.role] = p.state()
 		}
-		state.Mgmt[name] = MgmtState{Kubeconfig: m.Kubeconfig(), Server: m.server(), Bare: m.bare, Processes: processes}
+		state.Mgmt[name] = MgmtState{Kubeconfig: m.Kubeconfig(), Server: m.server(), Bare: m.bare,
+			Processes: processes}
 	}
 	data, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {

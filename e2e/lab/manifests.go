@@ -33,10 +33,14 @@ type provider struct {
 func providers() []provider {
 	const capi, test = "sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/test"
 	return []provider{
-		{"cluster-api", "cluster-api", "CoreProvider", "capi-system", "capi-", roleCore, capi, "core/config"},
-		{"bootstrap-kubeadm", "kubeadm", "BootstrapProvider", "capi-kubeadm-bootstrap-system", "capi-kubeadm-bootstrap-", roleBootstrap, capi, "bootstrap/kubeadm/config"},
-		{"control-plane-kubeadm", "kubeadm", "ControlPlaneProvider", "capi-kubeadm-control-plane-system", "capi-kubeadm-control-plane-", roleControlPlane, capi, "controlplane/kubeadm/config"},
-		{"infrastructure-docker", "docker", "InfrastructureProvider", "capd-system", "capd-", roleCloud, test, "infrastructure/docker/config"},
+		{"cluster-api", "cluster-api", "CoreProvider", "capi-system", "capi-", roleCore, capi,
+			"core/config"},
+		{"bootstrap-kubeadm", "kubeadm", "BootstrapProvider", "capi-kubeadm-bootstrap-system",
+			"capi-kubeadm-bootstrap-", roleBootstrap, capi, "bootstrap/kubeadm/config"},
+		{"control-plane-kubeadm", "kubeadm", "ControlPlaneProvider", "capi-kubeadm-control-plane-system",
+			"capi-kubeadm-control-plane-", roleControlPlane, capi, "controlplane/kubeadm/config"},
+		{"infrastructure-docker", "docker", "InfrastructureProvider", "capd-system", "capd-", roleCloud,
+			test, "infrastructure/docker/config"},
 	}
 }
 
@@ -124,7 +128,8 @@ func writeCRDs(home Home, from string, labels map[string]string) error {
 			if err != nil {
 				return fmt.Errorf("marshal %s: %w", crd.GetName(), err)
 			}
-			if err := os.WriteFile(filepath.Join(home.crds(), crd.GetName()+".yaml"), text, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(home.crds(), crd.GetName()+".yaml"), text,
+				0o644); err != nil {
 				return fmt.Errorf("write CRD: %w", err)
 			}
 		}

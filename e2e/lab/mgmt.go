@@ -158,8 +158,11 @@ func (m *Mgmt) Name() string { return m.name }
 // content over kills and restarts.
 func (m *Mgmt) Kubeconfig() string { return filepath.Join(m.dir, "kubeconfig") }
 
-func (m *Mgmt) pkiDir() string        { return filepath.Join(m.dir, "pki") }
-func (m *Mgmt) server() string        { return fmt.Sprintf("https://127.0.0.1:%d", m.port+portAPIServer) }
+func (m *Mgmt) pkiDir() string { return filepath.Join(m.dir, "pki") }
+func (m *Mgmt) server() string {
+	return fmt.Sprintf("https://127.0.0.1:%d",
+		m.port+portAPIServer)
+}
 func (m *Mgmt) webhookPort(i int) int { return m.port + portFirstProvider + 2*i }
 func (m *Mgmt) healthPort(i int) int  { return m.port + portFirstProvider + 2*i + 1 }
 
@@ -242,7 +245,8 @@ func (m *Mgmt) KillAll() error {
 	group.Wait()
 	var err error
 	if !m.bare {
-		// The infrastructure provider's manager dies with the others; in the lab it is a part of the cloud.
+		// The infrastructure provider's manager dies with the others; in the lab it is a part of
+		// the cloud.
 		err = m.lab.control.Detach(context.Background(), m.name)
 	}
 	return errors.Join(err, m.lab.writeState())

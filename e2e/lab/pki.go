@@ -63,7 +63,8 @@ func newPKI(dir string) (*pki, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range map[string][]byte{"ca.crt": caPEM, "tls.crt": certPEM, "tls.key": keyPEM, "sa.key": saPEM} {
+	for name, data := range map[string][]byte{"ca.crt": caPEM, "tls.crt": certPEM, "tls.key": keyPEM,
+		"sa.key": saPEM} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			return nil, fmt.Errorf("write %s: %w", name, err)
 		}
@@ -115,7 +116,8 @@ func (p *pki) writeKubeconfig(path, name, server string) error {
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: p.caPEM()}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM, ClientKeyData: keyPEM}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM,
+		ClientKeyData: keyPEM}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	if err := clientcmd.WriteToFile(*config, path); err != nil {

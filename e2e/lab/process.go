@@ -152,5 +152,6 @@ func (p *process) logTail() string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("--- end of %s:\n%s", filepath.Base(filepath.Dir(p.log))+"/"+filepath.Base(p.log), tail(string(data), 15))
+	return fmt.Sprintf("--- end of %s:\n%s", filepath.Base(filepath.Dir(p.log))+"/"+
+		filepath.Base(p.log), tail(string(data), 15))
 }

@@ -41,7 +41,8 @@ func StartS3(ctx context.Context, home Home, dir string) (*S3, error) {
 	if err := listener.Close(); err != nil {
 		return nil, fmt.Errorf("find a free port: %w", err)
 	}
-	s := &S3{Endpoint: "http://" + address, AccessKey: "AKIALABACCESSKEY", SecretKey: "lab-secret-0123456789abcdefghijklmnopqr", root: root, spawner: newSpawner()}
+	s := &S3{Endpoint: "http://" + address, AccessKey: "AKIALABACCESSKEY",
+		SecretKey: "lab-secret-0123456789abcdefghijklmnopqr", root: root, spawner: newSpawner()}
 	s.process = &process{
 		role: "versitygw",
 		args: []string{home.bin("versitygw"), "--port", address, "--quiet", "posix", root},
@@ -57,7 +58,8 @@ func StartS3(ctx context.Context, home Home, dir string) (*S3, error) {
 
 // CreateBucket makes a bucket; it may be there.
 func (s *S3) CreateBucket(name string) error {
-	if err := os.Mkdir(filepath.Join(s.root, name), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(filepath.Join(s.root, name), 0o755); err != nil &&
+		!errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make bucket: %w", err)
 	}
 	return nil
@@ -87,7 +89,8 @@ func (s *S3) Restart(ctx context.Context) error {
 	if err := s.spawner.start(s.process); err != nil {
 		return err
 	}
-	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: 2 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true}}
 	return s.process.wait(ctx, "the S3 server", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint, nil)
 		if err != nil {

@@ -25,7 +25,8 @@ func TestS3(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Timeout: 5 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true}}
 	get := func() error {
 		resp, err := client.Get(s.Endpoint)
 		if err != nil {

@@ -24,7 +24,8 @@ func TestSmoke(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	l, err := lab.Start(ctx, lab.Options{Dir: t.TempDir(), Mgmt: 1, Progress: func(line string) { t.Log(line) }})
+	l, err := lab.Start(ctx, lab.Options{Dir: t.TempDir(), Mgmt: 1,
+		Progress: func(line string) { t.Log(line) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,8 @@ func TestSmoke(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newClient(t, bare)
-		if _, err := fleet.CreateBare(ctx, c, fleet.BareOptions{Workloads: 3, Machines: 4, MachinePools: true}); err != nil {
+		if _, err := fleet.CreateBare(ctx, c, fleet.BareOptions{Workloads: 3, Machines: 4,
+			MachinePools: true}); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"w-00000", "w-00001", "w-00002"} {
@@ -92,13 +94,15 @@ func newClient(t *testing.T, m *lab.Mgmt) client.Client {
 }
 
 // scale changes a MachineDeployment, which every controller has a part in.
-func scale(ctx context.Context, t *testing.T, c client.Client, key types.NamespacedName, replicas int64) {
+func scale(ctx context.Context, t *testing.T, c client.Client, key types.NamespacedName,
+	replicas int64) {
 	t.Helper()
 	begin := time.Now()
 	md := &unstructured.Unstructured{}
 	md.SetAPIVersion("cluster.x-k8s.io/v1beta2")
 	md.SetKind("MachineDeployment")
-	if err := c.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-md-0"}, md); err != nil {
+	if err := c.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-md-0"},
+		md); err != nil {
 		t.Fatal(err)
 	}
 	before := md.DeepCopy()
@@ -117,7 +121,8 @@ func assertKeysMatch(ctx context.Context, t *testing.T, c client.Client, key typ
 	t.Helper()
 	for _, role := range []string{"ca", "etcd", "proxy"} {
 		secret := &corev1.Secret{}
-		if err := c.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-" + role}, secret); err != nil {
+		if err := c.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-" + role},
+			secret); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := tls.X509KeyPair(secret.Data["tls.crt"], secret.Data["tls.key"]); err != nil {
@@ -125,7 +130,8 @@ func assertKeysMatch(ctx context.Context, t *testing.T, c client.Client, key typ
 		}
 	}
 	secret := &corev1.Secret{}
-	if err := c.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-kubeconfig"}, secret); err != nil {
+	if err := c.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name +
+		"-kubeconfig"}, secret); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["value"]); err != nil {

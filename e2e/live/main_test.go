@@ -68,7 +68,8 @@ var shared *world
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The scenarios wait for controllers most of the time: all run side by side, whatever the number of processors.
+	// The scenarios wait for controllers most of the time: all run side by side, whatever the
+	// number of processors.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -141,7 +142,8 @@ func (w *world) build(ctx context.Context) error {
 	if w.mgmtd, err = program("MGMTD", "mgmtd"); err != nil {
 		return err
 	}
-	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2, Progress: say}); errors.Is(err, fs.ErrNotExist) {
+	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2,
+		Progress: say}); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("start lab: run make lab: %w", err)
 	} else if err != nil {
 		return fmt.Errorf("start lab: %w", err)
@@ -174,7 +176,8 @@ func (w *world) build(ctx context.Context) error {
 		return err
 	}
 	// Not with ctx, which ends before the tests do.
-	if w.probe, err = observe.StartProbe(context.WithoutCancel(ctx), w.source.Kubeconfig()); err != nil {
+	if w.probe, err = observe.StartProbe(context.WithoutCancel(ctx),
+		w.source.Kubeconfig()); err != nil {
 		return fmt.Errorf("start probe: %w", err)
 	}
 	return nil
@@ -199,7 +202,8 @@ func (w *world) populate(ctx context.Context) error {
 	if w.mixed, err = w.snapshot(ctx); err != nil {
 		return err
 	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(), Progress: say}); err != nil {
+	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(),
+		Progress: say}); err != nil {
 		return fmt.Errorf("provision fleets of the scenarios: %w", err)
 	}
 	if err := prepare(ctx, c); err != nil {
@@ -252,26 +256,31 @@ const (
 // moves leave no trace of all but one, so the outage finds them as they were.
 func scenarioShapes() []fleet.Shape {
 	return []fleet.Shape{
-		{Name: "by-name", Namespace: selectionNS, ClassNamespace: classesNS, ControlPlanes: 1, Pools: []int{1}},
+		{Name: "by-name", Namespace: selectionNS, ClassNamespace: classesNS, ControlPlanes: 1,
+			Pools: []int{1}},
 		{Name: "by-label", Namespace: selectionNS, ControlPlanes: 1},
 		{Name: "left", Namespace: selectionNS, ControlPlanes: 1},
 		{Name: "web", Namespace: resumeNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
-		{Name: "web", Namespace: pausedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true, HealthChecks: true},
+		{Name: "web", Namespace: pausedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true,
+			HealthChecks: true},
 		{Name: "web", Namespace: badNS, ControlPlanes: 1},
 		{Name: "web", Namespace: killedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
 	}
 }
 
 // outsider owns an object of the fleet and is nothing that a snapshot holds.
-var outsider = observe.Ref{Group: "coordination.k8s.io", Kind: "Lease", Namespace: badNS, Name: "outsider"}
+var outsider = observe.Ref{Group: "coordination.k8s.io", Kind: "Lease", Namespace: badNS,
+	Name: "outsider"}
 
 // owned is that object.
-var owned = observe.Ref{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate", Namespace: badNS, Name: "web-control-plane"}
+var owned = observe.Ref{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate",
+	Namespace: badNS, Name: "web-control-plane"}
 
 // prepare changes the fleets as scenarios want them.
 func prepare(ctx context.Context, c client.Client) error {
 	cluster := object("cluster.x-k8s.io/v1beta2", "Cluster", selectionNS, "by-label")
-	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"stage":"chosen"}}}`))
+	label := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"stage":"chosen"}}}`))
 	if err := c.Patch(ctx, cluster, label); err != nil {
 		return fmt.Errorf("label Cluster: %w", err)
 	}
@@ -279,12 +288,14 @@ func prepare(ctx context.Context, c client.Client) error {
 	if err := c.Create(ctx, lease); err != nil {
 		return fmt.Errorf("create Lease: %w", err)
 	}
-	template := object("infrastructure.cluster.x-k8s.io/v1beta2", owned.Kind, owned.Namespace, owned.Name)
+	template := object("infrastructure.cluster.x-k8s.io/v1beta2", owned.Kind, owned.Namespace,
+		owned.Name)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
 		return fmt.Errorf("get template: %w", err)
 	}
 	template.SetOwnerReferences(append(template.GetOwnerReferences(), metav1.OwnerReference{
-		APIVersion: "coordination.k8s.io/v1", Kind: outsider.Kind, Name: outsider.Name, UID: lease.GetUID(),
+		APIVersion: "coordination.k8s.io/v1", Kind: outsider.Kind, Name: outsider.Name,
+		UID: lease.GetUID(),
 	}))
 	if err := c.Update(ctx, template); err != nil {
 		return fmt.Errorf("give template an owner: %w", err)
@@ -298,7 +309,8 @@ func (w *world) snapshot(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out := w.exec(ctx, w.dir, "snapshot", "create", "--standalone", "--store", w.store(), "--source-kubeconfig", w.source.Kubeconfig(),
+	out := w.exec(ctx, w.dir, "snapshot", "create", "--standalone", "--store", w.store(),
+		"--source-kubeconfig", w.source.Kubeconfig(),
 		"--recipient", recipient, "--signing-key", w.keys("signing.key"), "-o", "json")
 	if out.code != 0 {
 		return "", fmt.Errorf("take snapshot: %s", out.text())

@@ -39,7 +39,8 @@ type output struct {
 }
 
 func (o output) text() string {
-	return fmt.Sprintf("mgmtctl %s\nexit code %d\n--- stdout\n%s\n--- stderr\n%s", strings.Join(o.args, " "), o.code, o.stdout, o.stderr)
+	return fmt.Sprintf("mgmtctl %s\nexit code %d\n--- stdout\n%s\n--- stderr\n%s",
+		strings.Join(o.args, " "), o.code, o.stdout, o.stderr)
 }
 
 func (o output) decode(v any) error {
@@ -56,7 +57,8 @@ func (w *world) exec(ctx context.Context, state string, args ...string) output {
 	return ended(cmd, err, stdout, stderr)
 }
 
-func (w *world) command(ctx context.Context, state string, args []string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+func (w *world) command(ctx context.Context, state string, args []string) (cmd *exec.Cmd, stdout,
+	stderr *bytes.Buffer) {
 	cmd = exec.CommandContext(ctx, w.mgmtctl, args...)
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
 	if w.s3 != nil {
@@ -117,7 +119,8 @@ func (o *operator) look(out output, code int) {
 	for _, secret := range o.secrets {
 		for key, value := range values(secret) {
 			if strings.Contains(printed, value) {
-				o.t.Errorf("mgmtctl %s prints the value of %s of Secret %s/%s", strings.Join(out.args[:2], " "), key, secret.GetNamespace(), secret.GetName())
+				o.t.Errorf("mgmtctl %s prints the value of %s of Secret %s/%s", strings.Join(out.args[:2], " "),
+					key, secret.GetNamespace(), secret.GetName())
 			}
 		}
 	}
@@ -167,7 +170,8 @@ type plan struct {
 
 func (o *operator) plan(code int, args ...string) plan {
 	o.t.Helper()
-	out := o.exec(o.t.Context(), o.state, slices.Concat([]string{"restore", "plan", "-o", "json"}, o.flags(), args)...)
+	out := o.exec(o.t.Context(), o.state, slices.Concat([]string{"restore", "plan", "-o", "json"},
+		o.flags(), args)...)
 	var p plan
 	if err := out.decode(&p); err != nil {
 		o.t.Fatal(err)
@@ -225,7 +229,8 @@ func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args
 			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
 		case event, open := <-watcher.ResultChan():
 			if !open {
-				watcher = o.watch(at) // the API server was too busy to keep it; this one begins with what is there
+				// the API server was too busy to keep it; this one begins with what is there
+				watcher = o.watch(at)
 				continue
 			}
 			if !at.reached(event) {

@@ -28,11 +28,13 @@ func TestMove(t *testing.T) {
 	w.brokenMove = true
 	m := &moves{}
 	var err error
-	if m.daemon, err = w.startDaemon(t.Context(), "main", lab.Schedule{Name: "often", Cron: "@every 30s", Source: w.source.Name()}); err != nil {
+	if m.daemon, err = w.startDaemon(t.Context(), "main", lab.Schedule{Name: "often",
+		Cron: "@every 30s", Source: w.source.Name()}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.daemon.Close()
-	kubeconfigs := map[string]string{w.source.Name(): w.source.Kubeconfig(), w.target.Name(): w.target.Kubeconfig()}
+	kubeconfigs := map[string]string{w.source.Name(): w.source.Kubeconfig(),
+		w.target.Name(): w.target.Kubeconfig()}
 	if m.hands, err = observe.WatchHands(t.Context(), kubeconfigs); err != nil {
 		t.Fatal(err)
 	}
@@ -63,10 +65,13 @@ func TestMove(t *testing.T) {
 }
 
 // startDaemon starts a daemon with a catalog and a part of the bucket of its own.
-func (w *world) startDaemon(ctx context.Context, name string, schedules ...lab.Schedule) (*lab.Daemon, error) {
+func (w *world) startDaemon(ctx context.Context, name string, schedules ...lab.Schedule) (
+	*lab.Daemon, error) {
 	return lab.StartDaemon(ctx, lab.DaemonOptions{
-		Program: w.mgmtd, Dir: filepath.Join(w.dir, name), Keys: w.keys(""), S3: w.s3, Bucket: bucket, Prefix: name, Schedules: schedules,
-		Mgmts: map[string]string{w.source.Name(): w.source.Kubeconfig(), w.target.Name(): w.target.Kubeconfig()},
+		Program: w.mgmtd, Dir: filepath.Join(w.dir, name), Keys: w.keys(""), S3: w.s3, Bucket: bucket,
+		Prefix: name, Schedules: schedules,
+		Mgmts: map[string]string{w.source.Name(): w.source.Kubeconfig(),
+			w.target.Name(): w.target.Kubeconfig()},
 	})
 }
 
@@ -79,11 +84,13 @@ func (o *operator) through(d *lab.Daemon, code int, args ...string) output {
 
 // move are the arguments of a move between management clusters of a daemon.
 func move(from, to *lab.Mgmt, selection ...string) []string {
-	return append([]string{"move", "run", "--yes", "--source", from.Name(), "--target", to.Name()}, selection...)
+	return append([]string{"move", "run", "--yes", "--source", from.Name(), "--target", to.Name()},
+		selection...)
 }
 
 // moved checks everything that a move promises of before, which is all that was in namespaces.
-func (w *world) moved(t *testing.T, from, to *lab.Mgmt, before observe.Objects, namespaces ...string) {
+func (w *world) moved(t *testing.T, from, to *lab.Mgmt, before observe.Objects,
+	namespaces ...string) {
 	t.Helper()
 	w.wellOn(t, to, before, nil, namespaces...)
 	none(t, "left", observe.Left(w.held(t, from, namespaces...)))
@@ -123,8 +130,10 @@ func (m *moves) testToAndFro(t *testing.T) {
 	t.Logf("pauses of the way back: %v", pauses)
 	none(t, "arrivals and departures", observe.Lives(m.arrived.Events(namespaces...), before, 1, 1))
 	none(t, "departures and arrivals", observe.Lives(m.leaving.Events(namespaces...), before, 1, 1))
-	if want := len(before.Of("cluster.x-k8s.io", "Cluster")) - 1; len(pauses) != want { // all but the one that was paused before
-		t.Errorf("%d workload clusters were seen to be paused and released on the way back, want %d", len(pauses), want)
+	// all but the one that was paused before
+	if want := len(before.Of("cluster.x-k8s.io", "Cluster")) - 1; len(pauses) != want {
+		t.Errorf("%d workload clusters were seen to be paused and released on the way back, want %d",
+			len(pauses), want)
 	}
 }
 
@@ -154,7 +163,8 @@ func (m *moves) moveOneOfTwo(o *operator, namespace, goes, stays string) {
 			o.t.Errorf("%s was made anew on the source", ref)
 		}
 	}
-	class := observe.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: namespace, Name: "in-memory"}
+	class := observe.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: namespace,
+		Name: "in-memory"}
 	for name, objects := range map[string]observe.Objects{"source": source, "target": target} {
 		if is := objects[class]; is == nil || observe.Paused(is) || is.GetDeletionTimestamp() != nil {
 			o.t.Errorf("the class on the %s: %v", name, is)
@@ -174,11 +184,14 @@ func (m *moves) testKilledAndResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := []string{
-		"--standalone", "--store", o.s3.URL(bucket, "alone"), "--recipient", recipient, "--signing-key", o.keys("signing.key"),
-		"--trusted-key", o.keys("signing.pub"), "--source-kubeconfig", o.source.Kubeconfig(), "--target-kubeconfig", o.target.Kubeconfig(),
+		"--standalone", "--store", o.s3.URL(bucket, "alone"), "--recipient", recipient, "--signing-key",
+		o.keys("signing.key"),
+		"--trusted-key", o.keys("signing.pub"), "--source-kubeconfig", o.source.Kubeconfig(),
+		"--target-kubeconfig", o.target.Kubeconfig(),
 	}
 	resume := slices.Concat([]string{"operation", "resume", "latest"}, flags)
-	o.killed(moment{o.target, "Machine", killedNS, created}, slices.Concat([]string{"move", "run", "--yes", "--namespace", killedNS}, flags)...)
+	o.killed(moment{o.target, "Machine", killedNS, created},
+		slices.Concat([]string{"move", "run", "--yes", "--namespace", killedNS}, flags)...)
 	o.killed(moment{o.target, "Cluster", killedNS, released}, resume...)
 	o.killed(moment{o.source, "Machine", killedNS, deleted}, resume...)
 	o.run(codeDone, resume...)
@@ -208,18 +221,22 @@ func (m *moves) testRolledBack(t *testing.T) {
 	}
 	defer daemon.Close()
 	args := append(move(o.source, o.target, "--namespace", resumeNS), "--address", daemon.Address())
-	o.interrupted(moment{o.target, "Machine", resumeNS, created}, func(*os.Process) { daemon.Kill() }, codeError, args...)
+	o.interrupted(moment{o.target, "Machine", resumeNS, created}, func(*os.Process) { daemon.Kill() },
+		codeError, args...)
 	if err := daemon.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var op operation
 	// By itself the daemon goes on with the move.
-	for o.through(daemon, codeDone, "operation", "stop", "latest"); op.State == "" || op.State == "OPERATION_STATE_RUNNING"; time.Sleep(200 * time.Millisecond) {
-		if err := o.through(daemon, codeDone, "operation", "show", "latest", "-o", "json").decode(&op); err != nil {
+	for o.through(daemon, codeDone, "operation", "stop", "latest"); op.State == "" ||
+		op.State == "OPERATION_STATE_RUNNING"; time.Sleep(200 * time.Millisecond) {
+		if err := o.through(daemon, codeDone, "operation", "show", "latest", "-o", "json").decode(
+			&op); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if unit := op.Units[resumeNS+"/web"]; op.Kind != "move" || op.State != "OPERATION_STATE_STOPPED" || unit != "paused" && unit != "copied" {
+	if unit := op.Units[resumeNS+"/web"]; op.Kind != "move" || op.State != "OPERATION_STATE_STOPPED" ||
+		unit != "paused" && unit != "copied" {
 		t.Errorf("after the kill: %+v", op)
 	}
 	o.through(daemon, codeDone, "operation", "rollback", op.ID)
@@ -232,7 +249,8 @@ func (m *moves) testRolledBack(t *testing.T) {
 		}
 	}
 	none(t, "left on the target", observe.Left(o.held(t, o.target, resumeNS)))
-	if err := o.through(daemon, codeDone, "operation", "show", op.ID, "-o", "json").decode(&op); err != nil {
+	if err := o.through(daemon, codeDone, "operation", "show", op.ID, "-o", "json").decode(
+		&op); err != nil {
 		t.Fatal(err)
 	}
 	if op.State != "OPERATION_STATE_ROLLED_BACK" || op.Units[resumeNS+"/web"] != "rolled-back" {
@@ -248,10 +266,12 @@ func (m *moves) testScheduled(t *testing.T) {
 			LastSuccessTime, LastError string
 		} `json:"schedules"`
 	}
-	if err := o.through(m.daemon, codeDone, "schedule", "list", "-o", "json").decode(&list); err != nil {
+	if err := o.through(m.daemon, codeDone, "schedule", "list", "-o", "json").decode(
+		&list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Schedules) != 1 || list.Schedules[0].LastSuccessTime == "" || list.Schedules[0].LastError != "" {
+	if len(list.Schedules) != 1 || list.Schedules[0].LastSuccessTime == "" ||
+		list.Schedules[0].LastError != "" {
 		t.Errorf("schedules: %+v", list.Schedules)
 	}
 	out := o.through(m.daemon, codeDone, "snapshot", "list")

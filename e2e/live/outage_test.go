@@ -44,7 +44,8 @@ func testWhole(t *testing.T) {
 		}
 		p := o.plan(codeDone, "--source-is-gone", "--snapshot", o.mixed)
 		if p.Summary.Create != 0 || p.Summary.Adopt == 0 {
-			t.Errorf("the plan creates %d and adopts %d objects, want to adopt all", p.Summary.Create, p.Summary.Adopt)
+			t.Errorf("the plan creates %d and adopts %d objects, want to adopt all", p.Summary.Create,
+				p.Summary.Adopt)
 		}
 		o.restore(codeDone, "--source-is-gone", "--snapshot", o.mixed)
 		o.unchanged(is, namespaces...)
@@ -94,7 +95,8 @@ func (w *world) selected(t *testing.T, clusters ...string) observe.Objects {
 	return selected
 }
 
-// clusterOf is the workload cluster that an object belongs to. The binding has its name and no label.
+// clusterOf is the workload cluster that an object belongs to. The binding has its name and no
+// label.
 func clusterOf(o *unstructured.Unstructured) string {
 	if kind := o.GetKind(); kind == "Cluster" || kind == "ClusterResourceSetBinding" {
 		return o.GetName()
@@ -118,7 +120,9 @@ func belonging(objects observe.Objects, clusters []string) []string {
 func testKilledAndResumed(t *testing.T) {
 	o := operate(t)
 	resume := slices.Concat([]string{"operation", "resume", "latest"}, o.flags())
-	o.killed(moment{o.target, "Cluster", resumeNS, created}, slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace", resumeNS}, o.flags())...)
+	o.killed(moment{o.target, "Cluster", resumeNS, created},
+		slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace", resumeNS},
+			o.flags())...)
 	o.readable("stopped", codeLeft)
 	o.killed(moment{o.target, "Machine", resumeNS, created}, resume...)
 	o.killed(moment{o.target, "Cluster", resumeNS, released}, resume...)
@@ -132,7 +136,10 @@ func testKilledAndResumed(t *testing.T) {
 	}
 	o.run(codeDone, resume...) // a succeeded operation is left as it is
 	o.unchanged(is, resumeNS)
-	o.later("Resumed", func(t *testing.T) { o.world.restored(t, o.before.In(resumeNS), nil, resumeNS) })
+	o.later("Resumed", func(t *testing.T) {
+		o.world.restored(t, o.before.In(resumeNS), nil,
+			resumeNS)
+	})
 }
 
 // readable looks at what operation list, show and watch tell of the one operation.
@@ -170,14 +177,16 @@ func testNoRelease(t *testing.T) {
 	}
 	same(t, "differences", differences, []string{
 		"Cluster.cluster.x-k8s.io/no-release/web differs in spec.paused",
-		"ClusterResourceSet.addons.cluster.x-k8s.io/no-release/addons differs in metadata.annotations", // it had none
+		// it had none
+		"ClusterResourceSet.addons.cluster.x-k8s.io/no-release/addons differs in metadata.annotations",
 	})
 	for _, machine := range after.Of("cluster.x-k8s.io", "Machine") {
 		if !observe.ConditionTrue(machine, "Paused") {
 			t.Errorf("Machine %s is not paused", machine.GetName())
 		}
 	}
-	if refs, dangling, err := observe.CheckOwners(t.Context(), o.target.Kubeconfig(), pausedNS); err != nil || len(dangling) > 0 || refs == 0 {
+	if refs, dangling, err := observe.CheckOwners(t.Context(), o.target.Kubeconfig(),
+		pausedNS); err != nil || len(dangling) > 0 || refs == 0 {
 		t.Errorf("owners: %d, %v, %v", refs, dangling, err)
 	}
 	// Some while later, with the controllers of the target at work all the time.
@@ -209,8 +218,10 @@ func testBadInput(t *testing.T) {
 
 	t.Run("ProviderMissing", func(t *testing.T) {
 		o := &operator{world: o.world, t: t, state: t.TempDir()}
-		flags := slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), gone, []string{"--target-kubeconfig", o.bare.Kubeconfig()})
-		if out := o.run(codeFindings, flags...); !strings.Contains(out.stdout+out.stderr, "provider-missing") {
+		flags := slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), gone,
+			[]string{"--target-kubeconfig", o.bare.Kubeconfig()})
+		if out := o.run(codeFindings, flags...); !strings.Contains(out.stdout+out.stderr,
+			"provider-missing") {
 			t.Errorf("the refusal does not say provider-missing:\n%s", out.text())
 		}
 		objects, err := observe.Inventory(t.Context(), o.bare.Kubeconfig())
@@ -234,13 +245,15 @@ func testBadInput(t *testing.T) {
 	refused("owner-missing", gone...)
 	o.restore(codeDone, append([]string{"--drop-owner", outsider.String()}, gone...)...)
 	mended := func(t *testing.T) {
-		o.world.restored(t, o.before.In(badNS), []string{owned.String() + " differs in metadata.ownerReferences"}, badNS)
+		o.world.restored(t, o.before.In(badNS), []string{owned.String() +
+			" differs in metadata.ownerReferences"}, badNS)
 	}
 	mended(t)
 	o.later("Mended", mended)
 	after := o.inventory(badNS)
 	for ref, was := range adopted {
-		if is := after[ref]; is == nil || is.GetUID() != was.GetUID() || is.GetResourceVersion() != was.GetResourceVersion() {
+		if is := after[ref]; is == nil || is.GetUID() != was.GetUID() ||
+			is.GetResourceVersion() != was.GetResourceVersion() {
 			t.Errorf("%s was there and was not just adopted", ref)
 		}
 	}

@@ -41,7 +41,8 @@ func (o *operator) inventory(namespaces ...string) observe.Objects {
 }
 
 // restored is wellOn the target.
-func (w *world) restored(t *testing.T, before observe.Objects, expected []string, namespaces ...string) {
+func (w *world) restored(t *testing.T, before observe.Objects, expected []string,
+	namespaces ...string) {
 	t.Helper()
 	w.wellOn(t, w.target, before, expected, namespaces...)
 }
@@ -49,7 +50,8 @@ func (w *world) restored(t *testing.T, before observe.Objects, expected []string
 // wellOn checks everything that a restore or a move promises of before, which is
 // all that a management cluster holds in namespaces. expected are the differences
 // that must be.
-func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, expected []string, namespaces ...string) {
+func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, expected []string,
+	namespaces ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -82,7 +84,8 @@ func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, exp
 		t.Errorf("look at owners: %v", err)
 	}
 	none(t, "owners", dangling)
-	t.Logf("%s: %d objects, %d owner references, %d Machines", strings.Join(namespaces, " "), len(after), references, len(observe.Machines(after)))
+	t.Logf("%s: %d objects, %d owner references, %d Machines", strings.Join(namespaces, " "),
+		len(after), references, len(observe.Machines(after)))
 }
 
 func none(t *testing.T, what string, problems []string) {
@@ -120,23 +123,28 @@ func (o *operator) unchanged(before observe.Objects, namespaces ...string) {
 		case is.GetUID() != was.GetUID():
 			written = append(written, ref.String()+" was made anew")
 		case is.GetGeneration() != was.GetGeneration():
-			written = append(written, fmt.Sprintf("%s went from generation %d to %d", ref, was.GetGeneration(), is.GetGeneration()))
-		case len(observe.Compare(observe.Objects{ref: was}, observe.Objects{ref: is}, observe.Options{})) == 0:
+			written = append(written, fmt.Sprintf("%s went from generation %d to %d", ref,
+				was.GetGeneration(), is.GetGeneration()))
+		case len(observe.Compare(observe.Objects{ref: was}, observe.Objects{ref: is},
+			observe.Options{})) == 0:
 			// Equal in all that counts, so the write was one of times and managers.
 			if touched := managers(is, was); len(touched) > 0 {
-				written = append(written, fmt.Sprintf("%s was written to by %s", ref, strings.Join(touched, ", ")))
+				written = append(written, fmt.Sprintf("%s was written to by %s", ref,
+					strings.Join(touched, ", ")))
 			}
 		}
 	}
 	none(o.t, "written", written)
 }
 
-// managers are those of the object that were not there before, or wrote since, and are no controllers of the target.
+// managers are those of the object that were not there before, or wrote since, and are no
+// controllers of the target.
 func managers(is, was *unstructured.Unstructured) []string {
 	var names []string
 	for _, entry := range is.GetManagedFields() {
 		known := slices.ContainsFunc(was.GetManagedFields(), func(old metav1.ManagedFieldsEntry) bool {
-			return old.Manager == entry.Manager && old.Operation == entry.Operation && old.Subresource == entry.Subresource && old.Time.Equal(entry.Time)
+			return old.Manager == entry.Manager && old.Operation == entry.Operation &&
+				old.Subresource == entry.Subresource && old.Time.Equal(entry.Time)
 		})
 		if !known && strings.HasPrefix(entry.Manager, "mgmt") {
 			names = append(names, entry.Manager)
@@ -162,7 +170,8 @@ func (o *operator) create(source *unstructured.Unstructured) {
 			applied.Object[field] = value
 		}
 	}
-	if err := o.clients[o.target].Apply(o.t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("fleet"), client.ForceOwnership); err != nil {
+	if err := o.clients[o.target].Apply(o.t.Context(), client.ApplyConfigurationFromUnstructured(
+		applied), client.FieldOwner("fleet"), client.ForceOwnership); err != nil {
 		o.t.Fatalf("apply %s %s: %v", source.GetKind(), source.GetName(), err)
 	}
 }

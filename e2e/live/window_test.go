@@ -25,14 +25,16 @@ func TestWindow(t *testing.T) {
 	// What was moved before is not in w.before: nothing of it may come or go.
 	none(t, "made anew", observe.Anew(w.watcher.Events(), w.before))
 	restored := append(w.namespacesWith("mixed-"), selectionNS, resumeNS, pausedNS, badNS)
-	want := len(observe.Machines(w.before.In(restored...))) - 1 // that of the workload cluster that was left
+	// that of the workload cluster that was left
+	want := len(observe.Machines(w.before.In(restored...))) - 1
 	if born := observe.Births(w.watcher.Events(), "Machine"); born != want {
 		t.Errorf("the watch has seen %d Machines come, want %d", born, want)
 	}
 	answers := w.probe.Stop()
 	for _, a := range answers {
 		if a.Failures > 0 || a.Good == 0 {
-			t.Errorf("%s: its API server answered %d times and failed %d times, the first: %s", a.Workload, a.Good, a.Failures, a.First)
+			t.Errorf("%s: its API server answered %d times and failed %d times, the first: %s", a.Workload,
+				a.Good, a.Failures, a.First)
 		}
 		t.Logf("%+v", a)
 	}

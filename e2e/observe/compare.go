@@ -97,7 +97,10 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 		delete(metadata, field)
 	}
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		maps.DeleteFunc(annotations, func(key string, _ any) bool { return strings.HasPrefix(key, OwnAnnotations) })
+		maps.DeleteFunc(annotations, func(key string, _ any) bool {
+			return strings.HasPrefix(key,
+				OwnAnnotations)
+		})
 		if len(annotations) == 0 {
 			delete(metadata, "annotations")
 		}
@@ -126,7 +129,8 @@ func applyEntries(o *unstructured.Unstructured, opts Options) []any {
 	var applied []any
 	for _, item := range entries {
 		entry, ok := item.(map[string]any)
-		if !ok || entry["operation"] != "Apply" || opts.WithoutStatus && entry["subresource"] == "status" {
+		if !ok || entry["operation"] != "Apply" || opts.WithoutStatus &&
+			entry["subresource"] == "status" {
 			continue
 		}
 		delete(entry, "time")
@@ -152,7 +156,8 @@ func nameOwners(entry map[string]any, o *unstructured.Unstructured) {
 			fields["owner "+owner.Kind+" "+owner.Name] = value
 		}
 	}
-	_ = unstructured.SetNestedMap(entry, fields, "fieldsV1", "f:metadata", "f:ownerReferences") // it was there a moment ago
+	// it was there a moment ago
+	_ = unstructured.SetNestedMap(entry, fields, "fieldsV1", "f:metadata", "f:ownerReferences")
 }
 
 func setOrDelete(content map[string]any, field string, list []any) {
@@ -190,7 +195,8 @@ func normalConditions(conditions []any) []any {
 		if ok && condition["type"] == "Paused" {
 			continue
 		}
-		for _, field := range []string{"lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime", "observedGeneration"} {
+		for _, field := range []string{"lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime",
+			"observedGeneration"} {
 			delete(condition, field)
 		}
 		kept = append(kept, item)

@@ -61,38 +61,58 @@ func TestEqual(t *testing.T) {
 		{name: "uid", old: "uid: a", new: "uid: b"},
 		{name: "resourceVersion", old: `resourceVersion: "1"`, new: `resourceVersion: "2"`},
 		{name: "generation", old: "generation: 1", new: "generation: 7"},
-		{name: "creationTimestamp", old: `creationTimestamp: "2026-01-01`, new: `creationTimestamp: "2026-02-02`},
+		{name: "creationTimestamp", old: `creationTimestamp: "2026-01-01`,
+			new: `creationTimestamp: "2026-02-02`},
 		{name: "owner UID", old: "uid: c-1", new: "uid: c-2"},
 		{name: "owner UID with its managed field", old: "ms-1", new: "ms-2"},
 		{name: "managedFields time", old: `time: "2026-01-01`, new: `time: "2026-02-02`},
 		{name: "managedFields of an updater", old: "manager: manager", new: "manager: mgmtd"},
 		{name: "observedGeneration", old: "  observedGeneration: 1", new: "  observedGeneration: 4"},
-		{name: "condition time", old: `status: "True", lastTransitionTime: "2026-01-01`, new: `status: "True", lastTransitionTime: "2026-02-02`},
-		{name: "condition generation", old: "observedGeneration: 1, reason", new: "observedGeneration: 3, reason"},
-		{name: "Paused condition", old: `type: Paused, status: "False"`, new: `type: Paused, status: "True"`},
-		{name: "our annotation", old: `example.com/x: "1"`, new: `example.com/x: "1", mgmtd.dev/workload-id: x`},
+		{name: "condition time", old: `status: "True", lastTransitionTime: "2026-01-01`,
+			new: `status: "True", lastTransitionTime: "2026-02-02`},
+		{name: "condition generation", old: "observedGeneration: 1, reason",
+			new: "observedGeneration: 3, reason"},
+		{name: "Paused condition", old: `type: Paused, status: "False"`,
+			new: `type: Paused, status: "True"`},
+		{name: "our annotation", old: `example.com/x: "1"`,
+			new: `example.com/x: "1", mgmtd.dev/workload-id: x`},
 
-		{name: "label", old: "tier: workers", new: "tier: other", want: "metadata.labels.tier", withoutStatus: "metadata.labels.tier"},
-		{name: "annotation", old: `example.com/x: "1"`, new: `example.com/x: "2"`, want: `metadata.annotations["example.com/x"]`, withoutStatus: `metadata.annotations["example.com/x"]`},
-		{name: "another annotation", old: `example.com/x: "1"`, new: `example.com/x: "1", new: z`, want: "metadata.annotations.new", withoutStatus: "metadata.annotations.new"},
-		{name: "finalizer", old: "finalizers: [machine.cluster.x-k8s.io]", new: "finalizers: []", want: "metadata.finalizers", withoutStatus: "metadata.finalizers"},
-		{name: "owner name", old: "name: c, uid", new: "name: d, uid", want: "metadata.ownerReferences[1].name", withoutStatus: "metadata.ownerReferences[1].name"},
-		{name: "controller", old: "controller: true", new: "controller: false", want: "metadata.ownerReferences[0].controller", withoutStatus: "metadata.ownerReferences[0].controller"},
-		{name: "being deleted", old: "generation: 1", new: `deletionTimestamp: "2026-01-01T00:00:00Z"`, want: "metadata.deletionTimestamp", withoutStatus: "metadata.deletionTimestamp"},
-		{name: "applier", old: "manager: fleet", new: "manager: other", want: "metadata.managedFields[0].manager", withoutStatus: "metadata.managedFields[0].manager"},
-		{name: "applier lost", old: "operation: Apply", new: "operation: Update", want: "metadata.managedFields", withoutStatus: "metadata.managedFields"},
+		{name: "label", old: "tier: workers", new: "tier: other", want: "metadata.labels.tier",
+			withoutStatus: "metadata.labels.tier"},
+		{name: "annotation", old: `example.com/x: "1"`, new: `example.com/x: "2"`,
+			want:          `metadata.annotations["example.com/x"]`,
+			withoutStatus: `metadata.annotations["example.com/x"]`},
+		{name: "another annotation", old: `example.com/x: "1"`, new: `example.com/x: "1", new: z`,
+			want: "metadata.annotations.new", withoutStatus: "metadata.annotations.new"},
+		{name: "finalizer", old: "finalizers: [machine.cluster.x-k8s.io]", new: "finalizers: []",
+			want: "metadata.finalizers", withoutStatus: "metadata.finalizers"},
+		{name: "owner name", old: "name: c, uid", new: "name: d, uid",
+			want: "metadata.ownerReferences[1].name", withoutStatus: "metadata.ownerReferences[1].name"},
+		{name: "controller", old: "controller: true", new: "controller: false",
+			want:          "metadata.ownerReferences[0].controller",
+			withoutStatus: "metadata.ownerReferences[0].controller"},
+		{name: "being deleted", old: "generation: 1", new: `deletionTimestamp: "2026-01-01T00:00:00Z"`,
+			want: "metadata.deletionTimestamp", withoutStatus: "metadata.deletionTimestamp"},
+		{name: "applier", old: "manager: fleet", new: "manager: other",
+			want: "metadata.managedFields[0].manager", withoutStatus: "metadata.managedFields[0].manager"},
+		{name: "applier lost", old: "operation: Apply", new: "operation: Update",
+			want: "metadata.managedFields", withoutStatus: "metadata.managedFields"},
 		{
 			name: "applier of an owner that is none", old: `{"uid":"ms-1"}`, new: `{"uid":"ms-0"}`,
 			want:          `metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.k:{"uid":"ms-0"}, metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.owner MachineSet ms`,
 			withoutStatus: `metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.k:{"uid":"ms-0"}, metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.owner MachineSet ms`,
 		},
-		{name: "spec", old: "clusterName: c", new: "clusterName: d", want: "spec.clusterName", withoutStatus: "spec.clusterName"},
-		{name: "absent and false", old: "clusterName: c", new: "clusterName: c, paused: false", want: "spec.paused", withoutStatus: "spec.paused"},
-		{name: "list element", old: "[a, b]", new: "[a, c]", want: "spec.list[1]", withoutStatus: "spec.list[1]"},
+		{name: "spec", old: "clusterName: c", new: "clusterName: d", want: "spec.clusterName",
+			withoutStatus: "spec.clusterName"},
+		{name: "absent and false", old: "clusterName: c", new: "clusterName: c, paused: false",
+			want: "spec.paused", withoutStatus: "spec.paused"},
+		{name: "list element", old: "[a, b]", new: "[a, c]", want: "spec.list[1]",
+			withoutStatus: "spec.list[1]"},
 		{name: "list length", old: "[a, b]", new: "[a]", want: "spec.list", withoutStatus: "spec.list"},
 		{name: "phase", old: "phase: Running", new: "phase: Pending", want: "status.phase"},
 		{name: "condition", old: `type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", observed`, new: `type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:00:00Z", observed`, want: "status.conditions[0].status"},
-		{name: "no status", old: "status:\n", new: "other:\n", want: "other, status", withoutStatus: "other"},
+		{name: "no status", old: "status:\n", new: "other:\n", want: "other, status",
+			withoutStatus: "other"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -123,7 +143,8 @@ func TestEqual(t *testing.T) {
 func TestGoneAndNew(t *testing.T) {
 	a, b := parse(t, base), parse(t, strings.ReplaceAll(base, "name: m\n", "name: other\n"))
 	got := Compare(Objects{RefOf(a): a}, Objects{RefOf(b): b}, Options{})
-	if len(got) != 2 || got[0].String() != "Machine.cluster.x-k8s.io/ns/m is gone" || got[1].String() != "Machine.cluster.x-k8s.io/ns/other is new" {
+	if len(got) != 2 || got[0].String() != "Machine.cluster.x-k8s.io/ns/m is gone" ||
+		got[1].String() != "Machine.cluster.x-k8s.io/ns/other is new" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -148,14 +169,17 @@ func TestCheckPaused(t *testing.T) {
 		return parse(t, `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster, metadata: {name: c, namespace: ns`+more)
 	}
 	plain, paused := object("}}"), object("}, spec: {paused: true}}")
-	annotated, marked := object(`, annotations: {cluster.x-k8s.io/paused: ""}}}`), object(`, annotations: {mgmtd.dev/operation: x, mgmtd.dev/was-paused: ""}}}`)
+	annotated, marked := object(`, annotations: {cluster.x-k8s.io/paused: ""}}}`),
+		object(`, annotations: {mgmtd.dev/operation: x, mgmtd.dev/was-paused: ""}}}`)
 	for _, test := range []struct {
 		name    string
 		was, is *unstructured.Unstructured
 		want    int
 	}{
-		{"neither", plain, plain, 0}, {"both", paused, paused, 0}, {"left paused", plain, paused, 1}, {"no longer paused", paused, plain, 1},
-		{"left annotated", plain, annotated, 1}, {"annotated both", annotated, annotated, 0}, {"notes left", plain, marked, 2}, {"new and paused", nil, paused, 1},
+		{"neither", plain, plain, 0}, {"both", paused, paused, 0}, {"left paused", plain, paused, 1},
+		{"no longer paused", paused, plain, 1},
+		{"left annotated", plain, annotated, 1}, {"annotated both", annotated, annotated, 0},
+		{"notes left", plain, marked, 2}, {"new and paused", nil, paused, 1},
 	} {
 		before := Objects{}
 		if test.was != nil {
@@ -187,12 +211,17 @@ func TestHealth(t *testing.T) {
 	}{
 		{"ready", view(machine), view(machine), ""},
 		{"gone", view(machine), view(), "is gone"},
-		{"not ready", view(machine), view(replace(`Ready, status: "True"`, `Ready, status: "False"`)), "Ready is False"},
-		{"still paused", view(machine), view(replace(`Paused, status: "False"`, `Paused, status: "True"`)), "Paused is True"},
-		{"an old copy of a status", view(machine), view(replace("generation: 2", "generation: 3")), "Paused is False at an older generation"},
+		{"not ready", view(machine), view(replace(`Ready, status: "True"`, `Ready, status: "False"`)),
+			"Ready is False"},
+		{"still paused", view(machine), view(replace(`Paused, status: "False"`,
+			`Paused, status: "True"`)), "Paused is True"},
+		{"an old copy of a status", view(machine), view(replace("generation: 2", "generation: 3")),
+			"Paused is False at an older generation"},
 		{"paused and as it was", view(cluster), view(cluster), ""},
-		{"paused and worse", view(cluster), view(strings.ReplaceAll(cluster, "Unknown", "False")), "Available was Unknown and is False"},
-		{"of a paused one", view(cluster, machine), view(cluster, replace(`Paused, status: "False"`, `Paused, status: "True"`)), ""},
+		{"paused and worse", view(cluster), view(strings.ReplaceAll(cluster, "Unknown", "False")),
+			"Available was Unknown and is False"},
+		{"of a paused one", view(cluster, machine), view(cluster, replace(`Paused, status: "False"`,
+			`Paused, status: "True"`)), ""},
 	} {
 		got := strings.Join(Health(test.before, test.after), "; ")
 		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
@@ -210,8 +239,10 @@ func TestAnew(t *testing.T) {
 		events []Event
 		want   int
 	}{
-		{"nothing", nil, 0}, {"restored", []Event{{Ref: ref, What: Born}}, 0}, {"twice", []Event{{Ref: ref, What: Born}, {Ref: ref, What: Born}}, 1},
-		{"deleted", []Event{{Ref: ref, What: Died}}, 1}, {"a stranger", []Event{{Ref: other, What: Born}}, 1},
+		{"nothing", nil, 0}, {"restored", []Event{{Ref: ref, What: Born}}, 0},
+		{"twice", []Event{{Ref: ref, What: Born}, {Ref: ref, What: Born}}, 1},
+		{"deleted", []Event{{Ref: ref, What: Died}}, 1}, {"a stranger", []Event{{Ref: other, What: Born}},
+			1},
 	} {
 		if got := Anew(test.events, before); len(got) != test.want {
 			t.Errorf("%s: got %q, want %d", test.name, got, test.want)

@@ -67,7 +67,10 @@ func (h *Hands) follow(ctx context.Context, mgmt, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	index := slices.IndexFunc(kinds, func(k kind) bool { return k.Group == coreGroup && k.Kind == "Cluster" })
+	index := slices.IndexFunc(kinds, func(k kind) bool {
+		return k.Group == coreGroup &&
+			k.Kind == "Cluster"
+	})
 	if index < 0 {
 		return errors.New("the kind Cluster is not installed")
 	}
@@ -78,7 +81,8 @@ func (h *Hands) follow(ctx context.Context, mgmt, kubeconfig string) error {
 	for i := range list.Items {
 		h.take(mgmt, watch.Added, &list.Items[i])
 	}
-	return v.follow(ctx, &h.done, kinds[index], list.GetResourceVersion(), func(event watch.EventType, o *unstructured.Unstructured) {
+	return v.follow(ctx, &h.done, kinds[index], list.GetResourceVersion(), func(event watch.EventType,
+		o *unstructured.Unstructured) {
 		h.take(mgmt, event, o)
 	}, h.fail)
 }
@@ -108,10 +112,12 @@ func (h *Hands) take(mgmt string, event watch.EventType, o *unstructured.Unstruc
 	if holds[mgmt] = to; from == to {
 		return
 	}
-	h.changes = append(h.changes, change{time: time.Now(), workload: workload, mgmt: mgmt, from: from, to: to})
+	h.changes = append(h.changes, change{time: time.Now(), workload: workload, mgmt: mgmt, from: from,
+		to: to})
 	for _, other := range slices.Sorted(maps.Keys(holds)) {
 		if to == inHand && other != mgmt && holds[other] == inHand {
-			h.twice = append(h.twice, fmt.Sprintf("%s was in the hands of %s and %s at once", workload, other, mgmt))
+			h.twice = append(h.twice, fmt.Sprintf("%s was in the hands of %s and %s at once", workload,
+				other, mgmt))
 		}
 	}
 }

@@ -47,11 +47,14 @@ func TestLives(t *testing.T) {
 		events []Event
 		want   int
 	}{
-		"to and fro":   {[]Event{{Ref: machine, What: Died}, {Ref: machine, What: Born}}, 0},
-		"never":        {nil, 1},
-		"twice":        {[]Event{{Ref: machine, What: Died}, {Ref: machine, What: Born}, {Ref: machine, What: Died}, {Ref: machine, What: Born}}, 1},
-		"shown":        {[]Event{{Ref: machine, What: Dying}, {Ref: machine, What: Died}, {Ref: machine, What: Born}}, 1},
-		"another, too": {[]Event{{Ref: machine, What: Died}, {Ref: machine, What: Born}, {Ref: template, What: Born}, {Ref: Ref{Kind: "Machine", Name: "x"}, What: Born}}, 1},
+		"to and fro": {[]Event{{Ref: machine, What: Died}, {Ref: machine, What: Born}}, 0},
+		"never":      {nil, 1},
+		"twice": {[]Event{{Ref: machine, What: Died}, {Ref: machine, What: Born},
+			{Ref: machine, What: Died}, {Ref: machine, What: Born}}, 1},
+		"shown": {[]Event{{Ref: machine, What: Dying}, {Ref: machine, What: Died},
+			{Ref: machine, What: Born}}, 1},
+		"another, too": {[]Event{{Ref: machine, What: Died}, {Ref: machine, What: Born},
+			{Ref: template, What: Born}, {Ref: Ref{Kind: "Machine", Name: "x"}, What: Born}}, 1},
 	} {
 		if got := Lives(c.events, before, 1, 1); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)

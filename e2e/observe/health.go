@@ -36,7 +36,8 @@ func Machines(objects Objects) []Machine {
 			ControlPlane: controlPlane,
 			ProviderID:   stringAt(o, "spec", "providerID"),
 			Node:         stringAt(o, "status", "nodeRef", "name"),
-			Infra:        stringAt(o, "spec", "infrastructureRef", "kind") + " " + stringAt(o, "spec", "infrastructureRef", "name"),
+			Infra: stringAt(o, "spec", "infrastructureRef", "kind") + " " +
+				stringAt(o, "spec", "infrastructureRef", "name"),
 		})
 	}
 	return machines
@@ -73,9 +74,10 @@ var authorities = []string{"-ca", "-etcd", "-proxy", "-sa"}
 // and the label of their workload cluster.
 func isAuthority(o *unstructured.Unstructured) bool {
 	cluster := o.GetLabels()[clusterLabel]
-	return o.GetKind() == "Secret" && cluster != "" && slices.ContainsFunc(authorities, func(ending string) bool {
-		return o.GetName() == cluster+ending
-	})
+	return o.GetKind() == "Secret" && cluster != "" &&
+		slices.ContainsFunc(authorities, func(ending string) bool {
+			return o.GetName() == cluster+ending
+		})
 }
 
 // Authorities are the Secrets of certificate authorities and service account
@@ -154,19 +156,22 @@ func asItWas(was, is *unstructured.Unstructured, condition string) string {
 // a copy of an old one, so the controllers must have said since that the
 // object is not paused: a restored one was, a moment before.
 func healthy(o *unstructured.Unstructured, condition string) string {
-	for _, want := range []struct{ condition, status string }{{"Paused", "False"}, {condition, "True"}} {
+	for _, want := range []struct{ condition, status string }{{"Paused", "False"},
+		{condition, "True"}} {
 		if got := conditionStatus(o, want.condition); got != want.status {
 			return fmt.Sprintf("%s is %s", want.condition, got)
 		}
 	}
-	if observed, found, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); found && observed != o.GetGeneration() {
+	if observed, found, _ := unstructured.NestedInt64(o.Object, "status",
+		"observedGeneration"); found && observed != o.GetGeneration() {
 		return fmt.Sprintf("generation %d is observed, not %d", observed, o.GetGeneration())
 	}
 	want, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
 	if !found {
 		return ""
 	}
-	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
+	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas",
+		"upToDateReplicas"} {
 		if got, _, _ := unstructured.NestedInt64(o.Object, "status", field); got != want {
 			return fmt.Sprintf("%s is %d of %d", field, got, want)
 		}

@@ -50,7 +50,8 @@ func (o Objects) Refs() []Ref { return sortedRefs(o) }
 func (o Objects) In(namespaces ...string) Objects {
 	in := Objects{}
 	for ref, object := range o {
-		if slices.Contains(namespaces, ref.Namespace) || isNamespace(ref) && slices.Contains(namespaces, ref.Name) {
+		if slices.Contains(namespaces, ref.Namespace) || isNamespace(ref) &&
+			slices.Contains(namespaces, ref.Name) {
 			in[ref] = object
 		}
 	}
@@ -93,7 +94,8 @@ func Inventory(ctx context.Context, kubeconfig string, namespaces ...string) (Ob
 type view struct {
 	client dynamic.Interface
 	config *rest.Config
-	known  []kind // once they were read: to read all definitions costs an API server more than all their objects
+	// once they were read: to read all definitions costs an API server more than all their objects
+	known []kind
 }
 
 func newView(kubeconfig string) (*view, error) {
@@ -118,7 +120,8 @@ type kind struct {
 }
 
 var (
-	crds       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 	secretKind = schema.GroupKind{Kind: "Secret"}
 )
 
@@ -129,10 +132,13 @@ func (v *view) kinds(ctx context.Context) ([]kind, error) {
 		return v.known, nil
 	}
 	core := func(name, resource string, namespaced bool) kind {
-		return kind{schema.GroupKind{Kind: name}, schema.GroupVersionResource{Version: "v1", Resource: resource}, namespaced}
+		return kind{schema.GroupKind{Kind: name}, schema.GroupVersionResource{Version: "v1",
+			Resource: resource}, namespaced}
 	}
-	kinds := []kind{core("Namespace", "namespaces", false), core("Secret", "secrets", true), core("ConfigMap", "configmaps", true)}
-	list, err := v.client.Resource(crds).List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the cache
+	kinds := []kind{core("Namespace", "namespaces", false), core("Secret", "secrets", true),
+		core("ConfigMap", "configmaps", true)}
+	// from the cache
+	list, err := v.client.Resource(crds).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, fmt.Errorf("list CRDs: %w", err)
 	}
@@ -177,7 +183,8 @@ func (v *view) inventory(ctx context.Context, namespaces []string) (Objects, err
 	return v.inventoryOf(ctx, func(kind) bool { return true }, namespaces)
 }
 
-func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespaces []string) (Objects, error) {
+func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespaces []string) (
+	Objects, error) {
 	kinds, err := v.kinds(ctx)
 	if err != nil {
 		return nil, err
@@ -210,8 +217,10 @@ func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespac
 	return withoutOwn(all), nil
 }
 
-// each reads all objects of a kind, in pages; those of other namespaces than the one asked for are left out.
-func (v *view) each(ctx context.Context, k kind, namespaces []string, fn func(*unstructured.Unstructured)) error {
+// each reads all objects of a kind, in pages; those of other namespaces than the one asked for are
+// left out.
+func (v *view) each(ctx context.Context, k kind, namespaces []string,
+	fn func(*unstructured.Unstructured)) error {
 	opts := metav1.ListOptions{Limit: 500}
 	var client dynamic.ResourceInterface = v.client.Resource(k.resource)
 	if k.namespaced && len(namespaces) == 1 {
@@ -285,11 +294,13 @@ func isNamespace(ref Ref) bool { return ref.Group == "" && ref.Kind == "Namespac
 // one machine at a time initialise a control plane. It is a lock, not a state:
 // brought back it would be held by nobody (cluster-api issue 7794).
 func isInitLock(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "ConfigMap" && slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool {
-		return owner.Kind == "Cluster" && o.GetName() == owner.Name+"-lock"
-	})
+	return o.GetKind() == "ConfigMap" && slices.ContainsFunc(o.GetOwnerReferences(),
+		func(owner metav1.OwnerReference) bool {
+			return owner.Kind == "Cluster" && o.GetName() == owner.Name+"-lock"
+		})
 }
 
 func secretsOf(v *view, namespace string) dynamic.ResourceInterface {
-	return v.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(namespace)
+	return v.client.Resource(schema.GroupVersionResource{Version: "v1",
+		Resource: "secrets"}).Namespace(namespace)
 }

@@ -18,7 +18,8 @@ import (
 // each must point to a live object with that very UID, or the garbage collector
 // deletes the dependant sooner or later. It returns how many references there
 // are, and what is wrong with some.
-func CheckOwners(ctx context.Context, kubeconfig string, namespaces ...string) (references int, problems []string, err error) {
+func CheckOwners(ctx context.Context, kubeconfig string, namespaces ...string) (references int,
+	problems []string, err error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
 		return 0, nil, err
@@ -36,9 +37,11 @@ func CheckOwners(ctx context.Context, kubeconfig string, namespaces ...string) (
 			case err != nil:
 				return 0, nil, err
 			case live == "":
-				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s does not live", ref, owner.Kind, owner.Name))
+				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s does not live", ref, owner.Kind,
+					owner.Name))
 			case live != string(owner.UID):
-				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s has another UID", ref, owner.Kind, owner.Name))
+				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s has another UID", ref, owner.Kind,
+					owner.Name))
 			}
 		}
 	}
@@ -54,7 +57,8 @@ type ownerLookup struct {
 
 // uid is the UID of the owner that lives, "" when none does. An owner is in the
 // namespace of its dependant or in none.
-func (l *ownerLookup) uid(ctx context.Context, namespace string, owner metav1.OwnerReference) (string, error) {
+func (l *ownerLookup) uid(ctx context.Context, namespace string, owner metav1.OwnerReference) (
+	string, error) {
 	group, _, grouped := strings.Cut(owner.APIVersion, "/")
 	if !grouped {
 		group = ""
@@ -85,7 +89,8 @@ func (l *ownerLookup) uid(ctx context.Context, namespace string, owner metav1.Ow
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		namespace = ""
 	}
-	o, err := l.view.client.Resource(mapping.Resource).Namespace(namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	o, err := l.view.client.Resource(mapping.Resource).Namespace(namespace).Get(ctx, owner.Name,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -117,7 +122,8 @@ func CheckPaused(before, after Objects) []string {
 			name   string
 			paused func(*unstructured.Unstructured) bool
 		}{
-			{"spec.paused", specPaused}, {"annotation " + pausedAnnotation, annotatedPaused}, {"condition Paused", conditionPaused},
+			{"spec.paused", specPaused}, {"annotation " + pausedAnnotation, annotatedPaused},
+			{"condition Paused", conditionPaused},
 		} {
 			switch wasPaused := was != nil && how.paused(was); {
 			case how.paused(is) && !wasPaused:

@@ -66,7 +66,10 @@ func StartProbe(ctx context.Context, kubeconfig string, namespaces ...string) (*
 	if err != nil {
 		return nil, err
 	}
-	index := slices.IndexFunc(kinds, func(k kind) bool { return k.Group == coreGroup && k.Kind == "Cluster" })
+	index := slices.IndexFunc(kinds, func(k kind) bool {
+		return k.Group == coreGroup &&
+			k.Kind == "Cluster"
+	})
 	if index < 0 {
 		return nil, errors.New("find workload clusters: the kind Cluster is not installed")
 	}
@@ -128,7 +131,8 @@ func (t *probeTarget) open(ctx context.Context, v *view) error {
 		return fmt.Errorf("read CA of %s: no certificate", t.workload)
 	}
 	t.url = config.Host + "/api/v1/nodes"
-	t.client = clientFor(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	t.client = clientFor(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair},
+		MinVersion: tls.VersionTLS12})
 	if t.nodes, err = t.ask(ctx); err != nil {
 		return fmt.Errorf("ask %s for its Nodes: %w", t.workload, err)
 	}
@@ -166,7 +170,8 @@ func (t *probeTarget) ask(ctx context.Context) (map[string]string, error) {
 	}
 	nodes := map[string]string{}
 	for _, node := range list.Items {
-		nodes[node.Name] = fmt.Sprintf("%s of %s", node.UID, node.CreationTimestamp.UTC().Format(time.RFC3339))
+		nodes[node.Name] = fmt.Sprintf("%s of %s", node.UID,
+			node.CreationTimestamp.UTC().Format(time.RFC3339))
 	}
 	return nodes, nil
 }

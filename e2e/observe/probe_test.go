@@ -29,7 +29,10 @@ func serve(t *testing.T) (*workloadAPI, *x509.CertPool) {
 	s := &workloadAPI{}
 	s.has("a", "b")
 	roots := s.certify(t)
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, *s.nodes.Load()) }))
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		fmt.Fprint(w, *s.nodes.Load())
+	}))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.TLS = &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -89,7 +92,8 @@ func TestProbe(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			s, roots := serve(t)
-			target := &probeTarget{workload: "ns/w", url: s.URL, client: clientFor(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})}
+			target := &probeTarget{workload: "ns/w", url: s.URL,
+				client: clientFor(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})}
 			var err error
 			if target.nodes, err = target.ask(t.Context()); err != nil {
 				t.Fatal(err)
@@ -113,7 +117,8 @@ func TestProbe(t *testing.T) {
 			test.change(t, s)
 			asked(before.Good + before.Failures + probeFresh + 1)
 			got := probe.Stop()[0]
-			if before.Failures > 0 || got.Failures > 0 != (test.want != "") || !strings.Contains(got.First, test.want) {
+			if before.Failures > 0 || got.Failures > 0 != (test.want != "") ||
+				!strings.Contains(got.First, test.want) {
 				t.Errorf("got %+v, want a failure with %q", got, test.want)
 			}
 			if got.Nodes != 2 || got.Slowest == 0 || got.Gap < got.Slowest {

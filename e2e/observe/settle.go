@@ -35,7 +35,8 @@ func Settled(ctx context.Context, kubeconfig string, namespaces ...string) (Obje
 
 // Await reads the Inventory again and again until problems finds none in it, and
 // returns it. When ctx ends first, the error says what was left.
-func Await(ctx context.Context, kubeconfig string, problems func(Objects) []string, namespaces ...string) (Objects, error) {
+func Await(ctx context.Context, kubeconfig string, problems func(Objects) []string,
+	namespaces ...string) (Objects, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
 		return nil, err

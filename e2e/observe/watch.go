@@ -79,7 +79,10 @@ func (w *Watcher) follow(ctx context.Context, v *view, k kind) error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", k.resource.Resource, err)
 	}
-	return v.follow(ctx, &w.done, k, list.GetResourceVersion(), func(what watch.EventType, o *unstructured.Unstructured) { w.take(k, what, o) }, w.fail)
+	return v.follow(ctx, &w.done, k, list.GetResourceVersion(), func(what watch.EventType,
+		o *unstructured.Unstructured) {
+		w.take(k, what, o)
+	}, w.fail)
 }
 
 // follow tells take what happens to objects of a kind from a resourceVersion on
@@ -88,7 +91,8 @@ func (v *view) follow(ctx context.Context, done *sync.WaitGroup, k kind, from st
 	take func(watch.EventType, *unstructured.Unstructured), fail func(error)) error {
 	// It begins again where it was when the API server ends a watch, so nothing is missed.
 	retry, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface,
+			error) {
 			return v.client.Resource(k.resource).Watch(ctx, opts)
 		},
 	})
@@ -129,7 +133,8 @@ func (w *Watcher) take(k kind, event watch.EventType, o *unstructured.Unstructur
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.events = append(w.events, Event{Time: time.Now(), Ref: RefOf(o), UID: string(o.GetUID()), What: what})
+	w.events = append(w.events, Event{Time: time.Now(), Ref: RefOf(o), UID: string(o.GetUID()),
+		What: what})
 }
 
 func (w *Watcher) fail(err error) {
@@ -207,7 +212,8 @@ func Lives(events []Event, before Objects, births, deaths int) []string {
 			continue
 		}
 		if got := seen[ref]; got[Born] != births || got[Died] != deaths {
-			problems = append(problems, fmt.Sprintf("%s was created %d times and deleted %d times, not %d and %d", ref, got[Born], got[Died], births, deaths))
+			problems = append(problems, fmt.Sprintf("%s was created %d times and deleted %d times, "+
+				"not %d and %d", ref, got[Born], got[Died], births, deaths))
 		}
 	}
 	return problems

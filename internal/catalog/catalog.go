@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// defaultLockTimeout is long enough for a mgmtctl that is just finishing, and short enough for an operator who waits.
+	// defaultLockTimeout is long enough for a mgmtctl that is just finishing, and short enough for
+	// an operator who waits.
 	defaultLockTimeout = 2 * time.Second
 	lockRetryInterval  = 50 * time.Millisecond
 )
@@ -27,7 +28,8 @@ type Options struct {
 	LockTimeout time.Duration
 	// Now gives the times that are stored; nil means time.Now.
 	Now func() time.Time
-	// Commit is around each commit, which do makes; nil means nothing is. Tests end the process there.
+	// Commit is around each commit, which do makes; nil means nothing is. Tests end the process
+	// there.
 	Commit func(do func() error) error
 }
 
@@ -54,11 +56,12 @@ type Catalog struct {
 	interrupted map[OperationID]struct{}
 }
 
-// Open opens the catalog at path and makes it when there is none: its folder with mode 0700, the file with 0600. It brings an older schema up to date. The
-// file stays locked until Close; the id of this process is left in path.pid for others to name.
+// Open opens the catalog at path and makes it when there is none: its folder with mode 0700, the
+// file with 0600. It brings an older schema up to date. The file stays locked until Close; the id
+// of this process is left in path.pid for others to name.
 //
-// Errors: *LockedError after the lock timeout, *DamagedError, *FutureSchemaError, ErrNoSpace, the context's while waiting for the lock.
-// None of them changes an existing file.
+// Errors: *LockedError after the lock timeout, *DamagedError, *FutureSchemaError, ErrNoSpace, the
+// context's while waiting for the lock. None of them changes an existing file.
 func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 	if opts.LockTimeout == 0 {
 		opts.LockTimeout = defaultLockTimeout
@@ -94,7 +97,8 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 	return c, nil
 }
 
-// prepare checks that the file is whole enough to work with, brings its schema up to date and notes what a dead process left running.
+// prepare checks that the file is whole enough to work with, brings its schema up to date and notes
+// what a dead process left running.
 func (c *Catalog) prepare() error {
 	if err := c.checkSize(); err != nil {
 		return err
@@ -110,7 +114,8 @@ func (c *Catalog) prepare() error {
 	})
 }
 
-// checkSize refuses a file that was cut short: reading the missing pages through the memory map would end the process with SIGBUS.
+// checkSize refuses a file that was cut short: reading the missing pages through the memory map
+// would end the process with SIGBUS.
 func (c *Catalog) checkSize() error {
 	info, err := os.Stat(c.path)
 	if err != nil {
@@ -127,7 +132,8 @@ func (c *Catalog) checkSize() error {
 // Path returns the path of the file.
 func (c *Catalog) Path() string { return c.path }
 
-// Close waits for transactions in progress, ends the watchers, and unlocks the file. It may be called twice.
+// Close waits for transactions in progress, ends the watchers, and unlocks the file. It may be
+// called twice.
 func (c *Catalog) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
@@ -140,7 +146,8 @@ func (c *Catalog) Close() error {
 	return c.closeErr
 }
 
-// lock opens the bbolt file as soon as no other process has it open, within the timeout. bbolt could wait by itself, but not for a context.
+// lock opens the bbolt file as soon as no other process has it open, within the timeout. bbolt
+// could wait by itself, but not for a context.
 func lock(ctx context.Context, path string, timeout time.Duration) (*bolt.DB, error) {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -159,13 +166,15 @@ func lock(ctx context.Context, path string, timeout time.Duration) (*bolt.DB, er
 	}
 }
 
-// openBolt tries once to open and lock the file. Damaged pages make bbolt panic or touch memory that is not there; both come back as *DamagedError.
+// openBolt tries once to open and lock the file. Damaged pages make bbolt panic or touch memory
+// that is not there; both come back as *DamagedError.
 func openBolt(path string) (db *bolt.DB, err error) {
 	var file *os.File
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			// bbolt has lost track of the file. Its memory map stays; the lock must not, or moving the file away would not help.
+			// bbolt has lost track of the file. Its memory map stays; the lock must not, or moving
+			// the file away would not help.
 			unlock(file)
 			_ = file.Close()
 			db, err = nil, &DamagedError{Path: path, Cause: fmt.Errorf("panic: %v", r)}
@@ -186,14 +195,16 @@ func openBolt(path string) (db *bolt.DB, err error) {
 	switch {
 	case err == nil || errors.Is(err, bolterrors.ErrTimeout):
 		return db, err
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch), errors.Is(err, bolterrors.ErrChecksum),
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch),
+		errors.Is(err, bolterrors.ErrChecksum),
 		strings.Contains(err.Error(), "file size too small"):
 		return nil, &DamagedError{Path: path, Cause: err}
 	}
 	return nil, fmt.Errorf("open catalog: %w", wrapNoSpace(err))
 }
 
-// closeToOthers takes the rights of group and others from a file that was made with a wider mode, for example by a copy.
+// closeToOthers takes the rights of group and others from a file that was made with a wider mode,
+// for example by a copy.
 func closeToOthers(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm()&0o077 == 0 {

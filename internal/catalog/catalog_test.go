@@ -20,7 +20,8 @@ import (
 // childEnv makes the test binary run one of children instead of the tests.
 const childEnv = "CATALOG_TEST_CHILD"
 
-// children are what tests do in a process of its own. The arguments follow after the name, separated by newlines.
+// children are what tests do in a process of its own. The arguments follow after the name,
+// separated by newlines.
 var children = map[string]func(args []string){
 	"hold":  childHold,
 	"crash": childCrash,
@@ -53,7 +54,8 @@ func must(err error) {
 	}
 }
 
-// openTest opens a catalog that is checked and closed at the end of the test. Its clock goes up by one second with each look.
+// openTest opens a catalog that is checked and closed at the end of the test. Its clock goes up by
+// one second with each look.
 func openTest(t testing.TB) *Catalog {
 	t.Helper()
 	return openPath(t, filepath.Join(t.TempDir(), "catalog.db"))
@@ -110,7 +112,8 @@ func setState(t testing.TB, c *Catalog, id OperationID, s State) {
 func TestOpenKeepsOthersOut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "mgmtd", "catalog.db")
 	c := openPath(t, path)
-	for p, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700 | os.ModeDir, path + ".pid": 0o600} {
+	for p, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700 | os.ModeDir,
+		path + ".pid": 0o600} {
 		if info, err := os.Stat(p); err != nil || info.Mode() != want {
 			t.Errorf("%s: mode %v, %v; want %v", p, info.Mode(), err, want)
 		}
@@ -150,7 +153,8 @@ func TestOpenLockedByAnotherProcessNamesIt(t *testing.T) {
 		return err
 	}
 	var locked *LockedError
-	if err := open(t.Context()); !errors.As(err, &locked) || locked.PID != cmd.Process.Pid || locked.Path != path {
+	if err := open(t.Context()); !errors.As(err, &locked) || locked.PID != cmd.Process.Pid ||
+		locked.Path != path {
 		t.Errorf("open: %v; want it to name process %d", err, cmd.Process.Pid)
 	}
 	stale(t, path)
@@ -253,7 +257,8 @@ func TestOpenDamaged(t *testing.T) {
 	}
 }
 
-// Damage in the middle need not show at once. Whatever it does to bbolt, it must not end the process.
+// Damage in the middle need not show at once. Whatever it does to bbolt, it must not end the
+// process.
 func TestDamagedPagesAreErrors(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "catalog.db")
@@ -330,7 +335,8 @@ func TestOpenFutureSchema(t *testing.T) {
 	}
 	_, err = Open(t.Context(), path, Options{})
 	var future *FutureSchemaError
-	if !errors.As(err, &future) || future.Found != 99 || !strings.Contains(future.Hint(), "rebuilt from the bucket") {
+	if !errors.As(err, &future) || future.Found != 99 ||
+		!strings.Contains(future.Hint(), "rebuilt from the bucket") {
 		t.Errorf("open: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
@@ -345,7 +351,8 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 		if err != nil || version != 4 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
-		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations, bucketSchedules, bucketKnown} {
+		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,
+			bucketOperations, bucketSchedules, bucketKnown} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}
@@ -374,7 +381,8 @@ func TestMigrateRunsWhatIsNewInOrderAndOnce(t *testing.T) {
 		t.Errorf("ran %v", ran)
 	}
 	broken := errors.New("broken")
-	list = append(list, note(newest+3), migration{newest + 4, "break", func(*bolt.Tx) error { return broken }})
+	list = append(list, note(newest+3), migration{newest + 4, "break",
+		func(*bolt.Tx) error { return broken }})
 	if err := c.migrate(list); !errors.Is(err, broken) {
 		t.Errorf("migrate: %v", err)
 	}

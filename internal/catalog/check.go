@@ -9,9 +9,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Check reads everything in the catalog and returns all that is wrong with it: records that cannot be decoded, indexes that do not agree with what they
-// index, and damage to the pages of the file. It changes nothing, and keeps writers waiting meanwhile. It returns the context's error as the only
-// finding when that has ended.
+// Check reads everything in the catalog and returns all that is wrong with it: records that cannot
+// be decoded, indexes that do not agree with what they index, and damage to the pages of the file.
+// It changes nothing, and keeps writers waiting meanwhile. It returns the context's error as the
+// only finding when that has ended.
 func (c *Catalog) Check(ctx context.Context) []error {
 	var found []error
 	report := func(err error) {
@@ -27,14 +28,16 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		return nil
 	})
 	if err != nil {
-		// bbolt's own check runs in a goroutine of its own, where a read outside of the file would end the process.
+		// bbolt's own check runs in a goroutine of its own, where a read outside of the file would
+		// end the process.
 		return append(found, err)
 	}
 	report(c.checkPages())
 	return found
 }
 
-// checkPages runs bbolt's check. It needs a writing transaction to be safe from writers, which is rolled back.
+// checkPages runs bbolt's check. It needs a writing transaction to be safe from writers, which is
+// rolled back.
 func (c *Catalog) checkPages() error {
 	tx, err := c.db.Begin(true)
 	if err != nil {

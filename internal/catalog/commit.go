@@ -16,11 +16,14 @@ type pending struct {
 	err  error
 }
 
-// update runs fn in a writing transaction and returns when it is on disk. Writes that arrive while another commit is in progress share the next one, so
-// that 32 goroutines wait for two fsyncs and not for 32. (bbolt's own Batch waits 10 ms for company, even when nobody comes.)
+// update runs fn in a writing transaction and returns when it is on disk. Writes that arrive while
+// another commit is in progress share the next one, so that 32 goroutines wait for two fsyncs and
+// not for 32. (bbolt's own Batch waits 10 ms for company, even when nobody comes.)
 //
-// fn may run more than once, in any goroutine: it must leave nothing behind but what it writes to the transaction, and results in variables that it
-// sets anew each time. When it returns an error, nothing of it is written. A context that has ended keeps fn from being queued; after that it is not looked at.
+// fn may run more than once, in any goroutine: it must leave nothing behind but what it writes to
+// the transaction, and results in variables that it sets anew each time. When it returns an error,
+// nothing of it is written. A context that has ended keeps fn from being queued; after that it is
+// not looked at.
 func (c *Catalog) update(ctx context.Context, fn func(*bolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -42,8 +45,9 @@ func (c *Catalog) update(ctx context.Context, fn func(*bolt.Tx) error) error {
 	return p.err
 }
 
-// commit writes a batch in one transaction. A write that fails by itself is taken out and the rest is run again without it; when the commit as a whole
-// fails, each is tried alone, for a huge plan on a full disk must not take the small record of a finished step with it.
+// commit writes a batch in one transaction. A write that fails by itself is taken out and the rest
+// is run again without it; when the commit as a whole fails, each is tried alone, for a huge plan
+// on a full disk must not take the small record of a finished step with it.
 func (c *Catalog) commit(batch []*pending) {
 	for len(batch) > 0 {
 		current := -1
@@ -77,8 +81,8 @@ func (c *Catalog) commit(batch []*pending) {
 	}
 }
 
-// view runs fn in a reading transaction. fn must be short and call no code of others: bbolt cannot grow its file while a reader is there, so a reader that
-// waits for a writer would wait forever.
+// view runs fn in a reading transaction. fn must be short and call no code of others: bbolt cannot
+// grow its file while a reader is there, so a reader that waits for a writer would wait forever.
 func (c *Catalog) view(ctx context.Context, fn func(*bolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -86,9 +90,11 @@ func (c *Catalog) view(ctx context.Context, fn func(*bolt.Tx) error) error {
 	return c.transaction(c.db.View, fn)
 }
 
-// transaction calls run (Update or View) and turns what damaged pages do to bbolt (panics, and reads outside of the memory map) into *DamagedError: the
-// catalog is disposable, the daemon around it is not.
-func (c *Catalog) transaction(run func(func(*bolt.Tx) error) error, fn func(*bolt.Tx) error) (err error) {
+// transaction calls run (Update or View) and turns what damaged pages do to bbolt (panics, and
+// reads outside of the memory map) into *DamagedError: the catalog is disposable, the daemon around
+// it is not.
+func (c *Catalog) transaction(run func(func(*bolt.Tx) error) error, fn func(*bolt.Tx) error) (
+	err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {

@@ -25,7 +25,8 @@ func die() {
 	select {}
 }
 
-// crashStep is what every process of the crash test does: it notes in a file that it ran, and records a value half-way.
+// crashStep is what every process of the crash test does: it notes in a file that it ran, and
+// records a value half-way.
 func crashStep(effects, point string) func(context.Context, *StepHandle) error {
 	at := func(p string) {
 		if p == point {
@@ -63,10 +64,12 @@ func lines(t *testing.T, path string) []string {
 	return strings.Fields(string(text))
 }
 
-// childCrash does a step and dies at a point of it. Do looks at the clock right before it writes begun and done, and once more in each transaction.
+// childCrash does a step and dies at a point of it. Do looks at the clock right before it writes
+// begun and done, and once more in each transaction.
 func childCrash(args []string) {
 	path, id, effects, point := args[0], OperationID(args[1]), args[2], args[3]
-	clock := map[string]int{"before begun": 1, "in the commit of begun": 2, "after fn, before done": 4, "in the commit of done": 5}[point]
+	clock := map[string]int{"before begun": 1, "in the commit of begun": 2, "after fn, before done": 4,
+		"in the commit of done": 5}[point]
 	looks, counting := 0, false
 	c, err := Open(context.Background(), path, Options{Now: func() time.Time {
 		if counting {
@@ -152,7 +155,8 @@ func manyStep(i int) Step {
 	return Step{Unit: fmt.Sprintf("ns/u%d", i%10), Phase: "create", Wave: i + 1}
 }
 
-// childMany does the steps with several workers, tells of each that is done, and gets killed on the way.
+// childMany does the steps with several workers, tells of each that is done, and gets killed on the
+// way.
 func childMany(args []string) {
 	c, err := Open(context.Background(), args[0], Options{})
 	must(err)
@@ -178,7 +182,8 @@ func childMany(args []string) {
 	wg.Wait()
 }
 
-// Killed at any moment, over and over: what was reported done stays done and does not run again, and the file stays whole.
+// Killed at any moment, over and over: what was reported done stays done and does not run again,
+// and the file stays whole.
 func TestI5KilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -220,7 +225,8 @@ func TestI5KilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// killAmid runs a child, notes the steps that it reports, and kills it after a random number of them.
+// killAmid runs a child, notes the steps that it reports, and kills it after a random number of
+// them.
 func killAmid(t *testing.T, cmd *exec.Cmd, reported map[int]bool) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()

@@ -1,11 +1,13 @@
-// Package catalog is the local memory of mgmtd and mgmtctl: the index of the snapshots in the bucket, and the journal of operations. It is one bbolt
-// file, and this is the only package that knows bbolt.
+// Package catalog is the local memory of mgmtd and mgmtctl: the index of the snapshots in the
+// bucket, and the journal of operations. It is one bbolt file, and this is the only package that
+// knows bbolt.
 //
 // # Vocabulary
 //
-// An operation is one run (snapshot, restore, move, verify, prune). It has a plan (opaque bytes), units (one workload cluster each, with a state), steps
-// (what changes something; one phase, or one wave of a phase, of one unit) and events (its history, in order). A journal is the handle with which
-// a run works on its operation: [Journal.Do] is the one place where something changes.
+// An operation is one run (snapshot, restore, move, verify, prune). It has a plan (opaque bytes),
+// units (one workload cluster each, with a state), steps (what changes something; one phase, or one
+// wave of a phase, of one unit) and events (its history, in order). A journal is the handle with
+// which a run works on its operation: [Journal.Do] is the one place where something changes.
 //
 // # Invariants
 //
@@ -17,8 +19,8 @@
 //
 // # Bucket tree
 //
-// Times in keys are nanoseconds since 1970 as 16 hex digits, sequence numbers 8 bytes big endian, values JSON unless said otherwise.
-// keys.go makes and takes apart every key.
+// Times in keys are nanoseconds since 1970 as 16 hex digits, sequence numbers 8 bytes big endian,
+// values JSON unless said otherwise. keys.go makes and takes apart every key.
 //
 //	meta
 //	  schema                                   version, 4 bytes big endian

@@ -19,21 +19,26 @@ func (noSpaceError) Hint() string {
 }
 
 var (
-	// ErrNotFound is wrapped by errors about an operation, snapshot, plan or result that is not in the catalog.
+	// ErrNotFound is wrapped by errors about an operation, snapshot, plan or result that is not in
+	// the catalog.
 	ErrNotFound = errors.New("not found")
 	// ErrExists is wrapped when an operation is created under an id that is taken.
 	ErrExists = errors.New("exists already")
 	// ErrClosed is wrapped by every call after Close; watchers that are waiting end with it.
 	ErrClosed = errors.New("catalog is closed")
-	// ErrNoSpace is wrapped when the disk or the quota is full. Nothing of the call was written, and what was there is whole; make room and try again.
+	// ErrNoSpace is wrapped when the disk or the quota is full. Nothing of the call was written,
+	// and what was there is whole; make room and try again.
 	ErrNoSpace error = noSpaceError{}
 	// ErrNotRunning is wrapped when a step is to begin in an operation whose state is not running.
 	ErrNotRunning = errors.New("operation is not running")
-	// ErrFenceLost is wrapped when the context of the fence ended: another host may be at work now. Do not retry; find out who holds the fence.
+	// ErrFenceLost is wrapped when the context of the fence ended: another host may be at work now.
+	// Do not retry; find out who holds the fence.
 	ErrFenceLost = errors.New("fence is lost")
-	// ErrStepInFlight is wrapped when the same step is begun twice at once, which is an error in the program.
+	// ErrStepInFlight is wrapped when the same step is begun twice at once, which is an error in
+	// the program.
 	ErrStepInFlight = errors.New("step is in flight already")
-	// ErrPlanFixed is wrapped when a plan would be replaced after the first step began: a resume must go by the plan that the run began with.
+	// ErrPlanFixed is wrapped when a plan would be replaced after the first step began: a resume
+	// must go by the plan that the run began with.
 	ErrPlanFixed = errors.New("plan cannot change any more")
 
 	// errRecord marks records that cannot be decoded; callers see a DamagedError.
@@ -57,7 +62,8 @@ func (e *LockedError) Error() string {
 
 // Hint says how to go on.
 func (e *LockedError) Hint() string {
-	return "wait for that process or talk to it; a second catalog file works too, but does not know of its operations"
+	return "wait for that process or talk to it; a second catalog file works too, but does not " +
+		"know of its operations"
 }
 
 // DamagedError says that the file is no catalog, or a damaged one. Retrying does not help.
@@ -79,7 +85,8 @@ func (e *DamagedError) Hint() string {
 	return moveAway(e.Path)
 }
 
-// FutureSchemaError says that a newer version of the program wrote the file. The file was not changed.
+// FutureSchemaError says that a newer version of the program wrote the file. The file was not
+// changed.
 type FutureSchemaError struct {
 	// Path of the catalog.
 	Path string
@@ -88,7 +95,8 @@ type FutureSchemaError struct {
 }
 
 func (e *FutureSchemaError) Error() string {
-	return fmt.Sprintf("open catalog %s: schema version %d is newer than %d, the newest known here", e.Path, e.Found, e.Known)
+	return fmt.Sprintf("open catalog %s: schema version %d is newer than %d, the newest known here",
+		e.Path, e.Found, e.Known)
 }
 
 // Hint says how to go on.
@@ -97,7 +105,8 @@ func (e *FutureSchemaError) Hint() string {
 }
 
 func moveAway(path string) string {
-	return fmt.Sprintf("move the file away (mv %s %s.old) and run again: the catalog is disposable, its index is rebuilt from the bucket", path, path)
+	return fmt.Sprintf("move the file away (mv %s %s.old) and run again: the catalog is "+
+		"disposable, its index is rebuilt from the bucket", path, path)
 }
 
 // AmbiguousError says that several things have an id with this beginning.
@@ -111,7 +120,8 @@ type AmbiguousError struct {
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("find %s %q: fits more than one: %s", e.What, e.Prefix, strings.Join(e.Matches, ", "))
+	return fmt.Sprintf("find %s %q: fits more than one: %s", e.What, e.Prefix,
+		strings.Join(e.Matches, ", "))
 }
 
 // TransitionError says that an operation cannot go from one state to the other.
@@ -138,7 +148,8 @@ func (c *Catalog) wrap(err error) error {
 	return wrapNoSpace(err)
 }
 
-// wrapNoSpace marks errors of a full disk. bbolt formats some of them with %s, so that only their text tells.
+// wrapNoSpace marks errors of a full disk. bbolt formats some of them with %s, so that only their
+// text tells.
 func wrapNoSpace(err error) error {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		if err != nil && (errors.Is(err, full) || strings.Contains(err.Error(), full.Error())) {

@@ -65,15 +65,18 @@ type Ref struct {
 }
 
 const (
-	// eventPage is how many events one transaction reads; between two pages writers may grow the file.
+	// eventPage is how many events one transaction reads; between two pages writers may grow the
+	// file.
 	eventPage = 256
 	// maxMessage cuts messages and error texts: an API server can answer with a whole object.
 	maxMessage = 4096
 )
 
-// Events returns the history of an operation after an event, 0 for all of it. It ends with what is stored when it gets there; Watch goes on. The last pair may
-// hold an error: ErrNotFound for the operation, or the context's.
-func (c *Catalog) Events(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event, error] {
+// Events returns the history of an operation after an event, 0 for all of it. It ends with what is
+// stored when it gets there; Watch goes on. The last pair may hold an error: ErrNotFound for the
+// operation, or the context's.
+func (c *Catalog) Events(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event,
+	error] {
 	return func(yield func(Event, error) bool) {
 		for {
 			page, _, err := c.readEvents(ctx, id, afterSeq)
@@ -94,8 +97,10 @@ func (c *Catalog) Events(ctx context.Context, id OperationID, afterSeq int64) it
 	}
 }
 
-// readEvents returns the next page of events and, as of the same moment, the state of the operation.
-func (c *Catalog) readEvents(ctx context.Context, id OperationID, afterSeq int64) (page []Event, state State, err error) {
+// readEvents returns the next page of events and, as of the same moment, the state of the
+// operation.
+func (c *Catalog) readEvents(ctx context.Context, id OperationID, afterSeq int64) (page []Event,
+	state State, err error) {
 	err = c.view(ctx, func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketOperations).Bucket([]byte(id))
 		if b == nil {
@@ -111,7 +116,8 @@ func (c *Catalog) readEvents(ctx context.Context, id OperationID, afterSeq int64
 			return err
 		}
 		cursor := events.Cursor()
-		for k, v := cursor.Seek(sequenceKey(uint64(max(afterSeq, 0)) + 1)); k != nil && len(page) < eventPage; k, v = cursor.Next() {
+		for k, v := cursor.Seek(sequenceKey(uint64(max(afterSeq, 0)) + 1)); k != nil &&
+			len(page) < eventPage; k, v = cursor.Next() {
 			e, err := decodeEvent(v)
 			if err != nil {
 				return err
@@ -131,7 +137,8 @@ func (c *Catalog) emit(ctx context.Context, id OperationID, events []Event) erro
 	return c.updateOperation(ctx, id, func(*opTx) ([]Event, error) { return events, nil })
 }
 
-// appendEvents numbers and stores events, within the transaction that changes what they tell of: there is no change without its event.
+// appendEvents numbers and stores events, within the transaction that changes what they tell of:
+// there is no change without its event.
 func (o *opTx) appendEvents(list []Event) error {
 	if len(list) == 0 {
 		return nil
@@ -165,16 +172,19 @@ func (e Event) check() error {
 		return fmt.Errorf("event number %d: want at least 1", e.Seq)
 	}
 	if (e.Type == EventFinding) != (e.Finding != nil) {
-		return fmt.Errorf("event of type %q: a finding must come with a finding, and only with one", e.Type)
+		return fmt.Errorf("event of type %q: a finding must come with a finding, and only with one",
+			e.Type)
 	}
-	return oneOf("stored event type", e.Type, EventOperation, EventUnit, EventStep, EventFinding, EventMessage)
+	return oneOf("stored event type", e.Type, EventOperation, EventUnit, EventStep, EventFinding,
+		EventMessage)
 }
 
 func decodeEvent(value []byte) (Event, error) {
 	return decode[Event]("event", value)
 }
 
-// shorten cuts a text to what the catalog keeps of it, and makes it valid UTF-8, which JSON and gRPC want.
+// shorten cuts a text to what the catalog keeps of it, and makes it valid UTF-8, which JSON and
+// gRPC want.
 func shorten(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + " …"

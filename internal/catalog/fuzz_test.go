@@ -14,8 +14,10 @@ func FuzzDecode(f *testing.F) {
 		`{"step":"ns/name/create/03","state":"done","attempts":1,"begun":"2026-03-01T12:00:00Z","ended":"2026-03-01T12:00:01Z","result":{"a":1}}`,
 		`{"seq":1,"time":"2026-03-01T12:00:00Z","type":"finding","finding":{"severity":"error","code":"owner-missing","ref":{"kind":"Secret","name":"a"}}}`,
 		`{"size":7,"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","chunks":1}`,
-		`{"size":10,"written":"2026-03-01T12:00:00Z"}`, `{"name":"nightly","paused":true,"lastRun":"2026-03-01T12:00:00Z"}`,
-		"ns/name/create/03", "-/pause", "0000000000000001/12ab/store/uid", "12ab00000000", "step\x00key", "\x00\x00\x00\x00\x00\x00\x00\x07", "", "{}", "[]", "null",
+		`{"size":10,"written":"2026-03-01T12:00:00Z"}`,
+		`{"name":"nightly","paused":true,"lastRun":"2026-03-01T12:00:00Z"}`,
+		"ns/name/create/03", "-/pause", "0000000000000001/12ab/store/uid", "12ab00000000", "step\x00key",
+		"\x00\x00\x00\x00\x00\x00\x00\x07", "", "{}", "[]", "null",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -26,14 +28,18 @@ func FuzzDecode(f *testing.F) {
 		again(t, data, decodeEvent)
 		again(t, data, decodePlanInfo)
 		again(t, data, func(b []byte) (knownKey, error) { return decode[knownKey]("known key", b) })
-		again(t, data, func(b []byte) (ScheduleState, error) { return decode[ScheduleState]("schedule", b) })
+		again(t, data, func(b []byte) (ScheduleState, error) {
+			return decode[ScheduleState]("schedule",
+				b)
+		})
 		if step, err := ParseStep(string(data)); err == nil && step.String() != string(data) {
 			t.Errorf("step %q became %q", data, step)
 		}
 		if id, err := ParseOperationID(string(data)); err == nil && id.String() != string(data) {
 			t.Errorf("operation id %q became %q", data, id)
 		}
-		if step, key, err := parseValueKey(data); err == nil && string(valueKey(step, key)) != string(data) {
+		if step, key, err := parseValueKey(data); err == nil &&
+			string(valueKey(step, key)) != string(data) {
 			t.Errorf("value key %q became %q", data, valueKey(step, key))
 		}
 		if seq, err := parseSequenceKey(data); err == nil && string(sequenceKey(seq)) != string(data) {

@@ -21,7 +21,8 @@ type StepHandle struct {
 // Step returns the step.
 func (h *StepHandle) Step() Step { return h.step }
 
-// Attempt is 1 the first time that Do runs the step; in a higher one, see what Values has of the earlier ones.
+// Attempt is 1 the first time that Do runs the step; in a higher one, see what Values has of the
+// earlier ones.
 func (h *StepHandle) Attempt() int { return h.record.Attempts }
 
 // Values returns what the step recorded so far, in all its attempts, by key.
@@ -29,9 +30,10 @@ func (h *StepHandle) Values(ctx context.Context) (map[string]json.RawMessage, er
 	return h.j.Values(ctx, h.step)
 }
 
-// Record notes values, all of them with one fsync; they are on disk when it returns, and stay when the step fails or the process dies. A value with a key
-// that is there replaces it. It heeds no cancelled context, for it tells of what exists: the UID of an object that was created must be known before the
-// object loses the mark that tells it from a stranger's.
+// Record notes values, all of them with one fsync; they are on disk when it returns, and stay when
+// the step fails or the process dies. A value with a key that is there replaces it. It heeds no
+// cancelled context, for it tells of what exists: the UID of an object that was created must be
+// known before the object loses the mark that tells it from a stranger's.
 func (h *StepHandle) Record(ctx context.Context, values ...Value) error {
 	for _, v := range values {
 		if v.Key == "" || !json.Valid(v.Data) {
@@ -47,7 +49,8 @@ func (h *StepHandle) Record(ctx context.Context, values ...Value) error {
 	return nil
 }
 
-// SetResult sets what Result returns once the step is done; it is stored as JSON, atomically with that. The last call counts. Undo has no result.
+// SetResult sets what Result returns once the step is done; it is stored as JSON, atomically with
+// that. The last call counts. Undo has no result.
 func (h *StepHandle) SetResult(result any) error {
 	data, err := json.Marshal(result)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// OperationID names an operation: 12 lower-case hex digits. The first nine are the time of creation in sixteenths of a second since 1970, so that ids sort by
-// time; the last three are random, so that two hosts that write to one bucket do not choose the same.
+// OperationID names an operation: 12 lower-case hex digits. The first nine are the time of creation
+// in sixteenths of a second since 1970, so that ids sort by time; the last three are random, so
+// that two hosts that write to one bucket do not choose the same.
 type OperationID string
 
 const (
@@ -29,15 +30,18 @@ func ParseOperationID(s string) (OperationID, error) {
 
 func (id OperationID) String() string { return string(id) }
 
-// newOperationID makes an id for now that sorts after last. last is heeded only within a minute, or a clock that once was wrong would shape all ids to come.
+// newOperationID makes an id for now that sorts after last. last is heeded only within a minute, or
+// a clock that once was wrong would shape all ids to come.
 func newOperationID(now time.Time, last OperationID) OperationID {
 	const minute = 60 * ticksPerSecond << randomBits
-	tick := uint64(now.Unix())*ticksPerSecond + uint64(now.Nanosecond())/uint64(time.Second/ticksPerSecond)
+	tick := uint64(now.Unix())*ticksPerSecond + uint64(now.Nanosecond())/uint64(
+		time.Second/ticksPerSecond)
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	r := binary.BigEndian.Uint64(random[:])
 	n := tick<<randomBits | r%(1<<randomBits)
-	if before, err := strconv.ParseUint(string(last), 16, 64); err == nil && n <= before && before-n < minute {
+	if before, err := strconv.ParseUint(string(last), 16, 64); err == nil && n <= before &&
+		before-n < minute {
 		n = before + 1 + r%16
 	}
 	return OperationID(fmt.Sprintf("%012x", n&(1<<48-1)))

@@ -13,10 +13,13 @@ import (
 
 // JournalOptions of Catalog.Journal; the zero value is a journal without a fence.
 type JournalOptions struct {
-	// Fence ends when another host may have taken over; its cause says why. No step begins after that, and the context of steps in flight is cancelled.
+	// Fence ends when another host may have taken over; its cause says why. No step begins after
+	// that, and the context of steps in flight is cancelled.
 	Fence context.Context
-	// OnStep, when set, is told of every step twice: before it runs, once it is on record as begun or undoing, and after it ended. An error before the step keeps
-	// it from running and fails it; an error after it is not heeded. It is where the journal is mirrored to a place that survives this host.
+	// OnStep, when set, is told of every step twice: before it runs, once it is on record as begun
+	// or undoing, and after it ended. An error before the step keeps it from running and fails it;
+	// an error after it is not heeded. It is where the journal is mirrored to a place that survives
+	// this host.
 	OnStep func(ctx context.Context, r StepRecord) error
 }
 
@@ -42,21 +45,29 @@ func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
 // Operation returns the id of the operation.
 func (j *Journal) Operation() OperationID { return j.id }
 
-// Do is the one place where something changes. A step that is done is skipped (its result is had from Result). Otherwise: the context and the fence must be
-// alive; the step is recorded begun, on disk; fn runs; the step is recorded done with its result, or failed; the events follow from the records.
+// Do is the one place where something changes. A step that is done is skipped (its result is had
+// from Result). Otherwise: the context and the fence must be alive; the step is recorded begun, on
+// disk; fn runs; the step is recorded done with its result, or failed; the events follow from the
+// records.
 //
-// Cancelling ctx stops between steps: it keeps a step from beginning, but fn gets a context that it does not reach, so that a step in flight ends cleanly.
-// Only a lost fence cancels that one. fn must be able to run twice: after a crash between begun and done, and after it failed, the next Do runs it again.
+// Cancelling ctx stops between steps: it keeps a step from beginning, but fn gets a context that it
+// does not reach, so that a step in flight ends cleanly. Only a lost fence cancels that one. fn
+// must be able to run twice: after a crash between begun and done, and after it failed, the next Do
+// runs it again.
 //
-// Errors: fn's, with ErrFenceLost in it when the fence went meanwhile; the context's and ErrFenceLost when not begun; ErrStepInFlight; ErrNotRunning;
-// those of writing. When the end of a step that worked cannot be recorded, that is an error too, and the step runs again on resume.
-func (j *Journal) Do(ctx context.Context, step Step, fn func(ctx context.Context, h *StepHandle) error) error {
+// Errors: fn's, with ErrFenceLost in it when the fence went meanwhile; the context's and
+// ErrFenceLost when not begun; ErrStepInFlight; ErrNotRunning; those of writing. When the end of a
+// step that worked cannot be recorded, that is an error too, and the step runs again on resume.
+func (j *Journal) Do(ctx context.Context, step Step, fn func(ctx context.Context,
+	h *StepHandle) error) error {
 	return j.run(ctx, step, doing, fn)
 }
 
-// Undo mirrors Do: it runs fn to take back what the step did, wholly or in part, and records it undone; its values and its result are dropped then, while fn
-// can still read them. A step that was never begun or is undone already is skipped.
-func (j *Journal) Undo(ctx context.Context, step Step, fn func(ctx context.Context, h *StepHandle) error) error {
+// Undo mirrors Do: it runs fn to take back what the step did, wholly or in part, and records it
+// undone; its values and its result are dropped then, while fn can still read them. A step that was
+// never begun or is undone already is skipped.
+func (j *Journal) Undo(ctx context.Context, step Step, fn func(ctx context.Context,
+	h *StepHandle) error) error {
 	return j.run(ctx, step, undoing, fn)
 }
 
@@ -76,7 +87,8 @@ var (
 	}}
 )
 
-func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(context.Context, *StepHandle) error) error {
+func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(context.Context,
+	*StepHandle) error) error {
 	if err := step.check(); err != nil {
 		return err
 	}
@@ -109,7 +121,8 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	return failed
 }
 
-// claim keeps the same step from running twice at once, through this journal or another of the same operation.
+// claim keeps the same step from running twice at once, through this journal or another of the same
+// operation.
 func (j *Journal) claim(step Step) (release func(), err error) {
 	key := string(j.id) + "/" + step.String()
 	j.c.mu.Lock()
@@ -168,7 +181,8 @@ func (j *Journal) begin(ctx context.Context, step Step, d direction) (StepRecord
 }
 
 // call runs fn with a context that only the fence cancels.
-func (j *Journal) call(ctx context.Context, h *StepHandle, fn func(context.Context, *StepHandle) error) error {
+func (j *Journal) call(ctx context.Context, h *StepHandle, fn func(context.Context,
+	*StepHandle) error) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(j.fence, func() { cancel(fenceLost(j.fence)) })()
@@ -189,8 +203,10 @@ func (j *Journal) end(ctx context.Context, h *StepHandle, d direction, failed er
 	return err
 }
 
-// recordEnd records how the step ended, and with it, atomically, its result and the unit's state. It heeds no context: what was done must be on record.
-func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, failed error) (StepRecord, error) {
+// recordEnd records how the step ended, and with it, atomically, its result and the unit's state.
+// It heeds no context: what was done must be on record.
+func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, failed error) (
+	StepRecord, error) {
 	now := j.c.now()
 	var record StepRecord
 	err := j.c.updateOperation(context.WithoutCancel(ctx), j.id, func(o *opTx) ([]Event, error) {
@@ -228,10 +244,12 @@ func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, fai
 }
 
 func stepEvent(r StepRecord) Event {
-	return Event{Type: EventStep, Step: r.Step.String(), Unit: r.Step.Unit, State: string(r.State), Message: r.Error}
+	return Event{Type: EventStep, Step: r.Step.String(), Unit: r.Step.Unit, State: string(r.State),
+		Message: r.Error}
 }
 
-// Result returns what a step that is done left with SetResult, nil when it left nothing. ErrNotFound when the step is not done.
+// Result returns what a step that is done left with SetResult, nil when it left nothing.
+// ErrNotFound when the step is not done.
 func (j *Journal) Result(ctx context.Context, step Step) (json.RawMessage, error) {
 	record, err := j.c.stepRecord(ctx, j.id, step)
 	if err == nil && (record == nil || record.State != StepDone) {
@@ -252,7 +270,8 @@ func (j *Journal) State(ctx context.Context, step Step) (StepState, error) {
 	return record.State, nil
 }
 
-// Values returns what a step recorded so far, in all its attempts, by key. It is empty for a step that recorded nothing.
+// Values returns what a step recorded so far, in all its attempts, by key. It is empty for a step
+// that recorded nothing.
 func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMessage, error) {
 	values := map[string]json.RawMessage{}
 	err := j.c.viewOperation(ctx, j.id, bucketValues, func(b *bolt.Bucket) error {
@@ -273,11 +292,12 @@ func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMes
 	return values, nil
 }
 
-// SetUnit moves a unit into a state outside of a step, for example a unit that pre-flight blocks; message says why. Within a step, StepHandle.SetUnit does it
-// atomically with the end of the step.
+// SetUnit moves a unit into a state outside of a step, for example a unit that pre-flight blocks;
+// message says why. Within a step, StepHandle.SetUnit does it atomically with the end of the step.
 func (j *Journal) SetUnit(ctx context.Context, unit string, state UnitState, message string) error {
 	err := j.c.updateOperation(ctx, j.id, func(o *opTx) ([]Event, error) {
-		return []Event{{Type: EventUnit, Unit: unit, State: string(state), Message: message}}, o.putUnit(unit, state)
+		return []Event{{Type: EventUnit, Unit: unit, State: string(state), Message: message}},
+			o.putUnit(unit, state)
 	})
 	if err != nil {
 		return fmt.Errorf("set state of unit %s: %w", unit, err)
@@ -285,11 +305,13 @@ func (j *Journal) SetUnit(ctx context.Context, unit string, state UnitState, mes
 	return nil
 }
 
-// Emit appends findings and messages to the history, all of them with one fsync. Other events follow from what they tell of.
+// Emit appends findings and messages to the history, all of them with one fsync. Other events
+// follow from what they tell of.
 func (j *Journal) Emit(ctx context.Context, events ...Event) error {
 	for _, e := range events {
 		if e.Type != EventFinding && e.Type != EventMessage {
-			return fmt.Errorf("emit event of type %q: only findings and messages are for others to emit", e.Type)
+			return fmt.Errorf("emit event of type %q: only findings and messages are for others to emit",
+				e.Type)
 		}
 	}
 	if err := j.c.emit(ctx, j.id, events); err != nil {
@@ -298,7 +320,8 @@ func (j *Journal) Emit(ctx context.Context, events ...Event) error {
 	return nil
 }
 
-// Progress notes how far the run is. It costs next to nothing: watchers see the newest count about four times a second, and it is stored with the next record.
+// Progress notes how far the run is. It costs next to nothing: watchers see the newest count about
+// four times a second, and it is stored with the next record.
 func (j *Journal) Progress(what string, done, total int64) {
 	j.c.setProgress(j.id, Progress{What: what, Done: done, Total: total})
 }

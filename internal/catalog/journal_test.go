@@ -57,13 +57,15 @@ func TestStepKeys(t *testing.T) {
 			t.Errorf("%s: %+v, %v", key, got, err)
 		}
 	}
-	for _, key := range []string{"", "/", "create", "create/03", "a/create/3", "a/create/03/", "a/Create", "a/00", "a/12/34", "-/create/00", "/create"} {
+	for _, key := range []string{"", "/", "create", "create/03", "a/create/3", "a/create/03/",
+		"a/Create", "a/00", "a/12/34", "-/create/00", "/create"} {
 		if step, err := ParseStep(key); err == nil {
 			t.Errorf("%q: accepted as %+v", key, step)
 		}
 	}
 	c := openTest(t)
-	for _, step := range []Step{{}, {Unit: "-", Phase: "x"}, {Phase: "12"}, {Phase: "a/b"}, {Phase: "x", Wave: -1}} {
+	for _, step := range []Step{{}, {Unit: "-", Phase: "x"}, {Phase: "12"}, {Phase: "a/b"},
+		{Phase: "x", Wave: -1}} {
 		if err := running(t, c).Do(t.Context(), step, nothing); err == nil {
 			t.Errorf("%+v: accepted", step)
 		}
@@ -84,7 +86,8 @@ func TestDoRunsOnce(t *testing.T) {
 		if _, err := j.Result(ctx, testStep); !errors.Is(err, ErrNotFound) {
 			t.Errorf("result before it is done: %v", err)
 		}
-		return errors.Join(h.SetResult(map[string]string{"Secret/team-a/ca": "uid-1"}), h.SetUnit(UnitCopied))
+		return errors.Join(h.SetResult(map[string]string{"Secret/team-a/ca": "uid-1"}),
+			h.SetUnit(UnitCopied))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +120,8 @@ func TestDoRunsOnce(t *testing.T) {
 		}
 		history = append(history, fmt.Sprintln(e.Seq, e.Type, e.Unit, e.Step, e.State))
 	}
-	want := "1 operation   planned\n2 operation   running\n3 step team-a/one team-a/one/create/03 begun\n" +
+	want := "1 operation   planned\n2 operation   running\n3 step team-a/one " +
+		"team-a/one/create/03 begun\n" +
 		"4 step team-a/one team-a/one/create/03 done\n5 unit team-a/one  copied\n"
 	if diff := cmp.Diff(want, strings.Join(history, "")); diff != "" {
 		t.Error(diff)
@@ -131,7 +135,8 @@ func TestDoAgainAfterFailure(t *testing.T) {
 	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
 		_ = h.SetUnit(UnitCopied)
 		_ = h.SetResult("half")
-		if err := h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)}, Value{"b", json.RawMessage(`"uid-b"`)}); err != nil {
+		if err := h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)},
+			Value{"b", json.RawMessage(`"uid-b"`)}); err != nil {
 			t.Error(err)
 		}
 		return broken
@@ -140,7 +145,8 @@ func TestDoAgainAfterFailure(t *testing.T) {
 		t.Errorf("do: %v", err)
 	}
 	steps, err := c.Steps(t.Context(), j.id)
-	if err != nil || len(steps) != 1 || steps[0].State != StepFailed || steps[0].Error != broken.Error() || steps[0].Result != nil {
+	if err != nil || len(steps) != 1 || steps[0].State != StepFailed ||
+		steps[0].Error != broken.Error() || steps[0].Result != nil {
 		t.Errorf("%+v, %v", steps, err)
 	}
 	if op, _ := c.Operation(t.Context(), j.id); len(op.Units) != 0 {
@@ -148,7 +154,8 @@ func TestDoAgainAfterFailure(t *testing.T) {
 	}
 	err = j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
 		values, err := h.Values(ctx)
-		want := map[string]json.RawMessage{"a": json.RawMessage(`"uid-a"`), "b": json.RawMessage(`"uid-b"`)}
+		want := map[string]json.RawMessage{"a": json.RawMessage(`"uid-a"`),
+			"b": json.RawMessage(`"uid-b"`)}
 		if diff := cmp.Diff(want, values); err != nil || diff != "" {
 			t.Error(err, diff)
 		}
@@ -164,7 +171,8 @@ func TestDoAgainAfterFailure(t *testing.T) {
 		t.Errorf("%s, %v", s, err)
 	}
 	// Another step whose key begins the same has none of its values.
-	if values, err := j.Values(t.Context(), Step{Unit: "team-a/one", Phase: "create"}); err != nil || len(values) != 0 {
+	if values, err := j.Values(t.Context(), Step{Unit: "team-a/one", Phase: "create"}); err != nil ||
+		len(values) != 0 {
 		t.Error(values, err)
 	}
 }
@@ -177,7 +185,8 @@ func TestDoOnlyWhileRunning(t *testing.T) {
 			t.Errorf("%v: %v", states, err)
 		}
 	}
-	if err := c.Journal("000000000000", JournalOptions{}).Do(t.Context(), testStep, nothing); !errors.Is(err, ErrNotFound) {
+	if err := c.Journal("000000000000", JournalOptions{}).Do(t.Context(), testStep,
+		nothing); !errors.Is(err, ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -257,7 +266,8 @@ func TestUndo(t *testing.T) {
 	if err := j.Do(t.Context(), testStep, record); err != nil {
 		t.Fatal(err)
 	}
-	if ran, err := undo(broken); ran != 1 || !errors.Is(err, broken) || stepState(t, j, testStep) != StepUndoFailed {
+	if ran, err := undo(broken); ran != 1 || !errors.Is(err, broken) ||
+		stepState(t, j, testStep) != StepUndoFailed {
 		t.Errorf("undo that fails: %d, %v, %s", ran, err, stepState(t, j, testStep))
 	}
 	for i, want := range []int{1, 0} {
@@ -275,7 +285,9 @@ func TestUndo(t *testing.T) {
 		t.Errorf("unit: %v", op.Units)
 	}
 	// Done again, failed in the middle: that is undone too.
-	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error { return errors.Join(record(ctx, h), broken) })
+	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
+		return errors.Join(record(ctx, h), broken)
+	})
 	if ran, undoErr := undo(nil); !errors.Is(err, broken) || ran != 1 || undoErr != nil {
 		t.Errorf("undo of a failed step: %v, %d, %v", err, ran, undoErr)
 	}
@@ -311,7 +323,8 @@ func TestDoConcurrently(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if op, err := c.Operation(t.Context(), j.id); err != nil || len(op.Progress) != 1 || op.Progress[0].Done == 0 {
+	if op, err := c.Operation(t.Context(), j.id); err != nil || len(op.Progress) != 1 ||
+		op.Progress[0].Done == 0 {
 		t.Errorf("progress: %v, %v", op.Progress, err)
 	}
 }
@@ -330,11 +343,12 @@ func TestDoSharesCommits(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 32 {
 		wg.Go(func() {
-			err := j.Do(t.Context(), Step{Phase: "create", Wave: i + 1}, func(context.Context, *StepHandle) error {
-				started <- struct{}{}
-				<-finish
-				return nil
-			})
+			err := j.Do(t.Context(), Step{Phase: "create", Wave: i + 1},
+				func(context.Context, *StepHandle) error {
+					started <- struct{}{}
+					<-finish
+					return nil
+				})
 			if err != nil {
 				t.Error(err)
 			}
@@ -383,7 +397,8 @@ func TestCommitTakesTheBadOneOut(t *testing.T) {
 				return tx.Bucket(bucketMeta).Put(fmt.Append(nil, i), []byte("x"))
 			})
 			var damaged *DamagedError
-			if ok := map[int]bool{3: errors.Is(err, broken), 5: errors.As(err, &damaged)}[i] || err == nil && i != 3 && i != 5; !ok {
+			if ok := map[int]bool{3: errors.Is(err, broken), 5: errors.As(err, &damaged)}[i] || err == nil &&
+				i != 3 && i != 5; !ok {
 				t.Errorf("write %d: %v", i, err)
 			}
 		})
@@ -432,7 +447,8 @@ func TestLongErrorsAreCut(t *testing.T) {
 	}
 }
 
-// TestOnStep: whoever mirrors the journal is told before a step runs, can keep it from running, and is told how it ended.
+// TestOnStep: whoever mirrors the journal is told before a step runs, can keep it from running, and
+// is told how it ended.
 func TestOnStep(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c, Running)
@@ -446,16 +462,25 @@ func TestOnStep(t *testing.T) {
 		return nil
 	}})
 	ran := false
-	if err := j.Do(t.Context(), Step{Phase: "refused"}, func(context.Context, *StepHandle) error { ran = true; return nil }); !errors.Is(err, refuse) || ran {
+	if err := j.Do(t.Context(), Step{Phase: "refused"}, func(context.Context, *StepHandle) error {
+		ran = true
+		return nil
+	}); !errors.Is(err, refuse) || ran {
 		t.Errorf("%v, ran %v", err, ran)
 	}
-	if err := j.Do(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error { told = append(told, "runs"); return nil }); err != nil {
+	if err := j.Do(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error {
+		told = append(told, "runs")
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Undo(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error { return nil }); err != nil {
+	if err := j.Undo(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error {
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"-/refused begun", "-/refused failed", "-/pause begun", "runs", "-/pause done", "-/pause undoing", "-/pause undone"}
+	want := []string{"-/refused begun", "-/refused failed", "-/pause begun", "runs", "-/pause done",
+		"-/pause undoing", "-/pause undone"}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Names of buckets and fixed keys; the tree is drawn in the package documentation. They are never changed.
+// Names of buckets and fixed keys; the tree is drawn in the package documentation. They are never
+// changed.
 var (
 	bucketMeta        = []byte("meta")
 	bucketSnapshots   = []byte("snapshots")
@@ -28,7 +29,8 @@ var (
 	keyPlanInfo = []byte("info")
 )
 
-// snapshotKey orders snapshots by time. The other parts keep two stores that hold a copy of the same snapshot apart.
+// snapshotKey orders snapshots by time. The other parts keep two stores that hold a copy of the
+// same snapshot apart.
 func snapshotKey(s SnapshotRecord) []byte {
 	return fmt.Appendf(nil, "%016x/%s/%s/%s", s.Time.UnixNano(), s.ID, s.StoreID, s.Source)
 }
@@ -70,7 +72,8 @@ func parseSequenceKey(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(key), nil
 }
 
-// valuePrefix begins the keys of all values of a step. No step key contains a zero byte, so no step's prefix begins another's.
+// valuePrefix begins the keys of all values of a step. No step key contains a zero byte, so no
+// step's prefix begins another's.
 func valuePrefix(step string) []byte {
 	return append([]byte(step), 0)
 }

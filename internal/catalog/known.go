@@ -26,7 +26,8 @@ var (
 
 const secretSize = 32
 
-// Memory is what the catalog knows of a source's newest snapshot in a store. It is of use to the next one only, and may be lost at any time.
+// Memory is what the catalog knows of a source's newest snapshot in a store. It is of use to the
+// next one only, and may be lost at any time.
 func (c *Catalog) Memory(storeID, source string) store.Memory { return memory{c, storeID, source} }
 
 type memory struct {
@@ -54,7 +55,8 @@ func (k knownKey) check() error {
 	return nil
 }
 
-// known reads what is known of a source in a store; the first time it makes the secret. Damaged records are as good as none.
+// known reads what is known of a source in a store; the first time it makes the secret. Damaged
+// records are as good as none.
 func (c *Catalog) known(ctx context.Context, storeID, source string) (store.Known, error) {
 	known, err := c.readKnown(ctx, storeID, source)
 	damaged := errors.Is(err, errRecord)
@@ -93,7 +95,8 @@ func (c *Catalog) readKnown(ctx context.Context, storeID, source string) (store.
 			return nil
 		}
 		known.Secret, known.Base = bytes.Clone(b.Get(keySecret)), string(b.Get(keyBase))
-		return walkKnown(b, func(key string, k store.KnownKey) { known.Keys[key] = k }, func(name store.ContentID, sealed []byte) { known.Parts[name] = bytes.Clone(sealed) })
+		return walkKnown(b, func(key string, k store.KnownKey) { known.Keys[key] = k },
+			func(name store.ContentID, sealed []byte) { known.Parts[name] = bytes.Clone(sealed) })
 	})
 	if err != nil {
 		return store.Known{}, fmt.Errorf("read what is known of %s: %w", source, err)
@@ -102,7 +105,8 @@ func (c *Catalog) readKnown(ctx context.Context, storeID, source string) (store.
 }
 
 // walkKnown reads keys and parts; the bytes of a part are valid during the call.
-func walkKnown(b *bolt.Bucket, key func(string, store.KnownKey), part func(store.ContentID, []byte)) error {
+func walkKnown(b *bolt.Bucket, key func(string, store.KnownKey), part func(store.ContentID,
+	[]byte)) error {
 	keys, parts := b.Bucket(bucketKeys), b.Bucket(bucketParts)
 	if keys == nil || parts == nil || len(b.Get(keySecret)) != secretSize {
 		return fmt.Errorf("%w: known content is incomplete", errRecord)
@@ -126,9 +130,11 @@ func walkKnown(b *bolt.Bucket, key func(string, store.KnownKey), part func(store
 	})
 }
 
-// updateKnown changes what is known, in one transaction. With an empty change.Was all of that is forgotten first. With one that is not what is known by now, all is
-// forgotten and nothing learned, for the change is one of something else.
-func (c *Catalog) updateKnown(ctx context.Context, storeID, source string, change store.KnownChange) error {
+// updateKnown changes what is known, in one transaction. With an empty change.Was all of that is
+// forgotten first. With one that is not what is known by now, all is forgotten and nothing learned,
+// for the change is one of something else.
+func (c *Catalog) updateKnown(ctx context.Context, storeID, source string,
+	change store.KnownChange) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketKnown).Bucket(knownName(storeID, source))
 		if b == nil {
@@ -147,7 +153,8 @@ func (c *Catalog) updateKnown(ctx context.Context, storeID, source string, chang
 	return nil
 }
 
-// ForgetKnown makes the next snapshot of a source write everything, as after keys were lost. It may run twice.
+// ForgetKnown makes the next snapshot of a source write everything, as after keys were lost. It may
+// run twice.
 func (c *Catalog) ForgetKnown(ctx context.Context, storeID, source string) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		if b := tx.Bucket(bucketKnown).Bucket(knownName(storeID, source)); b != nil {
@@ -187,8 +194,10 @@ func learn(b *bolt.Bucket, change store.KnownChange) error {
 			return err
 		}
 	}
-	// In order: a leaf is split only at the commit, so that each one put in front of others would move them all.
-	for _, name := range slices.SortedFunc(maps.Keys(change.Parts), func(a, b store.ContentID) int { return bytes.Compare(a[:], b[:]) }) {
+	// In order: a leaf is split only at the commit, so that each one put in front of others would
+	// move them all.
+	for _, name := range slices.SortedFunc(maps.Keys(change.Parts),
+		func(a, b store.ContentID) int { return bytes.Compare(a[:], b[:]) }) {
 		if err := parts.Put(name[:], change.Parts[name]); err != nil {
 			return err
 		}
@@ -208,7 +217,8 @@ func learn(b *bolt.Bucket, change store.KnownChange) error {
 func checkKnown(tx *bolt.Tx, report func(error)) {
 	known := tx.Bucket(bucketKnown)
 	report(known.ForEachBucket(func(name []byte) error {
-		if err := walkKnown(known.Bucket(name), func(string, store.KnownKey) {}, func(store.ContentID, []byte) {}); err != nil {
+		if err := walkKnown(known.Bucket(name), func(string, store.KnownKey) {},
+			func(store.ContentID, []byte) {}); err != nil {
 			report(fmt.Errorf("known of %s: %w", name, err))
 		}
 		return nil

@@ -8,14 +8,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A migration brings a catalog from the version before to its version. It runs once, in a transaction with those that follow it.
+// A migration brings a catalog from the version before to its version. It runs once, in a
+// transaction with those that follow it.
 type migration struct {
 	version uint32
 	name    string
 	run     func(*bolt.Tx) error
 }
 
-// migrations in the order of their versions. Never change one that was released; add another, and a test for it.
+// migrations in the order of their versions. Never change one that was released; add another, and a
+// test for it.
 var migrations = []migration{
 	{1, "make the buckets", makeBuckets},
 	{2, "make the bucket of schedules", makeSchedules},
@@ -41,7 +43,8 @@ func makeSchedules(tx *bolt.Tx) error {
 }
 
 func makeBuckets(tx *bolt.Tx) error {
-	for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning, bucketOperations} {
+	for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,
+		bucketOperations} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return fmt.Errorf("make bucket %s: %w", name, err)
 		}
@@ -49,8 +52,8 @@ func makeBuckets(tx *bolt.Tx) error {
 	return nil
 }
 
-// migrate runs those migrations of the list that the file has not seen. It does not write to a file that is up to date, newer (*FutureSchemaError) or
-// something else than a catalog (*DamagedError).
+// migrate runs those migrations of the list that the file has not seen. It does not write to a file
+// that is up to date, newer (*FutureSchemaError) or something else than a catalog (*DamagedError).
 func (c *Catalog) migrate(list []migration) error {
 	known := list[len(list)-1].version
 	var found uint32

@@ -75,7 +75,8 @@ func childNoSpace(folder string) {
 	must(errors.Join(c.Check(ctx)...))
 	must(c.Close())
 
-	// On a disk that is full to the last byte, the catalog can be read, and makes room for itself when there is some again.
+	// On a disk that is full to the last byte, the catalog can be read, and makes room for itself
+	// when there is some again.
 	filler := filepath.Join(folder, "filler")
 	f, err := os.Create(filler)
 	must(err)
@@ -87,7 +88,8 @@ func childNoSpace(folder string) {
 	must(err)
 	_, err = c.Operation(ctx, op.ID)
 	must(err)
-	if _, err := Open(ctx, filepath.Join(folder, "another.db"), Options{}); !errors.Is(err, ErrNoSpace) {
+	if _, err := Open(ctx, filepath.Join(folder, "another.db"), Options{}); !errors.Is(err,
+		ErrNoSpace) {
 		must(fmt.Errorf("new catalog on a full disk: %w; want ErrNoSpace", err))
 	}
 	must(os.Remove(filler))

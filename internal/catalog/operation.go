@@ -11,7 +11,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Operation is one run: a snapshot, a restore, a move, a verify, a prune. It holds no content and no secrets.
+// Operation is one run: a snapshot, a restore, a move, a verify, a prune. It holds no content and
+// no secrets.
 type Operation struct {
 	ID    OperationID `json:"id"`
 	Kind  Kind        `json:"kind"`
@@ -30,18 +31,22 @@ type Operation struct {
 	Schedule string `json:"schedule,omitempty"`
 	// SnapshotID is the snapshot that it made or reads.
 	SnapshotID string `json:"snapshotID,omitempty"`
-	// Message says why it is not succeeded, Code the same as a stable code; both are empty otherwise.
+	// Message says why it is not succeeded, Code the same as a stable code; both are empty
+	// otherwise.
 	Message string `json:"message,omitempty"`
 	Code    string `json:"code,omitempty"`
-	// Changed is true once a step was begun: something outside of the catalog may have changed. It is false again after a run that knows better (Outcome.Untouched).
+	// Changed is true once a step was begun: something outside of the catalog may have changed. It
+	// is false again after a run that knows better (Outcome.Untouched).
 	Changed bool `json:"changed,omitempty"`
-	// Back is true once somebody asked for its rollback: whoever goes on with it goes on in that direction.
+	// Back is true once somebody asked for its rollback: whoever goes on with it goes on in that
+	// direction.
 	Back bool `json:"back,omitempty"`
 	// Runs counts how often it went into running: the first time and each resume or rollback.
 	Runs int `json:"runs,omitempty"`
 	// Progress as last reported, sorted by what is counted.
 	Progress []Progress `json:"progress,omitempty"`
-	// Units and the state of each. Stored apart, as there may be thousands and each changes about ten times.
+	// Units and the state of each. Stored apart, as there may be thousands and each changes about
+	// ten times.
 	Units map[string]UnitState `json:"units,omitempty"`
 }
 
@@ -62,8 +67,9 @@ type OperationFilter struct {
 	Limit int
 }
 
-// CreateOperation stores a new operation with state planned and returns it with its id and times. Of op, the state, the times, the progress and the
-// outcome are not looked at; an id is chosen when it has none. Two calls make two operations, or wrap ErrExists when an id was given.
+// CreateOperation stores a new operation with state planned and returns it with its id and times.
+// Of op, the state, the times, the progress and the outcome are not looked at; an id is chosen when
+// it has none. Two calls make two operations, or wrap ErrExists when an id was given.
 func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation, error) {
 	given, units := op.ID, op.Units
 	now := c.now()
@@ -122,7 +128,8 @@ func (c *Catalog) Operation(ctx context.Context, id OperationID) (Operation, err
 	return op, nil
 }
 
-// FindOperation returns the one operation whose id begins with prefix. Errors: ErrNotFound; *AmbiguousError when several do.
+// FindOperation returns the one operation whose id begins with prefix. Errors: ErrNotFound;
+// *AmbiguousError when several do.
 func (c *Catalog) FindOperation(ctx context.Context, prefix string) (Operation, error) {
 	var matches []string
 	err := c.view(ctx, func(tx *bolt.Tx) error {
@@ -131,7 +138,8 @@ func (c *Catalog) FindOperation(ctx context.Context, prefix string) (Operation, 
 			return nil
 		}
 		cursor := tx.Bucket(bucketOperations).Cursor()
-		for k, _ := cursor.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)) && len(matches) < 5; k, _ = cursor.Next() {
+		for k, _ := cursor.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)) &&
+			len(matches) < 5; k, _ = cursor.Next() {
 			matches = append(matches, string(k))
 		}
 		return nil
@@ -157,7 +165,8 @@ func (c *Catalog) Operations(ctx context.Context, filter OperationFilter) ([]Ope
 			if err != nil {
 				return err
 			}
-			if len(filter.Kinds) > 0 && !slices.Contains(filter.Kinds, op.Kind) || len(filter.States) > 0 && !slices.Contains(filter.States, op.State) {
+			if len(filter.Kinds) > 0 && !slices.Contains(filter.Kinds, op.Kind) || len(filter.States) > 0 &&
+				!slices.Contains(filter.States, op.State) {
 				continue
 			}
 			if found = append(found, op); len(found) == filter.Limit {
@@ -175,8 +184,9 @@ func (c *Catalog) Operations(ctx context.Context, filter OperationFilter) ([]Ope
 	return found, nil
 }
 
-// Interrupted returns the operations that a process left running when it died; newest first. Their callers move them to stopped or to needs-identity
-// (which takes them off this list), for nobody works on them.
+// Interrupted returns the operations that a process left running when it died; newest first. Their
+// callers move them to stopped or to needs-identity (which takes them off this list), for nobody
+// works on them.
 func (c *Catalog) Interrupted(ctx context.Context) ([]Operation, error) {
 	running, err := c.Operations(ctx, OperationFilter{States: []State{Running}})
 	if err != nil {
@@ -241,8 +251,10 @@ type opTx struct {
 	op Operation
 }
 
-// updateOperation runs fn on an operation, in the way of update, and stores op.op and the events that fn returns.
-func (c *Catalog) updateOperation(ctx context.Context, id OperationID, fn func(o *opTx) ([]Event, error)) error {
+// updateOperation runs fn on an operation, in the way of update, and stores op.op and the events
+// that fn returns.
+func (c *Catalog) updateOperation(ctx context.Context, id OperationID, fn func(o *opTx) ([]Event,
+	error)) error {
 	return c.update(ctx, func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketOperations).Bucket([]byte(id))
 		if b == nil {
@@ -278,7 +290,8 @@ func (o *opTx) finish(events ...Event) error {
 	return o.appendEvents(events)
 }
 
-// bucket returns a bucket of the operation; *DamagedError, by way of errRecord, when a damaged file lacks it.
+// bucket returns a bucket of the operation; *DamagedError, by way of errRecord, when a damaged file
+// lacks it.
 func (o *opTx) bucket(name []byte) (*bolt.Bucket, error) { return operationBucket(o.b, name) }
 
 func operationBucket(b *bolt.Bucket, name []byte) (*bolt.Bucket, error) {

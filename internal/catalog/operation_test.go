@@ -22,8 +22,10 @@ func TestStateTransitions(t *testing.T) {
 		path[s] = []State{Running, s}
 	}
 	allowed := map[string]bool{
-		"planned running": true, "running succeeded": true, "running stopped": true, "running failed": true, "running rolled-back": true,
-		"running needs-identity": true, "stopped running": true, "stopped stopped": true, "failed running": true, "needs-identity running": true,
+		"planned running": true, "running succeeded": true, "running stopped": true,
+		"running failed": true, "running rolled-back": true,
+		"running needs-identity": true, "stopped running": true, "stopped stopped": true,
+		"failed running": true, "needs-identity running": true,
 	}
 	c := openTest(t)
 	for _, from := range all {
@@ -45,25 +47,30 @@ func TestStateTransitions(t *testing.T) {
 			}
 		}
 	}
-	if _, err := c.SetState(t.Context(), "000000000000", Running, Outcome{}); !errors.Is(err, ErrNotFound) {
+	if _, err := c.SetState(t.Context(), "000000000000", Running, Outcome{}); !errors.Is(err,
+		ErrNotFound) {
 		t.Errorf("unknown operation: %v", err)
 	}
 }
 
-// A run whose steps could not change anything leaves an operation that changed nothing, unless one before it did.
+// A run whose steps could not change anything leaves an operation that changed nothing, unless one
+// before it did.
 func TestUntouched(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c)
-	for _, want := range []bool{false, true} { // what the first run does not do, the second one does
+	// what the first run does not do, the second one does
+	for _, want := range []bool{false, true} {
 		for _, untouched := range []bool{!want, true} {
 			setState(t, c, id, Running)
-			err := c.Journal(id, JournalOptions{}).Do(t.Context(), testStep, func(context.Context, *StepHandle) error { return errors.New("refused") })
+			err := c.Journal(id, JournalOptions{}).Do(t.Context(), testStep,
+				func(context.Context, *StepHandle) error { return errors.New("refused") })
 			if err == nil {
 				t.Fatal("the step is done")
 			}
 			op, err := c.SetState(t.Context(), id, Failed, Outcome{Untouched: untouched})
 			if err != nil || op.Changed != want {
-				t.Errorf("run %d, untouched %t: changed %t, want %t, %v", op.Runs, untouched, op.Changed, want, err)
+				t.Errorf("run %d, untouched %t: changed %t, want %t, %v", op.Runs, untouched, op.Changed, want,
+					err)
 			}
 			if !want {
 				break
@@ -112,7 +119,8 @@ func TestCreateOperation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.ID, want.State, want.Created, want.Updated = created.ID, Planned, created.Created, created.Created
+	want.ID, want.State, want.Created, want.Updated = created.ID, Planned, created.Created,
+		created.Created
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -125,8 +133,12 @@ func TestCreateOperation(t *testing.T) {
 	if _, err := c.CreateOperation(t.Context(), Operation{Kind: "dance"}); err == nil {
 		t.Error("unknown kind accepted")
 	}
-	err = c.UpdateOperation(t.Context(), created.ID, func(op *Operation) { op.SnapshotID, op.State = "12ab", Succeeded })
-	if got, _ := c.Operation(t.Context(), created.ID); err != nil || got.SnapshotID != "12ab" || got.State != Planned || len(got.Units) != 2 {
+	err = c.UpdateOperation(t.Context(), created.ID, func(op *Operation) {
+		op.SnapshotID,
+			op.State = "12ab", Succeeded
+	})
+	if got, _ := c.Operation(t.Context(), created.ID); err != nil || got.SnapshotID != "12ab" ||
+		got.State != Planned || len(got.Units) != 2 {
 		t.Errorf("after update: %+v, %v", got, err)
 	}
 }
@@ -148,7 +160,8 @@ func TestOperationsNewestFirst(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
-	list, err = c.Operations(t.Context(), OperationFilter{States: []State{Running}, Kinds: []Kind{KindRestore}, Limit: 1})
+	list, err = c.Operations(t.Context(), OperationFilter{States: []State{Running},
+		Kinds: []Kind{KindRestore}, Limit: 1})
 	if err != nil || len(list) != 1 || list[0].ID != want[7] {
 		t.Error(list, err)
 	}
@@ -167,7 +180,8 @@ func TestFindOperation(t *testing.T) {
 		}
 	}
 	var ambiguous *AmbiguousError
-	if _, err := c.FindOperation(t.Context(), "aa"); !errors.As(err, &ambiguous) || len(ambiguous.Matches) != 2 {
+	if _, err := c.FindOperation(t.Context(), "aa"); !errors.As(err, &ambiguous) ||
+		len(ambiguous.Matches) != 2 {
 		t.Error(err)
 	}
 	for _, prefix := range []string{"", "c", "latest", "bb00000000000"} {
@@ -241,7 +255,8 @@ func TestForgetOperations(t *testing.T) {
 			t.Errorf("forgot %d, %v; want %d", n, err, want)
 		}
 	}
-	for id, kept := range map[OperationID]bool{succeeded: false, failed: true, snapshot.ID: false, young: true} {
+	for id, kept := range map[OperationID]bool{succeeded: false, failed: true, snapshot.ID: false,
+		young: true} {
 		if _, err := c.Operation(t.Context(), id); errors.Is(err, ErrNotFound) == kept {
 			t.Errorf("%s: %v; want kept: %v", id, err, kept)
 		}

@@ -8,11 +8,13 @@ import (
 	"syscall"
 )
 
-// pidPath is where the holder of a catalog's lock leaves its process id. The lock itself cannot be asked who holds it.
+// pidPath is where the holder of a catalog's lock leaves its process id. The lock itself cannot be
+// asked who holds it.
 func pidPath(path string) string { return path + ".pid" }
 
-// writePID leaves the id of this process for others to name; call it with the lock held. The file is for messages only: where it cannot be written (a
-// full disk, from which the operator may want to read the catalog right now), the old one is removed, for a wrong name is worse than none.
+// writePID leaves the id of this process for others to name; call it with the lock held. The file
+// is for messages only: where it cannot be written (a full disk, from which the operator may want
+// to read the catalog right now), the old one is removed, for a wrong name is worse than none.
 func writePID(path string) {
 	temporary := pidPath(path) + ".new"
 	err := os.WriteFile(temporary, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
@@ -28,7 +30,8 @@ func writePID(path string) {
 
 func removePID(path string) { _ = os.Remove(pidPath(path)) }
 
-// holder returns the id of the process that left it beside the catalog, 0 when there is none or that process is gone.
+// holder returns the id of the process that left it beside the catalog, 0 when there is none or
+// that process is gone.
 func holder(path string) int {
 	text, err := os.ReadFile(pidPath(path))
 	if err != nil {

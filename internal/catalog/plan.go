@@ -19,7 +19,8 @@ const (
 	chunkSize = 256 << 10
 	// maxPlanSize is far above any plan; one is held in memory while it is stored.
 	maxPlanSize = 1 << 30
-	// planWindow is how far back the compression looks, and with that the least memory that decompression must be granted.
+	// planWindow is how far back the compression looks, and with that the least memory that
+	// decompression must be granted.
 	planWindow = 4 << 20
 )
 
@@ -33,8 +34,10 @@ type PlanInfo struct {
 }
 
 func (p PlanInfo) check() error {
-	if p.Size < 0 || p.Size > maxPlanSize || p.Chunks < 0 || len(p.SHA256) != 2*sha256.Size || !isHexPrefix(p.SHA256) {
-		return fmt.Errorf("plan of %d bytes in %d chunks with sha256 %q: not possible", p.Size, p.Chunks, p.SHA256)
+	if p.Size < 0 || p.Size > maxPlanSize || p.Chunks < 0 || len(p.SHA256) != 2*sha256.Size ||
+		!isHexPrefix(p.SHA256) {
+		return fmt.Errorf("plan of %d bytes in %d chunks with sha256 %q: not possible", p.Size, p.Chunks,
+			p.SHA256)
 	}
 	return nil
 }
@@ -43,9 +46,9 @@ func decodePlanInfo(value []byte) (PlanInfo, error) {
 	return decode[PlanInfo]("plan", value)
 }
 
-// PutPlan stores the plan of an operation, whole or not at all, replacing an earlier one. Errors: those of r; ErrPlanFixed once a step has begun or the
-// operation has ended;
-// ErrNotFound for the operation; ErrNoSpace.
+// PutPlan stores the plan of an operation, whole or not at all, replacing an earlier one. Errors:
+// those of r; ErrPlanFixed once a step has begun or the operation has ended; ErrNotFound for the
+// operation; ErrNoSpace.
 func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (PlanInfo, error) {
 	return c.putDocument(ctx, id, bucketPlan, r, func(op Operation) error {
 		if op.Changed || op.State.Ended() {
@@ -55,9 +58,12 @@ func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (Pla
 	})
 }
 
-// PutPart stores a part of the plan that is made while the operation runs, under a name of lower-case letters, digits and dashes, whole or not at all and only
-// once: what a step was decided by must not change under it. Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the operation; ErrNoSpace.
-func (c *Catalog) PutPart(ctx context.Context, id OperationID, name string, r io.Reader) (PlanInfo, error) {
+// PutPart stores a part of the plan that is made while the operation runs, under a name of
+// lower-case letters, digits and dashes, whole or not at all and only once: what a step was decided
+// by must not change under it. Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the
+// operation; ErrNoSpace.
+func (c *Catalog) PutPart(ctx context.Context, id OperationID, name string, r io.Reader) (PlanInfo,
+	error) {
 	bucket, err := partBucket(name)
 	if err != nil {
 		return PlanInfo{}, err
@@ -70,7 +76,8 @@ func (c *Catalog) PutPart(ctx context.Context, id OperationID, name string, r io
 	})
 }
 
-func (c *Catalog) putDocument(ctx context.Context, id OperationID, name []byte, r io.Reader, may func(Operation) error) (PlanInfo, error) {
+func (c *Catalog) putDocument(ctx context.Context, id OperationID, name []byte, r io.Reader,
+	may func(Operation) error) (PlanInfo, error) {
 	compressed, info, err := compressPlan(r)
 	if err != nil {
 		return PlanInfo{}, fmt.Errorf("put plan of operation %s: %w", id, err)
@@ -111,7 +118,8 @@ func (c *Catalog) putDocument(ctx context.Context, id OperationID, name []byte, 
 
 func compressPlan(r io.Reader) ([]byte, PlanInfo, error) {
 	var compressed bytes.Buffer
-	w, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(planWindow))
+	w, err := zstd.NewWriter(&compressed, zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(planWindow))
 	if err != nil {
 		return nil, PlanInfo{}, err
 	}
@@ -130,7 +138,8 @@ func compressPlan(r io.Reader) ([]byte, PlanInfo, error) {
 	}, nil
 }
 
-// Plan returns the plan of an operation, checked against its hash. Errors: ErrNotFound when there is no operation or no plan, *DamagedError when the hash differs.
+// Plan returns the plan of an operation, checked against its hash. Errors: ErrNotFound when there
+// is no operation or no plan, *DamagedError when the hash differs.
 func (c *Catalog) Plan(ctx context.Context, id OperationID) ([]byte, error) {
 	return c.document(ctx, id, bucketPlan)
 }
@@ -181,7 +190,8 @@ func (c *Catalog) document(ctx context.Context, id OperationID, name []byte) ([]
 
 func decompressPlan(compressed []byte, info PlanInfo) ([]byte, error) {
 	// The limit keeps a damaged chunk from unfolding into all of the memory.
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(info.Size, planWindow))))
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxMemory(uint64(max(info.Size, planWindow))))
 	if err != nil {
 		return nil, err
 	}

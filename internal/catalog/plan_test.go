@@ -44,10 +44,12 @@ func TestPlan(t *testing.T) {
 				t.Errorf("%d bytes, %v; want %d", len(got), err, len(plan))
 			}
 			setState(t, c, id, Running)
-			if err := c.Journal(id, JournalOptions{}).Do(t.Context(), Step{Phase: "first"}, func(context.Context, *StepHandle) error { return nil }); err != nil {
+			if err := c.Journal(id, JournalOptions{}).Do(t.Context(), Step{Phase: "first"},
+				func(context.Context, *StepHandle) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.PutPlan(t.Context(), id, strings.NewReader("another")); !errors.Is(err, ErrPlanFixed) {
+			if _, err := c.PutPlan(t.Context(), id, strings.NewReader("another")); !errors.Is(err,
+				ErrPlanFixed) {
 				t.Errorf("replaced after a step: %v", err)
 			}
 		})
@@ -67,7 +69,8 @@ func TestPutPlanWholeOrNotAtAll(t *testing.T) {
 	if got, err := c.Plan(t.Context(), id); err != nil || string(got) != "first" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := c.PutPlan(t.Context(), "000000000000", strings.NewReader("x")); !errors.Is(err, ErrNotFound) {
+	if _, err := c.PutPlan(t.Context(), "000000000000", strings.NewReader("x")); !errors.Is(err,
+		ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -75,7 +78,10 @@ func TestPutPlanWholeOrNotAtAll(t *testing.T) {
 func TestPlanDamaged(t *testing.T) {
 	for name, damage := range map[string]func(plan *bolt.Bucket) error{
 		"chunk missing": func(plan *bolt.Bucket) error { return plan.Delete(sequenceKey(0)) },
-		"chunk changed": func(plan *bolt.Bucket) error { return plan.Put(sequenceKey(0), []byte("nonsense")) },
+		"chunk changed": func(plan *bolt.Bucket) error {
+			return plan.Put(sequenceKey(0),
+				[]byte("nonsense"))
+		},
 		"other plan": func(plan *bolt.Bucket) error {
 			compressed, _, err := compressPlan(strings.NewReader("another"))
 			return errors.Join(err, plan.Put(sequenceKey(0), compressed))

@@ -15,8 +15,9 @@ type Progress struct {
 	Total int64 `json:"total,omitempty"`
 }
 
-// liveProgress is the progress of a run. It lives in memory, since a counter that goes up a thousand times a second must not fsync each time, and is
-// stored along with whatever is written to the operation next, which is the end of a step at the latest.
+// liveProgress is the progress of a run. It lives in memory, since a counter that goes up a
+// thousand times a second must not fsync each time, and is stored along with whatever is written to
+// the operation next, which is the end of a step at the latest.
 type liveProgress struct {
 	counts map[string]Progress
 	// revision of each count, from 1, so that a watcher knows which it has not seen.
@@ -38,7 +39,8 @@ func (c *Catalog) setProgress(id OperationID, p Progress) {
 	}
 }
 
-// progressSince returns the counts that changed since the revisions in seen, sorted, and brings seen up to date.
+// progressSince returns the counts that changed since the revisions in seen, sorted, and brings
+// seen up to date.
 func (c *Catalog) progressSince(id OperationID, seen map[string]int) []Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,15 +12,18 @@ import (
 
 var bucketSchedules = []byte("schedules")
 
-// ScheduleState is what the daemon remembers of a schedule. What the schedule is stands in the configuration.
+// ScheduleState is what the daemon remembers of a schedule. What the schedule is stands in the
+// configuration.
 type ScheduleState struct {
 	Name string `json:"name"`
 	// Seen is when the daemon first knew of it.
 	Seen time.Time `json:"seen"`
-	// Paused overrides the configuration; nil when nobody paused or resumed it. It holds while the configuration says what it said then, ConfigPaused.
+	// Paused overrides the configuration; nil when nobody paused or resumed it. It holds while the
+	// configuration says what it said then, ConfigPaused.
 	Paused       *bool `json:"paused,omitempty"`
 	ConfigPaused bool  `json:"configPaused,omitempty"`
-	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero when there was none.
+	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero
+	// when there was none.
 	LastRun     time.Time `json:"lastRun,omitzero"`
 	LastSuccess time.Time `json:"lastSuccess,omitzero"`
 	// LastError says why the last run that ended did not succeed; empty when it did.
@@ -36,9 +39,11 @@ func (s ScheduleState) check() error {
 	return nil
 }
 
-// UpdateSchedule changes what is remembered of a schedule, or begins to, and returns it. change must only assign: it may run more than once. The end of the
-// context is not heeded: a run that was cancelled is on record all the same.
-func (c *Catalog) UpdateSchedule(ctx context.Context, name string, change func(*ScheduleState)) (ScheduleState, error) {
+// UpdateSchedule changes what is remembered of a schedule, or begins to, and returns it. change
+// must only assign: it may run more than once. The end of the context is not heeded: a run that was
+// cancelled is on record all the same.
+func (c *Catalog) UpdateSchedule(ctx context.Context, name string, change func(*ScheduleState)) (
+	ScheduleState, error) {
 	var state ScheduleState
 	err := c.update(context.WithoutCancel(ctx), func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketSchedules)

@@ -18,7 +18,10 @@ func TestScheduleStateSurvives(t *testing.T) {
 	if err != nil || first.Seen.IsZero() {
 		t.Fatalf("new schedule: %+v, %v", first, err)
 	}
-	want, err := c.UpdateSchedule(t.Context(), "nightly", func(s *ScheduleState) { s.Paused, s.LastRun = &paused, run })
+	want, err := c.UpdateSchedule(t.Context(), "nightly", func(s *ScheduleState) {
+		s.Paused,
+			s.LastRun = &paused, run
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +49,8 @@ func TestReplaceSnapshots(t *testing.T) {
 	}
 	defer c.Close()
 	record := func(store, id string) SnapshotRecord {
-		return SnapshotRecord{StoreID: store, Source: "uid", ID: id, Time: time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)}
+		return SnapshotRecord{StoreID: store, Source: "uid", ID: id, Time: time.Date(2026, 3, 1, 3, 0, 0,
+			0, time.UTC)}
 	}
 	verified := record("a", "1")
 	verified.Verified = &Verification{Level: "structure", OK: true}
@@ -56,7 +60,8 @@ func TestReplaceSnapshots(t *testing.T) {
 		}
 	}
 	for _, want := range [][2]int{{1, 1}, {0, 0}} { // the second time everything is as it should be
-		added, dropped, err := c.ReplaceSnapshots(t.Context(), "a", []SnapshotRecord{record("a", "1"), record("a", "4")})
+		added, dropped, err := c.ReplaceSnapshots(t.Context(), "a", []SnapshotRecord{record("a", "1"),
+			record("a", "4")})
 		if err != nil || added != want[0] || dropped != want[1] {
 			t.Errorf("added %d, dropped %d, %v; want %v", added, dropped, err, want)
 		}

@@ -15,7 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// SnapshotRecord is what the index knows of a snapshot: what its envelope says, and what verify found. It names no object of it.
+// SnapshotRecord is what the index knows of a snapshot: what its envelope says, and what verify
+// found. It names no object of it.
 type SnapshotRecord struct {
 	// StoreID is the id of the store that holds it.
 	StoreID string `json:"storeID"`
@@ -73,7 +74,8 @@ func (f SnapshotFilter) fits(s SnapshotRecord) bool {
 		(f.NotAfter.IsZero() || !s.Time.After(f.NotAfter))
 }
 
-// PutSnapshot adds a snapshot to the index, or replaces what is known of it. The same snapshot (store, source and id) may be put any number of times.
+// PutSnapshot adds a snapshot to the index, or replaces what is known of it. The same snapshot
+// (store, source and id) may be put any number of times.
 func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("put snapshot: %w", err)
@@ -101,8 +103,9 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	return nil
 }
 
-// PutVerification notes what a verify found of a snapshot; s is put where it is not in the index. Damage stays until a verify that settles it (store.CheckLevel.Settles),
-// and what is known of a later time is not replaced by an older one. It may run any number of times.
+// PutVerification notes what a verify found of a snapshot; s is put where it is not in the index.
+// Damage stays until a verify that settles it (store.CheckLevel.Settles), and what is known of a
+// later time is not replaced by an older one. It may run any number of times.
 func (c *Catalog) PutVerification(ctx context.Context, s SnapshotRecord, v Verification) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("put verification: %w", err)
@@ -121,7 +124,8 @@ func (c *Catalog) PutVerification(ctx context.Context, s SnapshotRecord, v Verif
 		if err != nil {
 			return err
 		}
-		return errors.Join(ids.Put(snapshotIDKey(record), snapshotKey(record)), snapshots.Put(snapshotKey(record), value))
+		return errors.Join(ids.Put(snapshotIDKey(record), snapshotKey(record)),
+			snapshots.Put(snapshotKey(record), value))
 	})
 	if err != nil {
 		return fmt.Errorf("put verification of snapshot %s: %w", s.ID, err)
@@ -143,15 +147,19 @@ func LaterVerification(a, b *Verification) *Verification {
 	return b
 }
 
-// ReplaceSnapshots makes the index of one store anew, in one transaction: snapshots that are not in the list are dropped from it. What verify found of the
-// others stays, unless the list knows of a later one (as with PutVerification). It returns how many are new and how many were dropped, and may run any number of times.
-func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []SnapshotRecord) (added, dropped int, err error) {
+// ReplaceSnapshots makes the index of one store anew, in one transaction: snapshots that are not in
+// the list are dropped from it. What verify found of the others stays, unless the list knows of a
+// later one (as with PutVerification). It returns how many are new and how many were dropped, and
+// may run any number of times.
+func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []SnapshotRecord) (
+	added, dropped int, err error) {
 	for _, s := range list {
 		if err := s.check(); err != nil {
 			return 0, 0, fmt.Errorf("replace snapshots: %w", err)
 		}
 		if s.StoreID != storeID {
-			return 0, 0, fmt.Errorf("replace snapshots of store %s: %s is of store %s", storeID, s.ID, s.StoreID)
+			return 0, 0, fmt.Errorf("replace snapshots of store %s: %s is of store %s", storeID, s.ID,
+				s.StoreID)
 		}
 	}
 	err = c.update(ctx, func(tx *bolt.Tx) error {
@@ -169,7 +177,8 @@ func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []S
 			return err
 		}
 		for _, s := range old {
-			if err := errors.Join(ids.Delete(snapshotIDKey(s)), snapshots.Delete(snapshotKey(s))); err != nil {
+			if err := errors.Join(ids.Delete(snapshotIDKey(s)),
+				snapshots.Delete(snapshotKey(s))); err != nil {
 				return err
 			}
 		}
@@ -184,7 +193,8 @@ func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []S
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(ids.Put(snapshotIDKey(s), snapshotKey(s)), snapshots.Put(snapshotKey(s), value)); err != nil {
+			if err := errors.Join(ids.Put(snapshotIDKey(s), snapshotKey(s)), snapshots.Put(snapshotKey(s),
+				value)); err != nil {
 				return err
 			}
 		}
@@ -197,7 +207,8 @@ func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []S
 	return added, dropped, nil
 }
 
-// ForgetSnapshots drops snapshots of one store from the index, by the keys of their envelopes. One that is not in it is success, so it may run any number of times.
+// ForgetSnapshots drops snapshots of one store from the index, by the keys of their envelopes. One
+// that is not in it is success, so it may run any number of times.
 func (c *Catalog) ForgetSnapshots(ctx context.Context, storeID string, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -252,9 +263,11 @@ func (c *Catalog) Snapshots(ctx context.Context, filter SnapshotFilter) ([]Snaps
 	return found, nil
 }
 
-// GetSnapshot returns the one snapshot that fits the filter (whose limit is not looked at) and whose id begins with prefix. Errors: ErrNotFound; *AmbiguousError when
-// several fit, which includes copies of one snapshot in two stores.
-func (c *Catalog) GetSnapshot(ctx context.Context, prefix string, filter SnapshotFilter) (SnapshotRecord, error) {
+// GetSnapshot returns the one snapshot that fits the filter (whose limit is not looked at) and
+// whose id begins with prefix. Errors: ErrNotFound; *AmbiguousError when several fit, which
+// includes copies of one snapshot in two stores.
+func (c *Catalog) GetSnapshot(ctx context.Context, prefix string, filter SnapshotFilter) (
+	SnapshotRecord, error) {
 	var found []SnapshotRecord
 	err := c.view(ctx, func(tx *bolt.Tx) error {
 		found = nil
@@ -262,7 +275,8 @@ func (c *Catalog) GetSnapshot(ctx context.Context, prefix string, filter Snapsho
 			return nil
 		}
 		cursor := tx.Bucket(bucketSnapshotIDs).Cursor()
-		for k, v := cursor.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)); k, v = cursor.Next() {
+		for k, v := cursor.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)); k,
+			v = cursor.Next() {
 			value := tx.Bucket(bucketSnapshots).Get(v)
 			if value == nil {
 				return fmt.Errorf("%w: snapshot %q is in the index of ids only", errRecord, k)
@@ -293,7 +307,8 @@ func (c *Catalog) GetSnapshot(ctx context.Context, prefix string, filter Snapsho
 }
 
 func (s SnapshotRecord) check() error {
-	for _, part := range []struct{ what, value string }{{"snapshot id", s.ID}, {"store id", s.StoreID}, {"source", s.Source}} {
+	for _, part := range []struct{ what, value string }{{"snapshot id", s.ID}, {"store id", s.StoreID},
+		{"source", s.Source}} {
 		if err := checkKeyPart(part.what, part.value); err != nil {
 			return err
 		}
@@ -312,7 +327,8 @@ func decodeSnapshot(value []byte) (SnapshotRecord, error) {
 // checked is implemented by the records that the catalog stores as JSON.
 type checked interface{ check() error }
 
-// decode reads a stored record. A catalog may be damaged, or changed by hand: what comes back is sound or an error that wraps errRecord.
+// decode reads a stored record. A catalog may be damaged, or changed by hand: what comes back is
+// sound or an error that wraps errRecord.
 func decode[T checked](what string, value []byte) (T, error) {
 	var record, none T
 	if err := json.Unmarshal(value, &record); err != nil {

@@ -93,7 +93,8 @@ func TestGetSnapshotByPrefix(t *testing.T) {
 	c := openTest(t)
 	copied := testSnapshot(0x12)
 	copied.StoreID = "store2"
-	for _, s := range []SnapshotRecord{testSnapshot(0x11), testSnapshot(0x12), copied, testSnapshot(0x20)} {
+	for _, s := range []SnapshotRecord{testSnapshot(0x11), testSnapshot(0x12), copied,
+		testSnapshot(0x20)} {
 		if err := c.PutSnapshot(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,8 @@ func TestGetSnapshotByPrefix(t *testing.T) {
 			t.Errorf("%s: %v", prefix, err)
 		}
 	}
-	if got, err := c.GetSnapshot(t.Context(), "12", SnapshotFilter{StoreID: "store2"}); err != nil || got.StoreID != "store2" {
+	if got, err := c.GetSnapshot(t.Context(), "12", SnapshotFilter{StoreID: "store2"}); err != nil ||
+		got.StoreID != "store2" {
 		t.Error(got, err)
 	}
 	for _, prefix := range []string{"", "3", "/"} {
@@ -135,7 +137,8 @@ func TestPutSnapshotRefusesAmbiguousKeys(t *testing.T) {
 	}
 }
 
-// TestPutVerification: damage stays until a verify that looks as deep finds none; the rest of the record is left alone.
+// TestPutVerification: damage stays until a verify that looks as deep finds none; the rest of the
+// record is left alone.
 func TestPutVerification(t *testing.T) {
 	c := openTest(t)
 	at := func(hours int, level store.CheckLevel, ok bool) Verification {
@@ -157,7 +160,8 @@ func TestPutVerification(t *testing.T) {
 		{at(8, store.CheckSample, true), at(7, store.CheckStructure, false)},
 		{at(9, store.CheckStructure, true), at(9, store.CheckStructure, true)},
 	} {
-		short := SnapshotRecord{StoreID: known.StoreID, Source: known.Source, ID: known.ID, Time: known.Time}
+		short := SnapshotRecord{StoreID: known.StoreID, Source: known.Source, ID: known.ID,
+			Time: known.Time}
 		if err := c.PutVerification(t.Context(), short, step.put); err != nil {
 			t.Fatal(err)
 		}
@@ -169,10 +173,12 @@ func TestPutVerification(t *testing.T) {
 		}
 	}
 	// One that is not in the index is put.
-	if err := c.PutVerification(t.Context(), testSnapshot(2), at(1, store.CheckFull, true)); err != nil {
+	if err := c.PutVerification(t.Context(), testSnapshot(2),
+		at(1, store.CheckFull, true)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.GetSnapshot(t.Context(), testSnapshot(2).ID, SnapshotFilter{}); err != nil || got.Verified == nil || got.Sequence != 2 {
+	if got, err := c.GetSnapshot(t.Context(), testSnapshot(2).ID, SnapshotFilter{}); err != nil ||
+		got.Verified == nil || got.Sequence != 2 {
 		t.Errorf("put: %+v, %v", got, err)
 	}
 	// A rebuild knows what the bucket knows, and forgets nothing that is later.
@@ -187,7 +193,8 @@ func TestPutVerification(t *testing.T) {
 	for _, r := range records {
 		got = append(got, *r.Verified)
 	}
-	if diff := cmp.Diff([]Verification{later, later, at(9, store.CheckStructure, true)}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]Verification{later, later, at(9, store.CheckStructure, true)},
+		got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
 }
@@ -203,7 +210,8 @@ func TestForgetSnapshots(t *testing.T) {
 		}
 	}
 	for range 2 { // may run twice
-		if err := c.ForgetSnapshots(t.Context(), a.StoreID, []string{a.Key, "snapshots/x/none.json"}); err != nil {
+		if err := c.ForgetSnapshots(t.Context(), a.StoreID,
+			[]string{a.Key, "snapshots/x/none.json"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,7 +219,8 @@ func TestForgetSnapshots(t *testing.T) {
 	if err != nil || len(left) != 2 {
 		t.Fatalf("%d are left, %v", len(left), err)
 	}
-	if _, err := c.GetSnapshot(t.Context(), a.ID, SnapshotFilter{StoreID: a.StoreID}); !errors.Is(err, ErrNotFound) {
+	if _, err := c.GetSnapshot(t.Context(), a.ID, SnapshotFilter{StoreID: a.StoreID}); !errors.Is(err,
+		ErrNotFound) {
 		t.Errorf("it is still found: %v", err)
 	}
 	if _, err := c.GetSnapshot(t.Context(), a.ID, SnapshotFilter{StoreID: "elsewhere"}); err != nil {

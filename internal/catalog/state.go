@@ -30,8 +30,9 @@ func (k Kind) check() error {
 //	               │      └──▶ needs-identity ─┤
 //	               └────────── resume ─────────┘
 //
-// Work, a rollback's too, is done in running only. A process that dies leaves its operation running; the next one to open the catalog finds it with
-// Catalog.Interrupted and moves it to stopped, or to needs-identity. succeeded and rolled-back are final.
+// Work, a rollback's too, is done in running only. A process that dies leaves its operation
+// running; the next one to open the catalog finds it with Catalog.Interrupted and moves it to
+// stopped, or to needs-identity. succeeded and rolled-back are final.
 type State string
 
 // The states of an operation.
@@ -63,7 +64,8 @@ var transitions = map[State][]State{
 	NeedsIdentity: {Running},
 }
 
-// Ended reports whether the operation, or its present run, is over: nothing more happens unless somebody resumes it.
+// Ended reports whether the operation, or its present run, is over: nothing more happens unless
+// somebody resumes it.
 func (s State) Ended() bool { return s != Planned && s != Running }
 
 // Final reports whether the operation can never run again.
@@ -79,7 +81,8 @@ func (s State) check() error {
 	return nil
 }
 
-// UnitState is where a unit stands within its operation. Which follows which is the business of the flow (restore, move); the catalog keeps it.
+// UnitState is where a unit stands within its operation. Which follows which is the business of the
+// flow (restore, move); the catalog keeps it.
 type UnitState string
 
 // The states of a unit.
@@ -95,7 +98,8 @@ const (
 )
 
 func (s UnitState) check() error {
-	return oneOf("unit state", s, UnitPending, UnitCopied, UnitPaused, UnitHandedOver, UnitReleased, UnitRetired, UnitBlocked, UnitRolledBack)
+	return oneOf("unit state", s, UnitPending, UnitCopied, UnitPaused, UnitHandedOver, UnitReleased,
+		UnitRetired, UnitBlocked, UnitRolledBack)
 }
 
 // StepState is what the journal knows of a step. A step without a record was never begun.
@@ -122,7 +126,8 @@ const (
 )
 
 func (s StepState) check() error {
-	return oneOf("step state", s, StepBegun, StepDone, StepFailed, StepUndoing, StepUndone, StepUndoFailed)
+	return oneOf("step state", s, StepBegun, StepDone, StepFailed, StepUndoing, StepUndone,
+		StepUndoFailed)
 }
 
 func oneOf[T ~string](what string, got T, known ...T) error {

@@ -25,8 +25,9 @@ type Step struct {
 	Wave int
 }
 
-// String returns the key under which the step is recorded: "namespace/name/create/03", "namespace/name/pause", "-/retire". It stays the same
-// from run to run, which is how a resume knows what is done.
+// String returns the key under which the step is recorded: "namespace/name/create/03",
+// "namespace/name/pause", "-/retire". It stays the same from run to run, which is how a resume
+// knows what is done.
 func (s Step) String() string {
 	unit := s.Unit
 	if unit == "" {
@@ -74,8 +75,10 @@ func (s *Step) UnmarshalText(text []byte) (err error) {
 // check refuses steps that would share a key with another.
 func (s Step) check() error {
 	switch {
-	case s.Phase == "" || isNumber(s.Phase) || strings.Trim(s.Phase, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
-		return fmt.Errorf("step %q: phase must be lower-case letters, digits and dashes, and no number", s.String())
+	case s.Phase == "" || isNumber(s.Phase) ||
+		strings.Trim(s.Phase, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
+		return fmt.Errorf("step %q: phase must be lower-case letters, digits and dashes, and no number",
+			s.String())
 	case s.Wave < 0:
 		return fmt.Errorf("step %q: wave must not be negative", s.String())
 	case s.Unit == noUnit || strings.Contains(s.Unit, "\x00"):
@@ -127,7 +130,8 @@ type Value struct {
 	Data json.RawMessage
 }
 
-// Steps returns the records of all steps of an operation that were begun, in the order of their keys. ErrNotFound when there is no such operation.
+// Steps returns the records of all steps of an operation that were begun, in the order of their
+// keys. ErrNotFound when there is no such operation.
 func (c *Catalog) Steps(ctx context.Context, id OperationID) ([]StepRecord, error) {
 	var steps []StepRecord
 	err := c.viewOperation(ctx, id, bucketSteps, func(b *bolt.Bucket) error {
@@ -144,7 +148,8 @@ func (c *Catalog) Steps(ctx context.Context, id OperationID) ([]StepRecord, erro
 }
 
 // stepRecord returns nil when the step was never begun.
-func (c *Catalog) stepRecord(ctx context.Context, id OperationID, step Step) (record *StepRecord, err error) {
+func (c *Catalog) stepRecord(ctx context.Context, id OperationID, step Step) (record *StepRecord,
+	err error) {
 	err = c.viewOperation(ctx, id, bucketSteps, func(b *bolt.Bucket) (err error) {
 		record, err = getStep(b, step)
 		return err
@@ -165,7 +170,8 @@ func getStep(steps *bolt.Bucket, step Step) (*StepRecord, error) {
 }
 
 // viewOperation runs fn, in the way of view, on a bucket of an operation.
-func (c *Catalog) viewOperation(ctx context.Context, id OperationID, name []byte, fn func(*bolt.Bucket) error) error {
+func (c *Catalog) viewOperation(ctx context.Context, id OperationID, name []byte,
+	fn func(*bolt.Bucket) error) error {
 	return c.view(ctx, func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketOperations).Bucket([]byte(id))
 		if b == nil {

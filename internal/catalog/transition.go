@@ -15,13 +15,16 @@ type Outcome struct {
 	Message string
 	// Code is the stable code of the error.
 	Code string
-	// Untouched says that the steps of the run that ends here found that they could not change anything.
+	// Untouched says that the steps of the run that ends here found that they could not change
+	// anything.
 	Untouched bool
 }
 
-// SetState moves an operation to another state and returns it. *TransitionError when State does not allow it, so of two resumes at once one wins; ErrNotFound.
-// The end of the context is not heeded: that it was cancelled is the usual reason for the call.
-func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Outcome) (Operation, error) {
+// SetState moves an operation to another state and returns it. *TransitionError when State does not
+// allow it, so of two resumes at once one wins; ErrNotFound. The end of the context is not heeded:
+// that it was cancelled is the usual reason for the call.
+func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Outcome) (Operation,
+	error) {
 	err := c.updateOperation(context.WithoutCancel(ctx), id, func(o *opTx) ([]Event, error) {
 		if !o.op.State.CanBecome(to) {
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
@@ -45,7 +48,8 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 	return c.Operation(context.WithoutCancel(ctx), id)
 }
 
-// forgetRun drops what memory holds of an operation's run that just ended, or of the one before that which just began.
+// forgetRun drops what memory holds of an operation's run that just ended, or of the one before
+// that which just began.
 func (c *Catalog) forgetRun(id OperationID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,13 +57,16 @@ func (c *Catalog) forgetRun(id OperationID) {
 	delete(c.progress, id)
 }
 
-// UpdateOperation changes the sides, the store, the snapshot and the direction of an operation, which a run may learn late. change must only assign: it may run more than once. What
-// it does to other fields is dropped. ErrNotFound when there is no such operation.
-func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID, change func(*Operation)) error {
+// UpdateOperation changes the sides, the store, the snapshot and the direction of an operation,
+// which a run may learn late. change must only assign: it may run more than once. What it does to
+// other fields is dropped. ErrNotFound when there is no such operation.
+func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
+	change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
 		changed := o.op
 		change(&changed)
-		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target, changed.Store, changed.SnapshotID, changed.Back
+		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target,
+			changed.Store, changed.SnapshotID, changed.Back
 		return nil, nil
 	})
 	if err != nil {
@@ -68,8 +75,10 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID, change fu
 	return nil
 }
 
-// ForgetOperations deletes operations that were created before a time and that nobody can resume with gain: final ones of any kind, and ended snapshots,
-// verifies and prunes, which begin anew. Without it, a schedule of every 30 seconds fills the disk. It returns their number and may run any number of times.
+// ForgetOperations deletes operations that were created before a time and that nobody can resume
+// with gain: final ones of any kind, and ended snapshots, verifies and prunes, which begin anew.
+// Without it, a schedule of every 30 seconds fills the disk. It returns their number and may run
+// any number of times.
 func (c *Catalog) ForgetOperations(ctx context.Context, before time.Time) (int, error) {
 	var forgotten int
 	err := c.update(ctx, func(tx *bolt.Tx) error {

@@ -10,12 +10,15 @@ import (
 // progressInterval is how often a watcher is told of progress: often enough for a bar that moves.
 const progressInterval = 250 * time.Millisecond
 
-// Watch returns the history of an operation after an event, 0 for all of it, then what happens, as it happens, and ends when the operation or its present
-// run has ended and all its events were given. A late watcher misses nothing but old progress. A slow one keeps nobody waiting: it reads from the file
-// what it has not seen. The last pair may hold an error: ErrNotFound, ErrClosed, or the context's.
+// Watch returns the history of an operation after an event, 0 for all of it, then what happens, as
+// it happens, and ends when the operation or its present run has ended and all its events were
+// given. A late watcher misses nothing but old progress. A slow one keeps nobody waiting: it reads
+// from the file what it has not seen. The last pair may hold an error: ErrNotFound, ErrClosed, or
+// the context's.
 //
 // Watching an operation that Interrupted lists waits until somebody moves it on.
-func (c *Catalog) Watch(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event, error] {
+func (c *Catalog) Watch(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event,
+	error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.watch(ctx, id, afterSeq, func(e Event) bool { return yield(e, nil) }); err != nil {
 			yield(Event{}, err)
@@ -23,8 +26,10 @@ func (c *Catalog) Watch(ctx context.Context, id OperationID, afterSeq int64) ite
 	}
 }
 
-// watch gives events to yield until the operation has ended or yield wants no more, and returns nil then.
-func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64, yield func(Event) bool) error {
+// watch gives events to yield until the operation has ended or yield wants no more, and returns nil
+// then.
+func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64,
+	yield func(Event) bool) error {
 	seen := map[string]int{}
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
@@ -70,7 +75,8 @@ func (c *Catalog) currentBell() <-chan struct{} {
 	return c.bell
 }
 
-// ring wakes all watchers. Each looks whether its operation has news, which costs a read of a few pages in memory.
+// ring wakes all watchers. Each looks whether its operation has news, which costs a read of a few
+// pages in memory.
 func (c *Catalog) ring() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

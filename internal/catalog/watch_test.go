@@ -28,8 +28,10 @@ func watchAll(t *testing.T, c *Catalog, id OperationID, after int64) []string {
 func TestWatchLate(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
-	finding := &Finding{Severity: "error", Code: "owner-missing", Ref: &Ref{Kind: "Secret", Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
-	err := j.Emit(t.Context(), Event{Type: EventMessage, Message: "hello"}, Event{Type: EventFinding, Unit: "a/b", Finding: finding})
+	finding := &Finding{Severity: "error", Code: "owner-missing", Ref: &Ref{Kind: "Secret",
+		Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
+	err := j.Emit(t.Context(), Event{Type: EventMessage, Message: "hello"}, Event{Type: EventFinding,
+		Unit: "a/b", Finding: finding})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,8 @@ func TestWatchLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	setState(t, c, j.id, Stopped)
-	want := []string{"1 operation planned", "2 operation running", "3 message hello", "4 finding ", "5 unit blockedwhy", "6 operation stopped"}
+	want := []string{"1 operation planned", "2 operation running", "3 message hello", "4 finding ",
+		"5 unit blockedwhy", "6 operation stopped"}
 	if diff := cmp.Diff(want, watchAll(t, c, j.id, 0)); diff != "" {
 		t.Error(diff)
 	}
@@ -93,7 +96,8 @@ func TestWatchLive(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := range messages / 8 {
-				if err := j.Emit(t.Context(), Event{Type: EventMessage, Message: fmt.Sprint(w, i)}); err != nil {
+				if err := j.Emit(t.Context(), Event{Type: EventMessage,
+					Message: fmt.Sprint(w, i)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -122,9 +126,11 @@ func TestWatchSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.Seq == 2 {
-			// The watcher is here, in the middle of an event; large enough to make bbolt grow its file.
+			// The watcher is here, in the middle of an event; large enough to make bbolt grow its
+			// file.
 			for range 200 {
-				if err := j.Emit(t.Context(), Event{Type: EventMessage, Message: string(make([]byte, 2000))}); err != nil {
+				if err := j.Emit(t.Context(), Event{Type: EventMessage,
+					Message: string(make([]byte, 2000))}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -16,22 +16,25 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fieldManager is the name under which this product's writes appear in managedFields. It must not begin with "kubectl" or "before-first-apply": Flux takes
-// over fields of such managers.
+// fieldManager is the name under which this product's writes appear in managedFields. It must not
+// begin with "kubectl" or "before-first-apply": Flux takes over fields of such managers.
 const fieldManager = "mgmtd"
 
-// connectTimeout bounds the first answer of an API server; a dead host would otherwise hold the caller for minutes.
+// connectTimeout bounds the first answer of an API server; a dead host would otherwise hold the
+// caller for minutes.
 const connectTimeout = 10 * time.Second
 
 // Options say how to reach a management cluster.
 type Options struct {
 	// Name is the display name; empty takes the name of the kubeconfig's context.
 	Name string
-	// KubeconfigFile is the path of the kubeconfig. It is never taken from the environment: on the worst night $KUBECONFIG points at the wrong place.
+	// KubeconfigFile is the path of the kubeconfig. It is never taken from the environment: on the
+	// worst night $KUBECONFIG points at the wrong place.
 	KubeconfigFile string
 	// Context is the context in the kubeconfig; empty takes its current one.
 	Context string
-	// Known, if it is the same one for all connections of a process, spares later ones to read what earlier ones have; nil remembers nothing.
+	// Known, if it is the same one for all connections of a process, spares later ones to read what
+	// earlier ones have; nil remembers nothing.
 	Known *Known
 }
 
@@ -41,12 +44,16 @@ type KubeconfigError struct {
 	Err  error
 }
 
-func (e *KubeconfigError) Error() string { return fmt.Sprintf("read kubeconfig %s: %v", e.File, e.Err) }
+func (e *KubeconfigError) Error() string {
+	return fmt.Sprintf("read kubeconfig %s: %v", e.File,
+		e.Err)
+}
 func (e *KubeconfigError) Unwrap() error { return e.Err }
 
 // Hint tells the operator what to do.
 func (e *KubeconfigError) Hint() string {
-	return "give the path of a readable kubeconfig with --source-kubeconfig or --target-kubeconfig, and its context with --source-context or --target-context"
+	return "give the path of a readable kubeconfig with --source-kubeconfig or " +
+		"--target-kubeconfig, and its context with --source-context or --target-context"
 }
 
 // UnreachableError says that a management cluster does not answer, or refuses us.
@@ -62,7 +69,8 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Hint tells the operator what to do.
 func (e *UnreachableError) Hint() string {
-	return "check that its API server runs, that this host can reach it, and that the credentials in the kubeconfig are still valid"
+	return "check that its API server runs, that this host can reach it, and that the credentials " +
+		"in the kubeconfig are still valid"
 }
 
 // Mgmt is a management cluster that answered. It holds no credentials in printable form.
@@ -75,8 +83,8 @@ type Mgmt struct {
 	kinds   *kindCache
 }
 
-// Connect reads the kubeconfig, reaches the API server and learns the identity of the management cluster.
-// It returns a *KubeconfigError or an *UnreachableError.
+// Connect reads the kubeconfig, reaches the API server and learns the identity of the management
+// cluster. It returns a *KubeconfigError or an *UnreachableError.
 func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if o.KubeconfigFile == "" {
 		return nil, &KubeconfigError{File: `""`, Err: errors.New("no file named")}
@@ -121,20 +129,24 @@ func contextName(raw clientcmdapi.Config, context string) string {
 	return raw.CurrentContext
 }
 
-// newRESTClient makes the one client of a management cluster: JSON, since the bytes are kept as they come, and no client-side rate limit, since the API
-// server's priority and fairness does that better and the number of requests in flight is bounded by the callers.
+// newRESTClient makes the one client of a management cluster: JSON, since the bytes are kept as
+// they come, and no client-side rate limit, since the API server's priority and fairness does that
+// better and the number of requests in flight is bounded by the callers.
 func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	cfg.UserAgent = fieldManager
-	// gzip costs an API server about as much as the LIST itself; mgmtd is near it, and an API server has better to do (kubectl has --disable-compression for the same).
+	// gzip costs an API server about as much as the LIST itself; mgmtd is near it, and an API
+	// server has better to do (kubectl has --disable-compression for the same).
 	cfg.DisableCompression = true
-	cfg.WarningHandler = rest.NoWarnings{} // about objects that are not ours to change: their own controllers wrote them so
+	// about objects that are not ours to change: their own controllers wrote them so
+	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.ContentConfig = JSONContent()
 	return rest.UnversionedRESTClientFor(cfg)
 }
 
-// identify learns the UID of kube-system, which is the identity of a management cluster, and the server's version.
+// identify learns the UID of kube-system, which is the identity of a management cluster, and the
+// server's version.
 func (m *Mgmt) identify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

@@ -5,7 +5,8 @@ import "fmt"
 // Severity says what a finding blocks.
 type Severity int
 
-// Info blocks nothing, neither does Warning; Error blocks its unit, or the operation when it names none; Fatal blocks the operation.
+// Info blocks nothing, neither does Warning; Error blocks its unit, or the operation when it names
+// none; Fatal blocks the operation.
 const (
 	Info Severity = iota + 1
 	Warning
@@ -34,9 +35,10 @@ type Finding struct {
 	Severity Severity `json:"severity"`
 	Code     string   `json:"code"`
 	Ref      Ref      `json:"ref,omitzero"`
-	Unit     string   `json:"unit,omitempty"` // "namespace/name" of the workload cluster, empty when it concerns all
-	Message  string   `json:"message"`
-	Hint     string   `json:"hint,omitempty"`
+	// "namespace/name" of the workload cluster, empty when it concerns all
+	Unit    string `json:"unit,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
 }
 
 // String gives one line for people.

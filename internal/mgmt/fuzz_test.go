@@ -8,11 +8,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// FuzzList: what the walker gives of a list, one object at a time, is what decoding the whole of it gives.
+// FuzzList: what the walker gives of a list, one object at a time, is what decoding the whole of it
+// gives.
 func FuzzList(f *testing.F) {
 	for _, seed := range []string{
 		`{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"abc"},"items":[{"metadata":{"name":"a"}}, {"metadata":{"name":"b"}}]}`,
-		`{"items":null,"metadata":{"resourceVersion":"1"}}`, `{"items":[],"metadata":{}}`, `{"metadata":{},"items":[{}]`, `{"items":[1]}`, `{"items":{"a":1}}`, `{"items":[{"a":1,"a":2}]}`, `[]`,
+		`{"items":null,"metadata":{"resourceVersion":"1"}}`, `{"items":[],"metadata":{}}`,
+		`{"metadata":{},"items":[{}]`, `{"items":[1]}`, `{"items":{"a":1}}`, `{"items":[{"a":1,"a":2}]}`,
+		`[]`,
 		`{"metadata":{"continue":7}}`, `{"items":[{"a":1}],"items":[{"a":2}]}`,
 	} {
 		f.Add([]byte(seed))
@@ -54,14 +57,18 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// FuzzChanges: what a watch gives is of objects, up to the version that was asked for, and it never goes back.
+// FuzzChanges: what a watch gives is of objects, up to the version that was asked for, and it never
+// goes back.
 func FuzzChanges(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"11"}}}` + "\n" + `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"20"}}}`,
 		`{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"12"}}}{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"21"}}}`,
 		`{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"}}`, `{"type":"ERROR","object":1}`,
-		`{"type":"ADDED","object":null}`, `{"type":"ADDED","object":{"metadata":{"resourceVersion":"-1"}}}`, `{"type":"NEWS","object":{"metadata":{"resourceVersion":"11"}}}`,
-		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"19"}}}{"type":"ADD`, `[]`, `{"type":"ADDED","object":[{"metadata":{"resourceVersion":"11"}}]}`,
+		`{"type":"ADDED","object":null}`,
+		`{"type":"ADDED","object":{"metadata":{"resourceVersion":"-1"}}}`,
+		`{"type":"NEWS","object":{"metadata":{"resourceVersion":"11"}}}`,
+		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"19"}}}{"type":"ADD`, `[]`,
+		`{"type":"ADDED","object":[{"metadata":{"resourceVersion":"11"}}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -85,7 +92,8 @@ func FuzzChanges(f *testing.F) {
 }
 
 func FuzzRef(f *testing.F) {
-	for _, s := range []string{"Secret/team-a/web-ca", "Machine.cluster.x-k8s.io/team-a/web", "Namespace/team-a", "A./b", "team-a/web", "//", ""} {
+	for _, s := range []string{"Secret/team-a/web-ca", "Machine.cluster.x-k8s.io/team-a/web",
+		"Namespace/team-a", "A./b", "team-a/web", "//", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

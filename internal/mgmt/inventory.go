@@ -19,8 +19,9 @@ type Provider struct {
 // providerKind is clusterctl's inventory.
 var providerGroupKind = GroupKind{Group: "clusterctl.cluster.x-k8s.io", Kind: "Provider"}
 
-// Providers reads the provider inventory with clusterctl's own client. Management clusters that were not set up by clusterctl have none: then the list is
-// empty and no error. kinds is the answer of Reader.Kinds; without it an absent inventory would cost clusterctl's 15 s of retries.
+// Providers reads the provider inventory with clusterctl's own client. Management clusters that
+// were not set up by clusterctl have none: then the list is empty and no error. kinds is the answer
+// of Reader.Kinds; without it an absent inventory would cost clusterctl's 15 s of retries.
 func (m *Mgmt) Providers(ctx context.Context, kinds []Kind) ([]Provider, error) {
 	if _, ok := FindKind(kinds, providerGroupKind); !ok {
 		return nil, nil
@@ -32,7 +33,8 @@ func (m *Mgmt) Providers(ctx context.Context, kinds []Kind) ([]Provider, error) 
 	}
 	providers := make([]Provider, 0, len(list.Items))
 	for _, p := range list.Items {
-		providers = append(providers, Provider{Namespace: p.Namespace, Name: p.ManifestLabel(), Type: p.Type, Version: p.Version})
+		providers = append(providers, Provider{Namespace: p.Namespace, Name: p.ManifestLabel(),
+			Type: p.Type, Version: p.Version})
 	}
 	sort.Slice(providers, func(i, j int) bool { return providers[i].Name < providers[j].Name })
 	return providers, nil

@@ -13,20 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostChangedKinds is up to how many CRDs are read one by one; more are read with all others in one request.
+// mostChangedKinds is up to how many CRDs are read one by one; more are read with all others in one
+// request.
 const mostChangedKinds = 8
 
-// Kind is a kind that a management cluster serves, at its storage version: objects are read and written at that version.
+// Kind is a kind that a management cluster serves, at its storage version: objects are read and
+// written at that version.
 type Kind struct {
 	GroupKind
-	Version    string   `json:"version"`            // storage version, or a served one where that is not served
+	// storage version, or a served one where that is not served
+	Version    string   `json:"version"`
 	Resource   string   `json:"resource"`           // lower-case plural
 	Namespaced bool     `json:"namespaced"`         //
 	Status     bool     `json:"status,omitempty"`   // has a status subresource
 	Served     []string `json:"served"`             // all served versions
 	Generation int64    `json:"generation"`         // of the CRD, 0 for core
 	Provider   string   `json:"provider,omitempty"` // label cluster.x-k8s.io/provider of the CRD
-	Contract   bool     `json:"contract,omitempty"` // belongs to Cluster API: labelled by clusterctl or with a contract version
+	// belongs to Cluster API: labelled by clusterctl or with a contract version
+	Contract bool `json:"contract,omitempty"`
 }
 
 // APIVersion is what stands in an object's apiVersion.
@@ -51,23 +55,31 @@ func (k Kind) Path(namespace string) string {
 
 // The core kinds that a snapshot reads.
 var (
-	NamespaceKind = Kind{GroupKind: GroupKind{Kind: "Namespace"}, Version: "v1", Resource: "namespaces", Served: []string{"v1"}} // its status is the API server's own
-	SecretKind    = Kind{GroupKind: GroupKind{Kind: "Secret"}, Version: "v1", Resource: "secrets", Namespaced: true, Served: []string{"v1"}}
-	ConfigMapKind = Kind{GroupKind: GroupKind{Kind: "ConfigMap"}, Version: "v1", Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
+	// its status is the API server's own
+	NamespaceKind = Kind{GroupKind: GroupKind{Kind: "Namespace"}, Version: "v1",
+		Resource: "namespaces", Served: []string{"v1"}}
+	SecretKind = Kind{GroupKind: GroupKind{Kind: "Secret"}, Version: "v1", Resource: "secrets",
+		Namespaced: true, Served: []string{"v1"}}
+	ConfigMapKind = Kind{GroupKind: GroupKind{Kind: "ConfigMap"}, Version: "v1",
+		Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
 	// LeaseKind is what components of the API server renew every few seconds.
-	LeaseKind = Kind{GroupKind: GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1", Resource: "leases", Namespaced: true, Served: []string{"v1"}}
-	crdKind   = Kind{GroupKind: GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+	LeaseKind = Kind{GroupKind: GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1",
+		Resource: "leases", Namespaced: true, Served: []string{"v1"}}
+	crdKind = Kind{GroupKind: GroupKind{Group: "apiextensions.k8s.io",
+		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 )
 
 // Labels by which clusterctl and the Cluster API contract mark the CRDs that belong to them
-// (Cluster API book: developer/providers/contracts/clusterctl, and "contract versions" of each provider type).
+// (Cluster API book: developer/providers/contracts/clusterctl, and "contract versions" of each
+// provider type).
 const (
 	clusterctlLabel     = "clusterctl.cluster.x-k8s.io"
 	providerLabel       = "cluster.x-k8s.io/provider"
 	contractLabelPrefix = "cluster.x-k8s.io/v"
 )
 
-// Known is what a process remembers of management clusters, whatever connections it makes to them. The zero value is ready; many may use it at once.
+// Known is what a process remembers of management clusters, whatever connections it makes to them.
+// The zero value is ready; many may use it at once.
 type Known struct {
 	mu    sync.Mutex
 	kinds map[types.UID]*kindCache
@@ -89,9 +101,10 @@ func (k *Known) kindsOf(uid types.UID) *kindCache {
 	return k.kinds[uid]
 }
 
-// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long as all of the CRD's metadata is what it was read with: an etcd that was
-// restored or cloned may give the same UID and resourceVersion to another one, but not its labels, generation and times of change.
-// A map that is known is never written to.
+// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long
+// as all of the CRD's metadata is what it was read with: an etcd that was restored or cloned may
+// give the same UID and resourceVersion to another one, but not its labels, generation and times of
+// change. A map that is known is never written to.
 type kindCache struct {
 	mu    sync.Mutex
 	known map[string]knownKind
@@ -119,8 +132,10 @@ func metadataSum(raw []byte) [sha256.Size]byte {
 	return sha256.Sum256([]byte(gjson.GetBytes(raw, "metadata").Raw))
 }
 
-// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind belongs to Cluster API is in Contract. All are read once; later
-// calls on the same management cluster read the metadata of all and whole only those that changed, since CRDs are many times larger than what is told of them here.
+// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind
+// belongs to Cluster API is in Contract. All are read once; later calls on the same management
+// cluster read the metadata of all and whole only those that changed, since CRDs are many times
+// larger than what is told of them here.
 func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 	before := r.kinds.get()
 	known, changed := map[string]knownKind{}, []string{}
@@ -147,7 +162,8 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 	for _, name := range changed { // one that is gone by now is in no list, and no kind either
 		_, err := r.List(ctx, crdKind, ListOptions{Name: name}, func(raw []byte) error {
 			kind, served, err := kindOfCRD(raw)
-			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{metadata: metadataSum(raw), kind: kind, served: served}
+			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{metadata: metadataSum(raw),
+				kind: kind, served: served}
 			return err
 		})
 		if err != nil {
@@ -210,7 +226,8 @@ func kindOfCRD(raw []byte) (Kind, bool, error) {
 			k.Version, k.Status = v.Name, v.Subresources.Status != nil
 		}
 	}
-	// A storage version that is not served has no path to read it by; any served one gives the same objects, converted.
+	// A storage version that is not served has no path to read it by; any served one gives the same
+	// objects, converted.
 	if len(k.Served) > 0 && !slices.Contains(k.Served, k.Version) {
 		k.Version = k.Served[len(k.Served)-1]
 	}

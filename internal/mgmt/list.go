@@ -16,11 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrExpired says that a resourceVersion is compacted: the cut cannot be read any more and the capture has to begin anew. A page after it must not be
-// asked for with the token that the server offers, since that goes on at another resourceVersion.
+// ErrExpired says that a resourceVersion is compacted: the cut cannot be read any more and the
+// capture has to begin anew. A page after it must not be asked for with the token that the server
+// offers, since that goes on at another resourceVersion.
 var ErrExpired = errors.New("resourceVersion expired")
 
-// ErrExactRefused says that the server does not read this kind at an exact resourceVersion (aggregated APIs may not).
+// ErrExactRefused says that the server does not read this kind at an exact resourceVersion
+// (aggregated APIs may not).
 var ErrExactRefused = errors.New("resourceVersionMatch=Exact refused")
 
 const (
@@ -40,9 +42,11 @@ type ListOptions struct {
 	Name      string // only the object of this name; a GET would ignore Exact
 	Exact     string // read as of this resourceVersion; empty reads the newest state
 	Limit     int    // stop after so many objects; 0 reads all
-	// Whole asks for everything in one answer, which the API server gives from its cache; the pages after a first one of a kind that nobody wrote to for some minutes come
-	// from etcd, at many times the cost (k8s.io/apiserver storage/cacher keeps snapshots for pages only since the last compaction). An answer that breaks off is an
-	// error, and fn may have been given objects; not together with Exact.
+	// Whole asks for everything in one answer, which the API server gives from its cache; the pages
+	// after a first one of a kind that nobody wrote to for some minutes come from etcd, at many
+	// times the cost (k8s.io/apiserver storage/cacher keeps snapshots for pages only since the last
+	// compaction). An answer that breaks off is an error, and fn may have been given objects; not
+	// together with Exact.
 	Whole bool
 	// Metadata asks for PartialObjectMetadata: a third of the time and half of the bytes.
 	Metadata bool
@@ -55,10 +59,13 @@ type ListResult struct {
 	Remaining       int // how many more there are after Limit, where the server says so
 }
 
-// List reads all objects of a kind, page by page, and gives the bytes of each to fn as the server sent them; they are valid only during the call. Core
-// kinds come without apiVersion and kind in a list: these two are put in front. A page that breaks off is asked for again and objects already given are
-// passed over, so fn sees each object once. Errors: ErrExpired, ErrExactRefused, API errors, what fn returns.
-func (r *Reader) List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (ListResult, error) {
+// List reads all objects of a kind, page by page, and gives the bytes of each to fn as the server
+// sent them; they are valid only during the call. Core kinds come without apiVersion and kind in a
+// list: these two are put in front. A page that breaks off is asked for again and objects already
+// given are passed over, so fn sees each object once. Errors: ErrExpired, ErrExactRefused, API
+// errors, what fn returns.
+func (r *Reader) List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (
+	ListResult, error) {
 	l := lister{reader: r, kind: k, opts: o, fn: fn}
 	for {
 		if err := l.page(ctx); err != nil {
@@ -95,7 +102,8 @@ func (l *lister) page(ctx context.Context) error {
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			return fmt.Errorf("%w: %w", ErrExpired, err)
 		}
-		if l.opts.Exact != "" && l.token == "" && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) {
+		if l.opts.Exact != "" && l.token == "" && (apierrors.IsInvalid(err) ||
+			apierrors.IsBadRequest(err)) {
 			return fmt.Errorf("%w: %w", ErrExactRefused, err)
 		}
 		if attempt == listAttempts || !Transient(err) || l.opts.Whole && given > 0 {
@@ -107,7 +115,8 @@ func (l *lister) page(ctx context.Context) error {
 	}
 }
 
-// tryPage asks for one page and passes over the first skip objects, which an earlier try gave. It returns the token of the next page.
+// tryPage asks for one page and passes over the first skip objects, which an earlier try gave. It
+// returns the token of the next page.
 func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 	limit := pageLimit
 	if l.opts.Limit > 0 {
@@ -150,7 +159,8 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 		l.given++
 		return nil
 	}
-	// A second try of an exact page gives the same objects in the same order. Any other may not, so its objects wait until the page is whole.
+	// A second try of an exact page gives the same objects in the same order. Any other may not, so
+	// its objects wait until the page is whole.
 	exact := l.opts.Exact != "" || l.token != "" || l.opts.Whole
 	var waiting [][]byte
 	err = readList(body, &head, func(raw []byte) error {
@@ -184,7 +194,8 @@ func (l *lister) corePrefix() []byte {
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, l.kind.Kind, l.kind.Version)
 }
 
-// readList walks a List document without holding more than one object. The order of its fields is not fixed.
+// readList walks a List document without holding more than one object. The order of its fields is
+// not fixed.
 func readList(r io.Reader, head any, item func([]byte) error) error {
 	dec := jsontext.NewDecoder(r)
 	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
@@ -252,14 +263,18 @@ func (e *callbackError) Unwrap() error { return e.err }
 // Transient reports whether the same request may succeed when it is sent again.
 func Transient(err error) bool {
 	var cb *callbackError
-	if errors.As(err, &cb) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &cb) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	if apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) {
+	if apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) {
 		return true
 	}
 	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || isSyntactic(err)
+	return errors.As(err, &netErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		isSyntactic(err)
 }
 
 // isSyntactic reports a document that broke off: a server that died while it wrote.
@@ -268,7 +283,8 @@ func isSyntactic(err error) bool {
 	return errors.As(err, &s)
 }
 
-// Backoff is how long to wait before try number attempt+1: what the server asked for, else 100 ms doubling to 5 s.
+// Backoff is how long to wait before try number attempt+1: what the server asked for, else 100 ms
+// doubling to 5 s.
 func Backoff(attempt int, err error) time.Duration {
 	if s, ok := apierrors.SuggestsClientDelay(err); ok && s > 0 {
 		return time.Duration(s) * time.Second

@@ -6,39 +6,46 @@ import "strings"
 type PauseSwitch int
 
 const (
-	// PauseUnknown means: no switch is known. Such objects are created last, when their workload cluster is released.
+	// PauseUnknown means: no switch is known. Such objects are created last, when their workload
+	// cluster is released.
 	PauseUnknown PauseSwitch = iota
 	// PauseSpec means: the object's own spec.paused (Cluster).
 	PauseSpec
 	// PauseWithCluster means: stands still while its Cluster is paused.
 	PauseWithCluster
-	// PauseAnnotation means: the annotation cluster.x-k8s.io/paused on the object itself; its Cluster's pause does not reach it.
+	// PauseAnnotation means: the annotation cluster.x-k8s.io/paused on the object itself; its
+	// Cluster's pause does not reach it.
 	PauseAnnotation
 	// PauseNone means: nothing reconciles it in a way that could do harm.
 	PauseNone
-	// PauseUnsupported means: it has a switch of its own, which this version does not know how to set and to give back.
+	// PauseUnsupported means: it has a switch of its own, which this version does not know how to
+	// set and to give back.
 	PauseUnsupported
-	// PauseNever means: must not be paused, on either side: the Cluster webhook waits seconds for a ClusterClass that is not reconciled.
+	// PauseNever means: must not be paused, on either side: the Cluster webhook waits seconds for a
+	// ClusterClass that is not reconciled.
 	PauseNever
 )
 
-// pauseSwitches is the table of kinds; sources are the contract of Cluster API and the controllers of core and kubeadm at v1.14.
+// pauseSwitches is the table of kinds; sources are the contract of Cluster API and the controllers
+// of core and kubeadm at v1.14.
 var pauseSwitches = map[GroupKind]PauseSwitch{
-	{"cluster.x-k8s.io", "Cluster"}:                          PauseSpec,
-	{"cluster.x-k8s.io", "ClusterClass"}:                     PauseNever,
-	{"cluster.x-k8s.io", "Machine"}:                          PauseWithCluster,
-	{"cluster.x-k8s.io", "MachineSet"}:                       PauseWithCluster,
-	{"cluster.x-k8s.io", "MachineDeployment"}:                PauseWithCluster,
-	{"cluster.x-k8s.io", "MachinePool"}:                      PauseWithCluster,
-	{"cluster.x-k8s.io", "MachineHealthCheck"}:               PauseWithCluster,
-	{"cluster.x-k8s.io", "MachineDrainRule"}:                 PauseNone,
-	{"addons.cluster.x-k8s.io", "ClusterResourceSet"}:        PauseAnnotation,
-	{"addons.cluster.x-k8s.io", "ClusterResourceSetBinding"}: PauseNone, // deleted by its controller while its Cluster is absent, so it comes after it
+	{"cluster.x-k8s.io", "Cluster"}:                   PauseSpec,
+	{"cluster.x-k8s.io", "ClusterClass"}:              PauseNever,
+	{"cluster.x-k8s.io", "Machine"}:                   PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineSet"}:                PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineDeployment"}:         PauseWithCluster,
+	{"cluster.x-k8s.io", "MachinePool"}:               PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineHealthCheck"}:        PauseWithCluster,
+	{"cluster.x-k8s.io", "MachineDrainRule"}:          PauseNone,
+	{"addons.cluster.x-k8s.io", "ClusterResourceSet"}: PauseAnnotation,
+	// deleted by its controller while its Cluster is absent, so it comes after it
+	{"addons.cluster.x-k8s.io", "ClusterResourceSetBinding"}: PauseNone,
 	{"runtime.cluster.x-k8s.io", "ExtensionConfig"}:          PauseAnnotation,
 	{"ipam.cluster.x-k8s.io", "IPAddressClaim"}:              PauseWithCluster,
 	{"ipam.cluster.x-k8s.io", "InClusterIPPool"}:             PauseAnnotation,
 	{"ipam.cluster.x-k8s.io", "GlobalInClusterIPPool"}:       PauseAnnotation,
-	// Restored with an empty status for only a moment, a BareMetalHost has its disk imaged anew; a pool hands out addresses that are in use.
+	// Restored with an empty status for only a moment, a BareMetalHost has its disk imaged anew; a
+	// pool hands out addresses that are in use.
 	{"metal3.io", "BareMetalHost"}:                                 PauseUnsupported,
 	{"infrastructure.cluster.x-k8s.io", "OpenStackFloatingIPPool"}: PauseUnsupported,
 	{"infrastructure.cluster.x-k8s.io", "AWSFargateProfile"}:       PauseUnsupported,
@@ -49,8 +56,10 @@ var pauseSwitches = map[GroupKind]PauseSwitch{
 	{"", "ConfigMap"}:                                              PauseNone,
 }
 
-// providerGroups are the groups whose contract makes their controllers heed the pause of the Cluster.
-var providerGroups = []string{"infrastructure.cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io", "controlplane.cluster.x-k8s.io"}
+// providerGroups are the groups whose contract makes their controllers heed the pause of the
+// Cluster.
+var providerGroups = []string{"infrastructure.cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io",
+	"controlplane.cluster.x-k8s.io"}
 
 // Pause returns how objects of a kind are paused.
 func Pause(gk GroupKind) PauseSwitch {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Ref names an object. It has no version, since versions change with the provider, and no UID, since UIDs do not travel between management clusters.
+// Ref names an object. It has no version, since versions change with the provider, and no UID,
+// since UIDs do not travel between management clusters.
 type Ref struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
@@ -34,7 +35,8 @@ func (r Ref) GroupKind() GroupKind { return GroupKind{Group: r.Group, Kind: r.Ki
 // IsZero reports whether r names nothing.
 func (r Ref) IsZero() bool { return r == Ref{} }
 
-// String gives "Kind.group/namespace/name", without the group for core and without the namespace for cluster-scoped objects.
+// String gives "Kind.group/namespace/name", without the group for core and without the namespace
+// for cluster-scoped objects.
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.GroupKind().String() + "/" + r.Name
@@ -46,7 +48,8 @@ func (r Ref) String() string {
 func ParseRef(s string) (Ref, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) < 2 || len(parts) > 3 {
-		return Ref{}, fmt.Errorf("parse ref %q: want Kind.group/namespace/name, or Kind.group/name for a cluster-scoped kind", s)
+		return Ref{}, fmt.Errorf("parse ref %q: want Kind.group/namespace/name, or Kind.group/name "+
+			"for a cluster-scoped kind", s)
 	}
 	kind, group, _ := strings.Cut(parts[0], ".")
 	r := Ref{Group: group, Kind: kind, Name: parts[len(parts)-1]}
@@ -59,7 +62,8 @@ func ParseRef(s string) (Ref, error) {
 	return r, nil
 }
 
-// CompareRefs orders refs by namespace, group, kind and name, so that what belongs together stands together.
+// CompareRefs orders refs by namespace, group, kind and name, so that what belongs together stands
+// together.
 func CompareRefs(a, b Ref) int {
 	return cmp.Or(
 		strings.Compare(a.Namespace, b.Namespace),

@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Resources lists everything that the server can list, whatever it is for: what is about to be deleted may own objects of any kind. dead are the groups that do not
-// answer (an aggregated API whose server is down); what is in them cannot be known.
+// Resources lists everything that the server can list, whatever it is for: what is about to be
+// deleted may own objects of any kind. dead are the groups that do not answer (an aggregated API
+// whose server is down); what is in them cannot be known.
 func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, err error) {
 	if err := ctx.Err(); err != nil { // discovery takes no context
 		return nil, nil, err
@@ -36,11 +37,14 @@ func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, er
 		for _, res := range list.APIResources {
 			id := schema.GroupResource{Group: gv.Group, Resource: res.Name}
 			if seen[id] || !listable(res) {
-				continue // the versions of a group come with its preferred one first, and all show the same objects
+				// the versions of a group come with its preferred one first, and all show the same
+				// objects
+				continue
 			}
 			seen[id] = true
 			kinds = append(kinds, Kind{
-				GroupKind: GroupKind{Group: gv.Group, Kind: res.Kind}, Version: gv.Version, Resource: res.Name, Namespaced: res.Namespaced, Served: []string{gv.Version},
+				GroupKind: GroupKind{Group: gv.Group, Kind: res.Kind}, Version: gv.Version, Resource: res.Name,
+				Namespaced: res.Namespaced, Served: []string{gv.Version},
 			})
 		}
 	}

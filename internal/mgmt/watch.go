@@ -15,23 +15,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrUnproven says that the server did not show in time that nothing is left to come: what was given may not be all. LIST instead.
+// ErrUnproven says that the server did not show in time that nothing is left to come: what was
+// given may not be all. LIST instead.
 var ErrUnproven = errors.New("not proven to be up to date")
 
 var errQuiet = errors.New("nothing came")
 
 const (
-	// watchSeconds is how long one request watches. The API server sends a bookmark two seconds before that ends, so one comes after one to two; without a timeout
-	// it is a minute (k8s.io/apiserver storage/cacher, nextBookmarkTime).
+	// watchSeconds is how long one request watches. The API server sends a bookmark two seconds
+	// before that ends, so one comes after one to two; without a timeout it is a minute
+	// (k8s.io/apiserver storage/cacher, nextBookmarkTime).
 	watchSeconds = 3
 	watchLimit   = 12 * time.Second
 )
 
-// Changes gives what became of the objects of a kind after resourceVersion from, up to and including to: the bytes of each as they were after a change, oldest change
-// first, and what is deleted as it last was. It ends when the server has proven that nothing is left to come, which takes up to two seconds; that no event comes proves
-// nothing. Bytes are valid during the call. Objects come with apiVersion and kind, core ones too. It reads only and may run any number of times. Errors: ErrExpired when
-// the server does not remember from, ErrUnproven, API errors, what fn returns; after any of them it is not known which changes were given.
-func (r *Reader) Changes(ctx context.Context, k Kind, from, to string, fn func(deleted bool, raw []byte) error) error {
+// Changes gives what became of the objects of a kind after resourceVersion from, up to and
+// including to: the bytes of each as they were after a change, oldest change first, and what is
+// deleted as it last was. It ends when the server has proven that nothing is left to come, which
+// takes up to two seconds; that no event comes proves nothing. Bytes are valid during the call.
+// Objects come with apiVersion and kind, core ones too. It reads only and may run any number of
+// times. Errors: ErrExpired when the server does not remember from, ErrUnproven, API errors, what
+// fn returns; after any of them it is not known which changes were given.
+func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
+	fn func(deleted bool, raw []byte) error) error {
 	w := watcher{reader: r, kind: k, fn: fn}
 	var err error
 	if w.at, err = ParseVersion(from); err == nil {
@@ -41,13 +47,16 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string, fn func(d
 		return fmt.Errorf("watch %s: %w: %w", k.GroupKind, ErrUnproven, err)
 	}
 	if w.at > w.to {
-		return fmt.Errorf("watch %s: %w: it is at %d already, so it does not count with the others", k.GroupKind, ErrUnproven, w.at)
+		return fmt.Errorf("watch %s: %w: it is at %d already, so it does not count with the others",
+			k.GroupKind, ErrUnproven, w.at)
 	}
 	if w.at == w.to {
 		return nil
 	}
-	// A consistent LIST makes the server's cache of this kind catch up. That of a quiet kind is otherwise as old as the last progress that etcd told of.
-	if _, err := r.List(ctx, k, ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil }); err != nil {
+	// A consistent LIST makes the server's cache of this kind catch up. That of a quiet kind is
+	// otherwise as old as the last progress that etcd told of.
+	if _, err := r.List(ctx, k, ListOptions{Limit: 1, Metadata: true},
+		func([]byte) error { return nil }); err != nil {
 		return err
 	}
 	begin := time.Now()
@@ -71,14 +80,16 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string, fn func(d
 			}
 		}
 		if w.at < w.to && time.Since(begin) > watchLimit {
-			return fmt.Errorf("watch %s: %w: it is at %d, wanted is %d", k.GroupKind, ErrUnproven, w.at, w.to)
+			return fmt.Errorf("watch %s: %w: it is at %d, wanted is %d", k.GroupKind, ErrUnproven, w.at,
+				w.to)
 		}
 	}
 	return nil
 }
 
-// ParseVersion reads a resourceVersion as the number that it is. That versions of one API server can be compared so is promised since Kubernetes 1.35 (KEP 5504), and
-// has always been true of etcd's.
+// ParseVersion reads a resourceVersion as the number that it is. That versions of one API server
+// can be compared so is promised since Kubernetes 1.35 (KEP 5504), and has always been true of
+// etcd's.
 func ParseVersion(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil || n == 0 {
@@ -99,7 +110,8 @@ type watcher struct {
 func (w *watcher) once(ctx context.Context) error {
 	body, err := w.reader.client.Get().AbsPath(w.kind.Path("")).
 		Param("watch", "true").Param("resourceVersion", strconv.FormatUint(w.at, 10)).
-		Param("allowWatchBookmarks", "true").Param("timeoutSeconds", strconv.Itoa(watchSeconds)).Stream(ctx)
+		Param("allowWatchBookmarks", "true").Param("timeoutSeconds", strconv.Itoa(watchSeconds)).Stream(
+		ctx)
 	if err != nil {
 		return err
 	}

@@ -43,15 +43,20 @@ func (c *checker) run(ctx context.Context) ([]mgmt.Finding, error) {
 	return c.findings, c.checkCascade(ctx)
 }
 
-// checkFence: without a record that the other side finds, two operators on two hosts can both hand over.
+// checkFence: without a record that the other side finds, two operators on two hosts can both hand
+// over.
 func (c *checker) checkFence(ctx context.Context) {
 	err := c.Registry.CanFence(ctx)
 	switch {
 	case c.spec.NoFence:
-		c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "no-fence", Message: "no ownership record is written: a source that is brought back from an older state does not find out that it lost its workload clusters",
+		c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "no-fence",
+			Message: "no ownership record is written: a source that is brought back from an older state " +
+				"does not find out that it lost its workload clusters",
 			Hint: "leave --no-fence out where the store can fence"})
 	case err != nil:
-		c.add(mgmt.Finding{Severity: mgmt.Fatal, Code: "no-fence", Message: "ownership records cannot be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a signing key; or go without, with --no-fence"})
+		c.add(mgmt.Finding{Severity: mgmt.Fatal, Code: "no-fence", Message: "ownership records cannot " +
+			"be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a " +
+			"signing key; or go without, with --no-fence"})
 	}
 }
 
@@ -69,41 +74,52 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 	case snapshot.ClusterKind:
 		lock := annotations[snapshot.AnnotationOperation].String()
 		if other := c.ids[n.WorkloadID]; other != "" {
-			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "id-not-unique", Ref: n.Ref, Unit: n.Unit, Message: "it has the same " + snapshot.AnnotationWorkloadID + " as " + other,
-				Hint: "the annotation was copied with a manifest: take it off the one that is the copy"})
+			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "id-not-unique", Ref: n.Ref, Unit: n.Unit,
+				Message: "it has the same " + snapshot.AnnotationWorkloadID + " as " + other,
+				Hint:    "the annotation was copied with a manifest: take it off the one that is the copy"})
 		}
 		c.ids[n.WorkloadID] = n.Unit
 		if annotations[snapshot.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
-			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "held", Ref: n.Ref, Unit: n.Unit, Message: "it is the paused copy of a restore or a move that is not at its end",
-				Hint: "bring that operation to its end first (mgmtctl operation list)"})
+			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "held", Ref: n.Ref, Unit: n.Unit,
+				Message: "it is the paused copy of a restore or a move that is not at its end",
+				Hint:    "bring that operation to its end first (mgmtctl operation list)"})
 		}
 		if lock != "" {
 			c.locks[n.Unit] = lock
 			operation, _, _ := strings.Cut(lock, "/")
-			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit, Message: "operation " + operation + " is at work on it",
-				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that operation and its catalog are lost"})
+			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit,
+				Message: "operation " + operation + " is at work on it",
+				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that " +
+					"operation and its catalog are lost"})
 		}
 		for key := range annotations {
-			if strings.HasPrefix(key, "argocd.argoproj.io/") || strings.HasPrefix(key, "kustomize.toolkit.fluxcd.io/") {
+			if strings.HasPrefix(key, "argocd.argoproj.io/") ||
+				strings.HasPrefix(key, "kustomize.toolkit.fluxcd.io/") {
 				c.gitops(n)
 				break
 			}
 		}
-		if labels := gjson.GetBytes(raw, "metadata.labels").Map(); labels["kustomize.toolkit.fluxcd.io/name"].Exists() || labels["argocd.argoproj.io/instance"].Exists() {
+		if labels := gjson.GetBytes(raw,
+			"metadata.labels").Map(); labels["kustomize.toolkit.fluxcd.io/name"].Exists() ||
+			labels["argocd.argoproj.io/instance"].Exists() {
 			c.gitops(n)
 		}
 	case snapshot.MachineKind:
 		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
-			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "provisioning", Ref: n.Ref, Unit: n.Unit, Message: "it has no Node yet: it is being provisioned",
-				Hint: "let it come up, or delete it; or take the risk with --force"})
+			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "provisioning", Ref: n.Ref, Unit: n.Unit,
+				Message: "it has no Node yet: it is being provisioned",
+				Hint:    "let it come up, or delete it; or take the risk with --force"})
 		}
 	}
 	return nil
 }
 
 func (c *checker) gitops(n *snapshot.Node) {
-	c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "gitops-owner", Ref: n.Ref, Unit: n.Unit, Message: "a GitOps controller applies it: on the source it would end the pause, and make it anew once it is gone",
-		Hint: "suspend what applies it, up to its root, before the move, and point it at the target afterwards"})
+	c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "gitops-owner", Ref: n.Ref, Unit: n.Unit,
+		Message: "a GitOps controller applies it: on the source it would end the pause, and make it " +
+			"anew once it is gone",
+		Hint: "suspend what applies it, up to its root, before the move, and point it at the " +
+			"target afterwards"})
 }
 
 func (c *checker) unlessForced() mgmt.Severity {
@@ -113,7 +129,8 @@ func (c *checker) unlessForced() mgmt.Severity {
 	return mgmt.Error
 }
 
-// checkPools: a pool of addresses that serves workload clusters on both sides would hand out the same address twice.
+// checkPools: a pool of addresses that serves workload clusters on both sides would hand out the
+// same address twice.
 func (c *checker) checkPools() {
 	in := map[string]bool{}
 	for _, n := range c.nodes {
@@ -126,8 +143,10 @@ func (c *checker) checkPools() {
 		for _, user := range c.graph.Nodes {
 			uses := func(need snapshot.Need) bool { return need.Ref == n.Ref }
 			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
-				c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "pool-shared", Ref: n.Ref, Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
-					Hint: "move all users of the pool together, or give them pools of their own; with --force when its ranges are known not to collide"})
+				c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "pool-shared", Ref: n.Ref,
+					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
+					Hint: "move all users of the pool together, or give them pools of their own; with --force " +
+						"when its ranges are known not to collide"})
 				break
 			}
 		}
@@ -152,7 +171,9 @@ func (c *checker) checkRights(ctx context.Context) error {
 			g.Go(func() error {
 				allowed, err := c.Source.Prober.Allowed(gctx, verb, k, "")
 				if err == nil && !allowed {
-					results <- mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed", Message: fmt.Sprintf("the credentials for the source may not %s %s", verb, strings.TrimSuffix(k.Resource+"."+k.Group, ".")),
+					results <- mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed",
+						Message: fmt.Sprintf("the credentials for the source may not %s %s", verb,
+							strings.TrimSuffix(k.Resource+"."+k.Group, ".")),
 						Hint: "use credentials of an administrator of the source"}
 				}
 				return err
@@ -167,7 +188,8 @@ func (c *checker) checkRights(ctx context.Context) error {
 	return err
 }
 
-// checkCascade looks on the source for objects that the garbage collector would delete once their owners are retired.
+// checkCascade looks on the source for objects that the garbage collector would delete once their
+// owners are retired.
 func (c *checker) checkCascade(ctx context.Context) error {
 	doomed, in, unit := map[string]mgmt.Ref{}, map[mgmt.Ref]bool{}, map[mgmt.Ref]string{}
 	for _, n := range c.nodes {
@@ -176,7 +198,9 @@ func (c *checker) checkCascade(ctx context.Context) error {
 		}
 		in[n.Ref], unit[n.Ref] = true, n.Unit
 	}
-	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed, func(r mgmt.Ref) bool { return in[r] || initLock(r, unit) }, func(r mgmt.Ref) string { return unit[r] })
+	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed,
+		func(r mgmt.Ref) bool { return in[r] || initLock(r, unit) },
+		func(r mgmt.Ref) string { return unit[r] })
 	for _, f := range findings {
 		if f.Unit == "" && f.Severity == mgmt.Error {
 			f.Severity = mgmt.Warning // what is shared and owns something is not retired
@@ -187,13 +211,14 @@ func (c *checker) checkCascade(ctx context.Context) error {
 	return err
 }
 
-// initLock tells of the ConfigMap by which the kubeadm bootstrap provider lets one machine at a time initialise a control plane: it is never captured and goes
-// with its Cluster.
+// initLock tells of the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
+// time initialise a control plane: it is never captured and goes with its Cluster.
 func initLock(r mgmt.Ref, units map[mgmt.Ref]string) bool {
 	name, ok := strings.CutSuffix(r.Name, "-lock")
 	if !ok || r.GroupKind() != mgmt.ConfigMapKind.GroupKind {
 		return false
 	}
-	_, moves := units[mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: r.Namespace, Name: name}]
+	_, moves := units[mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		Namespace: r.Namespace, Name: name}]
 	return moves
 }

@@ -1,5 +1,7 @@
-// Package move brings workload clusters from one living management cluster to another. A move is a snapshot, a restore and a hand-over: what it shares with
-// these is done by packages snapshot and restore, and here is what only a move needs: pausing the source, handing over, retiring, and the way back.
+// Package move brings workload clusters from one living management cluster to another. A move is a
+// snapshot, a restore and a hand-over: what it shares with these is done by packages snapshot and
+// restore, and here is what only a move needs: pausing the source, handing over, retiring, and the
+// way back.
 //
 // # The way of a unit
 //
@@ -7,7 +9,8 @@
 //	   ▲                                                        │                         ▲                         │
 //	   └────────────────────── roll back ───────────────────────┘                         └──────── brake ──────────┘
 //
-// Units go through it in batches: those of a batch are paused together, stand in one snapshot, and each goes on by itself from there.
+// Units go through it in batches: those of a batch are paused together, stand in one snapshot, and
+// each goes on by itself from there.
 //
 // # Invariants
 //

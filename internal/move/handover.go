@@ -9,8 +9,8 @@ import (
 
 func handOverStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "hand-over"} }
 
-// handOver is the point of no return of a unit. Its copy on the target is verified and stands still; once more the source is looked at, and then the ownership
-// record names the target.
+// handOver is the point of no return of a unit. Its copy on the target is verified and stands
+// still; once more the source is looked at, and then the ownership record names the target.
 func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
@@ -21,7 +21,8 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 			return err
 		}
 	}
-	err = m.Journal.Do(ctx, handOverStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+	err = m.Journal.Do(ctx, handOverStep(u.Name), func(ctx context.Context,
+		h *catalog.StepHandle) error {
 		if by, err := m.recorded(ctx, u); err != nil {
 			return err
 		} else if by == m.Operation {
@@ -43,31 +44,36 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 	if err != nil || m.Plan.Spec.NoFence {
 		return err
 	}
-	// Days may have passed since then: what went on to a third management cluster is not released here.
+	// Days may have passed since then: what went on to a third management cluster is not released
+	// here.
 	by, err := m.recorded(ctx, u)
 	if err == nil && by != m.Operation {
 		have, _, err := owner(ctx, m.Registry, u.WorkloadID)
 		if err != nil {
 			return err
 		}
-		return &OwnedError{Workload: u.Name, By: restore.Side{Name: have.Owner.Owner.Name, UID: have.Owner.Owner.UID}, Epoch: have.Epoch}
+		return &OwnedError{Workload: u.Name, By: restore.Side{Name: have.Owner.Owner.Name,
+			UID: have.Owner.Owner.UID}, Epoch: have.Epoch}
 	}
 	return err
 }
 
 func (m *run) claim(u restore.Unit) Claim {
 	return Claim{
-		WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target, Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID], Force: m.Plan.Spec.Force,
+		WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target,
+		Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID], Force: m.Plan.Spec.Force,
 	}
 }
 
-// recorded asks the bucket, which knows it first: the operation that handed the unit to the target, "" when none has since planning.
+// recorded asks the bucket, which knows it first: the operation that handed the unit to the target,
+// "" when none has since planning.
 func (m *run) recorded(ctx context.Context, u restore.Unit) (operation string, err error) {
 	if m.Plan.Spec.NoFence {
 		return "", nil
 	}
 	have, ok, err := owner(ctx, m.Registry, u.WorkloadID)
-	if err != nil || !ok || have.Owner.Owner.UID != m.Plan.Target.UID || have.Epoch <= m.Plan.Epochs[u.WorkloadID] {
+	if err != nil || !ok || have.Owner.Owner.UID != m.Plan.Target.UID ||
+		have.Epoch <= m.Plan.Epochs[u.WorkloadID] {
 		return "", err
 	}
 	return have.Operation, nil

@@ -18,7 +18,8 @@ type view struct {
 	err      error
 }
 
-// looks shares captures of the source: many units ask at the same time for one that began after a moment of theirs.
+// looks shares captures of the source: many units ask at the same time for one that began after a
+// moment of theirs.
 type looks struct {
 	look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
 	seen func(g *snapshot.Graph) // may be nil; called before anybody else has the graph

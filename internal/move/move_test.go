@@ -22,11 +22,13 @@ func newStore(t *testing.T) *store.Store {
 	if _, err := store.Keygen(dir+"/keys", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := store.LoadKeys(store.KeyOptions{IdentityFiles: []string{dir + "/keys/identity.txt"}, SigningKeyFile: dir + "/keys/signing.key"})
+	keys, err := store.LoadKeys(store.KeyOptions{IdentityFiles: []string{dir + "/keys/identity.txt"},
+		SigningKeyFile: dir + "/keys/signing.key"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys, Create: true, Plain: true})
+	s, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+		Create: true, Plain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +41,13 @@ var (
 	sideC = restore.Side{Name: "c", UID: "uid-c"}
 )
 
-// TestI1TakeHandsOverOnce: a claim follows the owner that the record names, may be repeated, and never takes from somebody else unless it is forced to.
+// TestI1TakeHandsOverOnce: a claim follows the owner that the record names, may be repeated, and
+// never takes from somebody else unless it is forced to.
 func TestI1TakeHandsOverOnce(t *testing.T) {
 	s := newStore(t)
 	claim := func(from, to restore.Side, operation string, planned int64, force bool) error {
-		return Take(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", From: from, To: to, Operation: operation, Epoch: planned, Force: force})
+		return Take(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", From: from, To: to,
+			Operation: operation, Epoch: planned, Force: force})
 	}
 	owner := func() (string, int64) {
 		o, err := s.GetOwner(t.Context(), "w-1")
@@ -77,7 +81,8 @@ func TestI1TakeHandsOverOnce(t *testing.T) {
 			t.Errorf("%s: %v", step.name, err)
 		}
 		if uid, epoch := owner(); uid != step.owner || epoch != step.epoch {
-			t.Errorf("%s: owned by %s at epoch %d, want %s at %d", step.name, uid, epoch, step.owner, step.epoch)
+			t.Errorf("%s: owned by %s at epoch %d, want %s at %d", step.name, uid, epoch, step.owner,
+				step.epoch)
 		}
 	}
 	owners, err := Owners(t.Context(), s)
@@ -111,9 +116,11 @@ func TestLock(t *testing.T) {
 		if tt.paused {
 			restore.Annotate(u, snapshot.AnnotationWasPaused, snapshot.WasAbsent)
 		}
-		for what, err := range map[string]error{"lock": m.mayLock("ns/w", u), "go on": m.mayWrite("ns/w", u)} {
+		for what, err := range map[string]error{"lock": m.mayLock("ns/w", u), "go on": m.mayWrite("ns/w",
+			u)} {
 			var locked *LockedError
-			if want := what == "lock" && tt.mayLock || what == "go on" && tt.mayRest; (err == nil) != want || err != nil && (!errors.As(err, &locked) || locked.Holder != tt.held) {
+			if want := what == "lock" && tt.mayLock || what == "go on" && tt.mayRest; (err == nil) != want ||
+				err != nil && (!errors.As(err, &locked) || locked.Holder != tt.held) {
 				t.Errorf("%s: %s: %v", tt.name, what, err)
 			}
 		}
@@ -121,21 +128,25 @@ func TestLock(t *testing.T) {
 }
 
 func node(kind, name, uid, version string) *snapshot.Node {
-	n := &snapshot.Node{Ref: mgmt.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns", Name: name}, UID: uid, ResourceVersion: version, Cluster: "w"}
+	n := &snapshot.Node{Ref: mgmt.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
+		Name: name}, UID: uid, ResourceVersion: version, Cluster: "w"}
 	if kind == "Cluster" {
 		n.Cluster = ""
 	}
 	return n
 }
 
-// TestI2CompareFindsEveryChange: what is gone, made anew, written to or new on the source keeps a unit from being handed over.
+// TestI2CompareFindsEveryChange: what is gone, made anew, written to or new on the source keeps a
+// unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
 	was := &part{Source: map[string]version{}}
-	for _, n := range []*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2", "11")} {
+	for _, n := range []*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"11")} {
 		was.Source[n.Ref.String()] = version{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
 	}
 	was.Source["Secret/ns/other"] = version{Unit: "ns/other", UID: "u9"}
-	was.Copy.Units = []restore.Unit{{Name: "ns/w", Objects: []restore.Object{{Ref: node("Machine", "left-out", "", "").Ref, Action: restore.Skip}}}}
+	was.Copy.Units = []restore.Unit{{Name: "ns/w",
+		Objects: []restore.Object{{Ref: node("Machine", "left-out", "", "").Ref, Action: restore.Skip}}}}
 	cluster := node("Cluster", "w", "u0", "1")
 	skipCluster := []restore.Object{{Ref: cluster.Ref, Action: restore.Skip}}
 	was.Copy.Units[0].Objects = append(was.Copy.Units[0].Objects, skipCluster...)
@@ -143,12 +154,17 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 		nodes []*snapshot.Node
 		ok    bool
 	}{
-		"unchanged":      {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2", "11")}, true},
-		"left out stays": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2", "11"), node("Machine", "left-out", "u7", "3")}, true},
-		"gone":           {[]*snapshot.Node{node("Machine", "m1", "u1", "10")}, false},
-		"made anew":      {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3", "11")}, false},
-		"written to":     {[]*snapshot.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2", "11")}, false},
-		"new":            {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2", "11"), node("Machine", "m3", "u3", "12")}, false},
+		"unchanged": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+			"11")}, true},
+		"left out stays": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+			"11"), node("Machine", "left-out", "u7", "3")}, true},
+		"gone": {[]*snapshot.Node{node("Machine", "m1", "u1", "10")}, false},
+		"made anew": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
+			"11")}, false},
+		"written to": {[]*snapshot.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2",
+			"11")}, false},
+		"new": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+			"11"), node("Machine", "m3", "u3", "12")}, false},
 	} {
 		v := &view{graph: snapshot.NewGraph(append(tt.nodes, cluster))}
 		err := was.compare(v, "ns/w")
@@ -160,10 +176,14 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 }
 
 func TestBatches(t *testing.T) {
-	unit := func(name string, blocked bool) restore.Unit { return restore.Unit{Name: name, Blocked: blocked} }
+	unit := func(name string, blocked bool) restore.Unit {
+		return restore.Unit{Name: name,
+			Blocked: blocked}
+	}
 	m := &run{
 		Options: Options{
-			Plan:   &Plan{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false), unit("n/b", true), unit("n/c", false), unit("n/d", false), unit("n/e", false), unit("n/f", false)}}},
+			Plan: &Plan{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false), unit("n/b", true),
+				unit("n/c", false), unit("n/d", false), unit("n/e", false), unit("n/f", false)}}},
 			Tuning: restore.Tuning{Concurrency: 2, Canary: "n/d"},
 			Units:  map[string]catalog.UnitState{"n/c": catalog.UnitRolledBack},
 		},
@@ -179,16 +199,20 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestLooksAreShared: everybody who asks for a look that began after a moment gets one, and those who ask together share it.
-// TestOrphanedBindings: they keep no ClusterResourceSet on the source, while those of Clusters that stay do.
+// TestLooksAreShared: everybody who asks for a look that began after a moment gets one, and those
+// who ask together share it. TestOrphanedBindings: they keep no ClusterResourceSet on the source,
+// while those of Clusters that stay do.
 func TestOrphanedBindings(t *testing.T) {
 	t.Parallel()
 	binding := func(name string) mgmt.Ref {
-		return mgmt.Ref{Group: snapshot.ResourceSetBindingKind.Group, Kind: snapshot.ResourceSetBindingKind.Kind, Namespace: "ns", Name: name}
+		return mgmt.Ref{Group: snapshot.ResourceSetBindingKind.Group,
+			Kind: snapshot.ResourceSetBindingKind.Kind, Namespace: "ns", Name: name}
 	}
-	cluster := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: "ns", Name: "stays"}
+	cluster := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		Namespace: "ns", Name: "stays"}
 	g := snapshot.NewGraph([]*snapshot.Node{{Ref: cluster}})
-	for ref, want := range map[mgmt.Ref]bool{binding("stays"): false, binding("gone"): true, cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
+	for ref, want := range map[mgmt.Ref]bool{binding("stays"): false, binding("gone"): true,
+		cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
 		if got := orphaned(g, ref); got != want {
 			t.Errorf("%s: %v", ref, got)
 		}

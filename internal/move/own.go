@@ -14,14 +14,16 @@ import (
 type Registry interface {
 	CanFence(ctx context.Context) error
 	GetOwner(ctx context.Context, workloadID string) (store.SignedOwner, error)
-	PutOwner(ctx context.Context, next store.Owner, previous *store.SignedOwner) (store.SignedOwner, error)
+	PutOwner(ctx context.Context, next store.Owner, previous *store.SignedOwner) (store.SignedOwner,
+		error)
 	Owners(ctx context.Context, fn func(workloadID string, o store.SignedOwner, err error) error) error
 	Vouches(o store.SignedOwner) bool
 }
 
 var _ Registry = (*store.Store)(nil)
 
-// Owners reads all ownership records. One that is damaged is told as such; a store that does not answer is an error, for it may hide any.
+// Owners reads all ownership records. One that is damaged is told as such; a store that does not
+// answer is an error, for it may hide any.
 func Owners(ctx context.Context, r Registry) (map[string]restore.Owned, error) {
 	owners := map[string]restore.Owned{}
 	err := r.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
@@ -34,7 +36,8 @@ func Owners(ctx context.Context, r Registry) (map[string]restore.Owned, error) {
 		case err != nil:
 			return err
 		default:
-			owners[id] = restore.Owned{By: restore.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Epoch: o.Epoch, Trusted: r.Vouches(o)}
+			owners[id] = restore.Owned{By: restore.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID},
+				Epoch: o.Epoch, Trusted: r.Vouches(o)}
 		}
 		return nil
 	})
@@ -49,12 +52,14 @@ type OwnedError struct {
 }
 
 func (e *OwnedError) Error() string {
-	return fmt.Sprintf("workload cluster %s belongs to management cluster %s (%s) by its ownership record, epoch %d", e.Workload, e.By.Name, e.By.UID, e.Epoch)
+	return fmt.Sprintf("workload cluster %s belongs to management cluster %s (%s) by its ownership "+
+		"record, epoch %d", e.Workload, e.By.Name, e.By.UID, e.Epoch)
 }
 
 // Hint tells the operator what to do.
 func (e *OwnedError) Hint() string {
-	return "it was moved or restored there in the meantime: roll this operation back and work with that management cluster"
+	return "it was moved or restored there in the meantime: roll this operation back and work with " +
+		"that management cluster"
 }
 
 // Claim says who takes over what from whom.
@@ -63,7 +68,8 @@ type Claim struct {
 	Workload   string // "namespace/name"
 	From, To   restore.Side
 	Operation  string
-	// Epoch is that of the record as it was at planning, 0 when there was none: what was written since then is somebody else's.
+	// Epoch is that of the record as it was at planning, 0 when there was none: what was written
+	// since then is somebody else's.
 	Epoch int64
 	// Force takes over from whoever had it at planning.
 	Force bool
@@ -72,12 +78,15 @@ type Claim struct {
 // claims bounds how often a claim is tried against others that write the same record.
 const claims = 5
 
-// Take writes the ownership record for a claim: the one switch by which everybody can tell to whom a workload cluster belongs. It may run again: its own record is
-// left as it is. Errors: *OwnedError when it belongs to somebody else; those of the store.
+// Take writes the ownership record for a claim: the one switch by which everybody can tell to whom
+// a workload cluster belongs. It may run again: its own record is left as it is. Errors:
+// *OwnedError when it belongs to somebody else; those of the store.
 func Take(ctx context.Context, r Registry, c Claim) error {
 	for range claims {
 		var previous *store.SignedOwner
-		next := store.Owner{WorkloadID: c.WorkloadID, Workload: c.Workload, Owner: store.Source{UID: c.To.UID, Name: c.To.Name}, Epoch: 1, Operation: c.Operation, Time: time.Now()}
+		next := store.Owner{WorkloadID: c.WorkloadID, Workload: c.Workload,
+			Owner: store.Source{UID: c.To.UID, Name: c.To.Name}, Epoch: 1, Operation: c.Operation,
+			Time: time.Now()}
 		have, err := r.GetOwner(ctx, c.WorkloadID)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
@@ -90,7 +99,8 @@ func Take(ctx context.Context, r Registry, c Claim) error {
 			}
 			allowed := by.UID == c.From.UID || have.Epoch <= c.Epoch && (c.Force || by.UID == c.To.UID)
 			if r.Vouches(have) && !allowed {
-				return &OwnedError{Workload: c.Workload, By: restore.Side{Name: by.Name, UID: by.UID}, Epoch: have.Epoch}
+				return &OwnedError{Workload: c.Workload, By: restore.Side{Name: by.Name, UID: by.UID},
+					Epoch: have.Epoch}
 			}
 			previous, next.Epoch = &have, have.Epoch+1
 		}
@@ -98,11 +108,14 @@ func Take(ctx context.Context, r Registry, c Claim) error {
 			return err
 		}
 	}
-	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w", c.Workload, store.ErrConflict)
+	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w", c.Workload,
+		store.ErrConflict)
 }
 
-// owner returns the record of a workload cluster that is to be obeyed; ok is false when there is none.
-func owner(ctx context.Context, r Registry, workloadID string) (have store.SignedOwner, ok bool, err error) {
+// owner returns the record of a workload cluster that is to be obeyed; ok is false when there is
+// none.
+func owner(ctx context.Context, r Registry, workloadID string) (have store.SignedOwner, ok bool,
+	err error) {
 	have, err = r.GetOwner(ctx, workloadID)
 	if errors.Is(err, store.ErrNotFound) {
 		return have, false, nil

@@ -20,7 +20,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// part is what was decided for one batch of units once they stood still: it is stored, and a resume goes by it.
+// part is what was decided for one batch of units once they stood still: it is stored, and a resume
+// goes by it.
 type part struct {
 	Number   int    `json:"number"`
 	Snapshot string `json:"snapshot"` // its id
@@ -67,14 +68,17 @@ func (m *run) loadParts(ctx context.Context) error {
 	}
 }
 
-// decide makes the part of a batch whose units stand still: the snapshot that holds them is in the bucket and verified, and the copy is planned.
+// decide makes the part of a batch whose units stand still: the snapshot that holds them is in the
+// bucket and verified, and the copy is planned.
 func (m *run) decide(ctx context.Context, number int, units []string) (*part, error) {
 	r, err := m.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]version{}, contents: r.Contents, snapshot: r.Live}
-	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(), Source: m.Plan.Source, Time: r.Time}
+	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]version{},
+		contents: r.Contents, snapshot: r.Live}
+	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
+		Source: m.Plan.Source, Time: r.Time}
 	m.share(r.Live.Graph)
 	restless, err := restless(p.snapshot, p.contents, units)
 	if err != nil {
@@ -84,7 +88,8 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, restless, owners)
+	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, restless,
+		owners)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +108,16 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	if err != nil {
 		return nil, fmt.Errorf("encode part: %w", err)
 	}
-	if _, err := m.Parts.PutPart(ctx, m.Journal.Operation(), p.name(), bytes.NewReader(text)); err != nil {
+	if _, err := m.Parts.PutPart(ctx, m.Journal.Operation(), p.name(),
+		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
 	m.parts = append(m.parts, p)
 	return p, nil
 }
 
-// share keeps shared what was shared at planning: once some of its users are retired, it would seem to belong to the one that is left.
+// share keeps shared what was shared at planning: once some of its users are retired, it would seem
+// to belong to the one that is left.
 func (m *run) share(g *snapshot.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
@@ -119,8 +126,10 @@ func (m *run) share(g *snapshot.Graph) {
 	}
 }
 
-// restless finds objects in the snapshot that did not stand still, after all: newcomers of the moment between the acknowledgements and the cut.
-func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]mgmt.Finding, error) {
+// restless finds objects in the snapshot that did not stand still, after all: newcomers of the
+// moment between the acknowledgements and the cut.
+func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]mgmt.Finding,
+	error) {
 	var findings []mgmt.Finding
 	for _, n := range s.Graph.Nodes {
 		if n.Unit == "" || !slices.Contains(units, n.Unit) {
@@ -134,11 +143,14 @@ func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string)
 			return nil, err
 		}
 		why := standing(n, u)
-		if how := mgmt.Pause(n.GroupKind()); why == "" && (how == mgmt.PauseSpec || how == mgmt.PauseAnnotation) && !restore.PausedByUs(u) {
+		if how := mgmt.Pause(n.GroupKind()); why == "" && (how == mgmt.PauseSpec ||
+			how == mgmt.PauseAnnotation) && !restore.PausedByUs(u) {
 			why = "its switch is not set"
 		}
 		if why != "" {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "not-paused", Ref: n.Ref, Unit: n.Unit, Message: "it does not stand still: " + why, Hint: "move its workload cluster again"})
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "not-paused", Ref: n.Ref,
+				Unit: n.Unit, Message: "it does not stand still: " + why,
+				Hint: "move its workload cluster again"})
 		}
 	}
 	return findings, nil
@@ -168,7 +180,8 @@ func (p *part) units() []string {
 	return names
 }
 
-// load gives a part of an earlier run its contents again, from the source, which must be as it was in all units that are not handed over.
+// load gives a part of an earlier run its contents again, from the source, which must be as it was
+// in all units that are not handed over.
 func (m *run) load(ctx context.Context, p *part) error {
 	if p.contents != nil {
 		return nil
@@ -181,7 +194,8 @@ func (m *run) load(ctx context.Context, p *part) error {
 	return nil
 }
 
-// unchanged looks at the source once more: what the copy was made from must be all that is there, and as it was.
+// unchanged looks at the source once more: what the copy was made from must be all that is there,
+// and as it was.
 func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
 	v, err := m.looks.after(ctx, time.Now())
 	if err != nil {

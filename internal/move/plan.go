@@ -21,18 +21,20 @@ type Spec struct {
 
 // copySpec is the same for the copy, of some units or, with nil, of all.
 func (s Spec) copySpec(only []string) restore.Spec {
-	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners, ManagedFields: s.ManagedFields, Move: true, Only: only}
+	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners,
+		ManagedFields: s.ManagedFields, Move: true, Only: only}
 }
 
-// Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no secret. What is copied is planned anew, batch by batch, once the
-// source stands still.
+// Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no
+// secret. What is copied is planned anew, batch by batch, once the source stands still.
 type Plan struct {
 	Source restore.Side `json:"source"`
 	Target restore.Side `json:"target"`
 	Spec   Spec         `json:"spec"`
 	// Copy is the plan of the copy, with the findings of both sides.
 	Copy restore.Plan `json:"copy"`
-	// Locks are the locks of other operations that were found, by unit: with Spec.Force these are taken over, and no other.
+	// Locks are the locks of other operations that were found, by unit: with Spec.Force these are
+	// taken over, and no other.
 	Locks map[string]string `json:"locks,omitempty"`
 	// Epochs are those of the ownership records that were found, by id of the workload cluster.
 	Epochs map[string]int64 `json:"epochs,omitempty"`
@@ -69,8 +71,8 @@ type Ends struct {
 	LookTarget func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
 }
 
-// Make plans a move: it looks at both sides, runs every pre-flight check, and changes nothing. Findings are in the plan; an error means that planning itself
-// did not get through.
+// Make plans a move: it looks at both sides, runs every pre-flight check, and changes nothing.
+// Findings are in the plan; an error means that planning itself did not get through.
 func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	look, contents, err := e.Look(ctx)
 	if err != nil {
@@ -89,14 +91,17 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks, Epochs: map[string]int64{}}
-	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil), restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings, owners)
+	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks,
+		Epochs: map[string]int64{}}
+	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil),
+		restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings, owners)
 	if err != nil {
 		return nil, err
 	}
 	p.Copy = *copied
 	if len(p.Copy.Units) == 0 {
-		return nil, &restore.SelectionError{Reason: "the selection holds no workload cluster", Has: "a move takes workload clusters, and what they share with them"}
+		return nil, &restore.SelectionError{Reason: "the selection holds no workload cluster",
+			Has: "a move takes workload clusters, and what they share with them"}
 	}
 	for _, u := range p.Copy.Units {
 		if o, ok := owners[u.WorkloadID]; ok {
@@ -107,9 +112,12 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 }
 
 // planCopy plans the copy of what stands in s.
-func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents, spec restore.Spec, name restore.Snapshot, findings []mgmt.Finding, owners map[string]restore.Owned) (*restore.Plan, error) {
+func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents,
+	spec restore.Spec, name restore.Snapshot, findings []mgmt.Finding,
+	owners map[string]restore.Owned) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
-		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader, Prober: e.Target.Prober, Kinds: e.Target.Kinds,
+		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader,
+		Prober: e.Target.Prober, Kinds: e.Target.Kinds,
 		Providers: e.Target.Providers, Spec: spec, Owners: owners, Findings: findings,
 	})
 }
@@ -132,10 +140,12 @@ func (e *UnsettledError) Hint() string {
 
 // nodesOf returns the nodes of one unit.
 func nodesOf(g *snapshot.Graph, unit string) []*snapshot.Node {
-	return slices.DeleteFunc(slices.Clone(g.Nodes), func(n *snapshot.Node) bool { return n.Unit != unit })
+	return slices.DeleteFunc(slices.Clone(g.Nodes),
+		func(n *snapshot.Node) bool { return n.Unit != unit })
 }
 
 func clusterRef(unit string) (mgmt.Ref, error) {
 	key, err := mgmt.ParseKey(unit)
-	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: key.Namespace, Name: key.Name}, err
+	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		Namespace: key.Namespace, Name: key.Name}, err
 }

@@ -54,7 +54,8 @@ func (m *run) retire(ctx context.Context, p *part, well []restore.Unit) {
 }
 
 // cascades looks once for all units of a batch.
-func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (map[string][]mgmt.Finding, error) {
+func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (
+	map[string][]mgmt.Finding, error) {
 	doomed, leaves, unitOf := map[string]mgmt.Ref{}, map[mgmt.Ref]bool{}, map[mgmt.Ref]string{}
 	for _, u := range units {
 		for _, o := range u.Objects {
@@ -65,9 +66,12 @@ func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (map[
 		}
 	}
 	for _, o := range p.Copy.Shared.Objects {
-		leaves[o.Ref] = o.Action != restore.Skip // it is on the target; here it loses an owner, or goes too
+		// it is on the target; here it loses an owner, or goes too
+		leaves[o.Ref] = o.Action != restore.Skip
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaves[r] || initLock(r, unitOf) }, func(r mgmt.Ref) string { return unitOf[r] })
+	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+		func(r mgmt.Ref) bool { return leaves[r] || initLock(r, unitOf) },
+		func(r mgmt.Ref) string { return unitOf[r] })
 	byUnit := map[string][]mgmt.Finding{}
 	for _, f := range findings {
 		if f.Severity >= mgmt.Error {
@@ -77,10 +81,12 @@ func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (map[
 	return byUnit, err
 }
 
-// retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock. Only its ClusterResourceSetBinding comes after it: the
-// ClusterResourceSet of the source, which knows no pause of a Cluster, would bind and apply anew.
+// retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock.
+// Only its ClusterResourceSetBinding comes after it: the ClusterResourceSet of the source, which
+// knows no pause of a Cluster, would bind and apply anew.
 func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
-	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context,
+		h *catalog.StepHandle) error {
 		ref, err := clusterRef(u.Name)
 		if err != nil {
 			return err
@@ -112,7 +118,8 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 	})
 }
 
-// disown takes the owner references of a unit off what it shared: the garbage collector would delete it with its last owner, whoever still needs it.
+// disown takes the owner references of a unit off what it shared: the garbage collector would
+// delete it with its last owner, whoever still needs it.
 func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
 	leaving := map[types.UID]bool{}
 	in := map[mgmt.Ref]bool{}
@@ -121,12 +128,15 @@ func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
 		leaving[types.UID(p.Source[o.Ref.String()].UID)] = true
 	}
 	for _, o := range p.Copy.Shared.Objects {
-		if o.Action == restore.Skip || !slices.ContainsFunc(o.Owners, func(r mgmt.Ref) bool { return in[r] }) {
+		if o.Action == restore.Skip || !slices.ContainsFunc(o.Owners,
+			func(r mgmt.Ref) bool { return in[r] }) {
 			continue
 		}
 		err := m.change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {
 			refs := live.GetOwnerReferences()
-			kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool { return leaving[ref.UID] })
+			kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
+				return leaving[ref.UID]
+			})
 			if len(kept) == len(refs) {
 				return false, nil
 			}
@@ -154,24 +164,28 @@ func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) 
 		for _, o := range wave {
 			was, known := p.Source[o.Ref.String()]
 			k, served := mgmt.FindKind(m.Source.Kinds, o.GroupKind())
-			if !known || !served || o.Action == restore.Skip || o.GroupKind() == mgmt.NamespaceKind.GroupKind {
+			if !known || !served || o.Action == restore.Skip ||
+				o.GroupKind() == mgmt.NamespaceKind.GroupKind {
 				continue
 			}
 			g.Go(func() error {
-				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref, func(live *unstructured.Unstructured) error {
-					if string(live.GetUID()) != was.UID {
-						return errStranger
-					}
-					if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); o.GroupKind() == snapshot.ClusterKind && !paused {
-						return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
-					}
-					if o.GroupKind() == snapshot.ClusterKind {
-						return m.mayWrite(o.Namespace+"/"+o.Name, live)
-					}
-					return nil
-				})
+				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref,
+					func(live *unstructured.Unstructured) error {
+						if string(live.GetUID()) != was.UID {
+							return errStranger
+						}
+						if paused, _, _ := unstructured.NestedBool(live.Object, "spec",
+							"paused"); o.GroupKind() == snapshot.ClusterKind && !paused {
+							return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
+						}
+						if o.GroupKind() == snapshot.ClusterKind {
+							return m.mayWrite(o.Namespace+"/"+o.Name, live)
+						}
+						return nil
+					})
 				switch {
-				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) && o.GroupKind() == snapshot.ResourceSetBindingKind:
+				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) &&
+					o.GroupKind() == snapshot.ResourceSetBindingKind:
 					return nil // somebody made it anew, for others
 				case errors.Is(err, errStranger):
 					return &ChangedError{Why: o.Ref.String() + " was made anew"}
@@ -221,9 +235,10 @@ func (m *run) retireShared(ctx context.Context) error {
 			}
 			continue
 		}
-		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + p.suffix()}, func(ctx context.Context, _ *catalog.StepHandle) error {
-			return patiently(ctx, func() error { return m.removeAll(ctx, p, objects) })
-		})
+		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + p.suffix()},
+			func(ctx context.Context, _ *catalog.StepHandle) error {
+				return patiently(ctx, func() error { return m.removeAll(ctx, p, objects) })
+			})
 		if err != nil {
 			return fmt.Errorf("retire shared objects: %w", err)
 		}
@@ -231,7 +246,8 @@ func (m *run) retireShared(ctx context.Context) error {
 	return nil
 }
 
-// patiently tries again what a webhook forbids whose cache does not know yet that the last user is gone.
+// patiently tries again what a webhook forbids whose cache does not know yet that the last user is
+// gone.
 func patiently(ctx context.Context, fn func() error) error {
 	const tries = 10
 	for try := 1; ; try++ {
@@ -245,15 +261,17 @@ func patiently(ctx context.Context, fn func() error) error {
 	}
 }
 
-// unneeded returns the shared objects of a part that nothing which stays on the source needs, in their order. What selects its users by label, or is there for all
-// namespaces, is kept as long as it may have some.
+// unneeded returns the shared objects of a part that nothing which stays on the source needs, in
+// their order. What selects its users by label, or is there for all namespaces, is kept as long as
+// it may have some.
 func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object, error) {
 	g := v.graph
 	leaving := map[mgmt.Ref]bool{}
 	for _, o := range p.Copy.Shared.Objects {
 		was, known := p.Source[o.Ref.String()]
 		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
-		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) && o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) &&
+			o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
 	}
 	var stay []*snapshot.Node
 	for _, n := range g.Nodes {
@@ -273,7 +291,9 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 	if err := m.keepDifferent(ctx, doomed, leaving); err != nil || len(doomed) == 0 {
 		return nil, err
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed, func(r mgmt.Ref) bool { return leaving[r] || orphaned(g, r) }, func(mgmt.Ref) string { return "" })
+	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+		func(r mgmt.Ref) bool { return leaving[r] || orphaned(g, r) },
+		func(mgmt.Ref) string { return "" })
 	if err != nil {
 		return nil, err
 	}
@@ -284,18 +304,22 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 		}
 		return nil, errors.Join(errs...) // they stay: they do no harm
 	}
-	return slices.DeleteFunc(slices.Clone(p.Copy.Shared.Objects), func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+	return slices.DeleteFunc(slices.Clone(p.Copy.Shared.Objects),
+		func(o restore.Object) bool { return !leaving[o.Ref] }), nil
 }
 
-// orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that had not heard of it may have made the Binding anew, and Cluster API
-// takes it away.
+// orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that
+// had not heard of it may have made the Binding anew, and Cluster API takes it away.
 func orphaned(g *snapshot.Graph, ref mgmt.Ref) bool {
 	return ref.GroupKind() == snapshot.ResourceSetBindingKind &&
-		g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: ref.Namespace, Name: ref.Name}) == nil
+		g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
-// keepDifferent leaves on the source what is not on the target as it is here: it did not get there, or was changed since.
-func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref, leaving map[mgmt.Ref]bool) error {
+// keepDifferent leaves on the source what is not on the target as it is here: it did not get there,
+// or was changed since.
+func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref,
+	leaving map[mgmt.Ref]bool) error {
 	for uid, ref := range doomed {
 		why, err := m.differs(ctx, ref)
 		if err != nil {
@@ -306,7 +330,8 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref, lea
 		}
 		delete(doomed, uid)
 		delete(leaving, ref)
-		if err := m.Journal.Emit(ctx, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "shared-kept", Ref: ref, Message: "it stays on the source: " + why,
+		if err := m.Journal.Emit(ctx, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning,
+			Code: "shared-kept", Ref: ref, Message: "it stays on the source: " + why,
 			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
 			return err
 		}
@@ -314,7 +339,8 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref, lea
 	return nil
 }
 
-// differs says why a shared object of the source is not on the target as it is; "" when it is, or when it is gone from the source.
+// differs says why a shared object of the source is not on the target as it is; "" when it is, or
+// when it is gone from the source.
 func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
 	on := func(side Mgmt) (*unstructured.Unstructured, error) {
 		k, ok := mgmt.FindKind(side.Kinds, ref.GroupKind())
@@ -352,8 +378,9 @@ func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
 	return "", nil
 }
 
-// mayHaveUsers tells of objects that Clusters which stay may use without naming them: what selects by label, what is named in fields of providers that no rule knows,
-// and what is there for all namespaces. Classes and templates are named, so that the graph knows their users.
+// mayHaveUsers tells of objects that Clusters which stay may use without naming them: what selects
+// by label, what is named in fields of providers that no rule knows, and what is there for all
+// namespaces. Classes and templates are named, so that the graph knows their users.
 func (m *run) mayHaveUsers(g *snapshot.Graph, ref mgmt.Ref) bool {
 	switch {
 	case ref.Namespace == "", ref.GroupKind() == snapshot.ExtensionConfigKind:
@@ -361,5 +388,6 @@ func (m *run) mayHaveUsers(g *snapshot.Graph, ref mgmt.Ref) bool {
 	case ref.GroupKind() == snapshot.ClusterClassKind, strings.HasSuffix(ref.Kind, "Template"):
 		return false
 	}
-	return slices.ContainsFunc(g.Clusters(), func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
+	return slices.ContainsFunc(g.Clusters(),
+		func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
 }

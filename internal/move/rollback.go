@@ -12,11 +12,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// ForwardError says that units are past their hand-over: all others are rolled back, and these can only go on.
+// ForwardError says that units are past their hand-over: all others are rolled back, and these can
+// only go on.
 type ForwardError struct{ Units []string }
 
 func (e *ForwardError) Error() string {
-	return fmt.Sprintf("units that were handed over cannot be rolled back: %d, the first: %s; all others are as they were", len(e.Units), e.Units[0])
+	return fmt.Sprintf("units that were handed over cannot be rolled back: %d, the first: %s; all "+
+		"others are as they were", len(e.Units), e.Units[0])
 }
 
 // Hint tells the operator what to do.
@@ -24,8 +26,10 @@ func (e *ForwardError) Hint() string {
 	return "resume the operation to bring them to their end; to have them back, move them back"
 }
 
-// Rollback takes back what a move did with the units that are not handed over: their copies are removed from the target, and they are released on the source, which
-// then is equal to what it was. It may run again after any crash. Errors: *ForwardError when units were handed over; those of the journal and of both sides.
+// Rollback takes back what a move did with the units that are not handed over: their copies are
+// removed from the target, and they are released on the source, which then is equal to what it was.
+// It may run again after any crash. Errors: *ForwardError when units were handed over; those of the
+// journal and of both sides.
 func Rollback(ctx context.Context, o Options) error {
 	m, err := newRun(ctx, o)
 	if err != nil {
@@ -54,7 +58,8 @@ func Rollback(ctx context.Context, o Options) error {
 	return errors.Join(errs...)
 }
 
-// goBack gives a unit back on the source. A hand-over that was begun may still be on its way to the bucket: a newer record in the name of the source makes it fail.
+// goBack gives a unit back on the source. A hand-over that was begun may still be on its way to the
+// bucket: a newer record in the name of the source makes it fail.
 func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
@@ -73,9 +78,11 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 	return m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
 }
 
-// undo takes the copies of units back and, at the end, the shared objects. Units whose copy cannot be taken back are stuck: they stay paused on the source, and the
-// others are not kept waiting for them.
-func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (stuck map[string]bool, errs []error) {
+// undo takes the copies of units back and, at the end, the shared objects. Units whose copy cannot
+// be taken back are stuck: they stay paused on the source, and the others are not kept waiting for
+// them.
+func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
+	stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
 	for _, p := range slices.Backward(m.parts) {
 		names := slices.DeleteFunc(p.units(), func(unit string) bool { return !back(unit) })
@@ -104,10 +111,12 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 	return stuck, errs
 }
 
-func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool, keep map[mgmt.Ref]bool) error {
+func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool,
+	keep map[mgmt.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
-			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
 		},
 		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Keep: keep,
 	})
@@ -138,7 +147,8 @@ func (m *run) usedOnTarget(ctx context.Context) (map[mgmt.Ref]bool, error) {
 	return keep, nil
 }
 
-// forward finds the units past the point of no return: by the journal or, whatever it says, by the bucket.
+// forward finds the units past the point of no return: by the journal or, whatever it says, by the
+// bucket.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
 	for _, p := range m.parts {

@@ -21,7 +21,8 @@ import (
 
 // Parts keeps what is decided while a move runs; a *catalog.Catalog does.
 type Parts interface {
-	PutPart(ctx context.Context, id catalog.OperationID, name string, r io.Reader) (catalog.PlanInfo, error)
+	PutPart(ctx context.Context, id catalog.OperationID, name string, r io.Reader) (catalog.PlanInfo,
+		error)
 	Part(ctx context.Context, id catalog.OperationID, name string) ([]byte, error)
 }
 
@@ -29,7 +30,8 @@ type Parts interface {
 type Options struct {
 	Ends
 	Plan *Plan
-	// Snapshot takes a snapshot of the source, keeps it in memory, and has verified its structure in the bucket when it returns.
+	// Snapshot takes a snapshot of the source, keeps it in memory, and has verified its structure
+	// in the bucket when it returns.
 	Snapshot  func(ctx context.Context) (*snapshot.Result, error)
 	Parts     Parts
 	Journal   *catalog.Journal
@@ -75,7 +77,8 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	if o.Units == nil {
 		o.Units = map[string]catalog.UnitState{}
 	}
-	m := &run{Options: o, looks: &looks{look: o.Look}, began: time.Now(), results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
+	m := &run{Options: o, looks: &looks{look: o.Look}, began: time.Now(),
+		results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
 	for unit, state := range o.Units {
 		if state == catalog.UnitRetired {
 			m.results.retired[unit] = true
@@ -85,8 +88,9 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	return m, m.loadParts(ctx)
 }
 
-// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It may run again after any crash. Cancelling ctx stops it between
-// two steps. Errors: *restore.IncompleteError; the context's; those of the journal.
+// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
+// may run again after any crash. Cancelling ctx stops it between two steps. Errors:
+// *restore.IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o Options) error {
 	m, err := newRun(ctx, o)
 	if err != nil {
@@ -99,7 +103,8 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	for _, batch := range m.batches() {
-		// After a batch of which none came through the next one would fare no better, and stand still for it.
+		// After a batch of which none came through the next one would fare no better, and stand
+		// still for it.
 		if m.enough(ctx) || !m.begin(ctx, batch) {
 			break
 		}
@@ -121,7 +126,8 @@ func Run(ctx context.Context, o Options) error {
 	if m.results.first == nil && left == 0 && m.results.blocked == 0 {
 		return m.observe(ctx)
 	}
-	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: m.results.blocked, Left: left, First: m.results.first}
+	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: m.results.blocked,
+		Left: left, First: m.results.first}
 }
 
 // over tells of units with which nothing more is to be done.
@@ -130,7 +136,8 @@ func (m *run) over(unit string) bool {
 	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
 }
 
-// batches divides the units that no part knows yet: the canary alone first, then as many at a time as may be at work at once.
+// batches divides the units that no part knows yet: the canary alone first, then as many at a time
+// as may be at work at once.
 func (m *run) batches() [][]string {
 	known := map[string]bool{}
 	for _, p := range m.parts {
@@ -161,8 +168,10 @@ func (m *run) batches() [][]string {
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] || m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
-	return ctx.Err() != nil || canary || m.Tuning.MaxFailures > 0 && len(m.results.failed) >= m.Tuning.MaxFailures
+	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] ||
+		m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
+	return ctx.Err() != nil || canary || m.Tuning.MaxFailures > 0 &&
+		len(m.results.failed) >= m.Tuning.MaxFailures
 }
 
 // left counts units that were not begun.
@@ -178,7 +187,9 @@ func (m *run) left() int {
 
 func (m *run) fail(ctx context.Context, unit string, err error) {
 	if ctx.Err() == nil {
-		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(), Hint: restore.HintOf(err)}))
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit,
+			mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(),
+				Hint: restore.HintOf(err)}))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,8 +202,9 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses the units of a batch, decides what is copied, and carries it out. It reports whether a unit came through. What cannot be decided is given back, as
-// are units that do not come to a stand: they work on while the cause is mended, and a resume begins anew with them.
+// begin pauses the units of a batch, decides what is copied, and carries it out. It reports whether
+// a unit came through. What cannot be decided is given back, as are units that do not come to a
+// stand: they work on while the cause is mended, and a resume begins anew with them.
 func (m *run) begin(ctx context.Context, batch []string) bool {
 	var mu sync.Mutex
 	var paused []string
@@ -216,7 +228,8 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 		return false
 	}
 	slices.Sort(paused)
-	// A snapshot and what is decided by it are no step: they change neither side, and a run that dies before the part is stored decides anew.
+	// A snapshot and what is decided by it are no step: they change neither side, and a run that
+	// dies before the part is stored decides anew.
 	number := len(m.parts) + 1
 	p, err := m.decide(ctx, number, paused)
 	if err != nil {
@@ -246,7 +259,8 @@ func (m *run) giveBack(ctx context.Context, unit string) {
 func (m *run) carry(ctx context.Context, p *part) {
 	m.giveBackBlocked(ctx, p)
 	todo := p.Copy
-	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units), func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
+	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
+		func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
 	if len(todo.Units) == 0 || todo.Blocked {
 		return
 	}
@@ -259,13 +273,15 @@ func (m *run) carry(ctx context.Context, p *part) {
 			m.fail(ctx, u.Name, err)
 		}
 	}
-	todo.Units = slices.DeleteFunc(todo.Units, func(u restore.Unit) bool { return m.results.failed[u.Name] })
+	todo.Units = slices.DeleteFunc(todo.Units,
+		func(u restore.Unit) bool { return m.results.failed[u.Name] })
 	var mu sync.Mutex
 	var well []restore.Unit
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
+		Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning, Part: p.suffix(), KeepShared: true,
 		HandOver: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
 		Well: func(u restore.Unit) {
@@ -281,7 +297,8 @@ func (m *run) carry(ctx context.Context, p *part) {
 	m.retire(ctx, p, well)
 }
 
-// lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is on record was the last of its unit but for its Binding.
+// lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is
+// on record was the last of its unit but for its Binding.
 func (m *run) lockAgain(ctx context.Context, unit string) error {
 	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
 	if err != nil {
@@ -324,7 +341,8 @@ func (m *run) note(units, well []restore.Unit, err error) {
 	}
 }
 
-// giveBackBlocked releases on the source the units that cannot be copied as they stand: nothing of them is on the target.
+// giveBackBlocked releases on the source the units that cannot be copied as they stand: nothing of
+// them is on the target.
 func (m *run) giveBackBlocked(ctx context.Context, p *part) {
 	for _, u := range p.Copy.Units {
 		if !u.Blocked && !p.Copy.Blocked || m.over(u.Name) {
@@ -344,12 +362,14 @@ func (m *run) giveBackBlocked(ctx context.Context, p *part) {
 	}
 }
 
-// finishShared releases the shared objects on the target. A ClusterResourceSet that is at work there would apply to units of later batches before these are handed
-// over, so none is released before the last unit of its namespace.
+// finishShared releases the shared objects on the target. A ClusterResourceSet that is at work
+// there would apply to units of later batches before these are handed over, so none is released
+// before the last unit of its namespace.
 func (m *run) finishShared(ctx context.Context) error {
 	released := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
-		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked && m.Units[u.Name] != catalog.UnitRolledBack {
+		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked &&
+			m.Units[u.Name] != catalog.UnitRolledBack {
 			released[u.Name] = m.results.retired[u.Name]
 		}
 	}
@@ -374,7 +394,8 @@ func (m *run) finishShared(ctx context.Context) error {
 			seen[todo.Shared.Objects[i].Ref] = true
 		}
 		err := restore.FinishShared(ctx, restore.RunOptions{
-			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
+			Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
 		}, released)
 		if err != nil {
@@ -384,7 +405,8 @@ func (m *run) finishShared(ctx context.Context) error {
 	return nil
 }
 
-// carried tells whether a unit of a part was handed over, so that its shared objects are on the target.
+// carried tells whether a unit of a part was handed over, so that its shared objects are on the
+// target.
 func (m *run) carried(ctx context.Context, p *part) (bool, error) {
 	for _, u := range p.Copy.Units {
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
@@ -399,9 +421,11 @@ func (m *run) carried(ctx context.Context, p *part) (bool, error) {
 func (m *run) observe(ctx context.Context) error {
 	for _, p := range m.parts {
 		moved := p.Copy
-		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units), func(u restore.Unit) bool { return !m.results.retired[u.Name] })
+		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
+			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
 		}); err != nil {
 			return err
 		}

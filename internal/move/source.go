@@ -19,10 +19,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// annotationBlockMove is set by providers on what must not be moved yet, and removed when they are ready (clusterctl contract).
+// annotationBlockMove is set by providers on what must not be moved yet, and removed when they are
+// ready (clusterctl contract).
 const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 
-// LockedError says that another operation, or a later run of this one, is at work on a workload cluster.
+// LockedError says that another operation, or a later run of this one, is at work on a workload
+// cluster.
 type LockedError struct{ Workload, Holder string }
 
 func (e *LockedError) Error() string {
@@ -42,7 +44,8 @@ func (e *ChangedError) Error() string { return "the source changed while it was 
 
 // Hint tells the operator what to do.
 func (e *ChangedError) Hint() string {
-	return "find out who changes paused objects (a user, a GitOps controller), roll the operation back, and move again"
+	return "find out who changes paused objects (a user, a GitOps controller), roll the operation " +
+		"back, and move again"
 }
 
 func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "pause"} }
@@ -50,7 +53,8 @@ func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase
 // lock is what stands in the annotation of a source Cluster.
 func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt) }
 
-// mayWrite looks at the lock of a source Cluster: nil when it is ours, or of an earlier run of ours.
+// mayWrite looks at the lock of a source Cluster: nil when it is ours, or of an earlier run of
+// ours.
 func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
 	operation, attempt, _ := strings.Cut(held, "/")
@@ -60,18 +64,21 @@ func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 	return &LockedError{Workload: unit, Holder: held}
 }
 
-// mayLock is mayWrite for the first write: the lock may be free, or one that was there at planning and is taken over by force. What stands still by somebody else's
-// hand without a lock is a copy that is not at its end.
+// mayLock is mayWrite for the first write: the lock may be free, or one that was there at planning
+// and is taken over by force. What stands still by somebody else's hand without a lock is a copy
+// that is not at its end.
 func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
-	if held == "" && !restore.PausedByUs(cluster) || held != "" && m.Plan.Spec.Force && m.Plan.Locks[unit] == held {
+	if held == "" && !restore.PausedByUs(cluster) || held != "" && m.Plan.Spec.Force &&
+		m.Plan.Locks[unit] == held {
 		return nil
 	}
 	return m.mayWrite(unit, cluster)
 }
 
-// holdLock makes sure that the lock is ours, with the number of this run, and that the Cluster stands still. Whoever ended the pause before the hand-over, when
-// forward is false, keeps it from happening; after it, the pause is set again.
+// holdLock makes sure that the lock is ours, with the number of this run, and that the Cluster
+// stands still. Whoever ended the pause before the hand-over, when forward is false, keeps it from
+// happening; after it, the pause is set again.
 func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	ref, err := clusterRef(unit)
 	if err != nil {
@@ -99,13 +106,18 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	if err != nil || !again {
 		return err
 	}
-	_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit, mgmt.Finding{Severity: mgmt.Error, Code: "pause-ended", Ref: ref,
-		Message: "somebody ended the pause of the source's Cluster after its hand-over; it is paused again", Hint: "look for a GitOps controller that applies it, and for what both sides did meanwhile"}))
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit,
+		mgmt.Finding{Severity: mgmt.Error, Code: "pause-ended", Ref: ref,
+			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
+				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
+				"sides did meanwhile"}))
 	return m.awaitStand(ctx, unit)
 }
 
-// change reads an object of the source and writes what fn makes of it, until both are of the same moment.
-func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.Unstructured) (changed bool, err error)) error {
+// change reads an object of the source and writes what fn makes of it, until both are of the same
+// moment.
+func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.Unstructured) (
+	changed bool, err error)) error {
 	k, ok := mgmt.FindKind(m.Source.Kinds, ref.GroupKind())
 	if !ok {
 		return fmt.Errorf("the source no longer serves %s", ref.GroupKind())
@@ -131,8 +143,9 @@ func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.
 	}
 }
 
-// pause brings a unit of the source to a stand: lock and switch, then the acknowledgement of every object that gives one. A True that is left from an earlier pause
-// would pass at once, so before the switch is set every object has to have shown that it is at work.
+// pause brings a unit of the source to a stand: lock and switch, then the acknowledgement of every
+// object that gives one. A True that is left from an earlier pause would pass at once, so before
+// the switch is set every object has to have shown that it is at work.
 func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		ref, err := clusterRef(unit)
@@ -163,7 +176,10 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		}
 		for _, n := range nodes { // after the lock: nothing is set under somebody else's
 			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
-				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Pause(u), nil }); err != nil {
+				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
+					error) {
+					return restore.Pause(u), nil
+				}); err != nil {
 					return err
 				}
 			}
@@ -172,7 +188,8 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	})
 }
 
-// awaitAtWork waits until every object of a unit shows that it is not paused, but for those that were paused before. Once the switch is set by us it waits no more.
+// awaitAtWork waits until every object of a unit shows that it is not paused, but for those that
+// were paused before. Once the switch is set by us it waits no more.
 func (m *run) awaitAtWork(ctx context.Context, ref mgmt.Ref, nodes []*snapshot.Node) error {
 	k, _ := mgmt.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
@@ -186,21 +203,24 @@ func (m *run) awaitAtWork(ctx context.Context, ref mgmt.Ref, nodes []*snapshot.N
 	if _, annotated := live.GetAnnotations()[snapshot.AnnotationPaused]; annotated {
 		return nil
 	}
-	return m.await(ctx, nodes, "the source's objects to be at work before the pause", func(n *snapshot.Node, u *unstructured.Unstructured) string {
-		if n.Paused || !restore.PublishesPause(u) || restore.PausedByUs(u) {
-			return ""
-		}
-		return restore.NotAcknowledged(u, "False")
-	})
+	return m.await(ctx, nodes, "the source's objects to be at work before the pause",
+		func(n *snapshot.Node, u *unstructured.Unstructured) string {
+			if n.Paused || !restore.PublishesPause(u) || restore.PausedByUs(u) {
+				return ""
+			}
+			return restore.NotAcknowledged(u, "False")
+		})
 }
 
-// awaitStand waits for the acknowledgements of a pause, for the objects as they are after it was set, and for providers that hold a move back.
+// awaitStand waits for the acknowledgements of a pause, for the objects as they are after it was
+// set, and for providers that hold a move back.
 func (m *run) awaitStand(ctx context.Context, unit string) error {
 	look, err := m.looks.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
-	if err := m.await(ctx, nodesOf(look.graph, unit), "the source's controllers to acknowledge the pause", standing); err != nil {
+	if err := m.await(ctx, nodesOf(look.graph, unit), "the source's controllers to "+
+		"acknowledge the pause", standing); err != nil {
 		return err
 	}
 	return mgmt.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
@@ -211,7 +231,8 @@ func standing(_ *snapshot.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
-	if how := mgmt.Pause(kindOf(u)); restore.PublishesPause(u) && how != mgmt.PauseNever && how != mgmt.PauseUnknown {
+	if how := mgmt.Pause(kindOf(u)); restore.PublishesPause(u) && how != mgmt.PauseNever &&
+		how != mgmt.PauseUnknown {
 		if why := restore.NotAcknowledged(u, "True"); why != "" {
 			return why
 		}
@@ -227,10 +248,13 @@ func kindOf(u *unstructured.Unstructured) mgmt.GroupKind {
 	return mgmt.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
 }
 
-// await looks at objects of the source again and again until problem finds none with any of them. One that is gone is none.
-func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string, problem func(n *snapshot.Node, u *unstructured.Unstructured) string) error {
+// await looks at objects of the source again and again until problem finds none with any of them.
+// One that is gone is none.
+func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string,
+	problem func(n *snapshot.Node, u *unstructured.Unstructured) string) error {
 	deadline := time.Now().Add(m.Tuning.Wait)
-	// Seldom enough that the asking does not keep the controllers of a busy API server from answering.
+	// Seldom enough that the asking does not keep the controllers of a busy API server from
+	// answering.
 	pause := 200 * time.Millisecond
 	for {
 		left, first, err := m.problems(ctx, nodes, problem)
@@ -247,7 +271,8 @@ func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string, pr
 	}
 }
 
-func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func(n *snapshot.Node, u *unstructured.Unstructured) string) (left []*snapshot.Node, first string, err error) {
+func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func(n *snapshot.Node,
+	u *unstructured.Unstructured) string) (left []*snapshot.Node, first string, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
@@ -282,13 +307,16 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 			return nil
 		})
 	}
-	err = g.Wait() // first: in which order a return reads a variable and calls a function is not specified
+	// first: in which order a return reads a variable and calls a function is not specified
+	err = g.Wait()
 	return left, first, err
 }
 
-// unpause gives a unit of the source back as it was. wait waits until its controllers work again; the next pause does so, too, before it begins.
+// unpause gives a unit of the source back as it was. wait waits until its controllers work again;
+// the next pause does so, too, before it begins.
 func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog.UnitState) error {
-	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
+	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context,
+		h *catalog.StepHandle) error {
 		ref, err := clusterRef(unit)
 		if err != nil {
 			return err
@@ -333,7 +361,8 @@ func (m *run) locked(cluster *unstructured.Unstructured) bool {
 	return operation == m.Operation
 }
 
-// unpauseOwn gives back, before its Cluster, what has a pause of its own in a unit that is locked by us.
+// unpauseOwn gives back, before its Cluster, what has a pause of its own in a unit that is locked
+// by us.
 func (m *run) unpauseOwn(ctx context.Context, cluster mgmt.Ref, nodes []*snapshot.Node) error {
 	ours := false
 	if err := m.change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
@@ -346,22 +375,29 @@ func (m *run) unpauseOwn(ctx context.Context, cluster mgmt.Ref, nodes []*snapsho
 		if n.GroupKind() == snapshot.ClusterKind || mgmt.Pause(n.GroupKind()) != mgmt.PauseAnnotation {
 			continue
 		}
-		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) { return restore.Unpause(u), nil }); err != nil {
+		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
+			error) {
+			return restore.Unpause(u), nil
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// awaitWorking waits for controllers to take up what was given back. That they do not is told: the source is as it was.
+// awaitWorking waits for controllers to take up what was given back. That they do not is told: the
+// source is as it was.
 func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*snapshot.Node) {
-	err := m.await(ctx, nodes, "the source's controllers to be at work again", func(n *snapshot.Node, u *unstructured.Unstructured) string {
-		if n.Paused || !restore.PublishesPause(u) {
-			return ""
-		}
-		return restore.NotAcknowledged(u, "False")
-	})
+	err := m.await(ctx, nodes, "the source's controllers to be at work again",
+		func(n *snapshot.Node, u *unstructured.Unstructured) string {
+			if n.Paused || !restore.PublishesPause(u) {
+				return ""
+			}
+			return restore.NotAcknowledged(u, "False")
+		})
 	if err != nil && ctx.Err() == nil {
-		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit, mgmt.Finding{Severity: mgmt.Warning, Code: "not-working", Message: err.Error(), Hint: "look at the logs of the source's controllers"}))
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit,
+			mgmt.Finding{Severity: mgmt.Warning, Code: "not-working", Message: err.Error(),
+				Hint: "look at the logs of the source's controllers"}))
 	}
 }

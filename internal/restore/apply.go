@@ -16,16 +16,18 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// tries bounds the requests for one object: with the back-off of mgmt.Backoff about a minute of an API server that does not answer, and any number of
-// conflicts that matter.
+// tries bounds the requests for one object: with the back-off of mgmt.Backoff about a minute of an
+// API server that does not answer, and any number of conflicts that matter.
 const tries = 16
 
 // createWave creates the objects of a wave, all at once: none of them owns another.
 func (r *run) createWave(ctx context.Context, unit string, wave []Object) error {
 	if !slices.ContainsFunc(wave, func(o Object) bool { return o.Action == Create }) {
-		return r.each(wave, func(o Object) error { return r.checkAdopted(ctx, o) }) // no change, so no step
+		// no change, so no step
+		return r.each(wave, func(o Object) error { return r.checkAdopted(ctx, o) })
 	}
-	return r.Journal.Do(ctx, r.createStep(unit, wave[0].Wave), func(ctx context.Context, h *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, r.createStep(unit, wave[0].Wave), func(ctx context.Context,
+		h *catalog.StepHandle) error {
 		if err := r.checkOwners(ctx, wave); err != nil {
 			return err
 		}
@@ -42,8 +44,9 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 	})
 }
 
-// checkOwners makes sure that the owners of a wave live, with the UIDs that will be written. One that the plan or the journal knows may have been deleted since,
-// and the garbage collector would delete what names it.
+// checkOwners makes sure that the owners of a wave live, with the UIDs that will be written. One
+// that the plan or the journal knows may have been deleted since, and the garbage collector would
+// delete what names it.
 func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 	var owners []Object
 	seen := map[mgmt.Ref]bool{}
@@ -65,8 +68,12 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 		if !ok {
 			return fmt.Errorf("the target no longer serves %s", o.GroupKind())
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, o.Namespace, o.Name) })
-		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID || live.GetDeletionTimestamp() != nil) {
+		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+			error) {
+			return r.Reader.Get(ctx, k, o.Namespace, o.Name)
+		})
+		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID ||
+			live.GetDeletionTimestamp() != nil) {
 			return &GoneError{}
 		}
 		if err == nil {
@@ -76,26 +83,33 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 	})
 }
 
-// checkPaused makes sure, before objects of a unit are created, that its Cluster on the target is the one that we know and stands still: controllers that see
-// a MachineSet and not yet its Machines would make new ones.
+// checkPaused makes sure, before objects of a unit are created, that its Cluster on the target is
+// the one that we know and stands still: controllers that see a MachineSet and not yet its Machines
+// would make new ones.
 func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	key, err := mgmt.ParseKey(unit)
 	if err != nil || late {
 		return nil // shared objects have no Cluster
 	}
-	ref := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: key.Namespace, Name: key.Name}
+	ref := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		Namespace: key.Namespace, Name: key.Name}
 	if r.uid(ref) == "" {
 		return nil // this wave creates it
 	}
 	k := r.kinds[ref.GroupKind()]
-	live, err := retry(ctx, ref.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, ref.Namespace, ref.Name) })
-	if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != r.uid(ref) || live.GetDeletionTimestamp() != nil) {
+	live, err := retry(ctx, ref.GroupKind(), func() (*unstructured.Unstructured,
+		error) {
+		return r.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+	})
+	if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != r.uid(ref) ||
+		live.GetDeletionTimestamp() != nil) {
 		return fmt.Errorf("%s: %w", ref, &GoneError{})
 	}
 	if err != nil {
 		return err
 	}
-	if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused && r.missing(unit) {
+	if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused &&
+		r.missing(unit) {
 		return &UnpausedError{unit}
 	}
 	return nil
@@ -105,35 +119,44 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 func (r *run) missing(unit string) bool {
 	for _, u := range r.Plan.Units {
 		if u.Name == unit {
-			return slices.ContainsFunc(u.Objects, func(o Object) bool { return o.Action == Create && !o.Late })
+			return slices.ContainsFunc(u.Objects, func(o Object) bool {
+				return o.Action == Create &&
+					!o.Late
+			})
 		}
 	}
 	return false
 }
 
-// UnpausedError says that somebody ended the pause of a workload cluster in the middle of its restore.
+// UnpausedError says that somebody ended the pause of a workload cluster in the middle of its
+// restore.
 type UnpausedError struct{ Unit string }
 
 func (e *UnpausedError) Error() string {
-	return "the workload cluster " + e.Unit + " is not paused any more on the target, and not all of its objects are there"
+	return "the workload cluster " + e.Unit + " is not paused any more on the target, and not all " +
+		"of its objects are there"
 }
 
 // Hint tells the operator what to do.
 func (e *UnpausedError) Hint() string {
-	return "pause it at once (spec.paused: true), look whether its controllers made new Machines, then resume"
+	return "pause it at once (spec.paused: true), look whether its controllers made new " +
+		"Machines, then resume"
 }
 
-// GoneError says that an object that this restore created, adopted or relies on was deleted, or is being deleted.
+// GoneError says that an object that this restore created, adopted or relies on was deleted, or is
+// being deleted.
 type GoneError struct{}
 
 func (e *GoneError) Error() string { return "it was deleted on the target, or is being deleted" }
 
 // Hint tells the operator what to do.
 func (e *GoneError) Hint() string {
-	return "find out who deleted it; then run the restore again as a new operation, which adopts what is equal and creates what is missing"
+	return "find out who deleted it; then run the restore again as a new operation, which adopts " +
+		"what is equal and creates what is missing"
 }
 
-// apply brings one object to the target: create, status, managedFields. It looks first and may run again after a crash at any point.
+// apply brings one object to the target: create, status, managedFields. It looks first and may run
+// again after a crash at any point.
 func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o Object) error {
 	if o.Action == Adopt {
 		return r.checkAdopted(ctx, o)
@@ -167,7 +190,8 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 			return err
 		}
 	}
-	_, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	_, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
+		*unstructured.Unstructured, error) {
 		if _, marked := live.GetAnnotations()[annotationOperation]; !marked {
 			return live, nil // an earlier try came this far
 		}
@@ -185,11 +209,13 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 }
 
 // applyStatus gives live the status of source. It writes nothing when that is there already.
-func (r *run) applyStatus(ctx context.Context, k mgmt.Kind, live, source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (r *run) applyStatus(ctx context.Context, k mgmt.Kind, live,
+	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if !k.Status || source.Object["status"] == nil {
 		return live, nil
 	}
-	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
+		*unstructured.Unstructured, error) {
 		with := withStatus(live, source)
 		if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
 			return live, nil
@@ -206,9 +232,10 @@ func clusterStatusStep(unit string) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "cluster-status"}
 }
 
-// completeCluster gives the Cluster its status, once all other objects of the unit are there. Cluster API connects to a workload cluster as soon as the status
-// says that its infrastructure is provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only after 30 s (controllers/clustercache
-// at v1.14), and until then no control plane is Available.
+// completeCluster gives the Cluster its status, once all other objects of the unit are there.
+// Cluster API connects to a workload cluster as soon as the status says that its infrastructure is
+// provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only
+// after 30 s (controllers/clustercache at v1.14), and until then no control plane is Available.
 func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	var clusters []Object
 	for _, o := range u.Objects {
@@ -219,14 +246,18 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	if len(clusters) == 0 {
 		return nil
 	}
-	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context, _ *catalog.StepHandle) error {
+	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
 		return r.each(clusters, func(o Object) error {
 			source, err := decodeObject(r.Contents, o.Ref)
 			if err != nil {
 				return err
 			}
 			k := r.kinds[o.GroupKind()]
-			live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, o.Namespace, o.Name) })
+			live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+				error) {
+				return r.Reader.Get(ctx, k, o.Namespace, o.Name)
+			})
 			if err != nil {
 				return err
 			}
@@ -240,7 +271,8 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 }
 
 // createOrFind creates the object, or finds the one that this operation created before.
-func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructured.Unstructured, unit string, o Object) (*unstructured.Unstructured, error) {
+func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructured.Unstructured,
+	unit string, o Object) (*unstructured.Unstructured, error) {
 	body := source.DeepCopy()
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
@@ -257,14 +289,17 @@ func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructure
 			}
 		}
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
-		if apierrors.IsNotFound(err) && r.uid(o.Ref) != "" || err == nil && live.GetDeletionTimestamp() != nil {
+		if apierrors.IsNotFound(err) && r.uid(o.Ref) != "" || err == nil &&
+			live.GetDeletionTimestamp() != nil {
 			return nil, &GoneError{}
 		}
 		if err != nil {
 			return nil, err
 		}
-		if err := r.checkOurs(o.Ref, live); err != nil && o.GroupKind() == snapshot.ResourceSetBindingKind && r.createdCluster(unit) {
-			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is there, and knows nothing of what was applied before.
+		if err := r.checkOurs(o.Ref, live); err != nil &&
+			o.GroupKind() == snapshot.ResourceSetBindingKind && r.createdCluster(unit) {
+			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
+			// there, and knows nothing of what was applied before.
 			return r.takeOver(ctx, k, body, live)
 		} else if err != nil {
 			return nil, err
@@ -277,21 +312,25 @@ func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructure
 func (r *run) createdCluster(unit string) bool {
 	for _, u := range r.Plan.Units {
 		if u.Name == unit {
-			return slices.ContainsFunc(u.Objects, func(o Object) bool { return o.GroupKind() == snapshot.ClusterKind && o.Action == Create })
+			return slices.ContainsFunc(u.Objects, func(o Object) bool {
+				return o.GroupKind() == snapshot.ClusterKind && o.Action == Create
+			})
 		}
 	}
 	return false
 }
 
 // takeOver replaces live by body.
-func (r *run) takeOver(ctx context.Context, k mgmt.Kind, body, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (r *run) takeOver(ctx context.Context, k mgmt.Kind, body, live *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	body = body.DeepCopy()
 	body.SetUID(live.GetUID())
 	body.SetResourceVersion(live.GetResourceVersion())
 	return r.Writer.Update(ctx, k, body)
 }
 
-// StrangerError says that an object on the target is not the one that this operation created or adopted.
+// StrangerError says that an object on the target is not the one that this operation created or
+// adopted.
 type StrangerError struct{ Ref mgmt.Ref }
 
 func (e *StrangerError) Error() string {
@@ -303,10 +342,12 @@ func (e *StrangerError) Hint() string {
 	return "it came after the plan was made; find out whose it is, delete one of them, and resume"
 }
 
-// checkOurs: only what carries the mark of this operation, or whose UID is journaled, may be changed.
+// checkOurs: only what carries the mark of this operation, or whose UID is journaled, may be
+// changed.
 func (r *run) checkOurs(ref mgmt.Ref, live *unstructured.Unstructured) error {
 	known := r.uid(ref)
-	if known == string(live.GetUID()) || known == "" && live.GetAnnotations()[annotationOperation] == r.Operation {
+	if known == string(live.GetUID()) || known == "" &&
+		live.GetAnnotations()[annotationOperation] == r.Operation {
 		return nil
 	}
 	return &StrangerError{ref}
@@ -314,7 +355,10 @@ func (r *run) checkOurs(ref mgmt.Ref, live *unstructured.Unstructured) error {
 
 func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	k := r.kinds[o.GroupKind()]
-	live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) { return r.Reader.Get(ctx, k, o.Namespace, o.Name) })
+	live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+		error) {
+		return r.Reader.Get(ctx, k, o.Namespace, o.Name)
+	})
 	if err != nil {
 		return err
 	}
@@ -325,7 +369,8 @@ func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	return nil
 }
 
-// wantsFields tells for which objects managedFields are written: without them, appliers such as the topology controller would never remove a field again.
+// wantsFields tells for which objects managedFields are written: without them, appliers such as the
+// topology controller would never remove a field again.
 func (r *run) wantsFields(source *unstructured.Unstructured) bool {
 	switch r.Plan.Spec.ManagedFields {
 	case FieldsNone:
@@ -339,9 +384,11 @@ func (r *run) wantsFields(source *unstructured.Unstructured) bool {
 	}
 }
 
-// converge writes to live until it works. Controllers of the target touch objects within milliseconds, so the resourceVersion of a moment ago is often
-// stale: then it looks again.
-func (r *run) converge(ctx context.Context, k mgmt.Kind, live *unstructured.Unstructured, write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
+// converge writes to live until it works. Controllers of the target touch objects within
+// milliseconds, so the resourceVersion of a moment ago is often stale: then it looks again.
+func (r *run) converge(ctx context.Context, k mgmt.Kind, live *unstructured.Unstructured,
+	write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (
+	*unstructured.Unstructured, error) {
 	uid := live.GetUID()
 	stale := false
 	return retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
@@ -360,8 +407,10 @@ func (r *run) converge(ctx context.Context, k mgmt.Kind, live *unstructured.Unst
 	})
 }
 
-// retry sends a request again while its failure may pass: conflicts at once, the rest with back-off. A permanent error comes back at once.
-func retry(ctx context.Context, gk mgmt.GroupKind, request func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
+// retry sends a request again while its failure may pass: conflicts at once, the rest with
+// back-off. A permanent error comes back at once.
+func retry(ctx context.Context, gk mgmt.GroupKind, request func() (*unstructured.Unstructured,
+	error)) (*unstructured.Unstructured, error) {
 	for attempt := 1; ; attempt++ {
 		obj, err := request()
 		if err == nil {
@@ -391,11 +440,13 @@ func (e *apiError) Unwrap() error { return e.err }
 
 func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
 
-// completeOwners adds to shared objects the owners that have come to live with this unit: a Secret that two Clusters own is created with neither.
+// completeOwners adds to shared objects the owners that have come to live with this unit: a Secret
+// that two Clusters own is created with neither.
 func (r *run) completeOwners(ctx context.Context, unit string) error {
 	var objects []Object
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && slices.ContainsFunc(o.Owners, func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
+		if o.Action != Skip && slices.ContainsFunc(o.Owners,
+			func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
 			objects = append(objects, o)
 		}
 	}
@@ -438,8 +489,8 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 	})
 }
 
-// waitClasses waits until the target's controllers have taken in every ClusterClass that was created: its generation observed, and no condition worse than
-// on the source.
+// waitClasses waits until the target's controllers have taken in every ClusterClass that was
+// created: its generation observed, and no condition worse than on the source.
 func (r *run) waitClasses(ctx context.Context) error {
 	var classes []Object
 	for _, o := range r.Plan.Shared.Objects {
@@ -447,10 +498,12 @@ func (r *run) waitClasses(ctx context.Context) error {
 			classes = append(classes, o)
 		}
 	}
-	return r.wait(ctx, classes, "ClusterClasses to be reconciled", func(_ Object, source, live *unstructured.Unstructured) string {
-		if observed, found, _ := unstructured.NestedInt64(live.Object, "status", "observedGeneration"); found && observed != live.GetGeneration() {
-			return "its generation is not observed yet"
-		}
-		return worse(source, live)
-	})
+	return r.wait(ctx, classes, "ClusterClasses to be reconciled",
+		func(_ Object, source, live *unstructured.Unstructured) string {
+			if observed, found, _ := unstructured.NestedInt64(live.Object, "status",
+				"observedGeneration"); found && observed != live.GetGeneration() {
+				return "its generation is not observed yet"
+			}
+			return worse(source, live)
+		})
 }

@@ -21,7 +21,8 @@ type check struct {
 	run  func(ctx context.Context, p *planner) error
 }
 
-// checks are the pre-flight checks, in the order in which they run. All run, whatever the others find.
+// checks are the pre-flight checks, in the order in which they run. All run, whatever the others
+// find.
 var checks = []check{
 	{"source", checkSource},
 	{"ownership", checkOwnership},
@@ -38,53 +39,69 @@ var checks = []check{
 	{"workload code", checkWorkloadCode},
 }
 
-// oldSnapshot is the age above which a snapshot deserves a warning: Machines made or deleted since are not in it.
+// oldSnapshot is the age above which a snapshot deserves a warning: Machines made or deleted since
+// are not in it.
 const oldSnapshot = 24 * time.Hour
 
-// checkSource asks for proof that no controller of the source still works (invariant I1). A restore into the source itself needs none: there is only one
-// management cluster.
+// checkSource asks for proof that no controller of the source still works (invariant I1). A restore
+// into the source itself needs none: there is only one management cluster.
 func checkSource(_ context.Context, p *planner) error {
 	if p.Spec.Move {
 		if p.Source.Source.UID == p.Target.UID {
-			p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "same-management-cluster", Message: "source and target are the same management cluster", Hint: "name two different ones"})
+			p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "same-management-cluster",
+				Message: "source and target are the same management cluster", Hint: "name two different ones"})
 		}
 		return nil
 	}
 	if p.Source.Source.UID == p.Target.UID {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "same-management-cluster", Message: "the target is the management cluster that the snapshot was taken of"})
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "same-management-cluster",
+			Message: "the target is the management cluster that the snapshot was taken of"})
 		return nil
 	}
-	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone && !p.Spec.NoRelease && !p.Spec.Force &&
+	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone &&
+		!p.Spec.NoRelease && !p.Spec.Force &&
 		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
-		p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-alive", Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
+		p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-alive",
+			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
+				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
 			Hint: "make sure that its controllers do not run, then say --force as well"})
 		return nil
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
 		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "source-may-return",
-			Message: fmt.Sprintf("if management cluster %s (%s) comes back, both reconcile the same infrastructure", p.Source.Source.Name, p.Source.Source.UID),
-			Hint:    "only revoking its infrastructure credentials prevents that"})
+			Message: fmt.Sprintf("if management cluster %s (%s) comes back, both reconcile the same "+
+				"infrastructure", p.Source.Source.Name, p.Source.Source.UID),
+			Hint: "only revoking its infrastructure credentials prevents that"})
 		return nil
 	}
 	p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-not-gone",
-		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile one workload cluster destroy it", p.Source.Source.Name),
-		Hint:    "make sure that its controllers do not run, then say so with --source-is-gone; or restore with --no-release, which leaves everything paused"})
+		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile "+
+			"one workload cluster destroy it", p.Source.Source.Name),
+		Hint: "make sure that its controllers do not run, then say so with --source-is-gone; or " +
+			"restore with --no-release, which leaves everything paused"})
 	return nil
 }
 
-// checkOwnership: a workload cluster that was handed over to another management cluster is not taken from an old snapshot of the one that had it before.
+// checkOwnership: a workload cluster that was handed over to another management cluster is not
+// taken from an old snapshot of the one that had it before.
 func checkOwnership(_ context.Context, p *planner) error {
 	for n := range p.active {
 		owned, ok := p.Owners[n.WorkloadID]
 		if n.GroupKind() == snapshot.ClusterKind && owned.Damaged && !p.Spec.Force {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-damaged", Message: "its ownership record cannot be read", Hint: "find out to which management cluster it belongs, then go on with --force"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-damaged",
+				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
+					"it belongs, then go on with --force"})
 			continue
 		}
-		if n.GroupKind() != snapshot.ClusterKind || !ok || owned.By.UID == p.Source.Source.UID || owned.By.UID == p.Target.UID {
+		if n.GroupKind() != snapshot.ClusterKind || !ok || owned.By.UID == p.Source.Source.UID ||
+			owned.By.UID == p.Target.UID {
 			continue
 		}
-		f := mgmt.Finding{Severity: mgmt.Error, Code: "owned-elsewhere", Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
-			Hint: "it was moved or restored there; work with that management cluster, or take it over with --force when that one is gone for good"}
+		f := mgmt.Finding{Severity: mgmt.Error, Code: "owned-elsewhere",
+			Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management "+
+				"cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
+			Hint: "it was moved or restored there; work with that management cluster, or take it over " +
+				"with --force when that one is gone for good"}
 		switch {
 		case !owned.Trusted:
 			f.Severity, f.Code = mgmt.Warning, "owner-untrusted"
@@ -102,23 +119,31 @@ func checkSnapshot(_ context.Context, p *planner) error {
 		return nil // it is taken when the source stands still
 	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
-	f := mgmt.Finding{Severity: mgmt.Info, Code: "snapshot-age", Message: fmt.Sprintf("the snapshot is %s old", age)}
+	f := mgmt.Finding{Severity: mgmt.Info, Code: "snapshot-age",
+		Message: fmt.Sprintf("the snapshot is %s old", age)}
 	if age > oldSnapshot {
 		f.Severity = mgmt.Warning
-		f.Hint = "Machines that were made or deleted since are not known to it; compare with the infrastructure before the release (--no-release)"
+		f.Hint = "Machines that were made or deleted since are not known to it; compare with the " +
+			"infrastructure before the release (--no-release)"
 	}
 	p.addAll(f)
 	if p.Newer.After(p.Source.Time) {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-newest", Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339), Hint: "use --snapshot latest"})
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-newest",
+			Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339),
+			Hint:    "use --snapshot latest"})
 	}
 	for _, gap := range p.Gaps {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "snapshot-gap", Message: gap, Hint: "a snapshot was deleted, or somebody hides one: look at the bucket's versions and access log"})
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "snapshot-gap", Message: gap,
+			Hint: "a snapshot was deleted, or somebody hides one: look at the bucket's versions " +
+				"and access log"})
 	}
 	if p.Snapshot.Envelope.Partial {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "partial-snapshot", Message: "the snapshot holds chosen namespaces only"})
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "partial-snapshot",
+			Message: "the snapshot holds chosen namespaces only"})
 	}
 	for _, k := range p.Snapshot.Envelope.NotInCut {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-in-cut", Message: fmt.Sprintf("objects of %s were not read at the same moment as the others", k)})
+		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-in-cut",
+			Message: fmt.Sprintf("objects of %s were not read at the same moment as the others", k)})
 	}
 	return nil
 }
@@ -137,14 +162,17 @@ func checkKinds(_ context.Context, p *planner) error {
 		told[place{n.Unit, n.GroupKind()}] = true
 		msg := fmt.Sprintf("the target does not serve %s", n.GroupKind())
 		if k, ok := mgmt.FindKind(p.Kinds, n.GroupKind()); ok {
-			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(), strings.Join(k.Served, ", "), n.Version)
+			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(),
+				strings.Join(k.Served, ", "), n.Version)
 		}
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "kind-not-served", Message: msg, Hint: "install the provider of this kind on the target, at the version of the source or newer"})
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "kind-not-served", Message: msg,
+			Hint: "install the provider of this kind on the target, at the version of the source or newer"})
 	}
 	return nil
 }
 
-// checkProviders: every provider of whose kinds there are objects must be on the target, not older than on the source.
+// checkProviders: every provider of whose kinds there are objects must be on the target, not older
+// than on the source.
 func checkProviders(_ context.Context, p *planner) error {
 	used := map[string]bool{}
 	for n := range p.active {
@@ -156,14 +184,20 @@ func checkProviders(_ context.Context, p *planner) error {
 		if !used[want.Name] {
 			continue
 		}
-		i := slices.IndexFunc(p.Providers, func(have mgmt.Provider) bool { return have.Name == want.Name })
+		i := slices.IndexFunc(p.Providers, func(have mgmt.Provider) bool {
+			return have.Name == want.Name
+		})
 		if i < 0 {
-			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-missing", Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name, want.Version),
+			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-missing",
+				Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name,
+					want.Version),
 				Hint: "install it with clusterctl init, at that version or newer"})
 			continue
 		}
 		if older(p.Providers[i].Version, want.Version) && !p.Spec.Force {
-			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-older", Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name, p.Providers[i].Version, want.Version),
+			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-older",
+				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
+					p.Providers[i].Version, want.Version),
 				Hint: "upgrade it with clusterctl upgrade, or take the risk with --force"})
 		}
 	}
@@ -197,7 +231,9 @@ func checkRights(ctx context.Context, p *planner) error {
 				if r.sub != "" {
 					what += "/" + r.sub
 				}
-				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed", Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb, strings.TrimSuffix(what, ".")),
+				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed",
+					Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb,
+						strings.TrimSuffix(what, ".")),
 					Hint: "use credentials of an administrator of the target"})
 				return nil
 			})
@@ -206,7 +242,8 @@ func checkRights(ctx context.Context, p *planner) error {
 	return g.Wait()
 }
 
-// checkOwners: an owner that is neither restored nor on the target would leave its dependants to the garbage collector.
+// checkOwners: an owner that is neither restored nor on the target would leave its dependants to
+// the garbage collector.
 func checkOwners(_ context.Context, p *planner) error {
 	for n := range p.active {
 		for _, o := range n.Owners {
@@ -214,11 +251,14 @@ func checkOwners(_ context.Context, p *planner) error {
 				continue
 			}
 			if p.dropped[o.Ref] {
-				p.add(n, mgmt.Finding{Severity: mgmt.Info, Code: "owner-dropped", Message: "its owner reference to " + o.Ref.String() + " is left out"})
+				p.add(n, mgmt.Finding{Severity: mgmt.Info, Code: "owner-dropped",
+					Message: "its owner reference to " + o.Ref.String() + " is left out"})
 				continue
 			}
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-missing", Message: "its owner " + o.Ref.String() + " is neither in what is restored nor on the target",
-				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " + o.Ref.String()})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-missing", Message: "its owner " +
+				o.Ref.String() + " is neither in what is restored nor on the target",
+				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " +
+					o.Ref.String()})
 		}
 	}
 	return nil
@@ -232,31 +272,45 @@ func checkUnits(_ context.Context, p *planner) error {
 		}
 		switch {
 		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it was being deleted when the snapshot was taken", Hint: "leave it out, or take an older snapshot"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting",
+				Message: "it was being deleted when the snapshot was taken",
+				Hint:    "leave it out, or take an older snapshot"})
 		case n.Deleting && p.Spec.Move:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it is being deleted", Hint: "let the deletion finish, or find out what holds it, then plan again"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it is being deleted",
+				Hint: "let the deletion finish, or find out what holds it, then plan again"})
 		case n.Deleting:
-			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "deleting", Message: "it was being deleted when the snapshot was taken and comes back to life",
-				Hint: "its controllers decide anew; look at it after the release"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "deleting",
+				Message: "it was being deleted when the snapshot was taken and comes back to life",
+				Hint:    "its controllers decide anew; look at it after the release"})
 		}
 		switch {
 		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnsupported:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unsupported", Message: "this kind has a pause of its own that this version cannot set; it would come to life before its status is back",
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unsupported",
+				Message: "this kind has a pause of its own that this version cannot set; it would come to " +
+					"life before its status is back",
 				Hint: "restore its unit by hand, or leave it out"})
-		case mgmt.Pause(n.GroupKind()) != mgmt.PauseUnknown && mgmt.Pause(n.GroupKind()) != mgmt.PauseNone && ownedByLate(p.Snapshot.Graph, n):
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-late", Message: "its owner is of a kind for which no pause is known, and would have to come to life before it", Hint: "leave the reference out with --drop-owner"})
+		case mgmt.Pause(n.GroupKind()) != mgmt.PauseUnknown &&
+			mgmt.Pause(n.GroupKind()) != mgmt.PauseNone && ownedByLate(p.Snapshot.Graph, n):
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-late",
+				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
+					"life before it", Hint: "leave the reference out with --drop-owner"})
 		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown && p.Spec.Move && !p.Spec.Force:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unknown", Message: "no way to pause this kind is known: from the release until it is retired both management clusters would work on it",
-				Hint: "scale its controller on the source to zero for the time of the move, then go on with --force"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unknown",
+				Message: "no way to pause this kind is known: from the release until it is retired both " +
+					"management clusters would work on it",
+				Hint: "scale its controller on the source to zero for the time of the move, then go on " +
+					"with --force"})
 		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown:
-			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "no way to pause this kind is known; it is created after the release"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown",
+				Message: "no way to pause this kind is known; it is created after the release"})
 		}
 	}
 	return nil
 }
 
-// checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds copies that stand still there and may be half. Given back as they
-// were before the pause, they would come to life while another management cluster has them.
+// checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds
+// copies that stand still there and may be half. Given back as they were before the pause, they
+// would come to life while another management cluster has them.
 func checkHeld(p *planner, n *snapshot.Node) error {
 	if n.GroupKind() != snapshot.ClusterKind || p.Spec.Force {
 		return nil
@@ -266,26 +320,35 @@ func checkHeld(p *planner, n *snapshot.Node) error {
 		return err
 	}
 	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
-	locked := strings.Contains(annotations[snapshot.AnnotationOperation].String(), "/") // the lock that a move has on its source
+	// the lock that a move has on its source
+	locked := strings.Contains(annotations[snapshot.AnnotationOperation].String(), "/")
 	if annotations[snapshot.AnnotationWasPaused].Exists() && !locked {
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "held", Message: "it is the paused copy of a restore or a move that was not at its end",
-			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given back as it was before the pause"})
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "held", Message: "it is the paused copy of " +
+			"a restore or a move that was not at its end",
+			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given " +
+				"back as it was before the pause"})
 	}
 	return nil
 }
 
 // codeKinds run code on workload clusters by design, so the plan lists them (invariant I8).
 var codeKinds = map[string]string{
-	"ClusterResourceSet": "applies manifests to workload clusters", "KubeadmConfig": "runs commands on machines", "KubeadmConfigTemplate": "runs commands on machines",
-	"KubeadmControlPlane": "runs commands on machines", "KubeadmControlPlaneTemplate": "runs commands on machines",
-	"HelmChartProxy": "installs charts", "HelmReleaseProxy": "installs charts", "HelmRelease": "installs charts", "Manifests": "applies manifests",
+	"ClusterResourceSet":          "applies manifests to workload clusters",
+	"KubeadmConfig":               "runs commands on machines",
+	"KubeadmConfigTemplate":       "runs commands on machines",
+	"KubeadmControlPlane":         "runs commands on machines",
+	"KubeadmControlPlaneTemplate": "runs commands on machines",
+	"HelmChartProxy":              "installs charts", "HelmReleaseProxy": "installs charts",
+	"HelmRelease": "installs charts", "Manifests": "applies manifests",
 }
 
 // checkNeeds tells what objects name and the snapshot does not hold.
 func checkNeeds(_ context.Context, p *planner) error {
 	for _, m := range p.Snapshot.Graph.Missing {
 		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
-			p.add(by, mgmt.Finding{Severity: mgmt.Warning, Code: "need-missing", Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field), Hint: "see that the target has it before the release (--no-release)"})
+			p.add(by, mgmt.Finding{Severity: mgmt.Warning, Code: "need-missing",
+				Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field),
+				Hint:    "see that the target has it before the release (--no-release)"})
 		}
 	}
 	return nil
@@ -299,7 +362,9 @@ func checkWorkloadCode(_ context.Context, p *planner) error {
 		}
 	}
 	for gk, n := range count {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "runs-code", Message: fmt.Sprintf("%s (%d): %s; the signature of the snapshot is what vouches for them", gk, n, codeKinds[gk.Kind])})
+		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "runs-code",
+			Message: fmt.Sprintf("%s (%d): %s; the signature of the snapshot is what vouches for them", gk,
+				n, codeKinds[gk.Kind])})
 	}
 	return nil
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// refuse leaves out what is never created from a snapshot (invariant I8): the source's own inventory, what belongs to the API server or to the providers,
-// kinds that are not of Cluster API, and Secrets that grant access to the management cluster itself.
+// refuse leaves out what is never created from a snapshot (invariant I8): the source's own
+// inventory, what belongs to the API server or to the providers, kinds that are not of Cluster API,
+// and Secrets that grant access to the management cluster itself.
 func (p *planner) refuse() error {
 	providers := map[string]bool{}
 	for _, pr := range slices.Concat(p.Snapshot.About.Providers, p.Providers) {
@@ -32,7 +33,8 @@ func (p *planner) refuse() error {
 		if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
 			namespace = n.Name
 		}
-		k, known := mgmt.FindKind(p.Kinds, n.GroupKind()) // what the target says of its kinds: the snapshot may say anything
+		// what the target says of its kinds: the snapshot may say anything
+		k, known := mgmt.FindKind(p.Kinds, n.GroupKind())
 		switch {
 		case n.GroupKind() == snapshot.ProviderKind:
 			p.skipped[n] = "the target has a provider inventory of its own"
@@ -56,11 +58,13 @@ func (p *planner) refuse() error {
 	return nil
 }
 
-// certificates are the Secrets without which the kubeadm control-plane provider makes new ones, and with them a workload cluster that trusts nobody it
-// knows (KubeadmControlPlane: reconcileClusterCertificates).
+// certificates are the Secrets without which the kubeadm control-plane provider makes new ones, and
+// with them a workload cluster that trusts nobody it knows (KubeadmControlPlane:
+// reconcileClusterCertificates).
 var certificates = []string{"ca", "etcd", "proxy", "sa"}
 
-// checkCertificates: a workload cluster with a kubeadm control plane must have its certificate Secrets, and each certificate must fit its key.
+// checkCertificates: a workload cluster with a kubeadm control plane must have its certificate
+// Secrets, and each certificate must fit its key.
 func checkCertificates(_ context.Context, p *planner) error {
 	for n := range p.active {
 		if n.GroupKind() != snapshot.ClusterKind || !hasControlPlane(n) {
@@ -69,7 +73,8 @@ func checkCertificates(_ context.Context, p *planner) error {
 		for _, purpose := range certificates {
 			r := mgmt.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
-				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-missing", Message: "Secret " + r.String() + " is not in the snapshot; the control-plane provider would make a new one",
+				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-missing", Message: "Secret " +
+					r.String() + " is not in the snapshot; the control-plane provider would make a new one",
 					Hint: "restore from an older snapshot that has it (mgmtctl snapshot list)"})
 				continue
 			}
@@ -78,7 +83,8 @@ func checkCertificates(_ context.Context, p *planner) error {
 				return err
 			}
 			if why := certificateProblem(raw, purpose); why != "" {
-				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-invalid", Message: "Secret " + r.String() + ": " + why,
+				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-invalid", Message: "Secret " +
+					r.String() + ": " + why,
 					Hint: "the workload cluster cannot be managed with it; look for an older snapshot"})
 			}
 		}
@@ -87,7 +93,9 @@ func checkCertificates(_ context.Context, p *planner) error {
 }
 
 func hasControlPlane(n *snapshot.Node) bool {
-	return slices.ContainsFunc(n.Needs, func(need snapshot.Need) bool { return need.GroupKind() == snapshot.KubeadmControlPlane })
+	return slices.ContainsFunc(n.Needs, func(need snapshot.Need) bool {
+		return need.GroupKind() == snapshot.KubeadmControlPlane
+	})
 }
 
 // certificateProblem says what is wrong with a certificate Secret, without a byte of it.
@@ -98,7 +106,8 @@ func certificateProblem(raw []byte, purpose string) string {
 		return "tls.crt or tls.key is missing"
 	}
 	if len(key) == 0 {
-		return "" // the operator keeps the key elsewhere, which the provider allows for an external CA
+		// the operator keeps the key elsewhere, which the provider allows for an external CA
+		return ""
 	}
 	if purpose == "sa" {
 		if !keysMatch(crt, key) {
@@ -112,7 +121,8 @@ func certificateProblem(raw []byte, purpose string) string {
 	return ""
 }
 
-// checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is ever overwritten.
+// checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
+// ever overwritten.
 func checkCollisions(ctx context.Context, p *planner) error {
 	var there []*snapshot.Node
 	for n := range p.active {
@@ -155,7 +165,8 @@ func checkCollisions(ctx context.Context, p *planner) error {
 	return nil
 }
 
-// unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the status of everything in them.
+// unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the
+// status of everything in them.
 func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map[string]bool {
 	atWork := map[string]bool{}
 	for i, n := range there {
@@ -167,8 +178,9 @@ func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map
 	return atWork
 }
 
-// checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their objects are missing there: its controllers would see a
-// MachineSet without its Machines and make new ones.
+// checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their
+// objects are missing there: its controllers would see a MachineSet without its Machines and make
+// new ones.
 func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructured.Unstructured) {
 	absent := map[string]int{}
 	for n := range p.active {
@@ -181,52 +193,67 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 			continue
 		}
 		if p.Spec.Move && !PausedByUs(lives[i]) {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live", Message: "a Cluster of this name is on the target that no move or restore left there paused",
-				Hint: "two management clusters may be reconciling one workload cluster: find out which one it belongs to, and delete nothing before"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live",
+				Message: "a Cluster of this name is on the target that no move or restore left there paused",
+				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
+					"it belongs to, and delete nothing before"})
 			continue
 		}
 		if absent[n.Key().String()] == 0 {
 			continue
 		}
 		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live", Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects are missing there", absent[n.Key().String()]),
-				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing while it is being restored"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live",
+				Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects "+
+					"are missing there", absent[n.Key().String()]),
+				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing " +
+					"while it is being restored"})
 		}
 	}
 }
 
 func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured, atWork bool) {
 	if live.GetDeletionTimestamp() != nil {
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-deleting", Message: "the target has an object of this name that is being deleted",
-			Hint: "let the deletion finish, or find out what holds it, then plan again"})
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-deleting",
+			Message: "the target has an object of this name that is being deleted",
+			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		return
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "left-by-operation", Message: "it was left half restored by operation " + other,
-			Hint: "go on with it: mgmtctl operation resume " + other + "; if its catalog is lost, delete the object and plan again"})
+		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "left-by-operation",
+			Message: "it was left half restored by operation " + other,
+			Hint: "go on with it: mgmtctl operation resume " + other +
+				"; if its catalog is lost, delete the object and plan again"})
 		return
 	}
 	if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different", Message: "the target has this namespace with other labels or annotations: " + strings.Join(missing, ", "),
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different",
+				Message: "the target has this namespace with other labels or annotations: " +
+					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
 		}
 		return
 	}
 	p.forgetAbsentOwners(n, want, live)
 	if n.Unit == "" {
-		live = withoutOwners(live, want) // workload clusters that are on the target already may own it, too
+		// workload clusters that are on the target already may own it, too
+		live = withoutOwners(live, want)
 	}
 	paths := differences(want, live, atWork)
 	if len(paths) == 0 {
 		return
 	}
-	p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different", Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
-		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave this unit out"})
+	p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different",
+		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
+		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
+			"this unit out"})
 }
 
-// differences compares an object of the snapshot with one of the target that may still be paused by an earlier restore of ours. The status of what a controller
-// of the target works on says how things are by now, so it is no difference: a Machine that is not Ready for a moment is the same Machine.
+// differences compares an object of the snapshot with one of the target that may still be paused by
+// an earlier restore of ours. The status of what a controller of the target works on says how
+// things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
+// Machine.
 func differences(want, live *unstructured.Unstructured, unitAtWork bool) []string {
 	aspect := snapshot.All
 	if !PausedByUs(live) {
@@ -252,7 +279,8 @@ func differences(want, live *unstructured.Unstructured, unitAtWork bool) []strin
 func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstructured {
 	refs := live.GetOwnerReferences()
 	kept := slices.DeleteFunc(slices.Clone(refs), func(l metav1.OwnerReference) bool {
-		return !slices.ContainsFunc(want.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return w.Kind == l.Kind && w.Name == l.Name })
+		return !slices.ContainsFunc(want.GetOwnerReferences(),
+			func(w metav1.OwnerReference) bool { return w.Kind == l.Kind && w.Name == l.Name })
 	})
 	if len(kept) == len(refs) {
 		return live
@@ -265,11 +293,13 @@ func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstruct
 	return live
 }
 
-// forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared object the workload clusters that have not come yet.
+// forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared
+// object the workload clusters that have not come yet.
 func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.Unstructured) {
 	var kept []metav1.OwnerReference
 	for i, ref := range want.GetOwnerReferences() {
-		has := slices.ContainsFunc(live.GetOwnerReferences(), func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
+		has := slices.ContainsFunc(live.GetOwnerReferences(),
+			func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
 		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.followsUnit(n, n.Owners[i].Ref) {
 			kept = append(kept, ref)
 		}
@@ -280,14 +310,15 @@ func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.
 	}
 }
 
-// followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows when that unit comes to the target.
+// followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows
+// when that unit comes to the target.
 func (p *planner) followsUnit(n *snapshot.Node, owner mgmt.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != ""
 }
 
-// namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace lacks or has otherwise. More of them do no harm, and
-// its status is the API server's own.
+// namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace
+// lacks or has otherwise. More of them do no harm, and its status is the API server's own.
 func namespaceDifferences(want, live *unstructured.Unstructured) []string {
 	var keys []string
 	for k, v := range want.GetLabels() {
@@ -296,7 +327,8 @@ func namespaceDifferences(want, live *unstructured.Unstructured) []string {
 		}
 	}
 	for k, v := range want.GetAnnotations() {
-		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) && k != "kubectl.kubernetes.io/last-applied-configuration" {
+		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) &&
+			k != "kubectl.kubernetes.io/last-applied-configuration" {
 			keys = append(keys, "annotation "+k)
 		}
 	}
@@ -304,11 +336,13 @@ func namespaceDifferences(want, live *unstructured.Unstructured) []string {
 	return keys
 }
 
-// webhookTimeout bounds one dry-run: a webhook may hang for its own 10 s, a classy Cluster without its class for 4 s.
+// webhookTimeout bounds one dry-run: a webhook may hang for its own 10 s, a classy Cluster without
+// its class for 4 s.
 const webhookTimeout = 15 * time.Second
 
-// checkWebhooks runs one object of each kind through the target's admission, dry. What admission thinks of the object does not matter here; that its
-// webhooks answer does: a webhook that is down would refuse every object in the middle of the restore.
+// checkWebhooks runs one object of each kind through the target's admission, dry. What admission
+// thinks of the object does not matter here; that its webhooks answer does: a webhook that is down
+// would refuse every object in the middle of the restore.
 func checkWebhooks(ctx context.Context, p *planner) error {
 	samples := map[mgmt.GroupKind]*snapshot.Node{}
 	for n := range p.active {
@@ -316,7 +350,8 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 			continue
 		}
 		if have := samples[n.GroupKind()]; have == nil || softOwners(n) < softOwners(have) {
-			samples[n.GroupKind()] = n // one that waits for nothing, such as a Cluster without a class, answers soonest
+			// one that waits for nothing, such as a Cluster without a class, answers soonest
+			samples[n.GroupKind()] = n
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -337,8 +372,10 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 			defer cancel()
 			_, err = p.Prober.DryRunCreate(dctx, p.kinds[gk], obj)
 			if down(err) {
-				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "webhook-down", Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
-					Hint: "wait until the provider's controllers run and their certificates are in place, then plan again"})
+				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "webhook-down",
+					Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
+					Hint: "wait until the provider's controllers run and their certificates are in place, " +
+						"then plan again"})
 			}
 			return nil
 		})
@@ -356,8 +393,10 @@ func softOwners(n *snapshot.Node) int {
 	return count
 }
 
-// down tells a webhook that does not answer from one that refuses. The API server reports the former as an internal error.
+// down tells a webhook that does not answer from one that refuses. The API server reports the
+// former as an internal error.
 func down(err error) bool {
-	return err != nil && (apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || errors.Is(err, context.DeadlineExceeded)) &&
+	return err != nil && (apierrors.IsInternalError(err) || apierrors.IsTimeout(err) ||
+		errors.Is(err, context.DeadlineExceeded)) &&
 		(strings.Contains(err.Error(), "webhook") || errors.Is(err, context.DeadlineExceeded))
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// site is where a restore of a test takes place: a directory with keys, store and catalog, and the target.
+// site is where a restore of a test takes place: a directory with keys, store and catalog, and the
+// target.
 type site struct {
 	dir    string
 	target mgmt.Options
@@ -34,13 +35,15 @@ func openStore(ctx context.Context, dir string, create bool) (*store.Store, erro
 		return nil, err
 	}
 	keys, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{string(bytes.TrimSpace(recipient))}, IdentityFiles: []string{dir + "/keys/identity.txt"},
+		Recipients: []string{string(bytes.TrimSpace(recipient))}, IdentityFiles: []string{dir +
+			"/keys/identity.txt"},
 		SigningKeyFile: dir + "/keys/signing.key", TrustedKeyFiles: []string{dir + "/keys/signing.pub"},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys, Create: create})
+	return store.Open(ctx, store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+		Create: create})
 }
 
 // take takes a snapshot of server 0 into a new site whose target is server 1.
@@ -56,7 +59,8 @@ func take(t *testing.T) site {
 	}
 	source := servers.Connect(t, 0)
 	_, err = snapshot.Run(t.Context(), snapshot.Options{
-		Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Store: st, Writer: "test",
+		Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
+		Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Store: st, Writer: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,13 +109,16 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 
 func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
-		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID), Source: restore.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
-		Target: restore.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(), Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec,
+		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID),
+			Source: restore.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
+		Target: restore.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),
+		Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec,
 	})
 }
 
 // carryOut starts a restore, or goes on with the one that the site's catalog holds.
-func (s site) carryOut(ctx context.Context, spec restore.Spec, writer func(*mgmt.Mgmt) restore.Writer) error {
+func (s site) carryOut(ctx context.Context, spec restore.Spec,
+	writer func(*mgmt.Mgmt) restore.Writer) error {
 	w, err := s.open(ctx, spec)
 	if err != nil {
 		return err
@@ -126,8 +133,10 @@ func (s site) carryOut(ctx context.Context, spec restore.Spec, writer func(*mgmt
 		return err
 	}
 	err = restore.Run(ctx, restore.RunOptions{
-		Plan: plan, Snapshot: w.snapshot, Contents: w.contents, Reader: w.target.Reader(), Writer: writer(w.target), Kinds: w.kinds,
-		Operation: string(id), Journal: c.Journal(id, catalog.JournalOptions{}), Tuning: restore.Tuning{Wait: time.Minute},
+		Plan: plan, Snapshot: w.snapshot, Contents: w.contents, Reader: w.target.Reader(),
+		Writer: writer(w.target), Kinds: w.kinds,
+		Operation: string(id), Journal: c.Journal(id, catalog.JournalOptions{}),
+		Tuning: restore.Tuning{Wait: time.Minute},
 	})
 	state := catalog.Succeeded
 	if err != nil {
@@ -138,7 +147,8 @@ func (s site) carryOut(ctx context.Context, spec restore.Spec, writer func(*mgmt
 }
 
 // begin finds the operation to go on with, or makes one. The plan is nil when it has succeeded.
-func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec restore.Spec) (catalog.OperationID, *restore.Plan, error) {
+func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec restore.Spec) (
+	catalog.OperationID, *restore.Plan, error) {
 	left, err := c.Interrupted(ctx)
 	if err != nil {
 		return "", nil, err
@@ -188,7 +198,8 @@ func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec resto
 	return op.ID, plan, err
 }
 
-// empty deletes everything of Cluster API on the target, finalizers or not, and waits until it is gone.
+// empty deletes everything of Cluster API on the target, finalizers or not, and waits until it is
+// gone.
 func empty(t *testing.T) {
 	t.Helper()
 	m := servers.Connect(t, 1)
@@ -210,11 +221,13 @@ func empty(t *testing.T) {
 				left++
 				if len(u.GetFinalizers()) > 0 {
 					u.SetFinalizers(nil)
-					if _, err := m.Writer().Update(t.Context(), k, u); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+					if _, err := m.Writer().Update(t.Context(), k, u); err != nil && !apierrors.IsConflict(err) &&
+						!apierrors.IsNotFound(err) {
 						return err
 					}
 				}
-				if err := m.Writer().Delete(t.Context(), k, u.GetNamespace(), u.GetName(), u.GetUID(), ""); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				if err := m.Writer().Delete(t.Context(), k, u.GetNamespace(), u.GetName(), u.GetUID(),
+					""); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 					return err
 				}
 				return nil
@@ -234,11 +247,12 @@ func empty(t *testing.T) {
 }
 
 func keep(namespace string) bool {
-	return slices.Contains([]string{"default", "kube-system", "kube-public", "kube-node-lease"}, namespace)
+	return slices.Contains([]string{"default", "kube-system", "kube-public", "kube-node-lease"},
+		namespace)
 }
 
-// checkRestored compares the target with the snapshot from outside of the code that wrote it: every object there, equal, owned by live UIDs, nothing of ours
-// left on it.
+// checkRestored compares the target with the snapshot from outside of the code that wrote it: every
+// object there, equal, owned by live UIDs, nothing of ours left on it.
 func checkRestored(t *testing.T, s site) {
 	t.Helper()
 	w, err := s.open(t.Context(), restore.Spec{})

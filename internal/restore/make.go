@@ -24,13 +24,15 @@ const looks = 16
 
 // Reader is what planning and checking need of the target. It cannot write (invariant I7).
 type Reader interface {
-	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error)
+	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (
+		mgmt.ListResult, error)
 	Get(ctx context.Context, k mgmt.Kind, namespace, name string) (*unstructured.Unstructured, error)
 }
 
 // Prober asks the target what it would do, and changes nothing.
 type Prober interface {
-	DryRunCreate(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	DryRunCreate(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
 	Allowed(ctx context.Context, verb string, k mgmt.Kind, subresource string) (bool, error)
 }
 
@@ -45,7 +47,8 @@ type Input struct {
 	Kinds     []mgmt.Kind     // of the target
 	Providers []mgmt.Provider // of the target
 	Spec      Spec
-	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of its snapshots.
+	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of
+	// its snapshots.
 	Newer time.Time
 	Gaps  []string
 	// Owners are the ownership records of the store, by id of the workload cluster.
@@ -59,13 +62,15 @@ type Input struct {
 type Owned struct {
 	By    Side
 	Epoch int64
-	// Trusted tells whether a trusted key signed it; what anybody could have written is told and not obeyed.
+	// Trusted tells whether a trusted key signed it; what anybody could have written is told and
+	// not obeyed.
 	Trusted bool
 	// Damaged: there is a record, and what it says cannot be read.
 	Damaged bool
 }
 
-// Nodes returns the nodes that a spec selects, with all that they need. It returns a *SelectionError.
+// Nodes returns the nodes that a spec selects, with all that they need. It returns a
+// *SelectionError.
 func Nodes(s *snapshot.Snapshot, spec Spec) ([]*snapshot.Node, error) {
 	return selectNodes(s.Graph, spec)
 }
@@ -78,15 +83,17 @@ type planner struct {
 	users    map[*snapshot.Node][]string // units that need a shared node
 	existing map[mgmt.Ref]string         // on the target at planning, with UID
 	kinds    map[mgmt.GroupKind]mgmt.Kind
-	outside  map[mgmt.Ref]string // owners that are not in the snapshot but live on the target, with UID
-	dropped  map[mgmt.Ref]bool
+	// owners that are not in the snapshot but live on the target, with UID
+	outside map[mgmt.Ref]string
+	dropped map[mgmt.Ref]bool
 
 	mu       sync.Mutex
 	findings []mgmt.Finding
 }
 
-// Make makes the plan of a restore and runs every pre-flight check. It reads the target and the snapshot and changes neither. Findings are in the plan; an
-// error means that planning itself did not get through.
+// Make makes the plan of a restore and runs every pre-flight check. It reads the target and the
+// snapshot and changes neither. Findings are in the plan; an error means that planning itself did
+// not get through.
 func Make(ctx context.Context, in Input) (*Plan, error) {
 	nodes, err := Nodes(in.Snapshot, in.Spec)
 	if err != nil {
@@ -96,8 +103,11 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 		in.Now = time.Now
 	}
 	p := &planner{
-		Input: in, nodes: nodes, skipped: map[*snapshot.Node]string{}, users: map[*snapshot.Node][]string{},
-		findings: slices.Clone(in.Findings), existing: map[mgmt.Ref]string{}, kinds: map[mgmt.GroupKind]mgmt.Kind{}, outside: map[mgmt.Ref]string{}, dropped: map[mgmt.Ref]bool{},
+		Input: in, nodes: nodes, skipped: map[*snapshot.Node]string{},
+		users:    map[*snapshot.Node][]string{},
+		findings: slices.Clone(in.Findings), existing: map[mgmt.Ref]string{},
+		kinds: map[mgmt.GroupKind]mgmt.Kind{}, outside: map[mgmt.Ref]string{},
+		dropped: map[mgmt.Ref]bool{},
 	}
 	for _, r := range in.Spec.DropOwners {
 		p.dropped[r] = true
@@ -122,7 +132,8 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 	return p.plan(), nil
 }
 
-// add records a finding about a node. An error of a shared node blocks the units that need it; of a node that nobody needs it only leaves that node out.
+// add records a finding about a node. An error of a shared node blocks the units that need it; of a
+// node that nobody needs it only leaves that node out.
 func (p *planner) add(n *snapshot.Node, f mgmt.Finding) {
 	f.Ref = n.Ref
 	p.mu.Lock()
@@ -178,27 +189,33 @@ func (p *planner) findUsers() {
 	}
 }
 
-// tellRefused says what invariant I8 keeps from being restored. Without its Cluster a unit is nothing.
+// tellRefused says what invariant I8 keeps from being restored. Without its Cluster a unit is
+// nothing.
 func (p *planner) tellRefused() {
 	for _, n := range p.nodes {
 		why := p.skipped[n]
 		switch {
 		case why == "" || n.GroupKind() == snapshot.ProviderKind:
 		case n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "refused", Message: why, Hint: "workload clusters live in namespaces of their own; create this one by hand if it must be there"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "refused", Message: why,
+				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
+					"must be there"})
 		default:
-			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "refused", Message: why, Hint: "create it by hand if something needs it"})
+			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "refused", Message: why,
+				Hint: "create it by hand if something needs it"})
 		}
 	}
 }
 
-// comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the reference follows when that unit does.
+// comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the
+// reference follows when that unit does.
 func (p *planner) comesLater(n *snapshot.Node, owner mgmt.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
 }
 
-// matchKinds finds for each kind how the target serves it, at the version in which the snapshot has its objects.
+// matchKinds finds for each kind how the target serves it, at the version in which the snapshot has
+// its objects.
 func (p *planner) matchKinds() {
 	for n := range p.active {
 		if _, ok := p.kinds[n.GroupKind()]; ok {
@@ -211,7 +228,8 @@ func (p *planner) matchKinds() {
 	}
 }
 
-// findExisting notes which of the planned refs are on the target already, with their UIDs: one metadata-only LIST a kind.
+// findExisting notes which of the planned refs are on the target already, with their UIDs: one
+// metadata-only LIST a kind.
 func (p *planner) findExisting(ctx context.Context) error {
 	wanted := map[mgmt.Ref]bool{}
 	for n := range p.active {
@@ -223,7 +241,8 @@ func (p *planner) findExisting(ctx context.Context) error {
 		g.Go(func() error {
 			_, err := p.Reader.List(ctx, k, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
 				meta := gjson.GetBytes(raw, "metadata")
-				r := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+				r := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+					Name: meta.Get("name").String()}
 				if wanted[r] {
 					p.mu.Lock()
 					p.existing[r] = meta.Get("uid").String()
@@ -259,11 +278,14 @@ func (p *planner) inPlan(r mgmt.Ref) bool {
 	if n == nil || p.skipped[n] != "" {
 		return false
 	}
-	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *snapshot.Node, r mgmt.Ref) int { return mgmt.CompareRefs(n.Ref, r) })
+	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *snapshot.Node, r mgmt.Ref) int {
+		return mgmt.CompareRefs(n.Ref, r)
+	})
 	return in
 }
 
-// lookUp returns the UID of an object on the target, "" when it is not there or of a kind that is not served.
+// lookUp returns the UID of an object on the target, "" when it is not there or of a kind that is
+// not served.
 func (p *planner) lookUp(ctx context.Context, r mgmt.Ref) (string, error) {
 	k, ok := mgmt.FindKind(p.Kinds, r.GroupKind())
 	if !ok {
@@ -354,8 +376,9 @@ func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
 	return u
 }
 
-// isLate tells of objects that are created after the release: those of a kind for which no pause is known, since they come to life as soon as they are
-// created, and passive ones that such an object owns.
+// isLate tells of objects that are created after the release: those of a kind for which no pause is
+// known, since they come to life as soon as they are created, and passive ones that such an object
+// owns.
 func isLate(g *snapshot.Graph, n *snapshot.Node) bool {
 	switch mgmt.Pause(n.GroupKind()) {
 	case mgmt.PauseUnknown:
@@ -374,7 +397,8 @@ func ownedByLate(g *snapshot.Graph, n *snapshot.Node) bool {
 }
 
 func (p *planner) object(n *snapshot.Node, wave int) Object {
-	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n), Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
+	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n),
+		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
 	if o.UID != "" {
 		o.Action = Adopt
 	}
@@ -382,7 +406,8 @@ func (p *planner) object(n *snapshot.Node, wave int) Object {
 		o.Action, o.Reason = Skip, why
 	}
 	for _, owner := range n.Owners {
-		if !p.inPlan(owner.Ref) && p.outside[owner.Ref] == "" && (p.dropped[owner.Ref] || p.comesLater(n, owner.Ref)) {
+		if !p.inPlan(owner.Ref) && p.outside[owner.Ref] == "" && (p.dropped[owner.Ref] ||
+			p.comesLater(n, owner.Ref)) {
 			continue
 		}
 		if uid := p.outside[owner.Ref]; uid != "" {
@@ -410,13 +435,15 @@ func decodeObject(c *snapshot.Contents, r mgmt.Ref) (*unstructured.Unstructured,
 	return u, nil
 }
 
-// asItWas takes from an object what an operation of ours had written to it when the snapshot was taken: a move takes one of its source while it is paused.
+// asItWas takes from an object what an operation of ours had written to it when the snapshot was
+// taken: a move takes one of its source while it is paused.
 func asItWas(u *unstructured.Unstructured) {
 	Unpause(u)
 	Unannotate(u, annotationOperation)
 }
 
-// jsonError keeps the position of a syntax error and drops the text around it, which may be a Secret's.
+// jsonError keeps the position of a syntax error and drops the text around it, which may be a
+// Secret's.
 func jsonError(err error) error {
 	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("invalid JSON at offset %d", s.Offset)

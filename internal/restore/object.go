@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	ownAnnotations       = "mgmtd.dev/"
-	annotationOperation  = snapshot.AnnotationOperation // gone once the UID of what was created is journaled
+	ownAnnotations = "mgmtd.dev/"
+	// gone once the UID of what was created is journaled
+	annotationOperation  = snapshot.AnnotationOperation
 	annotationWasPaused  = snapshot.AnnotationWasPaused // gone with the release
 	fieldMetadata        = "metadata"
 	conditionPaused      = "Paused"
@@ -35,13 +36,14 @@ func gkOf(u *unstructured.Unstructured) mgmt.GroupKind {
 
 // strip removes what a management cluster sets itself; what is left can be created.
 func strip(u *unstructured.Unstructured) {
-	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",
+		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
 		unstructured.RemoveNestedField(u.Object, fieldMetadata, f)
 	}
 }
 
-// Pause sets the switch of u's kind, if it has one of its own, and marks in u what it was. It may run again: a switch that is marked stays as it is. It reports
-// whether it changed anything.
+// Pause sets the switch of u's kind, if it has one of its own, and marks in u what it was. It may
+// run again: a switch that is marked stays as it is. It reports whether it changed anything.
 func Pause(u *unstructured.Unstructured) bool {
 	if PausedByUs(u) {
 		return false
@@ -73,8 +75,9 @@ func PausedByUs(u *unstructured.Unstructured) bool {
 	return ours
 }
 
-// Unpause gives the switch back, to exactly what it was: what was absent is removed, not set to false. A switch that we did not set stays as it is: somebody
-// else set it. It reports whether it changed anything.
+// Unpause gives the switch back, to exactly what it was: what was absent is removed, not set to
+// false. A switch that we did not set stays as it is: somebody else set it. It reports whether it
+// changed anything.
 func Unpause(u *unstructured.Unstructured) bool {
 	if !PausedByUs(u) {
 		return false
@@ -119,9 +122,12 @@ func Unannotate(u *unstructured.Unstructured, key string) {
 	u.SetAnnotations(a)
 }
 
-// prepare makes of an object of the snapshot the one to create: paused, marked as ours, with owner references to live UIDs. Owners that do not live yet are
-// left out when partial says that they follow; else that is an error, since the garbage collector deletes an object with an unknown owner.
-func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string, partial bool) error {
+// prepare makes of an object of the snapshot the one to create: paused, marked as ours, with owner
+// references to live UIDs. Owners that do not live yet are left out when partial says that they
+// follow; else that is an error, since the garbage collector deletes an object with an unknown
+// owner.
+func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
+	partial bool) error {
 	strip(u)
 	Pause(u)
 	if workloadID != "" && o.GroupKind() == snapshot.ClusterKind {
@@ -158,11 +164,13 @@ func (r *run) setOwners(u *unstructured.Unstructured, o Object, partial bool) er
 	return nil
 }
 
-// wrongOwner names an owner reference of live that has another UID than the same one of want; "" when there is none.
+// wrongOwner names an owner reference of live that has another UID than the same one of want; ""
+// when there is none.
 func wrongOwner(want, live *unstructured.Unstructured) string {
 	for _, is := range live.GetOwnerReferences() {
 		for _, should := range want.GetOwnerReferences() {
-			if is.Kind == should.Kind && is.Name == should.Name && is.APIVersion == should.APIVersion && is.UID != should.UID {
+			if is.Kind == should.Kind && is.Name == should.Name && is.APIVersion == should.APIVersion &&
+				is.UID != should.UID {
 				return fmt.Sprintf("its owner %s/%s is not the one that lives", is.Kind, is.Name)
 			}
 		}
@@ -178,7 +186,8 @@ func sameOwner(ref metav1.OwnerReference, owner mgmt.Ref) bool {
 	return group == owner.Group && ref.Kind == owner.Kind && ref.Name == owner.Name
 }
 
-// movedFields returns the managedFields of source for live. Owner references are keyed by UID in them, so they follow the owners to their live UIDs.
+// movedFields returns the managedFields of source for live. Owner references are keyed by UID in
+// them, so they follow the owners to their live UIDs.
 func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 	fields := source.GetManagedFields()
 	for _, was := range source.GetOwnerReferences() {
@@ -188,7 +197,8 @@ func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFields
 			}
 			for i := range fields {
 				if f := fields[i].FieldsV1; f != nil {
-					fields[i].FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(f.GetRawString(), string(was.UID), string(is.UID)))
+					fields[i].FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(f.GetRawString(), string(was.UID),
+						string(is.UID)))
 				}
 			}
 		}
@@ -196,9 +206,10 @@ func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFields
 	return fields
 }
 
-// withStatus returns live with the status of the snapshot's object. The target's controllers write their own Paused condition as soon as the object is there,
-// and it is kept. observedGeneration, wherever it stands, is mapped: what had observed the source's generation has observed the live one; what had not is
-// one behind.
+// withStatus returns live with the status of the snapshot's object. The target's controllers write
+// their own Paused condition as soon as the object is there, and it is kept. observedGeneration,
+// wherever it stands, is mapped: what had observed the source's generation has observed the live
+// one; what had not is one behind.
 func withStatus(live, want *unstructured.Unstructured) *unstructured.Unstructured {
 	status, _, _ := unstructured.NestedMap(want.Object, "status") // a deep copy
 	mapGenerations(status, want.GetGeneration(), live.GetGeneration())
@@ -220,7 +231,8 @@ func mapGenerations(v any, from, to int64) {
 				case to > 1:
 					v[k] = to - 1
 				default:
-					delete(v, k) // nothing is observed yet; 0 is not valid in the schema of Cluster API
+					// nothing is observed yet; 0 is not valid in the schema of Cluster API
+					delete(v, k)
 				}
 				continue
 			}
@@ -233,7 +245,8 @@ func mapGenerations(v any, from, to int64) {
 	}
 }
 
-// keepPaused replaces the Paused condition of want by the one of live, or removes it when live has none yet, wherever conditions are kept.
+// keepPaused replaces the Paused condition of want by the one of live, or removes it when live has
+// none yet, wherever conditions are kept.
 func keepPaused(want, live map[string]any) {
 	for _, path := range [][]string{{"conditions"}, {"v1beta2", "conditions"}} {
 		conditions, ok, _ := unstructured.NestedSlice(want, path...)
@@ -275,12 +288,15 @@ func condition(conditions []any, name string) map[string]any {
 	return nil
 }
 
-// holdsSecrets tells of kinds whose fields may be secrets: those of the core, and those that become bootstrap data, which has files and passwords in it.
+// holdsSecrets tells of kinds whose fields may be secrets: those of the core, and those that become
+// bootstrap data, which has files and passwords in it.
 func holdsSecrets(gk mgmt.GroupKind) bool {
-	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") || strings.HasPrefix(gk.Group, "controlplane.")
+	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
+		strings.HasPrefix(gk.Group, "controlplane.")
 }
 
-// safe gives the text of an API error without values of fields, for kinds whose fields may be secrets (invariant I6): admission may quote what it refuses.
+// safe gives the text of an API error without values of fields, for kinds whose fields may be
+// secrets (invariant I6): admission may quote what it refuses.
 func safe(gk mgmt.GroupKind, err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -291,7 +307,8 @@ func safe(gk mgmt.GroupKind, err error) string {
 	if s.Details != nil {
 		for _, c := range s.Details.Causes {
 			if c.Field != "" {
-				fields = append(fields, fmt.Sprintf("%s: %s", c.Field, c.Type)) // its message quotes the value
+				// its message quotes the value
+				fields = append(fields, fmt.Sprintf("%s: %s", c.Field, c.Type))
 			}
 		}
 	}
@@ -303,7 +320,8 @@ func safe(gk mgmt.GroupKind, err error) string {
 
 func decodeBase64(s string) ([]byte, error) { return base64.StdEncoding.DecodeString(s) }
 
-// keysMatch reports whether a public and a private key in PEM belong together. The service account pair is keys, not certificates.
+// keysMatch reports whether a public and a private key in PEM belong together. The service account
+// pair is keys, not certificates.
 func keysMatch(publicPEM, privatePEM []byte) bool {
 	pub, _ := pem.Decode(publicPEM)
 	priv, _ := pem.Decode(privatePEM)

@@ -17,7 +17,8 @@ func decoded(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// TestPauseIsGivenBackExactly: whatever the switch was on the source, absent, false, true or an annotation with a value, it is that again after the release.
+// TestPauseIsGivenBackExactly: whatever the switch was on the source, absent, false, true or an
+// annotation with a value, it is that again after the release.
 func TestPauseIsGivenBackExactly(t *testing.T) {
 	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a","namespace":"n"`
 	const set = `{"apiVersion":"addons.cluster.x-k8s.io/v1beta2","kind":"ClusterResourceSet","metadata":{"name":"a","namespace":"n"`
@@ -41,7 +42,8 @@ func TestPauseIsGivenBackExactly(t *testing.T) {
 			if changed := Unpause(u); changed != (u.GetKind() != "Secret") {
 				t.Errorf("changed %v", changed)
 			}
-			if paths := snapshot.Differences(source.Object, u.Object, snapshot.All); len(paths) > 0 || len(u.GetAnnotations()) != len(source.GetAnnotations()) {
+			if paths := snapshot.Differences(source.Object, u.Object, snapshot.All); len(paths) > 0 ||
+				len(u.GetAnnotations()) != len(source.GetAnnotations()) {
 				t.Errorf("differs in %v, annotations %v", paths, u.GetAnnotations())
 			}
 			if Unpause(u) {
@@ -70,7 +72,8 @@ func TestWithStatusMapsGenerationsAndKeepsPaused(t *testing.T) {
 		pausedWas string
 	}{
 		{"fresh", 1, `[]`, int64(1), nil, ""},
-		{"touched", 3, `[{"type":"Paused","status":"True","observedGeneration":3}]`, int64(3), int64(2), "True"},
+		{"touched", 3, `[{"type":"Paused","status":"True","observedGeneration":3}]`, int64(3), int64(2),
+			"True"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a"},"status":{"conditions":`+tt.conds+`}}`)
@@ -84,10 +87,12 @@ func TestWithStatusMapsGenerationsAndKeepsPaused(t *testing.T) {
 				t.Errorf("Old observed %v, want %v", g, tt.old)
 			}
 			paused := condition(conditions, "Paused")
-			if tt.pausedWas == "" && paused != nil || tt.pausedWas != "" && (paused == nil || paused["status"] != tt.pausedWas) {
+			if tt.pausedWas == "" && paused != nil || tt.pausedWas != "" &&
+				(paused == nil || paused["status"] != tt.pausedWas) {
 				t.Errorf("Paused %v", paused)
 			}
-			if observed, _, _ := unstructured.NestedInt64(got.Object, "status", "observedGeneration"); observed != tt.live {
+			if observed, _, _ := unstructured.NestedInt64(got.Object, "status",
+				"observedGeneration"); observed != tt.live {
 				t.Errorf("observed %d of %d", observed, tt.live)
 			}
 		})
@@ -104,17 +109,20 @@ func TestMovedFieldsFollowOwners(t *testing.T) {
 	}
 }
 
-// TestReduceRefusesWhatRunsOrLeadsElsewhere: kubeconfigs from a snapshot are reduced to server, CA and inline credentials (invariant I8).
+// TestReduceRefusesWhatRunsOrLeadsElsewhere: kubeconfigs from a snapshot are reduced to server, CA
+// and inline credentials (invariant I8).
 func TestReduceRefusesWhatRunsOrLeadsElsewhere(t *testing.T) {
 	config := func(cluster, user string) []byte {
 		return []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],
 			"clusters":[{"name":"k","cluster":{` + cluster + `}}],"users":[{"name":"u","user":{` + user + `}}]}`)
 	}
-	if cfg, err := reduce(config(`"server":"https://a:1"`, `"token":"t"`)); err != nil || cfg.Host != "https://a:1" || cfg.BearerToken != "t" {
+	if cfg, err := reduce(config(`"server":"https://a:1"`, `"token":"t"`)); err != nil ||
+		cfg.Host != "https://a:1" || cfg.BearerToken != "t" {
 		t.Errorf("a plain one: %v %v", cfg, err)
 	}
 	for name, text := range map[string][]byte{
-		"exec":     config(`"server":"https://a"`, `"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"rm","interactiveMode":"Never"}`),
+		"exec": config(`"server":"https://a"`,
+			`"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"rm","interactiveMode":"Never"}`),
 		"file":     config(`"server":"https://a"`, `"client-certificate":"/etc/passwd"`),
 		"token":    config(`"server":"https://a"`, `"tokenFile":"/etc/passwd"`),
 		"ca file":  config(`"server":"https://a","certificate-authority":"/etc/passwd"`, ``),

@@ -15,14 +15,18 @@ import (
 
 // Writer is what carrying out a plan needs of the target besides reading.
 type Writer interface {
-	Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error)
-	Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error)
-	UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+	Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+	UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
 }
 
 // Tuning changes how a run goes about, not what it does. The zero value works.
 type Tuning struct {
-	// Concurrency is how many units are at work at once; 0 means 32: a unit spends most of its time waiting for acknowledgements.
+	// Concurrency is how many units are at work at once; 0 means 32: a unit spends most of its time
+	// waiting for acknowledgements.
 	Concurrency int
 	// Canary is the unit that is restored and released before all others.
 	Canary string
@@ -30,9 +34,11 @@ type Tuning struct {
 	MaxFailures int
 	// Observe is how long to watch for Machines that come or go after the last release.
 	Observe time.Duration
-	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and for post-flight. 0 means 5 minutes.
+	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and
+	// for post-flight. 0 means 5 minutes.
 	Wait time.Duration
-	// Settle is how long an object must have stood still where its kind publishes no acknowledgement of the pause; 0 means 2 seconds.
+	// Settle is how long an object must have stood still where its kind publishes no
+	// acknowledgement of the pause; 0 means 2 seconds.
 	Settle time.Duration
 }
 
@@ -50,7 +56,8 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// requests is how many requests to the target are in flight at once: create throughput of an API server levels off at about 32 clients.
+// requests is how many requests to the target are in flight at once: create throughput of an API
+// server levels off at about 32 clients.
 const requests = 32
 
 // RunOptions of Run.
@@ -64,18 +71,23 @@ type RunOptions struct {
 	Operation string      // its id, for the annotation that marks what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning
-	// Part is put behind the names of steps that belong to no unit, where one operation carries out several plans.
+	// Part is put behind the names of steps that belong to no unit, where one operation carries out
+	// several plans.
 	Part string
-	// HandOver, when set, is called for each unit right before its release, when its copy is verified. Its error keeps the unit from being released. It may be
-	// called again for a unit that it let pass before.
+	// HandOver, when set, is called for each unit right before its release, when its copy is
+	// verified. Its error keeps the unit from being released. It may be called again for a unit
+	// that it let pass before.
 	HandOver func(ctx context.Context, u Unit) error
-	// KeepShared leaves shared objects paused: FinishShared releases them when the units of all plans are there.
+	// KeepShared leaves shared objects paused: FinishShared releases them when the units of all
+	// plans are there.
 	KeepShared bool
-	// Well, when set, is told of each unit that came through post-flight. A unit that does not is paused again (the brake of a move).
+	// Well, when set, is told of each unit that came through post-flight. A unit that does not is
+	// paused again (the brake of a move).
 	Well func(u Unit)
 }
 
-// IncompleteError says that something was changed and work is left: units failed, or a finding of post-flight stands. Resume goes on.
+// IncompleteError says that something was changed and work is left: units failed, or a finding of
+// post-flight stands. Resume goes on.
 type IncompleteError struct {
 	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
 	First                 error

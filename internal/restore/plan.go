@@ -43,7 +43,8 @@ type Spec struct {
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
 	// Move: the source is alive and paused unit by unit, so nobody has to vouch that it is gone.
 	Move bool `json:"move,omitempty"`
-	// Only are the units ("namespace/name") of the selection that are meant, where a move takes them in batches; nil means all.
+	// Only are the units ("namespace/name") of the selection that are meant, where a move takes
+	// them in batches; nil means all.
 	Only []string `json:"only,omitempty"`
 }
 
@@ -57,7 +58,8 @@ const (
 	Skip   Action = "skip"
 )
 
-// Plan is what a restore will do. It is data: no client, no content, no secret. The stored plan is what a resume goes by.
+// Plan is what a restore will do. It is data: no client, no content, no secret. The stored plan is
+// what a resume goes by.
 type Plan struct {
 	Snapshot Snapshot       `json:"snapshot"`
 	Target   Side           `json:"target"`
@@ -97,7 +99,8 @@ type Unit struct {
 type Object struct {
 	mgmt.Ref
 	Version string `json:"version"`
-	// Wave is its place in the order, from 1. Late objects, of kinds with no known pause, have waves of their own after the release.
+	// Wave is its place in the order, from 1. Late objects, of kinds with no known pause, have
+	// waves of their own after the release.
 	Wave int  `json:"wave"`
 	Late bool `json:"late,omitempty"`
 	// Action, and the reason of a skip.
@@ -107,13 +110,15 @@ type Object struct {
 	UID string `json:"uid,omitempty"`
 	// Owners to write; dropped ones are left out.
 	Owners []mgmt.Ref `json:"owners,omitempty"`
-	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by position in Owners; nil when there are none.
+	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by
+	// position in Owners; nil when there are none.
 	Outside map[int]string `json:"outside,omitempty"`
 	// Paused tells that it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
 }
 
-// Digest is a hash over objects, owners, pause states and blocking findings: two plans with one digest do the same.
+// Digest is a hash over objects, owners, pause states and blocking findings: two plans with one
+// digest do the same.
 func (p *Plan) Digest() string {
 	h := sha256.New()
 	enc := json.NewEncoder(h)
@@ -140,8 +145,8 @@ func (p *Plan) Digest() string {
 // parts are what units share, then the units.
 func (p *Plan) parts() []Unit { return append([]Unit{p.Shared}, p.Units...) }
 
-// CheckCanary refuses a canary that is not a unit of the plan (*SelectionError) or is blocked (*FindingsError): going on without one is what it is there to
-// prevent.
+// CheckCanary refuses a canary that is not a unit of the plan (*SelectionError) or is blocked
+// (*FindingsError): going on without one is what it is there to prevent.
 func (p *Plan) CheckCanary(name string) error {
 	if name == "" {
 		return nil
@@ -149,14 +154,16 @@ func (p *Plan) CheckCanary(name string) error {
 	names := make([]string, 0, len(p.Units))
 	for _, u := range p.Units {
 		if u.Name == name && u.Blocked {
-			return &FindingsError{Findings: slices.DeleteFunc(slices.Clone(p.Findings), func(f mgmt.Finding) bool { return f.Unit != "" && f.Unit != name }), Canary: name}
+			return &FindingsError{Findings: slices.DeleteFunc(slices.Clone(p.Findings),
+				func(f mgmt.Finding) bool { return f.Unit != "" && f.Unit != name }), Canary: name}
 		}
 		if u.Name == name {
 			return nil
 		}
 		names = append(names, u.Name)
 	}
-	return &SelectionError{fmt.Sprintf("canary %s is not a unit of the plan", name), "the plan has " + listed(names)}
+	return &SelectionError{fmt.Sprintf("canary %s is not a unit of the plan", name), "the plan has " +
+		listed(names)}
 }
 
 // Counts returns how many objects are created, adopted and skipped, and how many units are blocked.
@@ -185,7 +192,8 @@ func (p *Plan) settle() {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
 		}
-		return strings.Compare(a.Code+a.Unit+a.Ref.String()+a.Message, b.Code+b.Unit+b.Ref.String()+b.Message)
+		return strings.Compare(a.Code+a.Unit+a.Ref.String()+a.Message,
+			b.Code+b.Unit+b.Ref.String()+b.Message)
 	})
 	blocked := map[string]bool{}
 	for _, f := range p.Findings {
@@ -226,7 +234,8 @@ func (e *FindingsError) Error() string {
 		}
 	}
 	if e.Canary != "" {
-		return fmt.Sprintf("the canary %s is blocked, so nothing runs; its first finding: %s", e.Canary, first)
+		return fmt.Sprintf("the canary %s is blocked, so nothing runs; its first finding: %s", e.Canary,
+			first)
 	}
 	if n == 1 {
 		return "pre-flight: " + first
@@ -236,7 +245,8 @@ func (e *FindingsError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *FindingsError) Hint() string {
-	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to do about each"
+	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to " +
+		"do about each"
 }
 
 // PlanChangedError says that a plan that was looked at is not the one that would run now.
@@ -248,5 +258,6 @@ func (e *PlanChangedError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *PlanChangedError) Hint() string {
-	return "objects, owners, pause states or findings differ from the plan that was looked at: plan again and look at the new one"
+	return "objects, owners, pause states or findings differ from the plan that was looked at: " +
+		"plan again and look at the new one"
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// postFlight looks at a released unit until it is well: every object there, equal in what controllers do not write, owned by live UIDs, acknowledged as no
-// longer paused, and in no condition worse than on the source. It changes nothing.
+// postFlight looks at a released unit until it is well: every object there, equal in what
+// controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no
+// condition worse than on the source. It changes nothing.
 func (r *run) postFlight(ctx context.Context, u Unit) error {
 	var objects []Object
 	for _, o := range u.Objects {
@@ -42,7 +43,8 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 		}
 		return worse(source, live)
 	}
-	// What a first look sees may be the conditions that we restored; controllers rewrite them in the seconds after. The second look counts.
+	// What a first look sees may be the conditions that we restored; controllers rewrite them in
+	// the seconds after. The second look counts.
 	const what = "the released unit to be as it was"
 	if err := r.wait(ctx, objects, what, problem); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
@@ -77,10 +79,13 @@ func (r *run) changed(o Object, source, live *unstructured.Unstructured) string 
 	return wrongOwner(want, live)
 }
 
-// goodConditions are the endings of condition types whose True is good. Others, such as ScalingUp or Deleting, say what goes on and may change.
-var goodConditions = []string{"Ready", "Available", "Healthy", "UpToDate", "Provisioned", "Initialized", "Succeeded", "Reconciled", "RemoteConnectionProbe", "UpToDateMachines"}
+// goodConditions are the endings of condition types whose True is good. Others, such as ScalingUp
+// or Deleting, say what goes on and may change.
+var goodConditions = []string{"Ready", "Available", "Healthy", "UpToDate", "Provisioned",
+	"Initialized", "Succeeded", "Reconciled", "RemoteConnectionProbe", "UpToDateMachines"}
 
-// worse names a condition that was True on the source and is not on the target; "" when there is none.
+// worse names a condition that was True on the source and is not on the target; "" when there is
+// none.
 func worse(source, live *unstructured.Unstructured) string {
 	have := sliceOf(live.Object, "status", "conditions")
 	for _, c := range sliceOf(source.Object, "status", "conditions") {
@@ -109,22 +114,27 @@ func isGood(condition string) bool {
 	return false
 }
 
-// report puts a finding into the history of the operation. A history that cannot be written must not stop what is under way.
+// report puts a finding into the history of the operation. A history that cannot be written must
+// not stop what is under way.
 func (r *run) report(ctx context.Context, unit string, f mgmt.Finding) {
 	_ = r.Journal.Emit(context.WithoutCancel(ctx), FindingEvent(unit, f))
 }
 
 // FindingEvent makes an event of a finding.
 func FindingEvent(unit string, f mgmt.Finding) catalog.Event {
-	e := catalog.Event{Type: catalog.EventFinding, Unit: unit, Finding: &catalog.Finding{Severity: f.Severity.String(), Code: f.Code, Message: f.Message, Hint: f.Hint}}
+	e := catalog.Event{Type: catalog.EventFinding, Unit: unit,
+		Finding: &catalog.Finding{Severity: f.Severity.String(), Code: f.Code, Message: f.Message,
+			Hint: f.Hint}}
 	if !f.Ref.IsZero() {
-		e.Finding.Ref = &catalog.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace, Name: f.Ref.Name}
+		e.Finding.Ref = &catalog.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace,
+			Name: f.Ref.Name}
 	}
 	return e
 }
 
-// tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it does not answer here is a warning only: this host may have
-// no way to it, and the controllers' own view is in the conditions.
+// tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it
+// does not answer here is a warning only: this host may have no way to it, and the controllers' own
+// view is in the conditions.
 func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 	err := func() error {
 		raw, err := r.Contents.Bytes(o.Ref)
@@ -145,19 +155,25 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 			return errors.New("it cannot be used")
 		}
 		err = client.Get().AbsPath("/version").Do(ctx).Error()
-		if _, answered := errors.AsType[*apierrors.StatusError](err); answered && !apierrors.IsUnauthorized(err) {
-			return nil // it has another opinion of the path; that it is the server of this CA is what matters
+		if _, answered := errors.AsType[*apierrors.StatusError](err); answered &&
+			!apierrors.IsUnauthorized(err) {
+			// it has another opinion of the path; that it is the server of this CA is what matters
+			return nil
 		}
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.report(ctx, unit, mgmt.Finding{Severity: mgmt.Warning, Code: "workload-api", Ref: o.Ref, Message: "the workload cluster's API server did not answer through this kubeconfig: " + err.Error(),
-			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe of the Cluster"})
+		r.report(ctx, unit, mgmt.Finding{Severity: mgmt.Warning, Code: "workload-api", Ref: o.Ref,
+			Message: "the workload cluster's API server did not answer through this kubeconfig: " +
+				err.Error(),
+			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
+				"of the Cluster"})
 	}
 }
 
-// reduce takes from a kubeconfig of a snapshot the server, the CA and inline credentials and nothing else: exec and auth providers would run programs of the
-// snapshot's choice on this host, file paths and proxies would lead elsewhere (invariant I8).
+// reduce takes from a kubeconfig of a snapshot the server, the CA and inline credentials and
+// nothing else: exec and auth providers would run programs of the snapshot's choice on this host,
+// file paths and proxies would lead elsewhere (invariant I8).
 func reduce(text []byte) (*rest.Config, error) {
 	c, err := clientcmd.Load(text)
 	if err != nil {
@@ -168,19 +184,24 @@ func reduce(text []byte) (*rest.Config, error) {
 		return nil, errors.New("its current context is incomplete")
 	}
 	cluster, user := c.Clusters[kctx.Cluster], c.AuthInfos[kctx.AuthInfo]
-	if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "" ||
-		cluster.CertificateAuthority != "" || cluster.ProxyURL != "" || cluster.InsecureSkipTLSVerify || !strings.HasPrefix(cluster.Server, "https://") {
-		return nil, errors.New("it names programs, files, a proxy or a server without TLS, which are never used from a snapshot")
+	if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" ||
+		user.ClientKey != "" || user.TokenFile != "" ||
+		cluster.CertificateAuthority != "" || cluster.ProxyURL != "" || cluster.InsecureSkipTLSVerify ||
+		!strings.HasPrefix(cluster.Server, "https://") {
+		return nil, errors.New("it names programs, files, a proxy or a server without TLS, which are " +
+			"never used from a snapshot")
 	}
 	return &rest.Config{
 		Host: cluster.Server, BearerToken: user.Token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData, CertData: user.ClientCertificateData, KeyData: user.ClientKeyData, ServerName: cluster.TLSServerName},
-		ContentConfig:   mgmt.JSONContent(),
+		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
+			CertData: user.ClientCertificateData, KeyData: user.ClientKeyData,
+			ServerName: cluster.TLSServerName},
+		ContentConfig: mgmt.JSONContent(),
 	}, nil
 }
 
-// Observe does what a run does at its end: it watches the Machines of all units of a plan for Tuning.Observe. It changes nothing. *IncompleteError when one is made or
-// deleted.
+// Observe does what a run does at its end: it watches the Machines of all units of a plan for
+// Tuning.Observe. It changes nothing. *IncompleteError when one is made or deleted.
 func Observe(ctx context.Context, o RunOptions) error {
 	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
@@ -201,14 +222,16 @@ func (r *run) observe(ctx context.Context) error {
 	deadline := time.Now().Add(r.Tuning.Observe)
 	for {
 		if err := r.compareMachines(ctx, k); err != nil {
-			r.report(ctx, "", mgmt.Finding{Severity: mgmt.Error, Code: "observe", Message: err.Error(), Hint: "look at the controllers of the target at once: something replaces Machines"})
+			r.report(ctx, "", mgmt.Finding{Severity: mgmt.Error, Code: "observe", Message: err.Error(),
+				Hint: "look at the controllers of the target at once: something replaces Machines"})
 			return &IncompleteError{Failed: 1, First: err}
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
 			return nil
 		}
-		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second), int64(r.Tuning.Observe/time.Second))
+		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second),
+			int64(r.Tuning.Observe/time.Second))
 		if err := mgmt.Sleep(ctx, min(left, 2*time.Second)); err != nil {
 			return err
 		}
@@ -234,13 +257,15 @@ func (r *run) compareMachines(ctx context.Context, k mgmt.Kind) error {
 	var problem error
 	_, err := r.Reader.List(ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
 		meta := gjson.GetBytes(raw, "metadata")
-		ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+		ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+			Name: meta.Get("name").String()}
 		switch uid, known := want[ref]; {
 		case known && uid != meta.Get("uid").String():
 			problem = fmt.Errorf("%s was made anew", ref)
 		case known && meta.Get("deletionTimestamp").Exists():
 			problem = fmt.Errorf("%s is being deleted", ref)
-		case !known && clusters[mgmt.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw, "spec.clusterName").String()}]:
+		case !known && clusters[mgmt.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw,
+			"spec.clusterName").String()}]:
 			problem = fmt.Errorf("%s is new", ref)
 		}
 		delete(want, ref)

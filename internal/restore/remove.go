@@ -14,19 +14,24 @@ import (
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
 
-// AnnotationDeleteForMove tells delete webhooks that an object leaves this management cluster and is not to be destroyed (clusterctl contract).
+// AnnotationDeleteForMove tells delete webhooks that an object leaves this management cluster and
+// is not to be destroyed (clusterctl contract).
 const AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
 // Remover is what taking objects away needs of a management cluster besides reading.
 type Remover interface {
-	PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string, metadata map[string]any) (*unstructured.Unstructured, error)
-	Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID, resourceVersion string) error
+	PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string, metadata map[string]any) (
+		*unstructured.Unstructured, error)
+	Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID,
+		resourceVersion string) error
 }
 
-// Remove takes an object away without ever showing it to a controller as being deleted: its finalizers are emptied, and it is deleted as it is in the answer
-// to that, or not at all. check is asked before each try whether this is the object that is meant. What it stands for is not touched; what it owns must be gone
-// before. An object that is not there is no error.
-func Remove(ctx context.Context, reader Reader, w Remover, k mgmt.Kind, ref mgmt.Ref, check func(live *unstructured.Unstructured) error) error {
+// Remove takes an object away without ever showing it to a controller as being deleted: its
+// finalizers are emptied, and it is deleted as it is in the answer to that, or not at all. check is
+// asked before each try whether this is the object that is meant. What it stands for is not
+// touched; what it owns must be gone before. An object that is not there is no error.
+func Remove(ctx context.Context, reader Reader, w Remover, k mgmt.Kind, ref mgmt.Ref,
+	check func(live *unstructured.Unstructured) error) error {
 	_, err := retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
 		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
 		if err != nil {
@@ -37,7 +42,8 @@ func Remove(ctx context.Context, reader Reader, w Remover, k mgmt.Kind, ref mgmt
 		}
 		if k.Group != "" || len(live.GetFinalizers()) > 0 {
 			live, err = w.PatchMetadata(ctx, k, ref.Namespace, ref.Name, map[string]any{
-				"uid": live.GetUID(), "resourceVersion": live.GetResourceVersion(), "finalizers": nil, "annotations": map[string]any{AnnotationDeleteForMove: ""},
+				"uid": live.GetUID(), "resourceVersion": live.GetResourceVersion(), "finalizers": nil,
+				"annotations": map[string]any{AnnotationDeleteForMove: ""},
 			})
 			if err != nil {
 				return nil, err // what was being deleted already is gone with its last finalizer
@@ -60,17 +66,21 @@ type Lister interface {
 	Resources(ctx context.Context) (kinds []mgmt.Kind, dead []string, err error)
 }
 
-// Dependants looks through everything on a management cluster for objects with an owner among doomed, by UID, that are not in the plan themselves: the garbage
-// collector would delete them as soon as their last owner is gone. One blocking finding gc-would-cascade each; unitOf names the unit that a doomed object
-// belongs to.
-func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref, planned func(mgmt.Ref) bool, unitOf func(mgmt.Ref) string) ([]mgmt.Finding, error) {
+// Dependants looks through everything on a management cluster for objects with an owner among
+// doomed, by UID, that are not in the plan themselves: the garbage collector would delete them as
+// soon as their last owner is gone. One blocking finding gc-would-cascade each; unitOf names the
+// unit that a doomed object belongs to.
+func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref,
+	planned func(mgmt.Ref) bool, unitOf func(mgmt.Ref) string) ([]mgmt.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var findings []mgmt.Finding
 	for _, group := range dead {
-		findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "api-dead", Message: "the API " + group + " does not answer; whether its objects are owned by what leaves is not known",
+		findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "api-dead",
+			Message: "the API " + group + " does not answer; whether its objects are owned by what " +
+				"leaves is not known",
 			Hint: "mend or remove its APIService"})
 	}
 	var mu sync.Mutex
@@ -80,7 +90,8 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref, plan
 		g.Go(func() error {
 			_, err := on.List(ctx, k, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
 				meta := gjson.GetBytes(raw, "metadata")
-				ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+				ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+					Name: meta.Get("name").String()}
 				meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
 					owner, ok := doomed[o.Get("uid").String()]
 					if !ok || planned(ref) {
@@ -88,9 +99,12 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref, plan
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "gc-would-cascade", Ref: ref, Unit: unitOf(owner),
-						Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the garbage collector would delete it", owner),
-						Hint:    "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or take the owner reference off it"})
+					findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "gc-would-cascade",
+						Ref: ref, Unit: unitOf(owner),
+						Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
+							"garbage collector would delete it", owner),
+						Hint: "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
+							"take the owner reference off it"})
 					return false
 				})
 				return nil
@@ -101,6 +115,7 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref, plan
 			return err
 		})
 	}
-	err = g.Wait() // first: in which order a return reads a variable and calls a function is not specified
+	// first: in which order a return reads a variable and calls a function is not specified
+	err = g.Wait()
 	return findings, err
 }

@@ -23,10 +23,11 @@ import (
 
 var everything = restore.Spec{SourceIsGone: true}
 
-// TestAPIRestore restores a fleet with classes, MachinePools and a paused workload cluster into an empty management cluster; then again, which must adopt
-// everything and change nothing.
+// TestAPIRestore restores a fleet with classes, MachinePools and a paused workload cluster into an
+// empty management cluster; then again, which must adopt everything and change nothing.
 func TestAPIRestore(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "all-", "--workloads", "4", "--machines", "3", "--machine-pools")
+	servers.Fleet(t, 0, "--namespace-prefix", "all-", "--workloads", "4", "--machines", "3",
+		"--machine-pools")
 	s := take(t)
 	empty(t)
 	servers.Acknowledge(t, 1)
@@ -43,15 +44,18 @@ func TestAPIRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if create, adopt, _, blocked := again.Counts(); create > 0 || blocked > 0 || adopt == 0 {
-		t.Errorf("planned again: %d to create, %d to adopt, %d units blocked: %v", create, adopt, blocked, again.Findings)
+		t.Errorf("planned again: %d to create, %d to adopt, %d units blocked: %v", create, adopt, blocked,
+			again.Findings)
 	}
 }
 
-// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to sixteenth write to the target, resumes it, kills it again, and so on
-// until the restore is through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make test-long sets, it dies at the first to
-// fourth write, which makes far more crashes.
+// TestAPICrashes kills the process with SIGKILL right before, or right after, its first to
+// sixteenth write to the target, resumes it, kills it again, and so on until the restore is
+// through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make
+// test-long sets, it dies at the first to fourth write, which makes far more crashes.
 func TestAPICrashes(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1",
+		"--fast")
 	s := take(t)
 	empty(t)
 	servers.Acknowledge(t, 1)
@@ -71,7 +75,8 @@ func TestAPICrashes(t *testing.T) {
 	checkRestored(t, s)
 }
 
-// crash says when a process dies: before or after a write; before counts on, so that each run does a write.
+// crash says when a process dies: before or after a write; before counts on, so that each run does
+// a write.
 type crash struct {
 	after bool
 	write int
@@ -85,11 +90,13 @@ const (
 	crashWrite  = "MGMTD_TEST_CRASH_WRITE"
 )
 
-// crashOnce runs a restore, or resumes it, in a process that dies in the middle. It reports false when the restore came to its end.
+// crashOnce runs a restore, or resumes it, in a process that dies in the middle. It reports false
+// when the restore came to its end.
 func crashOnce(t *testing.T, s site, when crash) (crashed bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), crashChild+"="+s.dir, crashTarget+"="+s.target.KubeconfigFile, crashAfter+"="+strconv.FormatBool(when.after), crashWrite+"="+strconv.Itoa(when.write))
+	cmd.Env = append(os.Environ(), crashChild+"="+s.dir, crashTarget+"="+s.target.KubeconfigFile,
+		crashAfter+"="+strconv.FormatBool(when.after), crashWrite+"="+strconv.Itoa(when.write))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return false
@@ -98,7 +105,8 @@ func crashOnce(t *testing.T, s site, when crash) (crashed bool) {
 	if !ok {
 		t.Fatal(err)
 	}
-	if status, isWait := exit.Sys().(syscall.WaitStatus); isWait && status.Signaled() && status.Signal() == syscall.SIGKILL {
+	if status, isWait := exit.Sys().(syscall.WaitStatus); isWait && status.Signaled() &&
+		status.Signal() == syscall.SIGKILL {
 		return true
 	}
 	t.Fatalf("restore: %v\n%s", err, out)
@@ -110,7 +118,8 @@ func runCrashChild() int {
 	write, err := strconv.Atoi(os.Getenv(crashWrite))
 	if err == nil {
 		when := crash{after: os.Getenv(crashAfter) == "true", write: write}
-		err = s.carryOut(context.Background(), everything, func(m *mgmt.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), when: when} })
+		err = s.carryOut(context.Background(), everything,
+			func(m *mgmt.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), when: when} })
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -126,7 +135,8 @@ type dying struct {
 	writes atomic.Int64
 }
 
-func (d *dying) at(write func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
+func (d *dying) at(write func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured,
+	error) {
 	n := int(d.writes.Add(1))
 	if !d.when.after && n > d.when.write {
 		die()
@@ -143,21 +153,29 @@ func die() {
 	select {}
 }
 
-func (d *dying) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (d *dying) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	return d.at(func() (*unstructured.Unstructured, error) { return d.Writer.Create(ctx, k, obj) })
 }
 
-func (d *dying) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (d *dying) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	return d.at(func() (*unstructured.Unstructured, error) { return d.Writer.Update(ctx, k, obj) })
 }
 
-func (d *dying) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return d.at(func() (*unstructured.Unstructured, error) { return d.Writer.UpdateStatus(ctx, k, obj) })
+func (d *dying) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return d.at(func() (*unstructured.Unstructured, error) {
+		return d.Writer.UpdateStatus(ctx, k,
+			obj)
+	})
 }
 
-// TestAPIOwnerOutside: an object whose owner is neither in the snapshot nor on the target blocks its unit; --drop-owner lets it through.
+// TestAPIOwnerOutside: an object whose owner is neither in the snapshot nor on the target blocks
+// its unit; --drop-owner lets it through.
 func TestAPIOwnerOutside(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "owner-", "--workloads", "1", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "owner-", "--workloads", "1", "--machines", "1",
+		"--fast")
 	s := take(t)
 	empty(t)
 	w, err := s.open(t.Context(), everything)
@@ -168,7 +186,8 @@ func TestAPIOwnerOutside(t *testing.T) {
 	for _, c := range w.snapshot.Graph.Clusters() {
 		if strings.HasPrefix(c.Namespace, "owner-") {
 			unit = c.Key().String()
-			c.Owners = append(c.Owners, snapshot.Owner{Ref: mgmt.Ref{Group: "example.test", Kind: "Parent", Namespace: c.Namespace, Name: "parent"}, UID: "gone"})
+			c.Owners = append(c.Owners, snapshot.Owner{Ref: mgmt.Ref{Group: "example.test", Kind: "Parent",
+				Namespace: c.Namespace, Name: "parent"}, UID: "gone"})
 		}
 	}
 	plan, err := w.plan(t.Context(), everything)
@@ -179,7 +198,8 @@ func TestAPIOwnerOutside(t *testing.T) {
 		t.Errorf("%s is not blocked: %v", unit, plan.Findings)
 	}
 	spec := everything
-	spec.DropOwners = []mgmt.Ref{{Group: "example.test", Kind: "Parent", Namespace: strings.Split(unit, "/")[0], Name: "parent"}}
+	spec.DropOwners = []mgmt.Ref{{Group: "example.test", Kind: "Parent", Namespace: strings.Split(unit,
+		"/")[0], Name: "parent"}}
 	if plan, err = w.plan(t.Context(), spec); err != nil || blocked(plan, unit) {
 		t.Errorf("%s is blocked with the owner dropped: %v %v", unit, err, plan.Findings)
 	}

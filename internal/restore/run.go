@@ -19,7 +19,8 @@ import (
 // run is one run of a plan.
 type run struct {
 	RunOptions
-	stop       context.Context              // ends when the run has to stop; waves begin no further object then
+	// ends when the run has to stop; waves begin no further object then
+	stop       context.Context
 	kinds      map[mgmt.GroupKind]mgmt.Kind // at the versions of the plan
 	unitOf     map[mgmt.Ref]string          // of planned objects
 	workloadID map[string]string            // by unit
@@ -27,13 +28,15 @@ type run struct {
 	done       atomic.Int64
 	slots      chan struct{} // one a request in flight
 
-	mu    sync.Mutex
-	uids  map[mgmt.Ref]string // on the target: created by us, or adopted
-	lives map[mgmt.Ref]bool   // whose UID this process has seen alive; one from the plan or the journal may be of yesterday
+	mu   sync.Mutex
+	uids map[mgmt.Ref]string // on the target: created by us, or adopted
+	// whose UID this process has seen alive; one from the plan or the journal may be of yesterday
+	lives map[mgmt.Ref]bool
 }
 
-// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It may run again after any crash. Cancelling ctx stops it
-// between two steps. Errors: *IncompleteError; the context's; those of the journal.
+// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
+// may run again after any crash. Cancelling ctx stops it between two steps. Errors:
+// *IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o RunOptions) error {
 	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
@@ -60,18 +63,22 @@ func Run(ctx context.Context, o RunOptions) error {
 	if result.first == nil && result.blocked == 0 {
 		return r.observe(ctx)
 	}
-	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked, Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first}
+	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked,
+		Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first}
 }
 
 func newRun(ctx context.Context, o RunOptions) *run {
 	o.Tuning = o.Tuning.withDefaults()
 	return &run{
-		RunOptions: o, stop: ctx, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{}, workloadID: map[string]string{},
-		uids: map[mgmt.Ref]string{}, lives: map[mgmt.Ref]bool{}, slots: make(chan struct{}, requests),
+		RunOptions: o, stop: ctx, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{},
+		workloadID: map[string]string{},
+		uids:       map[mgmt.Ref]string{}, lives: map[mgmt.Ref]bool{}, slots: make(chan struct{},
+			requests),
 	}
 }
 
-// prepareRun finds the kinds and what is known to live on the target: adopted objects from the plan, created ones from the journal.
+// prepareRun finds the kinds and what is known to live on the target: adopted objects from the
+// plan, created ones from the journal.
 func (r *run) prepareRun(ctx context.Context) error {
 	for _, u := range r.Plan.parts() {
 		r.workloadID[u.Name] = u.WorkloadID
@@ -83,7 +90,8 @@ func (r *run) prepareRun(ctx context.Context) error {
 			r.unitOf[o.Ref] = u.Name
 			k, ok := mgmt.FindKind(r.Kinds, o.GroupKind())
 			if !ok || !slices.Contains(k.Served, o.Version) {
-				return fmt.Errorf("prepare restore: the target no longer serves %s at %s", o.GroupKind(), o.Version)
+				return fmt.Errorf("prepare restore: the target no longer serves %s at %s", o.GroupKind(),
+					o.Version)
 			}
 			k.Version = o.Version
 			r.kinds[o.GroupKind()] = k
@@ -156,7 +164,8 @@ func (r *run) setUID(ref mgmt.Ref, uid string) {
 	r.uids[ref] = uid
 }
 
-// restoreShared creates what units share, and waits until classes are reconciled: the Cluster webhook waits seconds for one that is not.
+// restoreShared creates what units share, and waits until classes are reconciled: the Cluster
+// webhook waits seconds for one that is not.
 func (r *run) restoreShared(ctx context.Context) error {
 	if err := r.createWaves(ctx, r.Plan.Shared, false); err != nil {
 		return fmt.Errorf("create shared objects: %w", err)
@@ -170,12 +179,14 @@ func (r *run) restoreShared(ctx context.Context) error {
 	if !creates(r.Plan.Shared) && !r.KeepShared {
 		return check(ctx, nil)
 	}
-	// Once, and on record: a resume of next week finds them in use, on both sides, and those of a move partly retired.
+	// Once, and on record: a resume of next week finds them in use, on both sides, and those of a
+	// move partly retired.
 	return r.Journal.Do(ctx, catalog.Step{Phase: "verify-shared" + r.Part}, check)
 }
 
-// FinishShared does for the shared objects of a plan what Run does at its end, unless KeepShared keeps it from that. Units that are not released, of this plan or of
-// another one of the operation, keep those of their namespaces paused. It may run again.
+// FinishShared does for the shared objects of a plan what Run does at its end, unless KeepShared
+// keeps it from that. Units that are not released, of this plan or of another one of the operation,
+// keep those of their namespaces paused. It may run again.
 func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) error {
 	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
@@ -184,7 +195,8 @@ func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) e
 	return r.finishShared(ctx, released)
 }
 
-// finishShared releases what is shared and, when no unit is waited for any more, creates what comes to life at once.
+// finishShared releases what is shared and, when no unit is waited for any more, creates what comes
+// to life at once.
 func (r *run) finishShared(ctx context.Context, released map[string]bool) error {
 	if r.Plan.Spec.NoRelease {
 		return nil
@@ -196,7 +208,8 @@ func (r *run) finishShared(ctx context.Context, released map[string]bool) error 
 	return r.createWaves(ctx, r.Plan.Shared, true)
 }
 
-// waiting are the namespaces with units that are not released; "" is among them when there are any, for what is there for all.
+// waiting are the namespaces with units that are not released; "" is among them when there are any,
+// for what is there for all.
 func (r *run) waiting(released map[string]bool) map[string]bool {
 	waiting := map[string]bool{}
 	note := func(unit string, yes bool) {
@@ -232,14 +245,18 @@ type unitsResult struct {
 	first            error
 }
 
-// restoreUnits restores the canary, then all others side by side. One that fails leaves the others running.
+// restoreUnits restores the canary, then all others side by side. One that fails leaves the others
+// running.
 func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	result := unitsResult{released: map[string]bool{}, failed: map[string]bool{}}
 	var mu sync.Mutex
-	var flights sync.WaitGroup // post-flights: they wait for controllers for minutes and keep no other unit from being restored
+	// post-flights: they wait for controllers for minutes and keep no other unit from being
+	// restored
+	var flights sync.WaitGroup
 	note := func(u Unit, err error, released bool) {
 		if err != nil && ctx.Err() == nil {
-			r.report(ctx, u.Name, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(), Hint: HintOf(err)})
+			r.report(ctx, u.Name, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed",
+				Message: err.Error(), Hint: HintOf(err)})
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -268,7 +285,10 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 		return ctx.Err() != nil || r.Tuning.MaxFailures > 0 && len(result.failed) >= r.Tuning.MaxFailures
 	}
 	units := slices.Clone(r.Plan.Units)
-	if i := slices.IndexFunc(units, func(u Unit) bool { return u.Name == r.Tuning.Canary && !u.Blocked }); i >= 0 {
+	if i := slices.IndexFunc(units, func(u Unit) bool {
+		return u.Name == r.Tuning.Canary &&
+			!u.Blocked
+	}); i >= 0 {
 		one(units[i])
 		flights.Wait()
 		units = slices.Delete(units, i, i+1)
@@ -296,7 +316,8 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	return result
 }
 
-// restoreUnit brings one unit to the target, from its first object to its release and what comes after that.
+// restoreUnit brings one unit to the target, from its first object to its release and what comes
+// after that.
 func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 	released, err := r.stepDone(ctx, releaseStep(u.Name))
 	if err != nil {
@@ -321,15 +342,17 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 				return err
 			}
 		}
-		// A Cluster that does not stand still was adopted at work, or released by a process that died before it could say so: then its controllers have
-		// rewritten what would be compared here, and post-flight looks at it.
-		// One that was released and stopped again by the brake has been at work, too.
+		// A Cluster that does not stand still was adopted at work, or released by a process that
+		// died before it could say so: then its controllers have rewritten what would be compared
+		// here, and post-flight looks at it. One that was released and stopped again by the brake
+		// has been at work, too.
 		once, err := r.Journal.State(ctx, releaseStep(u.Name))
 		if err != nil {
 			return err
 		}
 		if !standing && once == "" && r.Well != nil {
-			return &UnpausedError{u.Name} // somebody released the copy of a move before the hand-over
+			// somebody released the copy of a move before the hand-over
+			return &UnpausedError{u.Name}
 		}
 		if standing && once == "" {
 			if err := r.verify(ctx, u); err != nil {
@@ -350,7 +373,8 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 			}
 		}
 		if !standing && !creates(u) {
-			return r.Journal.SetUnit(ctx, u.Name, catalog.UnitReleased, "") // adopted whole: there is nothing to change
+			// adopted whole: there is nothing to change
+			return r.Journal.SetUnit(ctx, u.Name, catalog.UnitReleased, "")
 		}
 		if err := r.release(ctx, u); err != nil {
 			return err
@@ -359,7 +383,8 @@ func (r *run) restoreUnit(ctx context.Context, u Unit) error {
 	return r.createWaves(ctx, u, true)
 }
 
-// land waits until a released unit is well. A move pulls the brake on one that is not: there is no way back, and its source copy is kept.
+// land waits until a released unit is well. A move pulls the brake on one that is not: there is no
+// way back, and its source copy is kept.
 func (r *run) land(ctx context.Context, u Unit) error {
 	err := r.postFlight(ctx, u)
 	switch {
@@ -389,8 +414,9 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 	return err == nil, err
 }
 
-// each runs fn for objects side by side, as far as there are slots for requests, and returns the first error. After an error, or when the run has to stop, it
-// begins no further object; those begun end first, so that the journal knows what was created.
+// each runs fn for objects side by side, as far as there are slots for requests, and returns the
+// first error. After an error, or when the run has to stop, it begins no further object; those
+// begun end first, so that the journal knows what was created.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
 	var g errgroup.Group
 	var failed atomic.Bool

@@ -25,7 +25,10 @@ func selectNodes(g *snapshot.Graph, spec Spec) ([]*snapshot.Node, error) {
 	if err != nil || spec.Only == nil {
 		return nodes, err
 	}
-	return slices.DeleteFunc(nodes, func(n *snapshot.Node) bool { return n.Unit != "" && !slices.Contains(spec.Only, n.Unit) }), nil
+	return slices.DeleteFunc(nodes, func(n *snapshot.Node) bool {
+		return n.Unit != "" &&
+			!slices.Contains(spec.Only, n.Unit)
+	}), nil
 }
 
 func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
@@ -38,7 +41,8 @@ func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 	}
 	for _, ns := range s.Namespaces {
 		if g.Node(mgmt.Ref{Kind: "Namespace", Name: ns}) == nil {
-			return nil, &SelectionError{fmt.Sprintf("namespace %s is not in the snapshot", ns), "it holds " + listNamespaces(g)}
+			return nil, &SelectionError{fmt.Sprintf("namespace %s is not in the snapshot", ns), "it holds " +
+				listNamespaces(g)}
 		}
 	}
 	for _, c := range g.Clusters() {
@@ -48,7 +52,8 @@ func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 	}
 	var start []*snapshot.Node
 	for _, n := range g.Nodes {
-		if n.Unit != "" && units[n.Unit] || n.Unit == "" && n.Namespace != "" && slices.Contains(s.Namespaces, n.Namespace) {
+		if n.Unit != "" && units[n.Unit] || n.Unit == "" && n.Namespace != "" &&
+			slices.Contains(s.Namespaces, n.Namespace) {
 			start = append(start, n)
 		}
 	}
@@ -59,8 +64,10 @@ func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
 	units := map[string]bool{}
 	clusters := g.Clusters()
 	for _, w := range s.Workloads {
-		if g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: w.Namespace, Name: w.Name}) == nil {
-			return nil, &SelectionError{fmt.Sprintf("workload cluster %s is not in the snapshot", w), "it holds " + listClusters(clusters)}
+		if g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+			Namespace: w.Namespace, Name: w.Name}) == nil {
+			return nil, &SelectionError{fmt.Sprintf("workload cluster %s is not in the snapshot", w),
+				"it holds " + listClusters(clusters)}
 		}
 		units[w.String()] = true
 	}
@@ -69,7 +76,8 @@ func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
 	}
 	selector, err := labels.Parse(s.Selector)
 	if err != nil {
-		return nil, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err), "use the syntax of kubectl's --selector"}
+		return nil, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err),
+			"use the syntax of kubectl's --selector"}
 	}
 	matched := false
 	for _, c := range clusters {
@@ -83,7 +91,8 @@ func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
 		}
 	}
 	if !matched {
-		return nil, &SelectionError{fmt.Sprintf("selector %q matches no workload cluster", s.Selector), "the snapshot holds " + listClusters(clusters)}
+		return nil, &SelectionError{fmt.Sprintf("selector %q matches no workload cluster", s.Selector),
+			"the snapshot holds " + listClusters(clusters)}
 	}
 	return units, nil
 }

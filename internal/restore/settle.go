@@ -31,8 +31,10 @@ func (e *WaitError) Hint() string {
 	return "look at the logs of the target's controllers, then resume the operation"
 }
 
-// wait looks at objects again and again until problem finds none with any of them. A missing object is a problem too.
-func (r *run) wait(ctx context.Context, objects []Object, what string, problem func(o Object, source, live *unstructured.Unstructured) string) error {
+// wait looks at objects again and again until problem finds none with any of them. A missing object
+// is a problem too.
+func (r *run) wait(ctx context.Context, objects []Object, what string,
+	problem func(o Object, source, live *unstructured.Unstructured) string) error {
 	deadline := time.Now().Add(r.Tuning.Wait)
 	pause := 100 * time.Millisecond
 	for {
@@ -51,7 +53,8 @@ func (r *run) wait(ctx context.Context, objects []Object, what string, problem f
 }
 
 // look returns the objects that have a problem, and the text of one of them.
-func (r *run) look(ctx context.Context, objects []Object, problem func(o Object, source, live *unstructured.Unstructured) string) (left []Object, first string, err error) {
+func (r *run) look(ctx context.Context, objects []Object, problem func(o Object, source,
+	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
 	err = r.each(objects, func(o Object) error {
 		source, err := decodeObject(r.Contents, o.Ref)
 		if err != nil {
@@ -89,8 +92,9 @@ func (r *run) look(ctx context.Context, objects []Object, problem func(o Object,
 	return left, first, err
 }
 
-// verify compares the copy with the snapshot, paused as it is, with every owner reference on a live UID. A controller of the target may be in the middle of
-// its first touch, so a difference has to last for a while to count.
+// verify compares the copy with the snapshot, paused as it is, with every owner reference on a live
+// UID. A controller of the target may be in the middle of its first touch, so a difference has to
+// last for a while to count.
 func (r *run) verify(ctx context.Context, u Unit) error {
 	const patience = 15 * time.Second
 	deadline := time.Now().Add(patience)
@@ -168,8 +172,9 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 	return ""
 }
 
-// waitAcknowledged waits until the target's controllers have seen every object of the unit and acknowledge its pause. A controller that lags behind its watch
-// would, once the pause ends, act on the Machines that it can see: too few.
+// waitAcknowledged waits until the target's controllers have seen every object of the unit and
+// acknowledge its pause. A controller that lags behind its watch would, once the pause ends, act on
+// the Machines that it can see: too few.
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 	var publish []Object
 	for _, o := range early(u.Objects) {
@@ -181,13 +186,15 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 			publish = append(publish, o)
 		}
 	}
-	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause", func(_ Object, source, live *unstructured.Unstructured) string {
-		return NotAcknowledged(live, "True")
-	})
+	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause",
+		func(_ Object, source, live *unstructured.Unstructured) string {
+			return NotAcknowledged(live, "True")
+		})
 	if err != nil {
 		return err
 	}
-	return mgmt.Sleep(ctx, r.Tuning.Settle) // for controllers that publish nothing, and for the caches of those that do
+	// for controllers that publish nothing, and for the caches of those that do
+	return mgmt.Sleep(ctx, r.Tuning.Settle)
 }
 
 // standsStill tells whether the release will end a pause that a restore set on the unit's Cluster.
@@ -210,8 +217,8 @@ func (r *run) standsStill(ctx context.Context, u Unit) (bool, error) {
 // PublishesPause tells whether an object's controller says by a condition whether it is paused.
 func PublishesPause(u *unstructured.Unstructured) bool { return pausedCondition(u) != nil }
 
-// TopologyNotPaused says why the topology controller, which heeds the pause of a Cluster with a class by itself, has not acknowledged it; "" when it has, or when there
-// is no class.
+// TopologyNotPaused says why the topology controller, which heeds the pause of a Cluster with a
+// class by itself, has not acknowledged it; "" when it has, or when there is no class.
 func TopologyNotPaused(cluster *unstructured.Unstructured) string {
 	if _, classy, _ := unstructured.NestedMap(cluster.Object, "spec", "topology"); !classy {
 		return ""
@@ -232,7 +239,8 @@ func pausedCondition(u *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// NotAcknowledged says why the Paused condition of live does not show status at its current generation; "" when it does.
+// NotAcknowledged says why the Paused condition of live does not show status at its current
+// generation; "" when it does.
 func NotAcknowledged(live *unstructured.Unstructured, status string) string {
 	c := pausedCondition(live)
 	if c == nil {
@@ -249,10 +257,13 @@ func NotAcknowledged(live *unstructured.Unstructured, status string) string {
 
 func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
 
-// release hands the unit to the target's controllers: one write to its Cluster. Of a Cluster that was paused on the source it only removes our notes.
+// release hands the unit to the target's controllers: one write to its Cluster. Of a Cluster that
+// was paused on the source it only removes our notes.
 func (r *run) release(ctx context.Context, u Unit) error {
-	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
-		for _, how := range []mgmt.PauseSwitch{mgmt.PauseAnnotation, mgmt.PauseSpec} { // the Cluster is the last
+	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
+		h *catalog.StepHandle) error {
+		// the Cluster is the last
+		for _, how := range []mgmt.PauseSwitch{mgmt.PauseAnnotation, mgmt.PauseSpec} {
 			for _, o := range switched(u, how) {
 				if err := r.releaseObject(ctx, o); err != nil {
 					return fmt.Errorf("release %s: %w", o.Ref, err)
@@ -289,7 +300,8 @@ func (r *run) releaseObject(ctx context.Context, o Object) error {
 }
 
 // change writes what fn does to an object of ours; nothing when that is nothing.
-func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (changed bool)) error {
+func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (
+	changed bool)) error {
 	k := r.kinds[o.GroupKind()]
 	_, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
@@ -302,7 +314,8 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
-		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked && holder != r.Operation {
+		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked &&
+			holder != r.Operation {
 			return nil, &HeldError{holder} // a move away from here
 		}
 		if !fn(live) {
@@ -313,10 +326,11 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 	return err
 }
 
-// brake takes a release back: the unit stands still again, and a resume releases it anew. It is what a move does with a unit that is not well after its
-// hand-over, when there is no way back.
+// brake takes a release back: the unit stands still again, and a resume releases it anew. It is
+// what a move does with a unit that is not well after its hand-over, when there is no way back.
 func (r *run) brake(ctx context.Context, u Unit) error {
-	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
+		h *catalog.StepHandle) error {
 		for _, how := range []mgmt.PauseSwitch{mgmt.PauseSpec, mgmt.PauseAnnotation} {
 			for _, o := range switched(u, how) {
 				if err := r.change(ctx, o, Pause); err != nil {
@@ -328,12 +342,14 @@ func (r *run) brake(ctx context.Context, u Unit) error {
 	})
 }
 
-// releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all released Clusters: without its Binding a ClusterResourceSet
-// applies everything anew. Where a unit is not released, those of its namespace wait for the resume.
+// releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all
+// released Clusters: without its Binding a ClusterResourceSet applies everything anew. Where a unit
+// is not released, those of its namespace wait for the resume.
 func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation && !waiting[o.Namespace] {
+		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation &&
+			!waiting[o.Namespace] {
 			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
 		}
 	}

@@ -22,13 +22,15 @@ type UndoOptions struct {
 	Lister     Lister
 	// Units to take back, by name. None of them may be released.
 	Units []string
-	// Shared objects are taken back as well, but for those in Keep. Namespaces always stay: what else is in them is not ours.
+	// Shared objects are taken back as well, but for those in Keep. Namespaces always stay: what
+	// else is in them is not ours.
 	Shared bool
 	Keep   map[mgmt.Ref]bool
 }
 
-// Undo takes back what a run made on the target: it removes the objects of units, dependants first, and then the shared ones. Objects that were adopted stay. Only
-// objects whose UID is journaled, or which carry this operation's mark, are touched. It may run again after any crash.
+// Undo takes back what a run made on the target: it removes the objects of units, dependants first,
+// and then the shared ones. Objects that were adopted stay. Only objects whose UID is journaled, or
+// which carry this operation's mark, are touched. It may run again after any crash.
 func Undo(ctx context.Context, o UndoOptions) error {
 	r := newRun(ctx, o.RunOptions)
 	if err := r.prepareRun(ctx); err != nil {
@@ -54,7 +56,8 @@ func Undo(ctx context.Context, o UndoOptions) error {
 	return nil
 }
 
-// checkCascade looks on the target for objects that the garbage collector would delete with what is taken back.
+// checkCascade looks on the target for objects that the garbage collector would delete with what is
+// taken back.
 func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	doomed := map[string]mgmt.Ref{}
 	for _, u := range parts {
@@ -73,7 +76,10 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 			planned[o.Ref] = true
 		}
 	}
-	findings, err := Dependants(ctx, on, doomed, func(ref mgmt.Ref) bool { return planned[ref] || unplannedBinding(ref) }, func(ref mgmt.Ref) string { return r.unitOf[ref] })
+	findings, err := Dependants(ctx, on, doomed, func(ref mgmt.Ref) bool {
+		return planned[ref] ||
+			unplannedBinding(ref)
+	}, func(ref mgmt.Ref) string { return r.unitOf[ref] })
 	if err != nil {
 		return err
 	}
@@ -83,8 +89,11 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	return nil
 }
 
-// unplannedBinding tells of what the target's controllers make by themselves for every Cluster and take away with it.
-func unplannedBinding(ref mgmt.Ref) bool { return ref.GroupKind() == snapshot.ResourceSetBindingKind }
+// unplannedBinding tells of what the target's controllers make by themselves for every Cluster and
+// take away with it.
+func unplannedBinding(ref mgmt.Ref) bool {
+	return ref.GroupKind() == snapshot.ResourceSetBindingKind
+}
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	if u.Name != "" {
@@ -94,14 +103,16 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 		if err := r.undoOwners(ctx, u.Name); err != nil {
 			return err
 		}
-		if err := r.Journal.Undo(ctx, clusterStatusStep(u.Name), func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
+		if err := r.Journal.Undo(ctx, clusterStatusStep(u.Name),
+			func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
 			return err // the Cluster goes with its wave
 		}
 	}
 	list := waves(u.Objects)
 	slices.Reverse(list)
 	for _, wave := range list {
-		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context, _ *catalog.StepHandle) error {
+		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,
+			_ *catalog.StepHandle) error {
 			return r.each(wave, func(obj Object) error {
 				switch {
 				case obj.Action != Create:
@@ -136,15 +147,18 @@ func (r *run) leave(ctx context.Context, o Object) error {
 type LiveError struct{ Unit string }
 
 func (e *LiveError) Error() string {
-	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of it is removed"
+	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of " +
+		"it is removed"
 }
 
 // Hint tells the operator what to do.
 func (e *LiveError) Hint() string {
-	return "another operation or somebody released it; find out which management cluster has this workload cluster before anything else"
+	return "another operation or somebody released it; find out which management cluster has this " +
+		"workload cluster before anything else"
 }
 
-// standsOnTarget makes sure that the copy of a unit is still the paused one that this operation made: removed under live controllers, its Machines would be replaced.
+// standsOnTarget makes sure that the copy of a unit is still the paused one that this operation
+// made: removed under live controllers, its Machines would be replaced.
 func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 	if !creates(u) {
 		return nil // nothing of it is removed
@@ -174,24 +188,28 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 var errNotOurs = errors.New("not ours")
 
 func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
-	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref, func(live *unstructured.Unstructured) error {
-		if r.checkOurs(o.Ref, live) != nil {
-			return errNotOurs
-		}
-		return nil
-	})
+	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref,
+		func(live *unstructured.Unstructured) error {
+			if r.checkOurs(o.Ref, live) != nil {
+				return errNotOurs
+			}
+			return nil
+		})
 	if errors.Is(err, errNotOurs) {
 		return nil
 	}
 	return err
 }
 
-// undoOwners takes the owner references of a unit off shared objects, which the garbage collector would delete together with their last owner.
+// undoOwners takes the owner references of a unit off shared objects, which the garbage collector
+// would delete together with their last owner.
 func (r *run) undoOwners(ctx context.Context, unit string) error {
-	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
+	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
 		var objects []Object
 		for _, o := range r.Plan.Shared.Objects {
-			if o.Action != Skip && slices.ContainsFunc(o.Owners, func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
+			if o.Action != Skip && slices.ContainsFunc(o.Owners,
+				func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
 				objects = append(objects, o)
 			}
 		}
@@ -204,7 +222,9 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 			}
 			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 				refs := live.GetOwnerReferences()
-				kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool { return leaving[string(ref.UID)] })
+				kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
+					return leaving[string(ref.UID)]
+				})
 				if len(kept) == len(refs) {
 					return false
 				}

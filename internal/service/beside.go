@@ -14,7 +14,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// besideSuffix names the socket beside a catalog: only one process can hold a catalog, so it serves the others, such as a second mgmtctl that watches.
+// besideSuffix names the socket beside a catalog: only one process can hold a catalog, so it serves
+// the others, such as a second mgmtctl that watches.
 const besideSuffix = ".sock"
 
 // beside serves the operations of the process that holds the catalog.
@@ -23,7 +24,8 @@ type beside struct {
 	path   string
 }
 
-// serveBeside listens on the socket. The caller holds the catalog, so a socket that is there already is a dead process's.
+// serveBeside listens on the socket. The caller holds the catalog, so a socket that is there
+// already is a dead process's.
 func serveBeside(s *Server, catalogFile string) (*beside, error) {
 	path := catalogFile + besideSuffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -31,7 +33,8 @@ func serveBeside(s *Server, catalogFile string) (*beside, error) {
 	}
 	l, err := (&net.ListenConfig{}).Listen(s.ctx, "unix", path)
 	if err != nil {
-		// Paths of sockets are short (108 bytes on Linux). To be watched is a convenience: the work goes on without it.
+		// Paths of sockets are short (108 bytes on Linux). To be watched is a convenience: the work
+		// goes on without it.
 		s.cfg.Log.Warn("serve beside catalog", "path", path, "error", err)
 		return nil, nil
 	}
@@ -58,8 +61,10 @@ type peer struct {
 	client mgmtv1.OperationServiceClient
 }
 
-// dialBeside reaches the process that holds the catalog. locked is the error that it gives when nobody answers there.
-func (s *Server) dialBeside(ctx context.Context, locked error) (mgmtv1.OperationServiceClient, error) {
+// dialBeside reaches the process that holds the catalog. locked is the error that it gives when
+// nobody answers there.
+func (s *Server) dialBeside(ctx context.Context, locked error) (mgmtv1.OperationServiceClient,
+	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.peer != nil {
@@ -71,7 +76,8 @@ func (s *Server) dialBeside(ctx context.Context, locked error) (mgmtv1.Operation
 		return nil, locked
 	}
 	_ = probe.Close()
-	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials())) // a socket with mode 0600 in a folder of ours
+	// a socket with mode 0600 in a folder of ours
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, errors.Join(locked, err)
 	}
@@ -80,7 +86,8 @@ func (s *Server) dialBeside(ctx context.Context, locked error) (mgmtv1.Operation
 }
 
 // catalogOrPeer returns the catalog, or a client of the process that holds it.
-func (s *Server) catalogOrPeer(ctx context.Context) (*catalog.Catalog, mgmtv1.OperationServiceClient, error) {
+func (s *Server) catalogOrPeer(ctx context.Context) (*catalog.Catalog,
+	mgmtv1.OperationServiceClient, error) {
 	s.mu.Lock()
 	known := s.peer
 	s.mu.Unlock()

@@ -22,7 +22,8 @@ type catalogService struct {
 // envelopeReads is how many envelopes are read at once: each is a request of a few kilobytes.
 const envelopeReads = 8
 
-func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.RebuildCatalogRequest) (*mgmtv1.RebuildCatalogResponse, error) {
+func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.RebuildCatalogRequest) (
+	*mgmtv1.RebuildCatalogResponse, error) {
 	var locations []*Location
 	for i := range s.s.cfg.Locations {
 		locations = append(locations, &s.s.cfg.Locations[i])
@@ -50,8 +51,10 @@ func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.Rebuild
 	return resp, nil
 }
 
-// rebuild makes the index of one location anew from its envelopes and the results of verifies. What cannot be read is reported, and is not in the index.
-func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (*mgmtv1.RebuiltLocation, error) {
+// rebuild makes the index of one location anew from its envelopes and the results of verifies. What
+// cannot be read is reported, and is not in the index.
+func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
+	*mgmtv1.RebuiltLocation, error) {
 	st, err := s.openLocation(ctx, l, nil, false)
 	if err != nil {
 		return nil, err
@@ -107,6 +110,7 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 		return nil, err
 	}
 	slices.Sort(rebuilt.Damaged)
-	rebuilt.Snapshots, rebuilt.Added, rebuilt.Dropped = int64(len(records)), int64(added), int64(dropped)
+	rebuilt.Snapshots, rebuilt.Added, rebuilt.Dropped = int64(len(records)), int64(added),
+		int64(dropped)
 	return rebuilt, nil
 }

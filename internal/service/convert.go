@@ -24,8 +24,9 @@ func operationToProto(op catalog.Operation) *mgmtv1.Operation {
 	p := &mgmtv1.Operation{
 		Id: string(op.ID), Kind: string(op.Kind), State: operationStates[op.State],
 		CreateTime: timestamppb.New(op.Created), UpdateTime: timestamppb.New(op.Updated),
-		Source: op.Source.Name, Target: op.Target.Name, SnapshotId: op.SnapshotID, Message: op.Message, Changed: op.Changed,
-		Units: map[string]string{}, Schedule: op.Schedule, Location: op.Location,
+		Source: op.Source.Name, Target: op.Target.Name, SnapshotId: op.SnapshotID, Message: op.Message,
+		Changed: op.Changed,
+		Units:   map[string]string{}, Schedule: op.Schedule, Location: op.Location,
 	}
 	for unit, state := range op.Units {
 		p.Units[unit] = string(state)
@@ -46,7 +47,8 @@ var eventTypes = map[catalog.EventType]mgmtv1.EventType{
 }
 
 func eventToProto(e catalog.Event) *mgmtv1.Event {
-	p := &mgmtv1.Event{Seq: e.Seq, Time: timestamppb.New(e.Time), Type: eventTypes[e.Type], Unit: e.Unit, Step: e.Step, Message: e.Message}
+	p := &mgmtv1.Event{Seq: e.Seq, Time: timestamppb.New(e.Time), Type: eventTypes[e.Type],
+		Unit: e.Unit, Step: e.Step, Message: e.Message}
 	switch e.Type {
 	case catalog.EventOperation:
 		p.State = operationStates[catalog.State(e.State)]
@@ -59,9 +61,11 @@ func eventToProto(e catalog.Event) *mgmtv1.Event {
 		p.Progress, p.Done, p.Total = e.Progress.What, e.Progress.Done, e.Progress.Total
 	}
 	if f := e.Finding; f != nil {
-		p.Finding = &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: e.Unit, Message: f.Message, Hint: f.Hint}
+		p.Finding = &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: e.Unit,
+			Message: f.Message, Hint: f.Hint}
 		if f.Ref != nil {
-			p.Finding.Ref = &mgmtv1.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace, Name: f.Ref.Name}
+			p.Finding.Ref = &mgmtv1.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace,
+				Name: f.Ref.Name}
 		}
 	}
 	return p
@@ -75,7 +79,8 @@ var severities = map[string]mgmtv1.Severity{
 }
 
 func findingToProto(f mgmt.Finding) *mgmtv1.Finding {
-	p := &mgmtv1.Finding{Severity: severities[f.Severity.String()], Code: f.Code, Unit: f.Unit, Message: f.Message, Hint: f.Hint}
+	p := &mgmtv1.Finding{Severity: severities[f.Severity.String()], Code: f.Code, Unit: f.Unit,
+		Message: f.Message, Hint: f.Hint}
 	if !f.Ref.IsZero() {
 		p.Ref = refToProto(f.Ref)
 	}
@@ -95,9 +100,13 @@ var trusts = map[store.Trust]mgmtv1.Trust{
 
 func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
 	p := &mgmtv1.Snapshot{
-		Id: string(e.ID), SourceUid: e.Source.UID, Source: e.Source.Name, Time: timestamppb.New(e.Time), ResourceVersion: e.ResourceVersion,
-		Sequence: e.Sequence, Objects: e.Counts.Objects, Units: e.Counts.Units, Missing: e.Counts.Missing, StoredBytes: e.Bytes,
-		NotInCut: e.NotInCut, Trust: trusts[e.Trust], TrustDetail: e.KeyID, Partial: e.Partial, Key: e.Key().String(),
+		Id: string(e.ID), SourceUid: e.Source.UID, Source: e.Source.Name, Time: timestamppb.New(e.Time),
+		ResourceVersion: e.ResourceVersion,
+		Sequence:        e.Sequence, Objects: e.Counts.Objects, Units: e.Counts.Units,
+		Missing:     e.Counts.Missing,
+		StoredBytes: e.Bytes,
+		NotInCut:    e.NotInCut, Trust: trusts[e.Trust], TrustDetail: e.KeyID, Partial: e.Partial,
+		Key: e.Key().String(),
 	}
 	p.ExpireTime = timeToProto(e.Expires)
 	return p
@@ -105,7 +114,8 @@ func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
 
 func damagedToProto(key store.EnvelopeKey, err error) *mgmtv1.Snapshot {
 	return &mgmtv1.Snapshot{
-		Id: string(key.ID), SourceUid: key.Source, Time: timestamppb.New(key.Time), Trust: mgmtv1.Trust_TRUST_DAMAGED, TrustDetail: err.Error(), Key: key.String(),
+		Id: string(key.ID), SourceUid: key.Source, Time: timestamppb.New(key.Time),
+		Trust: mgmtv1.Trust_TRUST_DAMAGED, TrustDetail: err.Error(), Key: key.String(),
 	}
 }
 
@@ -118,10 +128,15 @@ var managedFields = map[mgmtv1.ManagedFields]restore.ManagedFields{
 
 // specFromProto reads what decides a plan. Errors are usage errors.
 func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
-	usage := func(err error) error { return &Error{Reason: ReasonUsage, Message: err.Error(), err: err} }
+	usage := func(err error) error {
+		return &Error{Reason: ReasonUsage, Message: err.Error(),
+			err: err}
+	}
 	spec := restore.Spec{
-		Selection:    restore.Selection{Namespaces: p.GetSelection().GetNamespaces(), Selector: p.GetSelection().GetSelector()},
-		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(), NoRelease: p.GetNoRelease(), ManagedFields: managedFields[p.GetManagedFields()],
+		Selection: restore.Selection{Namespaces: p.GetSelection().GetNamespaces(),
+			Selector: p.GetSelection().GetSelector()},
+		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(), NoRelease: p.GetNoRelease(),
+		ManagedFields: managedFields[p.GetManagedFields()],
 	}
 	for _, w := range p.GetSelection().GetWorkloads() {
 		key, err := mgmt.ParseKey(w)
@@ -147,7 +162,8 @@ var actions = map[restore.Action]mgmtv1.PlanAction{
 }
 
 func planObjectToProto(unit string, o restore.Object) *mgmtv1.PlanObject {
-	p := &mgmtv1.PlanObject{Ref: refToProto(o.Ref), Unit: unit, Wave: int32(o.Wave), Action: actions[o.Action], Reason: o.Reason}
+	p := &mgmtv1.PlanObject{Ref: refToProto(o.Ref), Unit: unit, Wave: int32(o.Wave),
+		Action: actions[o.Action], Reason: o.Reason}
 	for _, owner := range o.Owners {
 		p.Owners = append(p.Owners, refToProto(owner))
 	}

@@ -44,7 +44,8 @@ func newCrashYard(t *testing.T) *crashYard {
 	was := recordPause
 	recordPause = 0
 	t.Cleanup(func() { recordPause = was })
-	y := &crashYard{t: t, dir: t.TempDir(), keys: t.TempDir() + "/keys", source: snapshottest.New("prod", 11, 2)}
+	y := &crashYard{t: t, dir: t.TempDir(), keys: t.TempDir() + "/keys",
+		source: snapshottest.New("prod", 11, 2)}
 	if _, err := store.Keygen(y.keys, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,8 @@ func (y *crashYard) copied() string {
 	return dir
 }
 
-// live begins a daemon, as the one does that comes after one that died: it opens the catalog and gives what was left running a state.
+// live begins a daemon, as the one does that comes after one that died: it opens the catalog and
+// gives what was left running a state.
 func (y *crashYard) live(dir string) *life {
 	y.t.Helper()
 	recipient, err := os.ReadFile(filepath.Join(y.keys, store.RecipientFile))
@@ -109,9 +111,12 @@ func (y *crashYard) live(dir string) *life {
 	}
 	l := &life{t: y.t, yard: y, dir: dir, mortal: faultbucket.NewMortal(store.NewDir(dir + "/store"))}
 	l.Server = New(Config{
-		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler), Retention: Retention{Policy: snapshot.Policy{Last: 2}},
+		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
+		Retention: Retention{Policy: snapshot.Policy{Last: 2}},
 		Locations: []Location{{Name: "main", Store: StoreOptions{
-			URL: dir + "/store", Recipients: []string{string(recipient)}, SigningKeyFile: filepath.Join(y.keys, store.SigningFile), TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
+			URL: dir + "/store", Recipients: []string{string(recipient)},
+			SigningKeyFile:  filepath.Join(y.keys, store.SigningFile),
+			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
 	l.buckets[&l.cfg.Locations[0]] = l.mortal
@@ -143,7 +148,8 @@ func (l *life) end() {
 	}
 }
 
-// ran gives how an operation ended, by what the catalog says of the last one, or by the error that ended the daemon.
+// ran gives how an operation ended, by what the catalog says of the last one, or by the error that
+// ended the daemon.
 func (l *life) ran(err error) error {
 	l.running.Wait()
 	if err != nil {
@@ -167,12 +173,14 @@ func (l *life) take() error {
 	if err != nil {
 		return err
 	}
-	op, err := l.catalog.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindSnapshot, Source: catalog.Side{Name: y.source.Name, UID: y.source.UID}, Store: st.ID(), Location: "main"})
+	op, err := l.catalog.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindSnapshot,
+		Source: catalog.Side{Name: y.source.Name, UID: y.source.UID}, Store: st.ID(), Location: "main"})
 	if err != nil {
 		return err
 	}
 	var result *snapshot.Result
-	_, err = l.start(l.Server.ctx, l.catalog, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
+	_, err = l.start(l.Server.ctx, l.catalog, op.ID, func(ctx context.Context, j *catalog.Journal) (
+		err error) {
 		o := y.source.Options(st)
 		o.Memory = l.catalog.Memory(st.ID(), y.source.UID)
 		result, err = takeSnapshot(ctx, l.catalog, j, o)
@@ -186,7 +194,8 @@ func (l *life) take() error {
 }
 
 func (l *life) prune() error {
-	_, err := (&pruneService{s: l.Server}).RunPrune(l.t.Context(), &mgmtv1.RunPruneRequest{Spec: &mgmtv1.PruneSpec{Location: "main"}})
+	_, err := (&pruneService{s: l.Server}).RunPrune(l.t.Context(),
+		&mgmtv1.RunPruneRequest{Spec: &mgmtv1.PruneSpec{Location: "main"}})
 	return l.ran(err)
 }
 
@@ -196,17 +205,20 @@ func (l *life) remove() error {
 	if len(keys) < 4 {
 		return l.prune()
 	}
-	_, err := (&snapshotService{s: l.Server}).DeleteSnapshots(l.t.Context(), &mgmtv1.DeleteSnapshotsRequest{Location: "main", Ids: []string{string(keys[0].ID)}})
+	_, err := (&snapshotService{s: l.Server}).DeleteSnapshots(l.t.Context(),
+		&mgmtv1.DeleteSnapshotsRequest{Location: "main", Ids: []string{string(keys[0].ID)}})
 	return l.ran(err)
 }
 
 func (l *life) verify() error {
-	_, err := l.beginVerify(l.t.Context(), wantedVerify{location: "main", id: latest, level: store.CheckStructure})
+	_, err := l.beginVerify(l.t.Context(), wantedVerify{location: "main", id: latest,
+		level: store.CheckStructure})
 	return l.ran(err)
 }
 
 func (l *life) rebuildAll() error {
-	_, err := (&catalogService{s: l.Server}).RebuildCatalog(l.t.Context(), &mgmtv1.RebuildCatalogRequest{})
+	_, err := (&catalogService{s: l.Server}).RebuildCatalog(l.t.Context(),
+		&mgmtv1.RebuildCatalogRequest{})
 	return err
 }
 
@@ -214,11 +226,13 @@ func (l *life) rebuildAll() error {
 func (l *life) direct() *store.Store {
 	l.t.Helper()
 	o := l.cfg.Locations[0].Store
-	keys, err := store.LoadKeys(store.KeyOptions{Recipients: o.Recipients, TrustedKeyFiles: o.TrustedKeyFiles})
+	keys, err := store.LoadKeys(store.KeyOptions{Recipients: o.Recipients,
+		TrustedKeyFiles: o.TrustedKeyFiles})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	st, err := store.Open(l.t.Context(), store.Options{Bucket: store.NewDir(l.dir + "/store"), Keys: keys})
+	st, err := store.Open(l.t.Context(), store.Options{Bucket: store.NewDir(l.dir + "/store"),
+		Keys: keys})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -244,7 +258,8 @@ func (l *life) whole(when string) {
 			l.t.Errorf("%s: %s: %v, %v", when, k, e.Trust, err)
 			continue
 		}
-		if r, err := st.VerifyStructure(l.t.Context(), e.Envelope, nil); err != nil || len(r.Findings) > 0 {
+		if r, err := st.VerifyStructure(l.t.Context(), e.Envelope, nil); err != nil ||
+			len(r.Findings) > 0 {
 			l.t.Errorf("%s: %s: %v, %v", when, k, r.Findings, err)
 		}
 	}
@@ -264,8 +279,10 @@ func (l *life) index() (keys []string) {
 	return keys
 }
 
-// TestEveryCallMayBeTheLast: whichever commit of the catalog, or call of the storage, is the last of a snapshot, a prune, a deletion, a verify or a rebuild, the next daemon opens the catalog, all that is in the store is whole, the same and a snapshot can be done, and the index comes to be what the store holds.
-// Every fourth call, and all of them with MGMTD_TEST_STATES.
+// TestEveryCallMayBeTheLast: whichever commit of the catalog, or call of the storage, is the last
+// of a snapshot, a prune, a deletion, a verify or a rebuild, the next daemon opens the catalog, all
+// that is in the store is whole, the same and a snapshot can be done, and the index comes to be
+// what the store holds. Every fourth call, and all of them with MGMTD_TEST_STATES.
 func TestEveryCallMayBeTheLast(t *testing.T) {
 	y := newCrashYard(t)
 	step := 4 // calls: there are many
@@ -294,17 +311,25 @@ func TestEveryCallMayBeTheLast(t *testing.T) {
 				t.Fatalf("it made %d commits, at least %d were known", n, o.commits)
 			}
 			for at := 1; at <= l.mortal.Commits(); at++ {
-				y.die(o.run, fmt.Sprint("commit ", at), func(m *faultbucket.Mortal, after bool) { m.DieAtCommit(at, after) })
+				y.die(o.run, fmt.Sprint("commit ", at), func(m *faultbucket.Mortal,
+					after bool) {
+					m.DieAtCommit(at, after)
+				})
 			}
 			for at := 1; at <= l.mortal.Calls(); at += step {
-				y.die(o.run, fmt.Sprint("call ", at), func(m *faultbucket.Mortal, after bool) { m.DieAt(at, after) })
+				y.die(o.run, fmt.Sprint("call ", at), func(m *faultbucket.Mortal, after bool) {
+					m.DieAt(at,
+						after)
+				})
 			}
 		})
 	}
 }
 
-// die lets a daemon die as it is told, before and after, and looks at what the next one makes of it.
-func (y *crashYard) die(run func(*life) error, at string, arm func(m *faultbucket.Mortal, after bool)) {
+// die lets a daemon die as it is told, before and after, and looks at what the next one makes of
+// it.
+func (y *crashYard) die(run func(*life) error, at string, arm func(m *faultbucket.Mortal,
+	after bool)) {
 	y.t.Helper()
 	for _, after := range []bool{false, true} {
 		when := fmt.Sprintf("death at %s (after: %v)", at, after)
@@ -334,7 +359,8 @@ func (y *crashYard) die(run func(*life) error, at string, arm func(m *faultbucke
 	}
 }
 
-// agrees compares the index with the store. A snapshot whose daemon died before it was in the index is missing there until a rebuild; one that is not there must not be in it.
+// agrees compares the index with the store. A snapshot whose daemon died before it was in the index
+// is missing there until a rebuild; one that is not there must not be in it.
 func (l *life) agrees(when string) {
 	l.t.Helper()
 	var keys []string
@@ -355,7 +381,8 @@ func (l *life) agrees(when string) {
 	if diff := cmp.Diff(keys, l.index()); diff != "" {
 		l.t.Errorf("%s: rebuilt (-store +catalog):\n%s", when, diff)
 	}
-	if ops, err := l.catalog.Operations(l.t.Context(), catalog.OperationFilter{States: []catalog.State{catalog.Running}}); err != nil || len(ops) > 0 {
+	if ops, err := l.catalog.Operations(l.t.Context(),
+		catalog.OperationFilter{States: []catalog.State{catalog.Running}}); err != nil || len(ops) > 0 {
 		l.t.Errorf("%s: operations that nobody works on: %v, %v", when, ops, err)
 	}
 }

@@ -13,14 +13,19 @@ import (
 )
 
 var changes = map[snapshot.Change]mgmtv1.Difference{
-	snapshot.Added: mgmtv1.Difference_DIFFERENCE_ADDED, snapshot.Removed: mgmtv1.Difference_DIFFERENCE_REMOVED, snapshot.Replaced: mgmtv1.Difference_DIFFERENCE_REPLACED,
-	snapshot.Changed: mgmtv1.Difference_DIFFERENCE_CHANGED, snapshot.Touched: mgmtv1.Difference_DIFFERENCE_TOUCHED,
+	snapshot.Added:    mgmtv1.Difference_DIFFERENCE_ADDED,
+	snapshot.Removed:  mgmtv1.Difference_DIFFERENCE_REMOVED,
+	snapshot.Replaced: mgmtv1.Difference_DIFFERENCE_REPLACED,
+	snapshot.Changed:  mgmtv1.Difference_DIFFERENCE_CHANGED,
+	snapshot.Touched:  mgmtv1.Difference_DIFFERENCE_TOUCHED,
 }
 
-func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest, stream grpc.ServerStreamingServer[mgmtv1.DiffSnapshotsResponse]) error {
+func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.DiffSnapshotsResponse]) error {
 	ctx := stream.Context()
 	if req.GetLive() == (req.GetTo() != "") {
-		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one or with the live source", Hint: "name two snapshots, or one and --live"}
+		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
+			"or with the live source", Hint: "name two snapshots, or one and --live"}
 	}
 	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
@@ -47,7 +52,8 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest, stream
 		if !inNamespaces(d.Node.Ref, req.GetNamespaces()) {
 			continue
 		}
-		if err := stream.Send(&mgmtv1.DiffSnapshotsResponse{Ref: refToProto(d.Node.Ref), Difference: changes[d.Change], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
+		if err := stream.Send(&mgmtv1.DiffSnapshotsResponse{Ref: refToProto(d.Node.Ref),
+			Difference: changes[d.Change], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
 			return err
 		}
 	}
@@ -67,16 +73,21 @@ func openSide(ctx context.Context, st *store.Store, source, ref string) (snapsho
 }
 
 // liveSide looks at the source that a snapshot was taken of.
-func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest, e store.Envelope) (snapshot.Side, error) {
+func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
+	e store.Envelope) (snapshot.Side, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) + " holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold would seem to be new"}
+		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+			" holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold " +
+			"would seem to be new"}
 	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
 		return snapshot.Side{}, err
 	}
 	if source.UID() != e.Source.UID {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) + " is of another management cluster than " + source.Name(), Hint: "name its source with --source, or standalone with --source-kubeconfig"}
+		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+			" is of another management cluster than " + source.Name(),
+			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
 	o := capture(source)
 	o.Scope.Namespaces = req.GetNamespaces()

@@ -19,8 +19,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// This file is the one table between errors, what goes over gRPC, and exit codes. An error crosses as a status whose ErrorInfo holds a Reason, and comes
-// back as an *Error with the same one; so mgmtctl exits alike with the server in its own process and with a daemon.
+// This file is the one table between errors, what goes over gRPC, and exit codes. An error crosses
+// as a status whose ErrorInfo holds a Reason, and comes back as an *Error with the same one; so
+// mgmtctl exits alike with the server in its own process and with a daemon.
 
 // The exit codes of mgmtctl.
 const (
@@ -35,37 +36,45 @@ const (
 	ExitInterrupted = 130 // interrupted before any change, or by a second Ctrl-C
 )
 
-// Reason says why a call was refused or ended. It is part of the API: words are added, never changed.
+// Reason says why a call was refused or ended. It is part of the API: words are added, never
+// changed.
 type Reason string
 
 // The reasons.
 const (
-	ReasonInternal         Reason = "INTERNAL"          // nothing below fits
-	ReasonUsage            Reason = "USAGE"             // the request cannot be meant as it is
-	ReasonAmbiguous        Reason = "AMBIGUOUS"         // the beginning of an id fits several, or a source must be named; the message lists them
-	ReasonKubeconfig       Reason = "KUBECONFIG"        // a kubeconfig cannot be read or used
-	ReasonNotFound         Reason = "NOT_FOUND"         // no snapshot, operation or management cluster of this name
-	ReasonUnreachable      Reason = "UNREACHABLE"       // a management cluster or the daemon does not answer, or refuses us
-	ReasonNoSpace          Reason = "NO_SPACE"          // disk, quota or store is full
-	ReasonDamaged          Reason = "DAMAGED"           // what is stored is not what its name or signature says
-	ReasonTimeout          Reason = "TIMEOUT"           // --timeout passed
-	ReasonUnsupported      Reason = "UNSUPPORTED"       // this version of the server cannot do it
-	ReasonFindings         Reason = "FINDINGS"          // findings block everything; nothing changed
+	ReasonInternal Reason = "INTERNAL" // nothing below fits
+	ReasonUsage    Reason = "USAGE"    // the request cannot be meant as it is
+	// the beginning of an id fits several, or a source must be named; the message lists them
+	ReasonAmbiguous  Reason = "AMBIGUOUS"
+	ReasonKubeconfig Reason = "KUBECONFIG" // a kubeconfig cannot be read or used
+	// no snapshot, operation or management cluster of this name
+	ReasonNotFound Reason = "NOT_FOUND"
+	// a management cluster or the daemon does not answer, or refuses us
+	ReasonUnreachable Reason = "UNREACHABLE"
+	ReasonNoSpace     Reason = "NO_SPACE" // disk, quota or store is full
+	// what is stored is not what its name or signature says
+	ReasonDamaged     Reason = "DAMAGED"
+	ReasonTimeout     Reason = "TIMEOUT"     // --timeout passed
+	ReasonUnsupported Reason = "UNSUPPORTED" // this version of the server cannot do it
+	// findings block everything; nothing changed
+	ReasonFindings         Reason = "FINDINGS"
 	ReasonPlanChanged      Reason = "PLAN_CHANGED"      // the plan looked at is not the plan now
 	ReasonIncomplete       Reason = "INCOMPLETE"        // something changed and work is left
 	ReasonStoreMissing     Reason = "STORE_MISSING"     // there is no store
 	ReasonStoreDenied      Reason = "STORE_DENIED"      // the store refuses access
 	ReasonStoreUnreachable Reason = "STORE_UNREACHABLE" // the store does not answer
 	ReasonLocked           Reason = "LOCKED"            // another process or run holds it
-	ReasonOwned            Reason = "OWNED"             // another management cluster owns the workload cluster
-	ReasonFenced           Reason = "FENCED"            // the fence is held by another, or was lost
-	ReasonIdentity         Reason = "IDENTITY"          // identity missing or wrong
-	ReasonSignature        Reason = "SIGNATURE"         // signature missing or not trusted
-	ReasonInterrupted      Reason = "INTERRUPTED"       // cancelled by the caller
+	// another management cluster owns the workload cluster
+	ReasonOwned       Reason = "OWNED"
+	ReasonFenced      Reason = "FENCED"      // the fence is held by another, or was lost
+	ReasonIdentity    Reason = "IDENTITY"    // identity missing or wrong
+	ReasonSignature   Reason = "SIGNATURE"   // signature missing or not trusted
+	ReasonInterrupted Reason = "INTERRUPTED" // cancelled by the caller
 )
 
-// reasons gives each reason its gRPC code and its exit code. Where several share a gRPC code, a status without one of our reasons (from grpc itself, from a
-// proxy, from a newer server) is read as the one marked bare; as INTERNAL when none is.
+// reasons gives each reason its gRPC code and its exit code. Where several share a gRPC code, a
+// status without one of our reasons (from grpc itself, from a proxy, from a newer server) is read
+// as the one marked bare; as INTERNAL when none is.
 var reasons = []struct {
 	reason Reason
 	code   codes.Code
@@ -102,10 +111,12 @@ type mapping struct {
 	reason Reason
 }
 
-// mappings gives the errors of the packages below their reasons; the first that matches counts. What is on no line is INTERNAL.
+// mappings gives the errors of the packages below their reasons; the first that matches counts.
+// What is on no line is INTERNAL.
 var mappings = []mapping{
-	// An *Error says itself what it is, and an interrupt is one whatever it broke off. A deadline is different: the packages below set their own, so that it
-	// counts only when nothing else fits.
+	// An *Error says itself what it is, and an interrupt is one whatever it broke off. A deadline
+	// is different: the packages below set their own, so that it counts only when nothing else
+	// fits.
 	{is(context.Canceled), ReasonInterrupted},
 	{as[*restore.IncompleteError], ReasonIncomplete},
 	{as[*restore.FindingsError], ReasonFindings},
@@ -206,7 +217,8 @@ const (
 	hintKey     = "hint"
 )
 
-// ToStatus turns an error into one that crosses the wire: a status with an ErrorInfo. A status stays as it is, nil stays nil.
+// ToStatus turns an error into one that crosses the wire: a status with an ErrorInfo. A status
+// stays as it is, nil stays nil.
 func ToStatus(err error) error {
 	if err == nil {
 		return nil
@@ -215,7 +227,8 @@ func ToStatus(err error) error {
 		return err
 	}
 	e := classify(err)
-	// Protobuf refuses text that is not UTF-8, and an error may quote anything: a broken message must not turn into a lost reason.
+	// Protobuf refuses text that is not UTF-8, and an error may quote anything: a broken message
+	// must not turn into a lost reason.
 	s := status.New(e.code(), strings.ToValidUTF8(e.Message, "\uFFFD"))
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain}
 	if e.Hint != "" {
@@ -228,7 +241,8 @@ func ToStatus(err error) error {
 	return detailed.Err()
 }
 
-// FromStatus is the inverse of ToStatus. Errors that never crossed a wire are taken too and go by the same table, so that callers need not know. nil gives nil.
+// FromStatus is the inverse of ToStatus. Errors that never crossed a wire are taken too and go by
+// the same table, so that callers need not know. nil gives nil.
 func FromStatus(err error) *Error {
 	if err == nil {
 		return nil
@@ -251,7 +265,8 @@ func FromStatus(err error) *Error {
 	return e
 }
 
-// fromWire reports whether err is a status. An *Error around one is not: it was given its reason knowingly.
+// fromWire reports whether err is a status. An *Error around one is not: it was given its reason
+// knowingly.
 func fromWire(err error) (*status.Status, bool) {
 	if as[*Error](err) {
 		return nil, false
@@ -267,7 +282,8 @@ func ExitCode(err error) int {
 	return FromStatus(err).ExitCode()
 }
 
-// classify finds the reason and the hint of an error of this process; the message is the error's whole text.
+// classify finds the reason and the hint of an error of this process; the message is the error's
+// whole text.
 func classify(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{Reason: e.Reason, Message: err.Error(), Hint: e.Hint, err: err}
@@ -312,15 +328,17 @@ func bareReason(code codes.Code) Reason {
 	return ReasonInternal
 }
 
-// ServerOptions are what a gRPC server that carries this service needs, whatever it listens on: they pass every error through ToStatus, so that no handler
-// can forget to.
+// ServerOptions are what a gRPC server that carries this service needs, whatever it listens on:
+// they pass every error through ToStatus, so that no handler can forget to.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+			handle grpc.UnaryHandler) (any, error) {
 			resp, err := handle(ctx, req)
 			return resp, ToStatus(err)
 		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+			handle grpc.StreamHandler) error {
 			return ToStatus(handle(srv, stream))
 		}),
 	}

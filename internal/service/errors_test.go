@@ -37,11 +37,13 @@ func TestReasonsCrossTheWire(t *testing.T) {
 		if got.Reason != row.reason || got.Message != "outer: inner" || got.Hint != "do this" {
 			t.Errorf("%s: came back as %+v", row.reason, got)
 		}
-		if local := FromStatus(sent); local.Reason != got.Reason || local.Message != got.Message || local.Hint != got.Hint {
+		if local := FromStatus(sent); local.Reason != got.Reason || local.Message != got.Message ||
+			local.Hint != got.Hint {
 			t.Errorf("%s: %+v without the wire, %+v with it", row.reason, local, got)
 		}
 		if ExitCode(wire) != row.exit || ExitCode(sent) != row.exit {
-			t.Errorf("%s: exit codes %d and %d, want %d", row.reason, ExitCode(wire), ExitCode(sent), row.exit)
+			t.Errorf("%s: exit codes %d and %d, want %d", row.reason, ExitCode(wire), ExitCode(sent),
+				row.exit)
 		}
 	}
 }
@@ -49,7 +51,8 @@ func TestReasonsCrossTheWire(t *testing.T) {
 // TestExitCodes pins the documented codes.
 func TestExitCodes(t *testing.T) {
 	for reason, want := range map[Reason]int{
-		ReasonInternal: 1, ReasonUnreachable: 1, ReasonNoSpace: 1, ReasonNotFound: 1, ReasonTimeout: 1, ReasonDamaged: 1, ReasonUnsupported: 1,
+		ReasonInternal: 1, ReasonUnreachable: 1, ReasonNoSpace: 1, ReasonNotFound: 1, ReasonTimeout: 1,
+		ReasonDamaged: 1, ReasonUnsupported: 1,
 		ReasonUsage: 2, ReasonKubeconfig: 2, ReasonAmbiguous: 2,
 		ReasonFindings: 3, ReasonPlanChanged: 3,
 		ReasonIncomplete:   4,
@@ -64,7 +67,8 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 	for state, want := range map[catalog.State]int32{
-		catalog.Planned: 0, catalog.Running: 0, catalog.Succeeded: 0, catalog.RolledBack: 0, catalog.Stopped: ExitError, catalog.Failed: ExitError, catalog.NeedsIdentity: ExitError,
+		catalog.Planned: 0, catalog.Running: 0, catalog.Succeeded: 0, catalog.RolledBack: 0,
+		catalog.Stopped: ExitError, catalog.Failed: ExitError, catalog.NeedsIdentity: ExitError,
 	} {
 		if got := operationToProto(catalog.Operation{State: state}).GetExitCode(); got != want {
 			t.Errorf("operation that is %s, for no reason: %d", state, got)
@@ -101,10 +105,14 @@ func TestErrorsOfPackages(t *testing.T) {
 		reason   Reason
 		wantHint bool
 	}{
-		{"kubeconfig", fmt.Errorf("open target: %w", &mgmt.KubeconfigError{File: "f", Err: fs.ErrNotExist}), ReasonKubeconfig, true},
-		{"unreachable", &mgmt.UnreachableError{Name: "n", Host: "h", Err: errors.New("refused")}, ReasonUnreachable, true},
-		{"unreachable by its own deadline", &mgmt.UnreachableError{Err: context.DeadlineExceeded}, ReasonUnreachable, true},
-		{"interrupted while reaching", &mgmt.UnreachableError{Err: context.Canceled}, ReasonInterrupted, true},
+		{"kubeconfig", fmt.Errorf("open target: %w", &mgmt.KubeconfigError{File: "f",
+			Err: fs.ErrNotExist}), ReasonKubeconfig, true},
+		{"unreachable", &mgmt.UnreachableError{Name: "n", Host: "h", Err: errors.New("refused")},
+			ReasonUnreachable, true},
+		{"unreachable by its own deadline", &mgmt.UnreachableError{Err: context.DeadlineExceeded},
+			ReasonUnreachable, true},
+		{"interrupted while reaching", &mgmt.UnreachableError{Err: context.Canceled}, ReasonInterrupted,
+			true},
 		{"deadline", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), ReasonInternal, false},
 		{"context deadline", fmt.Errorf("read: %w", context.DeadlineExceeded), ReasonTimeout, false},
 		{"anything else", errors.New("boom"), ReasonInternal, false},
@@ -119,7 +127,8 @@ func TestErrorsOfPackages(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an answer in any encoding.
+// TestTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an answer in any
+// encoding.
 func TestTextThatIsNotUTF8(t *testing.T) {
 	got := FromStatus(ToStatus(&Error{Reason: ReasonIdentity, Message: "open \xff", Hint: "see \xff"}))
 	if got.Reason != ReasonIdentity || got.Message != "open \uFFFD" || got.Hint != "see \uFFFD" {
@@ -129,7 +138,8 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 
 // TestErrorAroundStatus keeps the reason that was given over that of the cause.
 func TestErrorAroundStatus(t *testing.T) {
-	got := FromStatus(ToStatus(&Error{Reason: ReasonLocked, Message: "m", err: status.Error(codes.NotFound, "cause")}))
+	got := FromStatus(ToStatus(&Error{Reason: ReasonLocked, Message: "m",
+		err: status.Error(codes.NotFound, "cause")}))
 	if got.Reason != ReasonLocked {
 		t.Errorf("got %+v", got)
 	}
@@ -142,8 +152,12 @@ func TestServerOptions(t *testing.T) {
 	mgmtv1.RegisterOperationServiceServer(server, rawErrors{})
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	conn, err := grpc.NewClient("passthrough:///test",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn,
+			error) {
+			return listener.DialContext(ctx)
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +181,12 @@ type rawErrors struct {
 	mgmtv1.UnimplementedOperationServiceServer
 }
 
-func (rawErrors) ListOperations(context.Context, *mgmtv1.ListOperationsRequest) (*mgmtv1.ListOperationsResponse, error) {
+func (rawErrors) ListOperations(context.Context, *mgmtv1.ListOperationsRequest) (
+	*mgmtv1.ListOperationsResponse, error) {
 	return nil, &mgmt.KubeconfigError{File: "f", Err: fs.ErrNotExist}
 }
 
-func (rawErrors) WatchOperation(*mgmtv1.WatchOperationRequest, grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+func (rawErrors) WatchOperation(*mgmtv1.WatchOperationRequest,
+	grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	return &mgmt.KubeconfigError{File: "f", Err: fs.ErrNotExist}
 }

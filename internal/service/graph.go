@@ -8,7 +8,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest, stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
+func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
 	ctx := stream.Context()
 	spec, err := specFromProto(&mgmtv1.RestoreSpec{Selection: req.GetSelection()})
 	if err != nil {
@@ -27,7 +28,8 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest, stream
 		return err
 	}
 	for _, n := range nodes {
-		if err := stream.Send(&mgmtv1.GraphSnapshotResponse{Ref: refToProto(n.Ref), Unit: n.Unit, Shared: n.Shared, Edges: edgesOf(side.Snapshot.Graph, n)}); err != nil {
+		if err := stream.Send(&mgmtv1.GraphSnapshotResponse{Ref: refToProto(n.Ref), Unit: n.Unit,
+			Shared: n.Shared, Edges: edgesOf(side.Snapshot.Graph, n)}); err != nil {
 			return err
 		}
 	}
@@ -38,10 +40,12 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest, stream
 func edgesOf(g *snapshot.Graph, n *snapshot.Node) []*mgmtv1.GraphEdge {
 	var edges []*mgmtv1.GraphEdge
 	for _, o := range n.Owners {
-		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(o.Ref), Owner: true, Field: "metadata.ownerReferences", Missing: g.Owner(o) == nil})
+		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(o.Ref), Owner: true,
+			Field: "metadata.ownerReferences", Missing: g.Owner(o) == nil})
 	}
 	for _, need := range n.Needs {
-		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(need.Ref), Field: need.Field, Missing: g.Node(need.Ref) == nil})
+		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(need.Ref), Field: need.Field,
+			Missing: g.Node(need.Ref) == nil})
 	}
 	return edges
 }

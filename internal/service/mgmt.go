@@ -27,7 +27,8 @@ type mgmtService struct {
 // looks is how many questions are put to one API server at once.
 const looks = 16
 
-func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest) (*mgmtv1.ListMgmtsResponse, error) {
+func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest) (
+	*mgmtv1.ListMgmtsResponse, error) {
 	options := slices.Clone(m.s.cfg.Sources)
 	for _, o := range m.s.cfg.Targets {
 		if !slices.Contains(options, o) {
@@ -50,7 +51,10 @@ func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(list, func(a, b *mgmtv1.Mgmt) int { return strings.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(list, func(a, b *mgmtv1.Mgmt) int {
+		return strings.Compare(a.GetName(),
+			b.GetName())
+	})
 	return &mgmtv1.ListMgmtsResponse{Mgmts: list}, nil
 }
 
@@ -71,7 +75,8 @@ type workload struct {
 	annotations map[string]string
 }
 
-// view reaches a management cluster and reads what is in it. What was read before an error is in the view.
+// view reaches a management cluster and reads what is in it. What was read before an error is in
+// the view.
 func view(ctx context.Context, o mgmt.Options) (mgmtView, error) {
 	v := mgmtView{proto: &mgmtv1.Mgmt{Name: o.Name}}
 	m, err := mgmt.Connect(ctx, o)
@@ -88,7 +93,8 @@ func view(ctx context.Context, o mgmt.Options) (mgmtView, error) {
 		return v, err
 	}
 	for _, p := range providers {
-		v.proto.Providers = append(v.proto.Providers, &mgmtv1.Provider{Name: p.Name, Version: p.Version, Namespace: p.Namespace})
+		v.proto.Providers = append(v.proto.Providers, &mgmtv1.Provider{Name: p.Name, Version: p.Version,
+			Namespace: p.Namespace})
 	}
 	v.workloads, err = listWorkloads(ctx, v.reader, v.kinds)
 	v.proto.WorkloadClusters = int64(len(v.workloads))
@@ -116,14 +122,17 @@ func listWorkloads(ctx context.Context, r *mgmt.Reader, kinds []mgmt.Kind) ([]wo
 		if id == "" {
 			id = c.Metadata.UID
 		}
-		ref := mgmt.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: c.Metadata.Namespace, Name: c.Metadata.Name}
-		list = append(list, workload{ref: ref, id: id, paused: c.Spec.Paused, annotations: c.Metadata.Annotations})
+		ref := mgmt.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: c.Metadata.Namespace,
+			Name: c.Metadata.Name}
+		list = append(list, workload{ref: ref, id: id, paused: c.Spec.Paused,
+			annotations: c.Metadata.Annotations})
 		return nil
 	})
 	return list, err
 }
 
-func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtRequest) (*mgmtv1.CheckMgmtResponse, error) {
+func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtRequest) (
+	*mgmtv1.CheckMgmtResponse, error) {
 	o, err := m.s.anyMgmt(req.GetName())
 	if err != nil {
 		return nil, err
@@ -139,7 +148,8 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	resp := &mgmtv1.CheckMgmtResponse{Mgmt: v.proto}
 	if err != nil {
 		v.proto.Error = err.Error()
-		resp.Findings = []*mgmtv1.Finding{findingToProto(mgmt.Finding{Severity: mgmt.Error, Code: "unreachable", Message: err.Error(), Hint: hint(err)})}
+		resp.Findings = []*mgmtv1.Finding{findingToProto(mgmt.Finding{Severity: mgmt.Error,
+			Code: "unreachable", Message: err.Error(), Hint: hint(err)})}
 		return resp, nil
 	}
 	c, _, err := m.s.catalogOrPeer(ctx)
@@ -175,7 +185,8 @@ func (s *Server) anyMgmt(name string) (mgmt.Options, error) {
 	return o, err
 }
 
-// ownersStore opens the store whose ownership records are looked at; nil when a request names none and there is none, or none yet.
+// ownersStore opens the store whose ownership records are looked at; nil when a request names none
+// and there is none, or none yet.
 func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store, error) {
 	if location == "" {
 		if l, err := s.location(""); err != nil || l.Store.URL == "" && l.Store.S3 == nil {

@@ -16,15 +16,20 @@ import (
 )
 
 // mgmtChecks are run one after the other; each adds what it finds.
-var mgmtChecks = []func(context.Context, *mgmtCheck) error{checkProviders, checkRights, checkPauses, checkWorkloads, checkOwnership}
+var mgmtChecks = []func(context.Context, *mgmtCheck) error{checkProviders, checkRights, checkPauses,
+	checkWorkloads, checkOwnership}
 
 func checkProviders(_ context.Context, k *mgmtCheck) error {
 	if _, ok := mgmt.FindKind(k.kinds, snapshot.ClusterKind); !ok {
-		k.add(mgmt.Finding{Severity: mgmt.Error, Code: "no-cluster-api", Message: "it does not serve Cluster." + snapshot.ClusterKind.Group, Hint: "install Cluster API, or name another management cluster"})
+		k.add(mgmt.Finding{Severity: mgmt.Error, Code: "no-cluster-api",
+			Message: "it does not serve Cluster." + snapshot.ClusterKind.Group,
+			Hint:    "install Cluster API, or name another management cluster"})
 		return nil
 	}
 	if len(k.proto.GetProviders()) == 0 {
-		k.add(mgmt.Finding{Severity: mgmt.Info, Code: "no-inventory", Message: "clusterctl did not install its providers, so their versions are not known", Hint: "compare them by hand before a restore or a move"})
+		k.add(mgmt.Finding{Severity: mgmt.Info, Code: "no-inventory",
+			Message: "clusterctl did not install its providers, so their versions are not known",
+			Hint:    "compare them by hand before a restore or a move"})
 	}
 	provided := map[string]bool{}
 	for _, kind := range k.kinds {
@@ -34,9 +39,13 @@ func checkProviders(_ context.Context, k *mgmtCheck) error {
 	}
 	for _, p := range k.proto.GetProviders() {
 		// Runtime extensions and add-on providers bring no kinds of their own.
-		if kinds, _, _ := strings.Cut(p.GetName(), "-"); !provided[p.GetName()] && (kinds == "infrastructure" || kinds == "bootstrap" || kinds == "control" || kinds == "cluster") {
-			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "contract-missing", Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a contract version", p.GetName(), p.GetVersion()),
-				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the provider anew"})
+		if kinds, _, _ := strings.Cut(p.GetName(), "-"); !provided[p.GetName()] &&
+			(kinds == "infrastructure" || kinds == "bootstrap" || kinds == "control" || kinds == "cluster") {
+			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "contract-missing",
+				Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a "+
+					"contract version", p.GetName(), p.GetVersion()),
+				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the " +
+					"provider anew"})
 		}
 	}
 	return nil
@@ -56,7 +65,8 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 		if !kind.Contract && kind.Group != "" {
 			continue
 		}
-		rights := []right{{"list", "", true}, {"create", "", false}, {"update", "", false}, {"patch", "", false}, {"delete", "", false}}
+		rights := []right{{"list", "", true}, {"create", "", false}, {"update", "", false},
+			{"patch", "", false}, {"delete", "", false}}
 		if kind.Status {
 			rights = append(rights, right{"update", "status", false})
 		}
@@ -70,10 +80,13 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 				if r.subresource != "" {
 					what += "/" + r.subresource
 				}
-				f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-allowed", Message: fmt.Sprintf("the credentials may not %s %s: no restore into it and no move", r.verb, what),
+				f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-allowed",
+					Message: fmt.Sprintf("the credentials may not %s %s: no restore into it and no move", r.verb,
+						what),
 					Hint: "grant it before a restore or a move; snapshots only read"}
 				if r.reads {
-					f.Severity, f.Message, f.Hint = mgmt.Error, fmt.Sprintf("the credentials may not %s %s: no snapshot of it", r.verb, what), "grant it"
+					f.Severity, f.Message, f.Hint = mgmt.Error, fmt.Sprintf("the credentials may not %s %s: no "+
+						"snapshot of it", r.verb, what), "grant it"
 				}
 				k.add(f)
 				return nil
@@ -89,17 +102,23 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	g.SetLimit(looks)
 	for _, kind := range k.kinds {
 		pause := mgmt.Pause(kind.GroupKind)
-		if !kind.Contract || pause != mgmt.PauseUnknown && pause != mgmt.PauseUnsupported || strings.HasPrefix(kind.Group, "clusterctl.") {
+		if !kind.Contract || pause != mgmt.PauseUnknown && pause != mgmt.PauseUnsupported ||
+			strings.HasPrefix(kind.Group, "clusterctl.") {
 			continue
 		}
 		g.Go(func() error {
-			r, err := k.reader.List(ctx, kind, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+			r, err := k.reader.List(ctx, kind, mgmt.ListOptions{Limit: 1, Metadata: true},
+				func([]byte) error { return nil })
 			if err != nil || r.Items == 0 {
 				return ignoreForbidden(err)
 			}
-			f := mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "how to pause " + kind.String() + " is not known: a move creates such objects after the hand-over", Hint: "see what its controller does when it finds them new"}
+			f := mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "how to pause " +
+				kind.String() + " is not known: a move creates such objects after the hand-over",
+				Hint: "see what its controller does when it finds them new"}
 			if pause == mgmt.PauseUnsupported {
-				f.Code, f.Message, f.Hint = "pause-unsupported", kind.String()+" has a switch of its own, which mgmtd does not set: workload clusters that have one are blocked", "take them out of the selection, or move them by hand"
+				f.Code, f.Message, f.Hint = "pause-unsupported", kind.String()+
+					" has a switch of its own, which mgmtd does not set: workload clusters that have "+
+					"one are blocked", "take them out of the selection, or move them by hand"
 			}
 			k.add(f)
 			return nil
@@ -116,19 +135,23 @@ func ignoreForbidden(err error) error {
 	return err
 }
 
-// checkWorkloads tells of Clusters that are paused, and of marks of operations that nobody works on.
+// checkWorkloads tells of Clusters that are paused, and of marks of operations that nobody works
+// on.
 func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 	for _, w := range k.workloads {
 		if w.paused {
-			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "paused", Ref: w.ref, Unit: unitOf(w), Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it paused, as it found it"})
+			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "paused", Ref: w.ref, Unit: unitOf(w),
+				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
+					"paused, as it found it"})
 		}
 		mark := w.annotations[snapshot.AnnotationOperation]
 		if mark == "" {
 			continue
 		}
 		id, _, _ := strings.Cut(mark, "/")
-		f := mgmt.Finding{Severity: mgmt.Warning, Code: "operation-mark", Ref: w.ref, Unit: unitOf(w), Message: "it carries the mark of operation " + id + ", which this catalog does not know",
-			Hint: "another host is at work on it, or its catalog is lost: resume it there"}
+		f := mgmt.Finding{Severity: mgmt.Warning, Code: "operation-mark", Ref: w.ref, Unit: unitOf(w),
+			Message: "it carries the mark of operation " + id + ", which this catalog does not know",
+			Hint:    "another host is at work on it, or its catalog is lost: resume it there"}
 		if k.catalog != nil {
 			op, err := k.catalog.Operation(ctx, catalog.OperationID(id))
 			if err != nil && !errors.Is(err, catalog.ErrNotFound) {
@@ -138,10 +161,12 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				if !op.State.Ended() {
 					continue
 				}
-				f.Code, f.Message = "operation-dead", fmt.Sprintf("it carries the mark of operation %s, which is %s", id, op.State)
+				f.Code, f.Message = "operation-dead", fmt.Sprintf("it carries the mark of operation "+
+					"%s, which is %s", id, op.State)
 				f.Hint = "mgmtctl operation resume " + id + " goes on with it; a move can be rolled back"
 				if op.State.Final() {
-					f.Hint = "remove the annotation " + snapshot.AnnotationOperation + " when it is reconciled nowhere else"
+					f.Hint = "remove the annotation " + snapshot.AnnotationOperation +
+						" when it is reconciled nowhere else"
 				}
 			}
 		}
@@ -169,17 +194,23 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 			return nil
 		}
 		if err != nil {
-			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "owner-damaged", Ref: w.ref, Unit: unitOf(w), Message: "its ownership record cannot be read: " + err.Error(), Hint: "somebody changed it, or the store lost it"})
+			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "owner-damaged", Ref: w.ref, Unit: unitOf(w),
+				Message: "its ownership record cannot be read: " + err.Error(),
+				Hint:    "somebody changed it, or the store lost it"})
 			return nil
 		}
 		if o.Owner.Owner.UID == k.proto.GetUid() {
 			return nil
 		}
 		f := mgmt.Finding{Severity: mgmt.Error, Code: "owned-elsewhere", Ref: w.ref, Unit: unitOf(w),
-			Message: fmt.Sprintf("its ownership record says since %s (epoch %d, operation %s) that management cluster %s owns it", o.Time.Format("2006-01-02 15:04:05Z"), o.Epoch, o.Operation, o.Owner.Owner.Name),
-			Hint:    "keep it paused here and look which of the two reconciles it; the copy that is not meant has to go"}
+			Message: fmt.Sprintf("its ownership record says since %s (epoch %d, operation %s) that "+
+				"management cluster %s owns it", o.Time.Format("2006-01-02 15:04:05Z"), o.Epoch, o.Operation,
+				o.Owner.Owner.Name),
+			Hint: "keep it paused here and look which of the two reconciles it; the copy that is not " +
+				"meant has to go"}
 		if untrusted := o.RequireTrusted(); untrusted != nil && k.store.Encrypted() {
-			f.Severity, f.Code, f.Message = mgmt.Warning, "owner-untrusted", f.Message+"; no trusted key signed that"
+			f.Severity, f.Code, f.Message = mgmt.Warning, "owner-untrusted", f.Message+
+				"; no trusted key signed that"
 		}
 		k.add(f)
 		return nil

@@ -36,7 +36,8 @@ type moving struct {
 	location string
 }
 
-func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanMoveResponse]) error {
+func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.PlanMoveResponse]) error {
 	ctx := stream.Context()
 	spec, err := moveSpecFromProto(req.GetSpec())
 	if err != nil {
@@ -50,8 +51,10 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest, stream grpc.ServerSt
 	if err != nil {
 		return err
 	}
-	header := &mgmtv1.MoveHeader{Source: plan.Source.Name, SourceUid: plan.Source.UID, Target: plan.Target.Name, TargetUid: plan.Target.UID, Spec: req.GetSpec()}
-	if err := stream.Send(&mgmtv1.PlanMoveResponse{Item: &mgmtv1.PlanMoveResponse_Header{Header: header}}); err != nil {
+	header := &mgmtv1.MoveHeader{Source: plan.Source.Name, SourceUid: plan.Source.UID,
+		Target: plan.Target.Name, TargetUid: plan.Target.UID, Spec: req.GetSpec()}
+	if err := stream.Send(&mgmtv1.PlanMoveResponse{Item: &mgmtv1.PlanMoveResponse_Header{
+		Header: header}}); err != nil {
 		return err
 	}
 	return sendPieces(&plan.Copy, pieces{
@@ -71,8 +74,10 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest, stream grpc.ServerSt
 }
 
 func moveSpecFromProto(p *mgmtv1.MoveSpec) (move.Spec, error) {
-	r, err := specFromProto(&mgmtv1.RestoreSpec{Selection: p.GetSelection(), Force: p.GetForce(), DropOwners: p.GetDropOwners(), ManagedFields: p.GetManagedFields()})
-	return move.Spec{Selection: r.Selection, Force: r.Force, NoFence: p.GetNoFence(), DropOwners: r.DropOwners, ManagedFields: r.ManagedFields}, err
+	r, err := specFromProto(&mgmtv1.RestoreSpec{Selection: p.GetSelection(), Force: p.GetForce(),
+		DropOwners: p.GetDropOwners(), ManagedFields: p.GetManagedFields()})
+	return move.Spec{Selection: r.Selection, Force: r.Force, NoFence: p.GetNoFence(),
+		DropOwners: r.DropOwners, ManagedFields: r.ManagedFields}, err
 }
 
 // ends reaches both sides and the store.
@@ -82,7 +87,9 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 		return nil, err
 	}
 	if location.Store.SigningKeyFile == "" && !location.Store.Plain && create {
-		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a move takes snapshots and hands over by a record, and both are signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
+		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a move takes snapshots and " +
+			"hands over by a record, and both are signed", Hint: "give --signing-key; mgmtctl " +
+			"keygen makes one"}
 	}
 	source, err := s.connect(ctx, sourceSide, spec.GetSource())
 	if err != nil {
@@ -92,7 +99,8 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.openLocation(ctx, location, nil, create) // last: it makes the store when there is none
+	// last: it makes the store when there is none
+	st, err := s.openLocation(ctx, location, nil, create)
 	if err != nil {
 		return nil, err
 	}
@@ -127,18 +135,21 @@ func (s *Server) moveSide(ctx context.Context, side string, m *mgmt.Mgmt) (move.
 		writer = s.writer(side, writer)
 	}
 	return move.Mgmt{
-		Side: restore.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer, Prober: m.Prober(), Kinds: kinds, Providers: providers,
+		Side: restore.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
+		Prober: m.Prober(), Kinds: kinds, Providers: providers,
 		Kubernetes: m.KubernetesVersion(),
 	}, nil
 }
 
 func capture(m *mgmt.Mgmt) snapshot.Options {
 	return snapshot.Options{
-		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(), Providers: m.Providers,
+		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
+		Providers: m.Providers,
 	}
 }
 
-func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (*mgmtv1.RunMoveResponse, error) {
+func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
+	*mgmtv1.RunMoveResponse, error) {
 	spec, err := moveSpecFromProto(req.GetSpec())
 	if err != nil {
 		return nil, err
@@ -153,7 +164,8 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
 		Kind: catalog.KindMove, Store: m.store.ID(), Location: m.location,
-		Source: catalog.Side{Name: m.Source.Name, UID: m.Source.UID}, Target: catalog.Side{Name: m.Target.Name, UID: m.Target.UID},
+		Source: catalog.Side{Name: m.Source.Name, UID: m.Source.UID},
+		Target: catalog.Side{Name: m.Target.Name, UID: m.Target.UID},
 	})
 	if err != nil {
 		return nil, err
@@ -168,7 +180,8 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 			return err
 		}
 		stored := storedMove{Plan: *plan, Tuning: tuning, Location: m.location}
-		if err := preFlight(ctx, c, j, &plan.Copy, tuning.Canary, req.GetPlanDigest(), stored); err != nil {
+		if err := preFlight(ctx, c, j, &plan.Copy, tuning.Canary, req.GetPlanDigest(),
+			stored); err != nil {
 			return err
 		}
 		return v.s.runMove(ctx, c, j, m, &stored, move.Run)
@@ -180,14 +193,19 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 }
 
 // runMove goes forward or back with a move.
-func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving, stored *storedMove, way func(context.Context, move.Options) error) error {
+func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving,
+	stored *storedMove, way func(context.Context, move.Options) error) error {
 	op, err := c.Operation(ctx, j.Operation())
 	if err != nil {
 		return err
 	}
 	return way(ctx, move.Options{
-		Ends: m.Ends, Plan: &stored.Plan, Parts: c, Journal: j, Operation: string(op.ID), Attempt: op.Runs, Units: op.Units, Tuning: stored.Tuning,
-		Snapshot: func(ctx context.Context) (*snapshot.Result, error) { return s.moveSnapshot(ctx, c, j, m) },
+		Ends: m.Ends, Plan: &stored.Plan, Parts: c, Journal: j, Operation: string(op.ID),
+		Attempt: op.Runs, Units: op.Units, Tuning: stored.Tuning,
+		Snapshot: func(ctx context.Context) (*snapshot.Result, error) {
+			return s.moveSnapshot(ctx, c, j,
+				m)
+		},
 	})
 }
 
@@ -206,8 +224,10 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 	return r, err
 }
 
-// moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure (invariant I2).
-func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving) (*snapshot.Result, error) {
+// moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure
+// (invariant I2).
+func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
+	m *moving) (*snapshot.Result, error) {
 	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.Memory, o.Kept = c.Memory(m.store.ID(), o.SourceUID), s.kept
@@ -219,7 +239,8 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 	if err != nil {
 		return nil, err
 	}
-	err = c.UpdateOperation(ctx, j.Operation(), func(op *catalog.Operation) { op.SnapshotID = string(r.ID) })
+	err = c.UpdateOperation(ctx, j.Operation(),
+		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) })
 	if err == nil {
 		err = c.PutSnapshot(ctx, recordOf(r.Signed))
 	}
@@ -229,24 +250,32 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 // errRolledBack ends an operation that was taken back whole.
 var errRolledBack = errors.New("rolled back")
 
-// goOnMove resumes a move or rolls it back, between the management clusters that it was started with.
-func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation, back bool) (*mgmtv1.Operation, error) {
+// goOnMove resumes a move or rolls it back, between the management clusters that it was started
+// with.
+func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	back bool) (*mgmtv1.Operation, error) {
 	var stored storedMove
 	if err := readPlan(ctx, c, op, &stored); err != nil {
 		return nil, err
 	}
-	m, err := s.ends(ctx, &mgmtv1.MoveSpec{Source: op.Source.Name, Target: op.Target.Name, Location: stored.Location}, true)
+	m, err := s.ends(ctx, &mgmtv1.MoveSpec{Source: op.Source.Name, Target: op.Target.Name,
+		Location: stored.Location}, true)
 	if err != nil {
 		return nil, err
 	}
-	if m.Source.UID != stored.Plan.Source.UID || m.Target.UID != stored.Plan.Target.UID || m.store.ID() != op.Store {
-		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " moves from " + stored.Plan.Source.Name + " to " + stored.Plan.Target.Name + ", these are " + m.Source.Name + " and " + m.Target.Name + " (or another store)",
+	if m.Source.UID != stored.Plan.Source.UID || m.Target.UID != stored.Plan.Target.UID ||
+		m.store.ID() != op.Store {
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " moves from " +
+			stored.Plan.Source.Name + " to " + stored.Plan.Target.Name + ", these are " + m.Source.Name +
+			" and " + m.Target.Name + " (or another store)",
 			Hint: "name the management clusters and the store that it was started with"}
 	}
 	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		// On record before anything is undone: whoever goes on after a crash must not go forward again.
+		// On record before anything is undone: whoever goes on after a crash must not go forward
+		// again.
 		direct := func(back bool) error {
-			return c.UpdateOperation(context.WithoutCancel(ctx), op.ID, func(op *catalog.Operation) { op.Back = back })
+			return c.UpdateOperation(context.WithoutCancel(ctx), op.ID,
+				func(op *catalog.Operation) { op.Back = back })
 		}
 		if err := direct(back); err != nil {
 			return err

@@ -23,7 +23,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// TestAPIMoveNoFence: without ownership records only the journal knows of a hand-over. A crash behind it is resumed, one before it can be rolled back.
+// TestAPIMoveNoFence: without ownership records only the journal knows of a hand-over. A crash
+// behind it is resumed, one before it can be rolled back.
 func TestAPIMoveNoFence(t *testing.T) {
 	y := newYard(t, newGround(t), "nofence")
 	y.noFence = true
@@ -37,13 +38,14 @@ func TestAPIMoveNoFence(t *testing.T) {
 		}
 		y.report(r.problems)
 	}
-	if names, err := os.ReadDir(filepath.Join(y.dir, "store", "owners")); err == nil && len(names) > 0 {
+	if names, err := os.ReadDir(filepath.Join(y.dir, "store", "owners")); err == nil &&
+		len(names) > 0 {
 		t.Errorf("there are %d ownership records", len(names))
 	}
 }
 
-// TestAPIMoveSourceChanged: somebody writes to a Machine of the paused source after it was copied. The hand-over finds it, no record is written, and the way back
-// leaves that write alone.
+// TestAPIMoveSourceChanged: somebody writes to a Machine of the paused source after it was copied.
+// The hand-over finds it, no record is written, and the way back leaves that write alone.
 func TestAPIMoveSourceChanged(t *testing.T) {
 	y := newYard(t, newGround(t), "changed")
 	unit := classyUnits[0]
@@ -58,13 +60,18 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
 			}
-			return y.tryChange(y.at, machine, func(u *unstructured.Unstructured) { restore.Annotate(u, "example.test/by", "somebody") })
+			return y.tryChange(y.at, machine, func(u *unstructured.Unstructured) {
+				restore.Annotate(u,
+					"example.test/by", "somebody")
+			})
 		}
 	})
-	if !strings.Contains(e.Message, "the source changed") || !strings.Contains(e.Message, machine.Name) {
+	if !strings.Contains(e.Message, "the source changed") ||
+		!strings.Contains(e.Message, machine.Name) {
 		t.Errorf("it ended with: %s", e.Message)
 	}
-	if _, err := y.store.GetOwner(t.Context(), y.workloadID(unit)); !errors.Is(err, store.ErrNotFound) {
+	if _, err := y.store.GetOwner(t.Context(), y.workloadID(unit)); !errors.Is(err,
+		store.ErrNotFound) {
 		t.Errorf("there is an ownership record, or %v", err)
 	}
 	y.was[machine] = y.get(y.at, machine)
@@ -74,8 +81,9 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 	y.report(y.checkBack(st))
 }
 
-// TestAPIMoveSharedClass moves one of two workload clusters with the same class. What they share is copied, stays on the source, and is paused on neither side. Then
-// the others follow, and nothing is left.
+// TestAPIMoveSharedClass moves one of two workload clusters with the same class. What they share is
+// copied, stays on the source, and is paused on neither side. Then the others follow, and nothing
+// is left.
 func TestAPIMoveSharedClass(t *testing.T) {
 	y := newYard(t, newGround(t), "shared")
 	y.here(y.order(doMove).restrict(y.namespace, classyUnits[0]), catalog.Succeeded, nil)
@@ -87,7 +95,8 @@ func TestAPIMoveSharedClass(t *testing.T) {
 		if st.source[ref] != nil {
 			t.Errorf("%s is still on the source", ref)
 		}
-		if u := st.target[ref]; u == nil || len(snapshot.Differences(was.Object, u.Object, snapshot.All)) > 0 {
+		if u := st.target[ref]; u == nil || len(snapshot.Differences(was.Object, u.Object,
+			snapshot.All)) > 0 {
 			t.Errorf("%s is not on the target as it was", ref)
 		}
 	}
@@ -96,7 +105,8 @@ func TestAPIMoveSharedClass(t *testing.T) {
 			t.Errorf("%s on the target: paused is %v", ref, isPaused(u))
 		}
 	}
-	if class := (mgmt.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: y.namespace, Name: "in-memory"}); st.source[class] == nil || st.target[class] == nil {
+	if class := (mgmt.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: y.namespace,
+		Name: "in-memory"}); st.source[class] == nil || st.target[class] == nil {
 		t.Error("the class is not on both sides")
 	}
 	y.here(y.order(doMove), catalog.Succeeded, nil)
@@ -105,29 +115,36 @@ func TestAPIMoveSharedClass(t *testing.T) {
 	y.report(y.checkMoved(st))
 }
 
-// TestAPIMoveBlocked: what the garbage collector would delete with a unit, and the lock of another operation, block these units and no others. The foreign object
-// and the lock are left alone. Without them a new move takes the rest.
+// TestAPIMoveBlocked: what the garbage collector would delete with a unit, and the lock of another
+// operation, block these units and no others. The foreign object and the lock are left alone.
+// Without them a new move takes the rest.
 func TestAPIMoveBlocked(t *testing.T) {
 	y := newYard(t, newGround(t), "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
-	lease := mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1", Resource: "leases", Namespaced: true}
-	foreign := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"namespace": y.namespace, "name": "foreign"}}}
+	lease := mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
+		Version: "v1", Resource: "leases", Namespaced: true}
+	foreign := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"namespace": y.namespace, "name": "foreign"}}}
 	for ref, u := range y.was {
 		if ref.Kind == "Machine" && unitName(ref.Name) == owned {
-			foreign.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID()}})
+			foreign.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: u.GetAPIVersion(),
+				Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID()}})
 		}
 	}
 	foreign, err := y.source().Writer().Create(t.Context(), lease, foreign)
 	must(t, err)
 	const lock = "0123456789ab/1"
-	y.change(y.at, clusterRef(y.namespace, locked), func(u *unstructured.Unstructured) { restore.Annotate(u, snapshot.AnnotationOperation, lock) })
+	y.change(y.at, clusterRef(y.namespace, locked),
+		func(u *unstructured.Unstructured) { restore.Annotate(u, snapshot.AnnotationOperation, lock) })
 	must(t, y.rest())
 
 	s, err := newServer(y.order(doMove))
 	must(t, err)
 	m, err := s.ends(t.Context(), y.order(doMove).Spec, true)
 	must(t, err)
-	plan, err := move.Make(t.Context(), m.Ends, move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
+	plan, err := move.Make(t.Context(), m.Ends,
+		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
 	must(t, err)
 	must(t, s.Close())
 	codes := map[string]string{}
@@ -136,7 +153,8 @@ func TestAPIMoveBlocked(t *testing.T) {
 			codes[f.Unit] += f.Code
 		}
 	}
-	want := map[string]string{y.namespace + "/" + owned: "gc-would-cascade", y.namespace + "/" + locked: "locked"}
+	want := map[string]string{y.namespace + "/" + owned: "gc-would-cascade", y.namespace + "/" +
+		locked: "locked"}
 	if !maps.Equal(codes, want) {
 		t.Errorf("findings that block: %v, want %v", codes, want)
 	}
@@ -153,7 +171,8 @@ func TestAPIMoveBlocked(t *testing.T) {
 	y.report(y.checkStays(st.source, stay))
 	for _, unit := range allUnits {
 		ref := clusterRef(y.namespace, unit)
-		if there, here := st.target[ref] != nil, st.source[ref] != nil; there != (unit == pausedUnit) || here == there {
+		if there, here := st.target[ref] != nil, st.source[ref] != nil; there != (unit == pausedUnit) ||
+			here == there {
 			t.Errorf("%s: on the source %v, on the target %v", unit, here, there)
 		}
 	}
@@ -161,15 +180,18 @@ func TestAPIMoveBlocked(t *testing.T) {
 		t.Errorf("foreign object: %v", err)
 	}
 
-	must(t, y.source().Writer().Delete(t.Context(), lease, y.namespace, "foreign", foreign.GetUID(), ""))
-	y.change(y.at, clusterRef(y.namespace, locked), func(u *unstructured.Unstructured) { restore.Unannotate(u, snapshot.AnnotationOperation) })
+	must(t, y.source().Writer().Delete(t.Context(), lease, y.namespace, "foreign", foreign.GetUID(),
+		""))
+	y.change(y.at, clusterRef(y.namespace, locked),
+		func(u *unstructured.Unstructured) { restore.Unannotate(u, snapshot.AnnotationOperation) })
 	y.here(y.order(doMove), catalog.Succeeded, nil)
 	st, err = y.look()
 	must(t, err)
 	y.report(y.checkMoved(st))
 }
 
-// TestAPIMoveLocked: another operation takes a workload cluster after the plan was made. Its lock is respected, and the way back touches nothing.
+// TestAPIMoveLocked: another operation takes a workload cluster after the plan was made. Its lock
+// is respected, and the way back touches nothing.
 func TestAPIMoveLocked(t *testing.T) {
 	y := newYard(t, newGround(t), "locked")
 	unit, lock := classyUnits[0], "0123456789ab/1"
@@ -179,7 +201,10 @@ func TestAPIMoveLocked(t *testing.T) {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
 			}
-			return y.tryChange(y.at, ref, func(u *unstructured.Unstructured) { restore.Annotate(u, snapshot.AnnotationOperation, lock) })
+			return y.tryChange(y.at, ref, func(u *unstructured.Unstructured) {
+				restore.Annotate(u,
+					snapshot.AnnotationOperation, lock)
+			})
 		}
 	})
 	if !strings.Contains(e.Message, "locked by operation "+lock) {
@@ -195,7 +220,8 @@ func TestAPIMoveLocked(t *testing.T) {
 	}
 }
 
-// TestAPIMoveForward: with one unit past its hand-over, a rollback gives back the others and says that this one can only go on; a resume brings it to its end.
+// TestAPIMoveForward: with one unit past its hand-over, a rollback gives back the others and says
+// that this one can only go on; a resume brings it to its end.
 func TestAPIMoveForward(t *testing.T) {
 	y := newYard(t, newGround(t), "forward")
 	unit := classyUnits[0]
@@ -207,7 +233,8 @@ func TestAPIMoveForward(t *testing.T) {
 	st, err := y.look()
 	must(t, err)
 	y.report(y.checkCrashed(st, began))
-	if e := y.here(y.order(doRollback), catalog.Failed, nil); !strings.Contains(e.Message, "cannot be rolled back") {
+	if e := y.here(y.order(doRollback), catalog.Failed, nil); !strings.Contains(e.Message,
+		"cannot be rolled back") {
 		t.Errorf("it ended with: %s", e.Message)
 	}
 	moved, stay := y.split(unit)

@@ -24,14 +24,17 @@ import (
 )
 
 const (
-	crashYards      = 2  // fleets that move at the same time
-	leastStates     = 20 // fewer mean that the steps are not found any more
-	sample          = 7  // of this many moves one is killed where no states are named; odd, since every other one is rolled back
-	rollbackStep    = 4  // of the points of a rollback, every fourth is in the matrix
+	crashYards  = 2  // fleets that move at the same time
+	leastStates = 20 // fewer mean that the steps are not found any more
+	// of this many moves one is killed where no states are named; odd, since every other one is
+	// rolled back
+	sample          = 7
+	rollbackStep    = 4 // of the points of a rollback, every fourth is in the matrix
 	mostBrokenYards = 3
 )
 
-// MGMTD_TEST_STATES runs the states whose text matches an expression, so "." is the whole matrix, in place of a seventh of it; MGMTD_TEST_VERBOSE tells of each.
+// MGMTD_TEST_STATES runs the states whose text matches an expression, so "." is the whole matrix,
+// in place of a seventh of it; MGMTD_TEST_VERBOSE tells of each.
 var (
 	verbose = os.Getenv("MGMTD_TEST_VERBOSE") != ""
 	only    = os.Getenv("MGMTD_TEST_STATES")
@@ -59,10 +62,13 @@ func (c crash) String() string {
 	return text
 }
 
-// TestAPIMoveCrashes kills the daemon with SIGKILL before, inside and after every step of a move of three small units, and where something is written that is no
-// step of its own: the snapshot and the ownership record. Each time it looks at both API servers and at the store: invariants I1 and I2 hold. Then another daemon
-// goes on. To have every point in few minutes, a move that died before its hand-over is either rolled back, or resumed and killed again at a point behind the
-// hand-over; of the points of a rollback there is a sample. Of all these a seventh is run here, and all by make test-long.
+// TestAPIMoveCrashes kills the daemon with SIGKILL before, inside and after every step of a move of
+// three small units, and where something is written that is no step of its own: the snapshot and
+// the ownership record. Each time it looks at both API servers and at the store: invariants I1 and
+// I2 hold. Then another daemon goes on. To have every point in few minutes, a move that died before
+// its hand-over is either rolled back, or resumed and killed again at a point behind the hand-over;
+// of the points of a rollback there is a sample. Of all these a seventh is run here, and all by
+// make test-long.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	g := newGround(t)
@@ -79,13 +85,15 @@ func TestAPIMoveCrashes(t *testing.T) {
 	})
 	t.Logf("%d of %d moves to kill after %s", len(todo), all, time.Since(began).Round(time.Second))
 	m.run(todo)
-	again := m.missed // points that another unit had passed already when the second process came to them
+	// points that another unit had passed already when the second process came to them
+	again := m.missed
 	m.missed = nil
 	m.run(again)
 	for _, c := range m.missed {
 		t.Logf("%s: not reached", c)
 	}
-	t.Logf("%d states in %s: %d moves resumed, %d rolled back, %d points not reached", m.states, time.Since(began).Round(time.Second), m.resumed, m.back, len(m.missed))
+	t.Logf("%d states in %s: %d moves resumed, %d rolled back, %d points not reached", m.states,
+		time.Since(began).Round(time.Second), m.resumed, m.back, len(m.missed))
 	if m.states < leastStates && only == "" {
 		t.Errorf("only %d states were reached, want %d at least", m.states, leastStates)
 	}
@@ -156,7 +164,8 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	}
 }
 
-// crashes makes the matrix, from a move to and fro that nobody kills, and from one that is rolled back.
+// crashes makes the matrix, from a move to and fro that nobody kills, and from one that is rolled
+// back.
 func crashes(t *testing.T, y *yard) []crash {
 	t.Helper()
 	there := y.follow(t, doMove, nil, catalog.Succeeded)
@@ -178,7 +187,8 @@ func crashes(t *testing.T, y *yard) []crash {
 		}
 	}
 	late = append(late, kill{Point: atKey, Key: "owners/", Answered: true})
-	early = append(early, kill{Point: atKey, Key: "snapshots/"}, notHandedOver, kill{Point: atKey, Key: "snapshots/", Answered: true})
+	early = append(early, kill{Point: atKey, Key: "snapshots/"}, notHandedOver,
+		kill{Point: atKey, Key: "snapshots/", Answered: true})
 	for i, p := range early {
 		c := crash{First: p, Back: i%2 == 1}
 		if !c.Back && len(late) > 0 {
@@ -211,7 +221,8 @@ func isLate(k kill) bool {
 	return step.Phase == "hand-over" && k.Point == after
 }
 
-// follow runs a whole move, or the way back after a kill, and returns the steps of the last process.
+// follow runs a whole move, or the way back after a kill, and returns the steps of the last
+// process.
 func (y *yard) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
 	t.Helper()
 	if killed != nil {
@@ -250,13 +261,15 @@ func (y *yard) ended(back bool, st moveState) []string {
 	return problems
 }
 
-// pointsOf returns where a process can die in steps: before, inside and after each. Inside is right after its first write, and right before one in the middle.
+// pointsOf returns where a process can die in steps: before, inside and after each. Inside is right
+// after its first write, and right before one in the middle.
 func pointsOf(steps []traced) []kill {
 	var points []kill
 	for _, s := range steps {
 		points = append(points, kill{Point: before, Step: s.Step, Undo: s.Undo})
 		if s.Writes > 0 {
-			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: 1, Answered: true})
+			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: 1,
+				Answered: true})
 		}
 		if s.Writes > 2 {
 			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: s.Writes/2 + 1})
@@ -328,7 +341,8 @@ func (y *yard) end(r crashed, e end) crashed {
 	}
 	problems := y.ended(r.back, st)
 	if e.State != string(want) {
-		problems = append([]string{fmt.Sprintf("it ended as %s (%s): %s", e.State, e.Code, e.Message)}, problems...)
+		problems = append([]string{fmt.Sprintf("it ended as %s (%s): %s", e.State, e.Code, e.Message)},
+			problems...)
 	}
 	if len(problems) > 0 {
 		for _, f := range e.Findings {
@@ -363,7 +377,8 @@ func (y *yard) here(o order, want catalog.State, prepare func(*Server)) end {
 func (y *yard) report(problems []string) {
 	y.t.Helper()
 	if len(problems) > 0 {
-		y.t.Errorf("%d problems:\n\t%s", len(problems), strings.Join(problems[:min(len(problems), 20)], "\n\t"))
+		y.t.Errorf("%d problems:\n\t%s", len(problems), strings.Join(problems[:min(len(problems), 20)],
+			"\n\t"))
 	}
 }
 
@@ -388,11 +403,13 @@ func (y *yard) checkStays(live, stay map[mgmt.Ref]*unstructured.Unstructured) (p
 			problems = append(problems, ref.String()+" is gone from the source")
 			continue
 		}
-		if paths := snapshot.Differences(was.Object, u.Object, snapshot.All); len(paths) > 0 && !slices.Contains(paths, "metadata.ownerReferences") {
+		if paths := snapshot.Differences(was.Object, u.Object, snapshot.All); len(paths) > 0 &&
+			!slices.Contains(paths, "metadata.ownerReferences") {
 			problems = append(problems, fmt.Sprintf("%s of the source differs in %v", ref, paths))
 		}
 		if encode(u.GetAnnotations()) != encode(was.GetAnnotations()) || isPaused(u) != isPaused(was) {
-			problems = append(problems, fmt.Sprintf("%s of the source: annotations %v, were %v; paused %v, was %v", ref, u.GetAnnotations(), was.GetAnnotations(), isPaused(u), isPaused(was)))
+			problems = append(problems, fmt.Sprintf("%s of the source: annotations %v, were %v; "+
+				"paused %v, was %v", ref, u.GetAnnotations(), was.GetAnnotations(), isPaused(u), isPaused(was)))
 		}
 	}
 	return problems

@@ -23,7 +23,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// ground is what the fleets of a test stand on: both management clusters with what stands in for their controllers.
+// ground is what the fleets of a test stand on: both management clusters with what stands in for
+// their controllers.
 type ground struct {
 	sides [2]*side
 	stop  func()
@@ -48,7 +49,8 @@ type item struct {
 	key  string
 }
 
-// newGround connects to both management clusters and starts controllers on them until the test ends.
+// newGround connects to both management clusters and starts controllers on them until the test
+// ends.
 func newGround(t *testing.T) *ground {
 	t.Helper()
 	g := &ground{}
@@ -60,7 +62,8 @@ func newGround(t *testing.T) *ground {
 	}
 	t.Cleanup(g.stop)
 	for i := range g.sides {
-		s := &side{Mgmt: servers.Connect(t, i), informers: map[mgmt.GroupKind]cache.SharedIndexInformer{}, ready: map[string]bool{}, tells: map[string]chan struct{}{}}
+		s := &side{Mgmt: servers.Connect(t, i), informers: map[mgmt.GroupKind]cache.SharedIndexInformer{},
+			ready: map[string]bool{}, tells: map[string]chan struct{}{}}
 		g.sides[i] = s
 		var err error
 		if s.kinds, err = s.Reader().Kinds(t.Context()); err != nil {
@@ -80,12 +83,16 @@ func newGround(t *testing.T) *ground {
 }
 
 // publishers are the kinds whose controllers say by a condition whether they heed a pause.
-var publishers = []string{"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine", "DevMachinePool", "ClusterResourceSet"}
+var publishers = []string{"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet",
+	"Machine", "MachinePool", "MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine",
+	"DevMachinePool", "ClusterResourceSet"}
 
-// control stands in for the controllers that bare servers lack: within milliseconds it publishes Paused on every object whose kind has that condition, and on
-// Clusters with a class what the topology controller says of a pause. It changes nothing else.
+// control stands in for the controllers that bare servers lack: within milliseconds it publishes
+// Paused on every object whose kind has that condition, and on Clusters with a class what the
+// topology controller says of a pause. It changes nothing else.
 func (s *side) control(ctx context.Context, done *sync.WaitGroup) {
-	s.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](time.Millisecond, 100*time.Millisecond))
+	s.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[item](time.Millisecond, 100*time.Millisecond))
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.client, 0)
 	for _, k := range s.kinds {
 		if !slices.Contains(publishers, k.Kind) || !k.Status {
@@ -103,7 +110,8 @@ func (s *side) control(ctx context.Context, done *sync.WaitGroup) {
 				s.clusterChanged(key)
 			}
 		}
-		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed})
+		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed,
+			UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed})
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
@@ -132,7 +140,8 @@ func (s *side) clusterChanged(key string) {
 			continue
 		}
 		for _, obj := range informer.GetStore().List() {
-			if u := obj.(*unstructured.Unstructured); u.GetNamespace() == namespace && u.GetLabels()["cluster.x-k8s.io/cluster-name"] == name {
+			if u := obj.(*unstructured.Unstructured); u.GetNamespace() == namespace &&
+				u.GetLabels()["cluster.x-k8s.io/cluster-name"] == name {
 				s.queue.Add(item{gk, namespace + "/" + u.GetName()})
 			}
 		}
@@ -154,7 +163,8 @@ func (s *side) tell(namespace string) <-chan struct{} {
 	return c
 }
 
-// begin lets the controllers work in a namespace. Before that they would be in the way of who makes the fleet.
+// begin lets the controllers work in a namespace. Before that they would be in the way of who makes
+// the fleet.
 func (s *side) begin(namespace string) {
 	s.mu.Lock()
 	s.ready[namespace] = true
@@ -200,7 +210,8 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 	if it.kind != snapshot.ClusterKind {
 		cluster = nil
 		if name := u.GetLabels()["cluster.x-k8s.io/cluster-name"]; name != "" {
-			obj, ok, err := s.informers[snapshot.ClusterKind].GetStore().GetByKey(u.GetNamespace() + "/" + name)
+			obj, ok, err := s.informers[snapshot.ClusterKind].GetStore().GetByKey(u.GetNamespace() + "/" +
+				name)
 			if err != nil || !ok {
 				return err // controllers do nothing with what has lost its Cluster
 			}
@@ -208,9 +219,12 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 		}
 	}
 	paused := isPaused(u) || cluster != nil && isPaused(cluster)
-	changed := setCondition(u, "Paused", map[bool][2]string{true: {"True", "Paused"}, false: {"False", "NotPaused"}}[paused])
-	if _, classy, _ := unstructured.NestedMap(u.Object, "spec", "topology"); classy && it.kind == snapshot.ClusterKind {
-		changed = setCondition(u, "TopologyReconciled", map[bool][2]string{true: {"False", "Paused"}, false: {"True", "ReconcileSucceeded"}}[paused]) || changed
+	changed := setCondition(u, "Paused", map[bool][2]string{true: {"True", "Paused"},
+		false: {"False", "NotPaused"}}[paused])
+	if _, classy, _ := unstructured.NestedMap(u.Object, "spec", "topology"); classy &&
+		it.kind == snapshot.ClusterKind {
+		changed = setCondition(u, "TopologyReconciled", map[bool][2]string{true: {"False", "Paused"},
+			false: {"True", "ReconcileSucceeded"}}[paused]) || changed
 	}
 	if !changed {
 		return nil
@@ -230,7 +244,9 @@ func isPaused(u *unstructured.Unstructured) bool {
 // setCondition reports whether anything had to be changed.
 func setCondition(u *unstructured.Unstructured, name string, to [2]string) bool {
 	want := map[string]any{
-		"type": name, "status": to[0], "reason": to[1], "message": "", "observedGeneration": u.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"type": name, "status": to[0], "reason": to[1], "message": "",
+		"observedGeneration": u.GetGeneration(), "lastTransitionTime": time.Now().UTC().Format(
+			time.RFC3339),
 	}
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for i, c := range conditions {
@@ -247,5 +263,6 @@ func setCondition(u *unstructured.Unstructured, name string, to [2]string) bool 
 		conditions[i] = want
 		return unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions") == nil
 	}
-	return unstructured.SetNestedSlice(u.Object, append(conditions, want), "status", "conditions") == nil
+	return unstructured.SetNestedSlice(u.Object, append(conditions, want), "status",
+		"conditions") == nil
 }

@@ -51,7 +51,8 @@ func (y *yard) removeNamespace() error {
 			return nil
 		}
 		if err == nil && ns.GetDeletionTimestamp() == nil {
-			err = y.target().Writer().Delete(y.t.Context(), mgmt.NamespaceKind, "", y.namespace, ns.GetUID(), "")
+			err = y.target().Writer().Delete(y.t.Context(), mgmt.NamespaceKind, "", y.namespace, ns.GetUID(),
+				"")
 		}
 		if err != nil {
 			return err
@@ -63,7 +64,8 @@ func (y *yard) removeNamespace() error {
 	}
 }
 
-// checkNamespaces asserts that nothing of an operation is left on the namespaces, which stay on either side.
+// checkNamespaces asserts that nothing of an operation is left on the namespaces, which stay on
+// either side.
 func checkNamespaces(st moveState) (problems []string) {
 	for i, ns := range st.namespaces {
 		if ns == nil {
@@ -134,7 +136,8 @@ func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
 	return problems
 }
 
-// checkSnapshot asserts that the store has a whole snapshot of the source that is newer than the begin of the run.
+// checkSnapshot asserts that the store has a whole snapshot of the source that is newer than the
+// begin of the run.
 func (y *yard) checkSnapshot(began time.Time) error {
 	keys, err := y.store.Snapshots(y.t.Context(), y.source().UID())
 	if err != nil {
@@ -155,7 +158,8 @@ func (y *yard) checkSnapshot(began time.Time) error {
 }
 
 // ours are the annotations of which nothing may be left when an operation is over.
-var ours = []string{snapshot.AnnotationOperation, snapshot.AnnotationWasPaused, restore.AnnotationDeleteForMove}
+var ours = []string{snapshot.AnnotationOperation, snapshot.AnnotationWasPaused,
+	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
 func (y *yard) checkFleet(live map[mgmt.Ref]*unstructured.Unstructured) (problems []string) {
@@ -176,7 +180,8 @@ func (y *yard) checkFleet(live map[mgmt.Ref]*unstructured.Unstructured) (problem
 		if isPaused(u) != isPaused(was) {
 			add("%s: paused is %v, and was %v", ref, isPaused(u), isPaused(was))
 		}
-		if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "paused"); set && !isPaused(was) && ref.GroupKind() == snapshot.ClusterKind {
+		if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "paused"); set &&
+			!isPaused(was) && ref.GroupKind() == snapshot.ClusterKind {
 			add("%s has spec.paused, which it had not", ref)
 		}
 		for _, o := range u.GetOwnerReferences() {
@@ -227,7 +232,8 @@ func (y *yard) checkBack(st moveState) (problems []string) {
 		if u.GetUID() != was.GetUID() {
 			add("%s was made anew", ref)
 		}
-		for _, path := range [][]string{{"metadata", "annotations"}, {"metadata", "labels"}, {"metadata", "finalizers"}, {"metadata", "ownerReferences"}, {"spec"}, {"data"}} {
+		for _, path := range [][]string{{"metadata", "annotations"}, {"metadata", "labels"},
+			{"metadata", "finalizers"}, {"metadata", "ownerReferences"}, {"spec"}, {"data"}} {
 			is, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
 			should, _, _ := unstructured.NestedFieldNoCopy(was.Object, path...)
 			if a, b := encode(is), encode(should); a != b {

@@ -38,14 +38,16 @@ func TestMain(m *testing.M) {
 	os.Exit(mgmttest.Main(m, 2, func(s *mgmttest.Servers) { servers = s }))
 }
 
-// orderVariable holds, in JSON, what a process that may die is to do. It is the test program itself, started anew.
+// orderVariable holds, in JSON, what a process that may die is to do. It is the test program
+// itself, started anew.
 const orderVariable = "MGMTD_TEST_MOVE_ORDER"
 
 // What a process is asked to do.
 const (
-	doMove     = "move"
-	doResume   = "resume"
-	doDaemon   = "daemon" // start as the daemon does, which goes on by itself with what the one before it left
+	doMove   = "move"
+	doResume = "resume"
+	// start as the daemon does, which goes on by itself with what the one before it left
+	doDaemon   = "daemon"
 	doRollback = "rollback"
 )
 
@@ -110,7 +112,8 @@ type end struct {
 }
 
 // findings reads the errors in the history of an operation.
-func findings(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (texts []string, err error) {
+func findings(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (texts []string,
+	err error) {
 	for e, err := range c.Watch(ctx, id, 0) {
 		if err != nil {
 			return nil, err
@@ -146,28 +149,37 @@ func newServer(o order) (*Server, error) {
 		return nil, err
 	}
 	s := New(Config{
-		CatalogFile: filepath.Join(o.Dir, "catalog.db"), Daemon: true, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		CatalogFile: filepath.Join(o.Dir, "catalog.db"), Daemon: true,
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Sources: o.Sides[:], Targets: o.Sides[:],
 		Locations: []Location{{Name: "default", Default: true, Store: StoreOptions{
-			URL: "file://" + filepath.Join(o.Dir, "store"), Recipients: []string{string(bytes.TrimSpace(recipient))},
-			SigningKeyFile: filepath.Join(o.Dir, "keys", "signing.key"), TrustedKeyFiles: []string{filepath.Join(o.Dir, "keys", "signing.pub")},
+			URL:             "file://" + filepath.Join(o.Dir, "store"),
+			Recipients:      []string{string(bytes.TrimSpace(recipient))},
+			SigningKeyFile:  filepath.Join(o.Dir, "keys", "signing.key"),
+			TrustedKeyFiles: []string{filepath.Join(o.Dir, "keys", "signing.pub")},
 		}}},
 	})
 	s.tuning = func(t *restore.Tuning) { t.Settle, t.Wait = 20*time.Millisecond, 30*time.Second }
 	return s, nil
 }
 
-// carryOut does what an order says with a server of its own, and waits for the end of the operation. prepare, when set, changes the server before.
+// carryOut does what an order says with a server of its own, and waits for the end of the
+// operation. prepare, when set, changes the server before.
 func carryOut(ctx context.Context, o order, prepare func(*Server)) (end, error) {
 	s, err := newServer(o)
 	if err != nil {
 		return end{}, err
 	}
-	w := &witness{kill: o.Kill, namespace: o.Spec.GetSelection().GetNamespaces(), steps: map[string]*traced{}}
+	w := &witness{kill: o.Kill, namespace: o.Spec.GetSelection().GetNamespaces(),
+		steps: map[string]*traced{}}
 	if o.Trace != "" || o.Kill != nil {
 		s.onStep = w.onStep
-		s.writer = func(_ string, writer move.Writer) move.Writer { return &witnessed{Writer: writer, w: w} }
-		s.buckets[&s.cfg.Locations[0]] = &witnessedBucket{Dir: store.NewDir(filepath.Join(o.Dir, "store")), w: w}
+		s.writer = func(_ string, writer move.Writer) move.Writer {
+			return &witnessed{Writer: writer,
+				w: w}
+		}
+		s.buckets[&s.cfg.Locations[0]] = &witnessedBucket{Dir: store.NewDir(filepath.Join(o.Dir,
+			"store")), w: w}
 	}
 	if prepare != nil {
 		prepare(s)
@@ -185,13 +197,16 @@ func (s *Server) carryOut(ctx context.Context, o order) (end, error) {
 	switch o.Do {
 	case doMove:
 		var r *mgmtv1.RunMoveResponse
-		if r, err = (&moveService{s: s}).RunMove(ctx, &mgmtv1.RunMoveRequest{Spec: o.Spec, Tuning: &mgmtv1.RestoreTuning{Canary: o.Canary}}); err == nil {
+		if r, err = (&moveService{s: s}).RunMove(ctx, &mgmtv1.RunMoveRequest{Spec: o.Spec,
+			Tuning: &mgmtv1.RestoreTuning{Canary: o.Canary}}); err == nil {
 			ref = r.GetOperation().GetId()
 		}
 	case doResume:
-		_, err = (&operationService{s: s}).ResumeOperation(ctx, &mgmtv1.ResumeOperationRequest{Id: latest})
+		_, err = (&operationService{s: s}).ResumeOperation(ctx,
+			&mgmtv1.ResumeOperationRequest{Id: latest})
 	case doRollback:
-		_, err = (&operationService{s: s}).RollbackOperation(ctx, &mgmtv1.RollbackOperationRequest{Id: latest})
+		_, err = (&operationService{s: s}).RollbackOperation(ctx,
+			&mgmtv1.RollbackOperationRequest{Id: latest})
 	case doDaemon:
 		if err = s.Open(ctx); err == nil {
 			err = s.Start(ctx)
@@ -209,7 +224,8 @@ func (s *Server) carryOut(ctx context.Context, o order) (end, error) {
 		if err != nil {
 			return end{}, err
 		}
-		if op.State.Ended() && (o.Do != doDaemon || op.State != catalog.Stopped || time.Since(began) > 30*time.Second) {
+		if op.State.Ended() && (o.Do != doDaemon || op.State != catalog.Stopped ||
+			time.Since(began) > 30*time.Second) {
 			texts, err := findings(ctx, c, op.ID)
 			return end{string(op.State), op.Message, op.Code, texts}, err
 		}
@@ -237,7 +253,8 @@ func (w *witness) write(file string) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// general replaces the namespace of the fleet, which is another one in each test, in the key of a step.
+// general replaces the namespace of the fleet, which is another one in each test, in the key of a
+// step.
 func (w *witness) general(step catalog.Step) string {
 	for _, ns := range w.namespace {
 		if rest, ok := strings.CutPrefix(step.String(), ns+"/"); ok {
@@ -277,8 +294,8 @@ func die() {
 	select {}
 }
 
-// at wraps one write to a side. It counts for the step under way that writes objects of this name: all objects of a workload cluster of a fleet begin with its
-// name.
+// at wraps one write to a side. It counts for the step under way that writes objects of this name:
+// all objects of a workload cluster of a fleet begin with its name.
 func (w *witness) at(name string, write func() error) error {
 	w.mu.Lock()
 	number, t := 0, w.stepOf(name)
@@ -286,7 +303,8 @@ func (w *witness) at(name string, write func() error) error {
 		t.Writes++
 		number = t.Writes
 	}
-	hit := t != nil && w.kill != nil && w.kill.Point == inside && w.kill.Step == t.Step && w.kill.Undo == t.Undo && w.kill.Write == number
+	hit := t != nil && w.kill != nil && w.kill.Point == inside && w.kill.Step == t.Step &&
+		w.kill.Undo == t.Undo && w.kill.Write == number
 	if hit && !w.kill.Answered {
 		die()
 	}
@@ -317,7 +335,8 @@ func (w *witness) stepOf(name string) *traced {
 // unitPrefix begins the names of workload clusters and their objects in a fleet.
 const unitPrefix = "w-0"
 
-// unitName gives the name of the workload cluster that an object belongs to by its name, "" for a shared one.
+// unitName gives the name of the workload cluster that an object belongs to by its name, "" for a
+// shared one.
 func unitName(name string) string {
 	const length = len("w-00000")
 	if strings.HasPrefix(name, unitPrefix) && len(name) >= length {
@@ -332,31 +351,53 @@ type witnessed struct {
 	w *witness
 }
 
-func (d *witnessed) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (out *unstructured.Unstructured, err error) {
-	err = d.w.at(obj.GetName(), func() (err error) { out, err = d.Writer.Create(ctx, k, obj); return err })
+func (d *witnessed) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	out *unstructured.Unstructured, err error) {
+	err = d.w.at(obj.GetName(), func() (err error) {
+		out, err = d.Writer.Create(ctx, k, obj)
+		return err
+	})
 	return out, err
 }
 
-func (d *witnessed) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (out *unstructured.Unstructured, err error) {
-	err = d.w.at(obj.GetName(), func() (err error) { out, err = d.Writer.Update(ctx, k, obj); return err })
+func (d *witnessed) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	out *unstructured.Unstructured, err error) {
+	err = d.w.at(obj.GetName(), func() (err error) {
+		out, err = d.Writer.Update(ctx, k, obj)
+		return err
+	})
 	return out, err
 }
 
-func (d *witnessed) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (out *unstructured.Unstructured, err error) {
-	err = d.w.at(obj.GetName(), func() (err error) { out, err = d.Writer.UpdateStatus(ctx, k, obj); return err })
+func (d *witnessed) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	out *unstructured.Unstructured, err error) {
+	err = d.w.at(obj.GetName(), func() (err error) {
+		out, err = d.Writer.UpdateStatus(ctx, k, obj)
+		return err
+	})
 	return out, err
 }
 
-func (d *witnessed) PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string, metadata map[string]any) (out *unstructured.Unstructured, err error) {
-	err = d.w.at(name, func() (err error) { out, err = d.Writer.PatchMetadata(ctx, k, namespace, name, metadata); return err })
+func (d *witnessed) PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string,
+	metadata map[string]any) (out *unstructured.Unstructured, err error) {
+	err = d.w.at(name, func() (err error) {
+		out, err = d.Writer.PatchMetadata(ctx, k, namespace, name,
+			metadata)
+		return err
+	})
 	return out, err
 }
 
-func (d *witnessed) Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID, resourceVersion string) error {
-	return d.w.at(name, func() error { return d.Writer.Delete(ctx, k, namespace, name, uid, resourceVersion) })
+func (d *witnessed) Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID,
+	resourceVersion string) error {
+	return d.w.at(name, func() error {
+		return d.Writer.Delete(ctx, k, namespace, name, uid,
+			resourceVersion)
+	})
 }
 
-// witnessedBucket is a store under the eyes of a witness: what is written there belongs to no object.
+// witnessedBucket is a store under the eyes of a witness: what is written there belongs to no
+// object.
 type witnessedBucket struct {
 	*store.Dir
 	w *witness
@@ -378,7 +419,8 @@ func (b *witnessedBucket) Put(ctx context.Context, key string, data []byte) erro
 	return b.at(key, func() error { return b.Dir.Put(ctx, key, data) })
 }
 
-func (b *witnessedBucket) PutIf(ctx context.Context, key string, data []byte, tag string) (newTag string, err error) {
+func (b *witnessedBucket) PutIf(ctx context.Context, key string, data []byte,
+	tag string) (newTag string, err error) {
 	err = b.at(key, func() (err error) { newTag, err = b.Dir.PutIf(ctx, key, data, tag); return err })
 	return newTag, err
 }

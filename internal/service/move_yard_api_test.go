@@ -31,7 +31,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// yard is a fleet in a namespace of its own, which moves to and fro, with a store and a catalog of its own.
+// yard is a fleet in a namespace of its own, which moves to and fro, with a store and a catalog of
+// its own.
 type yard struct {
 	*ground
 	t         testing.TB
@@ -47,14 +48,17 @@ type yard struct {
 	violations []string
 }
 
-const fleetClusters = 4 // the first of them is taken away again: then three are left, two with the same class
+// the first of them is taken away again: then three are left, two with the same class
+const fleetClusters = 4
 
-// newYard makes a fleet of three workload clusters on the first side: two share a ClusterClass and own a Secret together, the third is paused. Only one of them has
-// workers: every object costs time in every state.
+// newYard makes a fleet of three workload clusters on the first side: two share a ClusterClass and
+// own a Secret together, the third is paused. Only one of them has workers: every object costs time
+// in every state.
 func newYard(t testing.TB, g *ground, prefix string) *yard {
 	t.Helper()
 	y := &yard{ground: g, t: t, dir: t.TempDir(), namespace: prefix + "-team-0000"}
-	servers.Fleet(t, 0, "--namespace-prefix", prefix+"-", "--workloads", fmt.Sprint(fleetClusters), "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", prefix+"-", "--workloads", fmt.Sprint(fleetClusters),
+		"--machines", "1", "--fast")
 	for _, s := range g.sides {
 		s.begin(y.namespace)
 	}
@@ -63,7 +67,8 @@ func newYard(t testing.TB, g *ground, prefix string) *yard {
 	}
 	must(t, y.openStore())
 	y.remove(0, func(name string) bool {
-		return unitName(name) == unitPrefix+"0000" || strings.Contains(name, "-md-0") && unitName(name) != classyUnits[0]
+		return unitName(name) == unitPrefix+"0000" || strings.Contains(name, "-md-0") &&
+			unitName(name) != classyUnits[0]
 	})
 	y.change(0, clusterRef(y.namespace, pausedUnit), func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
@@ -71,11 +76,13 @@ func newYard(t testing.TB, g *ground, prefix string) *yard {
 	var owners []any
 	for _, unit := range classyUnits {
 		u := y.get(0, clusterRef(y.namespace, unit))
-		owners = append(owners, map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "name": u.GetName(), "uid": string(u.GetUID())})
+		owners = append(owners, map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(),
+			"name": u.GetName(), "uid": string(u.GetUID())})
 	}
-	y.change(0, mgmt.Ref{Kind: "Secret", Namespace: y.namespace, Name: "registry-credentials"}, func(u *unstructured.Unstructured) {
-		_ = unstructured.SetNestedSlice(u.Object, owners, "metadata", "ownerReferences")
-	})
+	y.change(0, mgmt.Ref{Kind: "Secret", Namespace: y.namespace, Name: "registry-credentials"},
+		func(u *unstructured.Unstructured) {
+			_ = unstructured.SetNestedSlice(u.Object, owners, "metadata", "ownerReferences")
+		})
 	must(t, y.rest())
 	return y
 }
@@ -88,7 +95,8 @@ var (
 )
 
 func clusterRef(namespace, name string) mgmt.Ref {
-	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind, Namespace: namespace, Name: name}
+	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		Namespace: namespace, Name: name}
 }
 
 func must(t testing.TB, err error) {
@@ -104,12 +112,14 @@ func (y *yard) openStore() error {
 		return err
 	}
 	keys, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{string(bytes.TrimSpace(recipient))}, SigningKeyFile: filepath.Join(y.dir, "keys", "signing.key"), TrustedKeyFiles: []string{filepath.Join(y.dir, "keys", "signing.pub")},
+		Recipients: []string{string(bytes.TrimSpace(recipient))}, SigningKeyFile: filepath.Join(y.dir,
+			"keys", "signing.key"), TrustedKeyFiles: []string{filepath.Join(y.dir, "keys", "signing.pub")},
 	})
 	if err != nil {
 		return err
 	}
-	y.store, err = store.Open(y.t.Context(), store.Options{Bucket: store.NewDir(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
+	y.store, err = store.Open(y.t.Context(),
+		store.Options{Bucket: store.NewDir(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
 	return err
 }
 
@@ -117,7 +127,8 @@ func (y *yard) source() *side { return y.sides[y.at] }
 func (y *yard) target() *side { return y.sides[1-y.at] }
 
 // tryLive reads all objects in the fleet's namespace on one side.
-func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.Unstructured, error) {
+func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.Unstructured,
+	error) {
 	out := map[mgmt.Ref]*unstructured.Unstructured{}
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -127,19 +138,20 @@ func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.U
 			continue
 		}
 		g.Go(func() error {
-			_, err := y.sides[i].Reader().List(ctx, k, mgmt.ListOptions{Namespace: y.namespace}, func(raw []byte) error {
-				u := &unstructured.Unstructured{}
-				if err := u.UnmarshalJSON(raw); err != nil {
-					return err
-				}
-				if u.GetName() == "kube-root-ca.crt" {
+			_, err := y.sides[i].Reader().List(ctx, k, mgmt.ListOptions{Namespace: y.namespace},
+				func(raw []byte) error {
+					u := &unstructured.Unstructured{}
+					if err := u.UnmarshalJSON(raw); err != nil {
+						return err
+					}
+					if u.GetName() == "kube-root-ca.crt" {
+						return nil
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					out[mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}] = u
 					return nil
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				out[mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}] = u
-				return nil
-			})
+				})
 			return err
 		})
 	}
@@ -163,7 +175,8 @@ func (y *yard) kind(i int, gk mgmt.GroupKind) mgmt.Kind {
 
 func (y *yard) get(i int, ref mgmt.Ref) *unstructured.Unstructured {
 	y.t.Helper()
-	u, err := y.sides[i].Reader().Get(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace, ref.Name)
+	u, err := y.sides[i].Reader().Get(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace,
+		ref.Name)
 	must(y.t, err)
 	return u
 }
@@ -200,7 +213,8 @@ func (y *yard) remove(i int, which func(name string) bool) {
 			left++
 			err := y.tryChange(i, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
 			if err == nil {
-				err = y.sides[i].Writer().Delete(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace, ref.Name, u.GetUID(), "")
+				err = y.sides[i].Writer().Delete(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace,
+					ref.Name, u.GetUID(), "")
 			}
 			if err != nil && !apierrors.IsNotFound(err) {
 				y.t.Fatalf("remove %s: %v", ref, err)
@@ -209,7 +223,8 @@ func (y *yard) remove(i int, which func(name string) bool) {
 	}
 }
 
-// rest waits until the controllers of the source have nothing more to say, and remembers the fleet as it stands.
+// rest waits until the controllers of the source have nothing more to say, and remembers the fleet
+// as it stands.
 func (y *yard) rest() error {
 	for {
 		first, err := y.tryLive(y.t.Context(), y.at)
@@ -221,7 +236,9 @@ func (y *yard) rest() error {
 		if err != nil {
 			return err
 		}
-		if maps.EqualFunc(first, second, func(a, b *unstructured.Unstructured) bool { return a.GetResourceVersion() == b.GetResourceVersion() }) {
+		if maps.EqualFunc(first, second, func(a, b *unstructured.Unstructured) bool {
+			return a.GetResourceVersion() == b.GetResourceVersion()
+		}) {
 			y.was = second
 			return nil
 		}
@@ -231,14 +248,16 @@ func (y *yard) rest() error {
 func (y *yard) order(do string) order {
 	return order{
 		Dir: y.dir, Sides: [2]mgmt.Options{servers.Options(0), servers.Options(1)}, From: y.at, Do: do,
-		Spec: &mgmtv1.MoveSpec{Source: y.source().Name(), Target: y.target().Name(), NoFence: y.noFence, Selection: &mgmtv1.Selection{Namespaces: []string{y.namespace}}},
+		Spec: &mgmtv1.MoveSpec{Source: y.source().Name(), Target: y.target().Name(), NoFence: y.noFence,
+			Selection: &mgmtv1.Selection{Namespaces: []string{y.namespace}}},
 	}
 }
 
 // errNotKilled is what run says of a process that came to its end although it was to die.
 var errNotKilled = errors.New("it did not come to the point where it was to die")
 
-// run carries out an order in a process of its own. For one that was to die its error is nil when it did.
+// run carries out an order in a process of its own. For one that was to die its error is nil when
+// it did.
 func (y *yard) run(o order) (end, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -255,7 +274,8 @@ func (y *yard) run(o order) (end, error) {
 		return end{}, fmt.Errorf("%s: no end after minutes: %s", o.Do, tail(&errs))
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && o.Kill != nil {
-		if status, isWait := exit.Sys().(syscall.WaitStatus); isWait && status.Signaled() && status.Signal() == syscall.SIGKILL {
+		if status, isWait := exit.Sys().(syscall.WaitStatus); isWait && status.Signaled() &&
+			status.Signal() == syscall.SIGKILL {
 			return end{}, nil
 		}
 	}
@@ -299,22 +319,28 @@ func (y *yard) handedOver(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// reconciled tells for Clusters of one side whether controllers work on them, with their resourceVersions.
+// reconciled tells for Clusters of one side whether controllers work on them, with their
+// resourceVersions.
 func (y *yard) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
 	k, _ := mgmt.FindKind(y.sides[i].kinds, snapshot.ClusterKind)
-	_, err := y.sides[i].Reader().List(ctx, k, mgmt.ListOptions{Namespace: y.namespace}, func(raw []byte) error {
-		annotated := gjson.GetBytes(raw, "metadata.annotations").Map()[snapshot.AnnotationPaused].Exists()
-		if !annotated && !gjson.GetBytes(raw, "spec.paused").Bool() {
-			out[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw, "metadata.uid").String() + "/" + gjson.GetBytes(raw, "metadata.resourceVersion").String()
-		}
-		return nil
-	})
+	_, err := y.sides[i].Reader().List(ctx, k, mgmt.ListOptions{Namespace: y.namespace},
+		func(raw []byte) error {
+			annotated := gjson.GetBytes(raw,
+				"metadata.annotations").Map()[snapshot.AnnotationPaused].Exists()
+			if !annotated && !gjson.GetBytes(raw, "spec.paused").Bool() {
+				out[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw,
+					"metadata.uid").String() + "/" + gjson.GetBytes(raw, "metadata.resourceVersion").String()
+			}
+			return nil
+		})
 	return out, err
 }
 
-// observe looks for a moment in which invariant I1 does not hold. It sees only what it can prove: a Cluster of the source that was at work, in one and the same
-// version, before and after the target was read, was at work then; and a record that was read before, or after, a Cluster, named the target by then, or not yet.
+// observe looks for a moment in which invariant I1 does not hold. It sees only what it can prove: a
+// Cluster of the source that was at work, in one and the same version, before and after the target
+// was read, was at work then; and a record that was read before, or after, a Cluster, named the
+// target by then, or not yet.
 func (y *yard) observe(ctx context.Context) error {
 	first, err := y.reconciled(ctx, y.at)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// openCatalog opens the catalog on first use. Operations that a dead process left running get a state that fits.
+// openCatalog opens the catalog on first use. Operations that a dead process left running get a
+// state that fits.
 func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,17 +52,24 @@ func (s *Server) location(name string) (*Location, error) {
 	}
 	switch {
 	case len(names) == 0 && s.cfg.Daemon:
-		return nil, &Error{Reason: ReasonUsage, Message: "the configuration has no storage location", Hint: "add a BackupStorageLocation document to it"}
+		return nil, &Error{Reason: ReasonUsage, Message: "the configuration has no storage location",
+			Hint: "add a BackupStorageLocation document to it"}
 	case len(names) == 0:
-		return nil, &Error{Reason: ReasonUsage, Message: "no store is named", Hint: "name one with --store"}
+		return nil, &Error{Reason: ReasonUsage, Message: "no store is named",
+			Hint: "name one with --store"}
 	case name == "":
-		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("%d storage locations are known and none is the default", len(names)), Hint: "name one with --location: " + strings.Join(names, ", ")}
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf(
+			"%d storage locations are known and none is the default", len(names)),
+			Hint: "name one with --location: " + strings.Join(names, ", ")}
 	}
-	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("no storage location is named %q", name), Hint: "there are " + strings.Join(names, ", ")}
+	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("no storage location is named %q",
+		name), Hint: "there are " + strings.Join(names, ", ")}
 }
 
-// openStore opens the store of a location with the keys of the configuration and the identity of a request, if it is there.
-func (s *Server) openStore(ctx context.Context, location string, identity []byte) (*store.Store, error) {
+// openStore opens the store of a location with the keys of the configuration and the identity of a
+// request, if it is there.
+func (s *Server) openStore(ctx context.Context, location string, identity []byte) (*store.Store,
+	error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, err
@@ -69,15 +77,17 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 	return s.openLocation(ctx, l, identity, false)
 }
 
-// openLocation is openStore for a location that is known; create makes the store when there is none. The location's own identity is not used: it is for what the
-// daemon begins by itself.
-func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (*store.Store, error) {
+// openLocation is openStore for a location that is known; create makes the store when there is
+// none. The location's own identity is not used: it is for what the daemon begins by itself.
+func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (
+	*store.Store, error) {
 	bucket, err := s.bucket(l)
 	if err != nil {
 		return nil, err
 	}
 	o := l.Store
-	k := store.KeyOptions{Recipients: o.Recipients, SigningKeyFile: o.SigningKeyFile, TrustedKeyFiles: o.TrustedKeyFiles}
+	k := store.KeyOptions{Recipients: o.Recipients, SigningKeyFile: o.SigningKeyFile,
+		TrustedKeyFiles: o.TrustedKeyFiles}
 	if len(identity) > 0 {
 		k.Identities = []store.Secret{identity}
 	}
@@ -107,7 +117,8 @@ func newBucket(o StoreOptions) (store.Bucket, error) {
 		return store.NewS3(*o.S3)
 	}
 	if o.URL == "" {
-		return nil, &Error{Reason: ReasonUsage, Message: "no store is named", Hint: "name one with --store"}
+		return nil, &Error{Reason: ReasonUsage, Message: "no store is named",
+			Hint: "name one with --store"}
 	}
 	u, err := store.ParseURL(o.URL)
 	if err != nil {
@@ -131,7 +142,8 @@ func (s *Server) connect(ctx context.Context, side, name string) (*mgmt.Mgmt, er
 	return mgmt.Connect(ctx, o)
 }
 
-// mgmtOptions finds the management cluster of that name among those of one side; without a name the only one.
+// mgmtOptions finds the management cluster of that name among those of one side; without a name the
+// only one.
 func (s *Server) mgmtOptions(side, name string) (mgmt.Options, error) {
 	options := s.cfg.Sources
 	if side == targetSide {
@@ -145,14 +157,18 @@ func (s *Server) mgmtOptions(side, name string) (mgmt.Options, error) {
 		}
 		names = append(names, o.Name)
 	}
-	e := &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no management cluster is named %q", name), Hint: "there are " + strings.Join(names, ", ")}
+	e := &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no management cluster is named %q",
+		name), Hint: "there are " + strings.Join(names, ", ")}
 	switch {
 	case len(options) == 0 && s.cfg.Daemon:
-		e = &Error{Reason: ReasonUsage, Message: "the configuration has no management cluster", Hint: "add one to spec.managementClusters"}
+		e = &Error{Reason: ReasonUsage, Message: "the configuration has no management cluster",
+			Hint: "add one to spec.managementClusters"}
 	case len(options) == 0:
-		e = &Error{Reason: ReasonUsage, Message: "no " + side + " management cluster is named", Hint: "name one with --" + side + "-kubeconfig"}
+		e = &Error{Reason: ReasonUsage, Message: "no " + side + " management cluster is named",
+			Hint: "name one with --" + side + "-kubeconfig"}
 	case name == "":
-		e = &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d management clusters are known", len(options)), Hint: "name one with --" + side + ": " + strings.Join(names, ", ")}
+		e = &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d management clusters are known",
+			len(options)), Hint: "name one with --" + side + ": " + strings.Join(names, ", ")}
 	}
 	return mgmt.Options{}, e
 }

@@ -21,7 +21,8 @@ type operationService struct {
 	s *Server
 }
 
-func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListOperationsRequest) (*mgmtv1.ListOperationsResponse, error) {
+func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListOperationsRequest) (
+	*mgmtv1.ListOperationsResponse, error) {
 	c, peer, err := o.s.catalogOrPeer(ctx)
 	if err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListO
 	return resp, nil
 }
 
-func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (*mgmtv1.GetOperationResponse, error) {
+func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (
+	*mgmtv1.GetOperationResponse, error) {
 	c, peer, err := o.s.catalogOrPeer(ctx)
 	if err != nil {
 		return nil, err
@@ -55,7 +57,8 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 	return &mgmtv1.GetOperationResponse{Operation: operationToProto(op)}, nil
 }
 
-func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest, stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	ctx := stream.Context()
 	c, peer, err := o.s.catalogOrPeer(ctx)
 	if err != nil {
@@ -79,7 +82,9 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest, str
 	return nil
 }
 
-func forward(ctx context.Context, peer mgmtv1.OperationServiceClient, req *mgmtv1.WatchOperationRequest, to grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
+func forward(ctx context.Context, peer mgmtv1.OperationServiceClient,
+	req *mgmtv1.WatchOperationRequest,
+	to grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	from, err := peer.WatchOperation(ctx, req)
 	if err != nil {
 		return err
@@ -98,7 +103,8 @@ func forward(ctx context.Context, peer mgmtv1.OperationServiceClient, req *mgmtv
 	}
 }
 
-func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.ResumeOperationRequest) (*mgmtv1.ResumeOperationResponse, error) {
+func (o *operationService) ResumeOperation(ctx context.Context,
+	req *mgmtv1.ResumeOperationRequest) (*mgmtv1.ResumeOperationResponse, error) {
 	c, err := o.s.openCatalog(ctx)
 	if err != nil {
 		return nil, err
@@ -121,7 +127,8 @@ func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.Resu
 	case catalog.KindMove:
 		running, err = o.s.goOnMove(ctx, c, op, op.Back)
 	default:
-		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
+		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not "+
+			"gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
 	}
 	if err != nil {
 		return nil, err
@@ -133,7 +140,8 @@ func (o *operationService) ResumeOperation(ctx context.Context, req *mgmtv1.Resu
 func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored any) error {
 	text, err := c.Plan(ctx, op.ID)
 	if errors.Is(err, catalog.ErrNotFound) {
-		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
+		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and "+
+			"changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
 	}
 	if err != nil {
 		return err
@@ -144,7 +152,8 @@ func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, sto
 	return nil
 }
 
-func (o *operationService) RollbackOperation(ctx context.Context, req *mgmtv1.RollbackOperationRequest) (*mgmtv1.RollbackOperationResponse, error) {
+func (o *operationService) RollbackOperation(ctx context.Context,
+	req *mgmtv1.RollbackOperationRequest) (*mgmtv1.RollbackOperationResponse, error) {
 	c, err := o.s.openCatalog(ctx)
 	if err != nil {
 		return nil, err
@@ -155,11 +164,15 @@ func (o *operationService) RollbackOperation(ctx context.Context, req *mgmtv1.Ro
 	}
 	switch {
 	case op.Kind != catalog.KindMove:
-		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only a move can be rolled back", op.ID, op.Kind), Hint: "mgmtctl operation resume " + string(op.ID) + " goes on with it"}
+		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: "+
+			"only a move can be rolled back", op.ID, op.Kind), Hint: "mgmtctl operation resume " +
+			string(op.ID) + " goes on with it"}
 	case op.State == catalog.RolledBack:
 		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, nil
 	case op.State == catalog.Succeeded:
-		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s has moved everything: there is no way back", op.ID), Hint: "to have the workload clusters back, move them back"}
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf(
+			"operation %s has moved everything: there is no way back", op.ID),
+			Hint: "to have the workload clusters back, move them back"}
 	}
 	running, err := o.s.goOnMove(ctx, c, op, true)
 	if err != nil {
@@ -168,7 +181,8 @@ func (o *operationService) RollbackOperation(ctx context.Context, req *mgmtv1.Ro
 	return &mgmtv1.RollbackOperationResponse{Operation: running}, nil
 }
 
-func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (*mgmtv1.StopOperationResponse, error) {
+func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (
+	*mgmtv1.StopOperationResponse, error) {
 	c, peer, err := o.s.catalogOrPeer(ctx)
 	if err != nil {
 		return nil, err
@@ -193,7 +207,8 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog
 	if ref != latest {
 		op, err := c.FindOperation(ctx, ref)
 		if errors.Is(err, catalog.ErrNotFound) {
-			return op, &Error{Reason: ReasonNotFound, Message: err.Error(), Hint: "mgmtctl operation list shows which there are", err: err}
+			return op, &Error{Reason: ReasonNotFound, Message: err.Error(),
+				Hint: "mgmtctl operation list shows which there are", err: err}
 		}
 		return op, err
 	}
@@ -202,7 +217,8 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog
 		return catalog.Operation{}, err
 	}
 	if len(ops) == 0 {
-		return catalog.Operation{}, fmt.Errorf("find operation: the catalog has none: %w", catalog.ErrNotFound)
+		return catalog.Operation{}, fmt.Errorf("find operation: the catalog has none: %w",
+			catalog.ErrNotFound)
 	}
 	return ops[0], nil
 }

@@ -11,7 +11,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.DeleteSnapshotsRequest) (*mgmtv1.DeleteSnapshotsResponse, error) {
+func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.DeleteSnapshotsRequest) (
+	*mgmtv1.DeleteSnapshotsResponse, error) {
 	o := snapshot.PruneOptions{Grace: s.s.cfg.Retention.Grace, Damaged: req.GetDamaged()}
 	if g := req.GetGrace(); g != nil {
 		o.Grace = g.AsDuration()
@@ -40,14 +41,18 @@ func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.Delet
 	return &mgmtv1.DeleteSnapshotsResponse{Operation: running}, nil
 }
 
-// snapshotToDelete finds the one snapshot that is meant. What is of no use must be named in full, for it may be there several times or not be what its name says.
-func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, damaged bool) (store.EnvelopeKey, error) {
+// snapshotToDelete finds the one snapshot that is meant. What is of no use must be named in full,
+// for it may be there several times or not be what its name says.
+func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, damaged bool) (
+	store.EnvelopeKey, error) {
 	k, err := store.ParseEnvelopeKey(id)
 	switch {
 	case id == latest:
-		return k, &Error{Reason: ReasonUsage, Message: "\"latest\" cannot be deleted: the newest snapshot of a source is kept", Hint: "name a snapshot by its id"}
+		return k, &Error{Reason: ReasonUsage, Message: "\"latest\" cannot be deleted: the newest " +
+			"snapshot of a source is kept", Hint: "name a snapshot by its id"}
 	case err != nil && damaged:
-		return k, &Error{Reason: ReasonUsage, Message: id + " is not the key of an envelope, which --damaged needs", Hint: "mgmtctl prune plan -o json has the keys"}
+		return k, &Error{Reason: ReasonUsage, Message: id + " is not the key of an envelope, which " +
+			"--damaged needs", Hint: "mgmtctl prune plan -o json has the keys"}
 	case err != nil:
 		return findKey(ctx, st, source, id)
 	}
@@ -75,7 +80,8 @@ func findKey(ctx context.Context, st *store.Store, source, ref string) (store.En
 	return st.Find(ctx, uid, ref)
 }
 
-func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapshotRequest) (*mgmtv1.PinSnapshotResponse, error) {
+func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapshotRequest) (
+	*mgmtv1.PinSnapshotResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
 	if err != nil {
 		return nil, err
@@ -85,7 +91,8 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 		err = st.PutPin(ctx, k, strings.TrimSpace(req.GetReason()), time.Now())
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
-		return nil, &Error{Reason: ReasonNotFound, Message: "the snapshot is not there any more: " + k.String(), err: err}
+		return nil, &Error{Reason: ReasonNotFound, Message: "the snapshot is not there any more: " +
+			k.String(), err: err}
 	}
 	if err != nil {
 		return nil, err
@@ -93,7 +100,8 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 	return &mgmtv1.PinSnapshotResponse{Key: k.String()}, nil
 }
 
-func (s *snapshotService) UnpinSnapshot(ctx context.Context, req *mgmtv1.UnpinSnapshotRequest) (*mgmtv1.UnpinSnapshotResponse, error) {
+func (s *snapshotService) UnpinSnapshot(ctx context.Context, req *mgmtv1.UnpinSnapshotRequest) (
+	*mgmtv1.UnpinSnapshotResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
 	if err != nil {
 		return nil, err

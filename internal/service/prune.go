@@ -41,11 +41,13 @@ type pruning struct {
 }
 
 // readPrune opens what a spec names.
-func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning, error) {
+func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning,
+	error) {
 	o := snapshot.PruneOptions{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
 	if r := spec.GetRetention(); r != nil {
 		o.Policy = snapshot.Policy{
-			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()), Weekly: int(r.GetKeepWeekly()), Monthly: int(r.GetKeepMonthly()),
+			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()),
+			Weekly: int(r.GetKeepWeekly()), Monthly: int(r.GetKeepMonthly()),
 			Within: r.GetKeepWithin().AsDuration(),
 		}
 	}
@@ -65,7 +67,8 @@ func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalo
 }
 
 // openPrune opens a location, and asks the catalog what it knows of its snapshots.
-func (s *Server) openPrune(ctx context.Context, location string, o snapshot.PruneOptions) (*catalog.Catalog, *pruning, error) {
+func (s *Server) openPrune(ctx context.Context, location string, o snapshot.PruneOptions) (
+	*catalog.Catalog, *pruning, error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, nil, err
@@ -88,8 +91,10 @@ func (s *Server) openPrune(ctx context.Context, location string, o snapshot.Prun
 	return c, &pruning{location: l, options: o}, nil
 }
 
-// foundWhole are the keys of snapshots that the last verify which counts found whole, here or elsewhere.
-func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.Store) (map[string]bool, error) {
+// foundWhole are the keys of snapshots that the last verify which counts found whole, here or
+// elsewhere.
+func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.Store) (
+	map[string]bool, error) {
 	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID()})
 	if err != nil {
 		return nil, err
@@ -114,7 +119,8 @@ func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.S
 			continue
 		}
 		e, err := st.GetEnvelope(ctx, key)
-		if errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrStoreMissing) || ctx.Err() != nil {
+		if errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrStoreMissing) ||
+			ctx.Err() != nil {
 			return nil, err // without an answer it would not be kept
 		}
 		if err != nil {
@@ -129,9 +135,12 @@ func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.S
 	return whole, nil
 }
 
-// snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores and moves that have begun and are not at their end, and verifies.
-func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (map[store.SnapshotID]string, error) {
-	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore, catalog.KindMove, catalog.KindVerify}})
+// snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores
+// and moves that have begun and are not at their end, and verifies.
+func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (
+	map[store.SnapshotID]string, error) {
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore,
+		catalog.KindMove, catalog.KindVerify}})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +154,8 @@ func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (ma
 	return used, nil
 }
 
-func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
+func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	ctx := stream.Context()
 	_, p, err := s.s.readPrune(ctx, req.GetSpec())
 	if err != nil {
@@ -156,7 +166,8 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest, stream grpc.Serve
 		return err
 	}
 	summary := &mgmtv1.PruneSummary{
-		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked, Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
+		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked,
+		Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
 		Retention: policyToProto(p.options.Policy),
 	}
 	for _, v := range plan.Snapshots {
@@ -172,16 +183,19 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest, stream grpc.Serve
 			item.Snapshot = damagedToProto(v.Key, v.Err)
 		}
 		item.Snapshot.Pinned = v.Pinned
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: item}}); err != nil {
+		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Snapshot{
+			Snapshot: item}}); err != nil {
 			return err
 		}
 	}
 	for _, f := range plan.Findings {
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Finding{Finding: findingToProto(f)}}); err != nil {
+		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Finding{
+			Finding: findingToProto(f)}}); err != nil {
 			return err
 		}
 	}
-	return stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Summary{Summary: summary}})
+	return stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Summary{
+		Summary: summary}})
 }
 
 func amountToProto(a snapshot.Amount) *mgmtv1.PruneAmount {
@@ -189,14 +203,16 @@ func amountToProto(a snapshot.Amount) *mgmtv1.PruneAmount {
 }
 
 func policyToProto(p snapshot.Policy) *mgmtv1.Retention {
-	r := &mgmtv1.Retention{KeepLast: int32(p.Last), KeepHourly: int32(p.Hourly), KeepDaily: int32(p.Daily), KeepWeekly: int32(p.Weekly), KeepMonthly: int32(p.Monthly)}
+	r := &mgmtv1.Retention{KeepLast: int32(p.Last), KeepHourly: int32(p.Hourly),
+		KeepDaily: int32(p.Daily), KeepWeekly: int32(p.Weekly), KeepMonthly: int32(p.Monthly)}
 	if p.Within > 0 {
 		r.KeepWithin = durationpb.New(p.Within)
 	}
 	return r
 }
 
-func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (*mgmtv1.RunPruneResponse, error) {
+func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
+	*mgmtv1.RunPruneResponse, error) {
 	c, p, err := s.s.readPrune(ctx, req.GetSpec())
 	if err != nil {
 		return nil, err
@@ -208,16 +224,20 @@ func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest
 	return &mgmtv1.RunPruneResponse{Operation: running}, nil
 }
 
-// beginPrune begins the operation that prunes. There is one at a time for each location: two would do each other's work.
-func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (*mgmtv1.Operation, error) {
+// beginPrune begins the operation that prunes. There is one at a time for each location: two would
+// do each other's work.
+func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (
+	*mgmtv1.Operation, error) {
 	if err := p.options.Store.MayRemove(); err != nil {
 		return nil, err
 	}
 	if !s.enterPrune(p.location) {
-		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going", Hint: "wait for it: mgmtctl operation list tells which it is"}
+		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
+			Hint: "wait for it: mgmtctl operation list tells which it is"}
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source}, Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
+		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},
+		Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
 	})
 	var running *mgmtv1.Operation
 	if err == nil {
@@ -256,12 +276,15 @@ type pruneState struct {
 }
 
 // prune carries a prune out and tells what came of it.
-func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.PruneOptions) (*snapshot.PruneResult, error) {
+func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
+	o snapshot.PruneOptions) (*snapshot.PruneResult, error) {
 	o.Progress = j.Progress
 	o.Step = func(name string, fn func() error) error {
-		return j.Do(ctx, catalog.Step{Phase: "remove-" + name}, func(context.Context, *catalog.StepHandle) error { return fn() })
+		return j.Do(ctx, catalog.Step{Phase: "remove-" + name},
+			func(context.Context, *catalog.StepHandle) error { return fn() })
 	}
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()}) // before the look: what is taken from now on may not be in it
+	// before the look: what is taken from now on may not be in it
+	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()})
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +293,9 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 		return nil, err
 	}
 	if as[*snapshot.RefusedError](err) && len(r.Removed) == 0 {
-		err = &untouchedError{err} // a step was begun, and then the storage, or a pin that came just now, kept all that was named
+		// a step was begun, and then the storage, or a pin that came just now, kept all that was
+		// named
+		err = &untouchedError{err}
 	}
 	s.metrics.pruned(r, err)
 	removed := goneOnRecord(known, r)
@@ -287,15 +312,17 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	return r, errors.Join(err, forgot, j.Emit(ctx, events...))
 }
 
-// goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died before the index heard of it, or ran elsewhere. What no record explains
-// stays in the index: a verify tells by that of newer snapshots that somebody hides.
+// goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died
+// before the index heard of it, or ran elsewhere. What no record explains stays in the index: a
+// verify tells by that of newer snapshots that somebody hides.
 func goneOnRecord(known []catalog.SnapshotRecord, r *snapshot.PruneResult) (gone []string) {
 	there := map[string]bool{}
 	for _, v := range r.Snapshots {
 		there[v.Key.String()] = true
 	}
 	for _, k := range known {
-		recorded := slices.ContainsFunc(r.Recorded[k.Source], func(n store.Range) bool { return n.From <= k.Sequence && k.Sequence <= n.To })
+		recorded := slices.ContainsFunc(r.Recorded[k.Source],
+			func(n store.Range) bool { return n.From <= k.Sequence && k.Sequence <= n.To })
 		if recorded && !there[k.Key] {
 			gone = append(gone, k.Key)
 		}
@@ -305,17 +332,21 @@ func goneOnRecord(known []catalog.SnapshotRecord, r *snapshot.PruneResult) (gone
 
 // prunedText says in a sentence what a prune did.
 func prunedText(r *snapshot.PruneResult) string {
-	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed), len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
+	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed),
+		len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
 	if r.Retained.Keys > 0 {
-		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys, r.Retained.Bytes)
+		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys,
+			r.Retained.Bytes)
 	}
 	if r.Waits.Keys > 0 {
-		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait", r.Waits.Keys, r.Waits.Bytes, snapshot.AgeText(r.Grace))
+		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
+			r.Waits.Keys, r.Waits.Bytes, snapshot.AgeText(r.Grace))
 	}
 	return text
 }
 
-// pruneAfter prunes, where the configuration says what is to go, after a schedule's snapshot: at most once in pruneEvery.
+// pruneAfter prunes, where the configuration says what is to go, after a schedule's snapshot: at
+// most once in pruneEvery.
 func (s *Server) pruneAfter(schedule, location string) {
 	ttl := slices.ContainsFunc(s.cfg.Schedules, func(d Schedule) bool { return d.TTL > 0 })
 	if s.cfg.Retention.Policy.IsZero() && !ttl {
@@ -341,11 +372,13 @@ func (s *Server) pruneAfter(schedule, location string) {
 	}()
 	if err != nil && s.ctx.Err() == nil {
 		s.metrics.pruned(nil, err)
-		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location", location, "error", err)
+		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location",
+			location, "error", err)
 	}
 }
 
-// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h", "90m".
+// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",
+// "90m".
 func ParseAge(s string) (time.Duration, error) { return snapshot.ParseAge(s) }
 
 // MinGrace is the shortest grace that a prune takes.

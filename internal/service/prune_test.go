@@ -33,12 +33,15 @@ func newPruneBench(t *testing.T, retention Retention, schedules ...Schedule) *pr
 	t.Helper()
 	b := &pruneBench{t: t, root: filepath.Join(t.TempDir(), "store")}
 	var err error
-	if b.st, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(b.root), Plain: true, Create: true}); err != nil {
+	if b.st, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(b.root), Plain: true,
+		Create: true}); err != nil {
 		t.Fatal(err)
 	}
 	b.Server = New(Config{
-		CatalogFile: filepath.Join(t.TempDir(), "c.db"), Locations: []Location{{Name: "main", Store: StoreOptions{URL: b.root, Plain: true}}},
-		Daemon: true, Log: slog.New(slog.DiscardHandler), Retention: retention, Schedules: schedules, Metrics: prometheus.NewRegistry(),
+		CatalogFile: filepath.Join(t.TempDir(), "c.db"),
+		Locations:   []Location{{Name: "main", Store: StoreOptions{URL: b.root, Plain: true}}},
+		Daemon:      true, Log: slog.New(slog.DiscardHandler), Retention: retention, Schedules: schedules,
+		Metrics: prometheus.NewRegistry(),
 	})
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
@@ -62,7 +65,8 @@ func (b *pruneBench) take(n int) {
 		}
 		at := time.Now().Add(-48 * time.Hour).Add(time.Duration(len(b.keys)) * time.Minute)
 		signed, err := b.st.PutEnvelope(b.t.Context(), store.Envelope{
-			ID: store.NewSnapshotID(), Time: at, Source: store.Source{UID: "uid", Name: "m"}, Sequence: int64(len(b.keys)) + 1, Tree: tree,
+			ID: store.NewSnapshotID(), Time: at, Source: store.Source{UID: "uid", Name: "m"},
+			Sequence: int64(len(b.keys)) + 1, Tree: tree,
 		})
 		if err == nil {
 			err = c.PutSnapshot(b.t.Context(), recordOf(signed))
@@ -90,7 +94,8 @@ func (b *pruneBench) operations() []catalog.Operation {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	ops, err := c.Operations(b.t.Context(), catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindPrune}})
+	ops, err := c.Operations(b.t.Context(), catalog.OperationFilter{
+		Kinds: []catalog.Kind{catalog.KindPrune}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -136,7 +141,8 @@ func (b *pruneBench) wantLeft(want ...int64) {
 	}
 }
 
-// The daemon prunes after a schedule's snapshot when there are rules or expiries, and not again within an hour.
+// The daemon prunes after a schedule's snapshot when there are rules or expiries, and not again
+// within an hour.
 func TestDaemonPrunesAfterASnapshot(t *testing.T) {
 	b := newPruneBench(t, Retention{})
 	b.take(3)
@@ -161,7 +167,8 @@ func TestDaemonPrunesAfterASnapshot(t *testing.T) {
 	b.take(2)
 	b.pruneAfter("s", "main")
 	b.running.Wait()
-	if ops := b.operations(); len(ops) != 1 || ops[0].State != catalog.Succeeded || ops[0].Schedule != "s" || ops[0].Location != "main" {
+	if ops := b.operations(); len(ops) != 1 || ops[0].State != catalog.Succeeded ||
+		ops[0].Schedule != "s" || ops[0].Location != "main" {
 		t.Errorf("within an hour: %+v", ops)
 	}
 	l := &b.cfg.Locations[0]
@@ -185,7 +192,8 @@ func TestOnePruneAtATime(t *testing.T) {
 		t.Fatal("the first may not begin")
 	}
 	run := func() error {
-		_, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{Spec: &mgmtv1.PruneSpec{Retention: &mgmtv1.Retention{KeepLast: 1}}})
+		_, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),
+			&mgmtv1.RunPruneRequest{Spec: &mgmtv1.PruneSpec{Retention: &mgmtv1.Retention{KeepLast: 1}}})
 		return err
 	}
 	if err := run(); ExitCode(err) != ExitHeld {
@@ -221,7 +229,8 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 		{catalog.KindVerify, false, []catalog.State{catalog.Running, catalog.Failed}, false},
 		{catalog.KindSnapshot, false, []catalog.State{catalog.Running}, false},
 	} {
-		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: o.kind, Store: b.st.ID(), SnapshotID: string(b.keys[i].ID)})
+		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: o.kind, Store: b.st.ID(),
+			SnapshotID: string(b.keys[i].ID)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +240,8 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 			}
 			if n == 0 && o.changed {
 				step := func(context.Context, *catalog.StepHandle) error { return nil }
-				if err := c.Journal(op.ID, catalog.JournalOptions{}).Do(t.Context(), catalog.Step{Phase: "write"}, step); err != nil {
+				if err := c.Journal(op.ID, catalog.JournalOptions{}).Do(t.Context(),
+					catalog.Step{Phase: "write"}, step); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -244,23 +254,27 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	if other, err := snapshotsInUse(t.Context(), c, "other"); err != nil || len(other) > 0 {
 		t.Errorf("of another store: %v, %v", other, err)
 	}
-	if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{}); err != nil {
+	if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),
+		&mgmtv1.RunPruneRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	b.running.Wait()
 	b.wantLeft(1, 4, 5, 8)
-	resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(), &mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID)}})
+	resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(),
+		&mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.running.Wait()
-	if op := state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId())); op.GetExitCode() != ExitFindings {
+	if op := state(t, b.Server, catalog.OperationID(
+		resp.GetOperation().GetId())); op.GetExitCode() != ExitFindings {
 		t.Errorf("delete what is in use: %v", op)
 	}
 	b.wantLeft(1, 4, 5, 8)
 }
 
-// A deletion that is refused when its step has begun, and before anything went, has changed nothing; one that is refused after that has.
+// A deletion that is refused when its step has begun, and before anything went, has changed
+// nothing; one that is refused after that has.
 func TestDeletionIsRefusedLate(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneBench(t, Retention{})
@@ -271,25 +285,29 @@ func TestDeletionIsRefusedLate(t *testing.T) {
 			}
 			return b.st.PutPin(ctx, b.keys[removed], "just in time", time.Now())
 		}
-		resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(), &mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID), string(b.keys[1].ID)}})
+		resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(),
+			&mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID), string(b.keys[1].ID)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.running.Wait()
 		op := state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId()))
 		want := map[int]int32{0: ExitFindings, 1: ExitIncomplete}[removed]
-		if op.GetExitCode() != want || op.GetChanged() != (removed > 0) || op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED {
+		if op.GetExitCode() != want || op.GetChanged() != (removed > 0) ||
+			op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED {
 			t.Errorf("%d removed: %v, want exit code %d", removed, op, want)
 		}
 		b.wantLeft([]int64{1, 2, 3, 4}[removed:]...)
 	}
 }
 
-// A snapshot that only an unreadable envelope could explain keeps all content: exit code 4 when snapshots went, 3 when none did.
+// A snapshot that only an unreadable envelope could explain keeps all content: exit code 4 when
+// snapshots went, 3 when none did.
 func TestPruneBlockedExitCodes(t *testing.T) {
 	b := newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 1}})
 	b.take(4)
-	if err := os.WriteFile(filepath.Join(b.root, b.keys[1].String()), []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.root, b.keys[1].String()), []byte("{}"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []int32{ExitIncomplete, ExitFindings} {
@@ -298,7 +316,8 @@ func TestPruneBlockedExitCodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.running.Wait()
-		if op := state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId())); op.GetExitCode() != want {
+		if op := state(t, b.Server, catalog.OperationID(
+			resp.GetOperation().GetId())); op.GetExitCode() != want {
 			t.Errorf("exit code %d, want %d: %v", op.GetExitCode(), want, op)
 		}
 	}
@@ -314,7 +333,8 @@ func TestPruneRefusesWhatCannotBe(t *testing.T) {
 		"negative": {Retention: &mgmtv1.Retention{KeepDaily: -1}},
 		"nowhere":  {Location: "nowhere"},
 	} {
-		if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(), &mgmtv1.RunPruneRequest{Spec: spec}); ExitCode(err) != ExitUsage {
+		if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),
+			&mgmtv1.RunPruneRequest{Spec: spec}); ExitCode(err) != ExitUsage {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

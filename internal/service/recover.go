@@ -10,21 +10,24 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// Open opens the catalog, gives operations that a dead process left a state, and reads the schedules. A daemon calls it before it serves. Errors are those of
-// the catalog: *catalog.LockedError when another process holds it.
+// Open opens the catalog, gives operations that a dead process left a state, and reads the
+// schedules. A daemon calls it before it serves. Errors are those of the catalog:
+// *catalog.LockedError when another process holds it.
 func (s *Server) Open(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
 		return err
 	}
-	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule, log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules)
+	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule,
+		log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules)
 	if err == nil {
 		s.verifier = s.newVerifier(c)
 	}
 	return err
 }
 
-// Start goes on with operations that the process before left, and begins the schedules and the verifies. It comes after Open.
+// Start goes on with operations that the process before left, and begins the schedules and the
+// verifies. It comes after Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -43,33 +46,41 @@ const diedMessage = "the process at work on it died"
 
 // settle gives an operation that was found running, though nobody works on it, a state.
 func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
-	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage, Code: string(ReasonIncomplete)}
+	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
+		Code: string(ReasonIncomplete)}
 	if s.cfg.Daemon {
 		switch op.Kind {
 		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
-			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + "; a new run begins anew", Code: string(ReasonInternal)}
+			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + "; a new run begins anew",
+				Code: string(ReasonInternal)}
 		case catalog.KindRestore:
 			state, why = s.waitsForIdentity(op, why)
 		}
 	}
-	s.cfg.Log.Warn("operation was interrupted", "operation", op.ID, "kind", op.Kind, "state", state, "message", why.Message)
+	s.cfg.Log.Warn("operation was interrupted", "operation", op.ID, "kind", op.Kind, "state", state,
+		"message", why.Message)
 	_, err := c.SetState(ctx, op.ID, state, why)
 	return err
 }
 
-// waitsForIdentity is the state of an interrupted restore: it can go on by itself only where nothing is encrypted.
-func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (catalog.State, catalog.Outcome) {
+// waitsForIdentity is the state of an interrupted restore: it can go on by itself only where
+// nothing is encrypted.
+func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (catalog.State,
+	catalog.Outcome) {
 	l, err := s.location(op.Location)
 	if err == nil && l.Store.Plain {
 		return catalog.Stopped, why
 	}
-	why.Message += "; identities are not kept: give one with mgmtctl operation resume " + string(op.ID) + " --identity FILE"
+	why.Message += "; identities are not kept: give one with mgmtctl operation resume " +
+		string(op.ID) + " --identity FILE"
 	return catalog.NeedsIdentity, why
 }
 
-// resumeLeft goes on, in the background, with what the daemon before this one left in the middle and can go on without anybody's help.
+// resumeLeft goes on, in the background, with what the daemon before this one left in the middle
+// and can go on without anybody's help.
 func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
-	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove, catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
+	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
+		catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
 	if err != nil {
 		return err
 	}
@@ -89,9 +100,11 @@ func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
 	return nil
 }
 
-// goesOn tells of an operation that a daemon goes on with when it starts. What an operator stopped stays stopped.
+// goesOn tells of an operation that a daemon goes on with when it starts. What an operator stopped
+// stays stopped.
 func goesOn(op catalog.Operation) bool {
-	return op.State == catalog.Stopped && (op.Message == diedMessage || op.Message == errDaemonEnds.Message)
+	return op.State == catalog.Stopped && (op.Message == diedMessage ||
+		op.Message == errDaemonEnds.Message)
 }
 
 const (
@@ -99,7 +112,8 @@ const (
 	resumeLongWait = time.Minute
 )
 
-// resume tries until the management clusters and the store answer: after a power cut they come back later than we do.
+// resume tries until the management clusters and the store answer: after a power cut they come back
+// later than we do.
 func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
 	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
 	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
@@ -107,7 +121,8 @@ func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Oper
 		if err != nil || !now.Updated.Equal(op.Updated) {
 			return // somebody else took care of it
 		}
-		_, err = (&operationService{s: s}).ResumeOperation(ctx, &mgmtv1.ResumeOperationRequest{Id: string(op.ID)})
+		_, err = (&operationService{s: s}).ResumeOperation(ctx,
+			&mgmtv1.ResumeOperationRequest{Id: string(op.ID)})
 		if err == nil {
 			log.Info("operation goes on")
 			return

@@ -24,7 +24,8 @@ type restoreService struct {
 	s *Server
 }
 
-// storedRestore is what the catalog keeps of a restore, and all that a resume needs but the identity.
+// storedRestore is what the catalog keeps of a restore, and all that a resume needs but the
+// identity.
 type storedRestore struct {
 	Plan   restore.Plan   `json:"plan"`
 	Tuning restore.Tuning `json:"tuning"`
@@ -42,7 +43,8 @@ type opened struct {
 	kinds    []mgmt.Kind
 }
 
-func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
+func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
 	ctx := stream.Context()
 	spec, err := specFromProto(req.GetSpec())
 	if err != nil {
@@ -59,8 +61,10 @@ func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest, stream grpc
 	return sendPlan(stream, req.GetSpec(), o.signed, plan)
 }
 
-// open finds and opens the snapshot, checks its signature before anything else of it is read, and reaches the target.
-func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*opened, error) {
+// open finds and opens the snapshot, checks its signature before anything else of it is read, and
+// reaches the target.
+func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*opened,
+	error) {
 	location, err := s.location(spec.GetLocation())
 	if err != nil {
 		return nil, err
@@ -83,9 +87,11 @@ func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []
 	return s.openSigned(ctx, location, st, e, spec.GetTarget())
 }
 
-func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store, e store.Signed, targetName string) (*opened, error) {
+func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
+	e store.Signed, targetName string) (*opened, error) {
 	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
-	if vouched := location.Store.Plain && !st.Encrypted() && len(location.Store.TrustedKeyFiles) == 0; !vouched {
+	if vouched := location.Store.Plain && !st.Encrypted() &&
+		len(location.Store.TrustedKeyFiles) == 0; !vouched {
 		if err := e.RequireTrusted(); err != nil {
 			return nil, err
 		}
@@ -102,11 +108,13 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 	if err != nil {
 		return nil, err
 	}
-	return &opened{location: location, snapshot: snap, signed: e, store: st, target: target, kinds: kinds}, nil
+	return &opened{location: location, snapshot: snap, signed: e, store: st, target: target,
+		kinds: kinds}, nil
 }
 
 // plan makes the plan and returns the contents that it was made from.
-func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done, total int64)) (*restore.Plan, *snapshot.Contents, error) {
+func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done, total int64)) (
+	*restore.Plan, *snapshot.Contents, error) {
 	nodes, err := restore.Nodes(o.snapshot, spec)
 	if err != nil {
 		return nil, nil, err
@@ -130,16 +138,19 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 	plan, err := restore.Make(ctx, restore.Input{
 		Snapshot: o.snapshot, Contents: contents,
 		Source: restore.Snapshot{
-			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(), Time: o.signed.Time,
+			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),
+			Time:   o.signed.Time,
 			Source: restore.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
 		},
 		Target: restore.Side{Name: o.target.Name(), UID: o.target.UID()},
-		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers, Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
+		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
+		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
 	})
 	return plan, contents, err
 }
 
-// chain returns the time of the source's newest snapshot and what is wrong in the chain from the chosen one to it. Gaps before it are what retention leaves.
+// chain returns the time of the source's newest snapshot and what is wrong in the chain from the
+// chosen one to it. Gaps before it are what retention leaves.
 func (o *opened) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
 	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
 	if err != nil {
@@ -170,11 +181,14 @@ func (o *opened) chain(ctx context.Context) (newest time.Time, gaps []string, er
 	return newest, gaps, nil
 }
 
-func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse], spec *mgmtv1.RestoreSpec, e store.Signed, plan *restore.Plan) error {
+func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
+	spec *mgmtv1.RestoreSpec, e store.Signed, plan *restore.Plan) error {
 	spec = proto.Clone(spec).(*mgmtv1.RestoreSpec)
 	spec.Snapshot, spec.At, spec.Source = plan.Snapshot.ID, nil, plan.Snapshot.Source.UID
-	header := &mgmtv1.PlanHeader{Snapshot: snapshotToProto(e), Target: plan.Target.Name, TargetUid: plan.Target.UID, Spec: spec}
-	if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Header{Header: header}}); err != nil {
+	header := &mgmtv1.PlanHeader{Snapshot: snapshotToProto(e), Target: plan.Target.Name,
+		TargetUid: plan.Target.UID, Spec: spec}
+	if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Header{
+		Header: header}}); err != nil {
 		return err
 	}
 	return sendPieces(plan, pieces{
@@ -182,13 +196,16 @@ func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse], spe
 			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
 		},
 		object: func(o *mgmtv1.PlanObject) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{Object: o}})
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{
+				Object: o}})
 		},
 		finding: func(f *mgmtv1.Finding) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{Finding: f}})
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{
+				Finding: f}})
 		},
 		summary: func(s *mgmtv1.PlanSummary) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{Summary: s}})
+			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{
+				Summary: s}})
 		},
 	})
 }
@@ -204,7 +221,8 @@ type pieces struct {
 func sendPieces(plan *restore.Plan, to pieces) error {
 	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
 	for _, u := range parts {
-		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)), Machines: int64(u.Machines), StaysPaused: u.StaysPaused, Blocked: u.Blocked}
+		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)),
+			Machines: int64(u.Machines), StaysPaused: u.StaysPaused, Blocked: u.Blocked}
 		if err := to.unit(unit); err != nil {
 			return err
 		}
@@ -223,11 +241,13 @@ func sendPieces(plan *restore.Plan, to pieces) error {
 	}
 	create, adopt, skip, blocked := plan.Counts()
 	return to.summary(&mgmtv1.PlanSummary{
-		Digest: plan.Digest(), Create: int64(create), Adopt: int64(adopt), Skip: int64(skip), BlockedUnits: int64(blocked), Blocked: plan.Blocked,
+		Digest: plan.Digest(), Create: int64(create), Adopt: int64(adopt), Skip: int64(skip),
+		BlockedUnits: int64(blocked), Blocked: plan.Blocked,
 	})
 }
 
-func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (*mgmtv1.RunRestoreResponse, error) {
+func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (
+	*mgmtv1.RunRestoreResponse, error) {
 	spec, err := specFromProto(req.GetSpec())
 	if err != nil {
 		return nil, err
@@ -244,19 +264,25 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name, SnapshotID: string(o.signed.ID),
-		Source: catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID}, Target: catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
+		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name,
+		SnapshotID: string(o.signed.ID),
+		Source:     catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
+		Target:     catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
 	})
 	if err != nil {
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
 	running, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		plan, contents, err := o.plan(ctx, spec, func(done, total int64) { j.Progress("objects read", done, total) })
+		plan, contents, err := o.plan(ctx, spec, func(done, total int64) {
+			j.Progress("objects read",
+				done, total)
+		})
 		if err != nil {
 			return err
 		}
-		if err := preFlight(ctx, c, j, plan, tuning.Canary, req.GetPlanDigest(), storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}); err != nil {
+		if err := preFlight(ctx, c, j, plan, tuning.Canary, req.GetPlanDigest(),
+			storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}); err != nil {
 			return err
 		}
 		return o.run(ctx, j, plan, contents, tuning)
@@ -267,8 +293,10 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	return &mgmtv1.RunRestoreResponse{Operation: running}, nil
 }
 
-// preFlight tells the findings, refuses what must not run, and stores what a resume goes by before anything changes.
-func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan, canary, digest string, stored any) error {
+// preFlight tells the findings, refuses what must not run, and stores what a resume goes by before
+// anything changes.
+func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan,
+	canary, digest string, stored any) error {
 	if err := emit(ctx, j, plan.Findings); err != nil {
 		return err
 	}
@@ -300,35 +328,46 @@ func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan
 	return nil
 }
 
-func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan, contents *snapshot.Contents, tuning restore.Tuning) error {
+func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+	contents *snapshot.Contents, tuning restore.Tuning) error {
 	run := restore.RunOptions{
-		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(), Writer: o.target.Writer(), Kinds: o.kinds,
+		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
+		Writer: o.target.Writer(), Kinds: o.kinds,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
 	if err := o.store.CanFence(ctx); err == nil {
 		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
-	} else if err := emit(ctx, j, []mgmt.Finding{{Severity: mgmt.Warning, Code: "no-fence", Message: "no ownership records are written: " + err.Error(),
-		Hint: "a source that comes back does not find out that it lost its workload clusters; see that it does not"}}); err != nil {
+	} else if err := emit(ctx, j, []mgmt.Finding{{Severity: mgmt.Warning, Code: "no-fence",
+		Message: "no ownership records are written: " + err.Error(),
+		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
+			"that it does not"}}); err != nil {
 		return err
 	}
 	return restore.Run(ctx, run)
 }
 
-// own records that a unit belongs to the target from now on, so that whoever has an older state finds out.
-func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan, u restore.Unit) error {
-	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context, h *catalog.StepHandle) error {
+// own records that a unit belongs to the target from now on, so that whoever has an older state
+// finds out.
+func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+	u restore.Unit) error {
+	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,
+		h *catalog.StepHandle) error {
 		return errors.Join(move.Take(ctx, o.store, move.Claim{
-			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target, Operation: string(j.Operation()), Force: plan.Spec.Force,
+			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
+			Operation: string(j.Operation()), Force: plan.Spec.Force,
 		}), h.SetUnit(catalog.UnitCopied))
 	})
 }
 
 func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
-	return restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(), MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
+	return restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(),
+		MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
 }
 
-// resumeRestore goes on with a restore by its stored plan, on the same target and from the same snapshot.
-func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
+// resumeRestore goes on with a restore by its stored plan, on the same target and from the same
+// snapshot.
+func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
 	location, err := s.location(stored.Location)
 	if err != nil {
 		return nil, err
@@ -338,7 +377,8 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 		return nil, err
 	}
 	if st.ID() != stored.Plan.Snapshot.StoreID {
-		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " restores from another store", Hint: "name the store that it was started with"}
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
+			" restores from another store", Hint: "name the store that it was started with"}
 	}
 	key, err := store.ParseEnvelopeKey(stored.Plan.Snapshot.Key)
 	if err != nil {
@@ -357,15 +397,20 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 		return nil, err
 	}
 	if o.target.UID() != stored.Plan.Target.UID {
-		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) + " restores into management cluster " + stored.Plan.Target.Name + ", this is " + o.target.Name(),
-			Hint: "name the target that it was started with; another one would end up with half of the objects"}
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
+			" restores into management cluster " + stored.Plan.Target.Name + ", this is " + o.target.Name(),
+			Hint: "name the target that it was started with; another one would end up with half " +
+				"of the objects"}
 	}
 	nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
 	if err != nil {
 		return nil, err
 	}
 	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		contents, err := o.snapshot.Load(ctx, nodes, func(done, total int64) { j.Progress("objects read", done, total) })
+		contents, err := o.snapshot.Load(ctx, nodes, func(done, total int64) {
+			j.Progress("objects read",
+				done, total)
+		})
 		if err != nil {
 			return err
 		}

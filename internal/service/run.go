@@ -11,15 +11,19 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// start begins the run of an operation in the background and returns it as running. run's error decides the state in which it ends; its context ends when
-// the operation or the whole server is asked to stop. Nothing begins once ctx is cancelled: of
-// the request for one that goes on, of the server for a new one, which is on record already and would be left so.
-func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
+// start begins the run of an operation in the background and returns it as running. run's error
+// decides the state in which it ends; its context ends when the operation or the whole server is
+// asked to stop. Nothing begins once ctx is cancelled: of the request for one that goes on, of the
+// server for a new one, which is on record already and would be left so.
+func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
 	return s.startThen(ctx, c, id, run, func(error) {})
 }
 
 // startThen is start, and tells ended how it went once that is on record.
-func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation, error) {
+func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation,
+	error) {
 	op, ctx, err := s.enter(ctx, c, id)
 	if err != nil {
 		return nil, err
@@ -52,11 +56,13 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 	if state == catalog.Failed {
 		level = slog.LevelError
 	}
-	s.cfg.Log.Log(s.ctx, level, "operation ended", "operation", op.ID, "kind", op.Kind, "state", state, "message", why.Message)
+	s.cfg.Log.Log(s.ctx, level, "operation ended", "operation", op.ID, "kind", op.Kind, "state", state,
+		"message", why.Message)
 }
 
 // enter moves an operation into running and makes the context that ends with it.
-func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.OperationID) (catalog.Operation, context.Context, error) {
+func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
+	catalog.Operation, context.Context, error) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
 	for _, ctx := range []context.Context{s.ctx, request} {
@@ -82,7 +88,8 @@ func (s *Server) leave(id catalog.OperationID) {
 	}
 }
 
-// stopRun asks a running operation to end between two steps. One that would go on by itself, after this start of the daemon or the next, no longer does.
+// stopRun asks a running operation to end between two steps. One that would go on by itself, after
+// this start of the daemon or the next, no longer does.
 func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) error {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
@@ -95,17 +102,21 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	}
 	op, err := c.Operation(ctx, id)
 	if err == nil && goesOn(op) {
-		_, err = c.SetState(ctx, id, catalog.Stopped, catalog.Outcome{Message: errStopping.Message, Code: op.Code})
+		_, err = c.SetState(ctx, id, catalog.Stopped, catalog.Outcome{Message: errStopping.Message,
+			Code: op.Code})
 	}
 	return err
 }
 
-// recordPause is how long recordEnd waits between two tries. A variable for the sake of tests in which the catalog takes nothing any more.
+// recordPause is how long recordEnd waits between two tries. A variable for the sake of tests in
+// which the catalog takes nothing any more.
 var recordPause = 200 * time.Millisecond
 
-// recordEnd tries for a while to record how an operation ended. When the catalog takes it no more, closing it ends the watchers, who would wait for ever; the
-// next process finds the operation interrupted.
-func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State, why catalog.Outcome) {
+// recordEnd tries for a while to record how an operation ended. When the catalog takes it no more,
+// closing it ends the watchers, who would wait for ever; the next process finds the operation
+// interrupted.
+func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State,
+	why catalog.Outcome) {
 	const tries = 5
 	var err error
 	for range tries {
@@ -124,7 +135,8 @@ func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state cat
 	}
 }
 
-// ended gives, for the error with which a closed catalog answers about an operation, the reason why it was closed.
+// ended gives, for the error with which a closed catalog answers about an operation, the reason why
+// it was closed.
 func (s *Server) ended(id catalog.OperationID, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +152,10 @@ type untouchedError struct{ error }
 // Unwrap gives the error itself.
 func (e *untouchedError) Unwrap() error { return e.error }
 
-// outcome says in which state an operation ends whose context was ctx. An error in the middle, whatever it is, leaves work to do once something was changed.
-func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, err error) (catalog.State, catalog.Outcome) {
+// outcome says in which state an operation ends whose context was ctx. An error in the middle,
+// whatever it is, leaves work to do once something was changed.
+func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	err error) (catalog.State, catalog.Outcome) {
 	if err == nil {
 		return catalog.Succeeded, catalog.Outcome{}
 	}
@@ -151,7 +165,8 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	e := classify(err)
 	op, lookErr := c.Operation(context.WithoutCancel(ctx), id)
 	if lookErr != nil {
-		op = catalog.Operation{ID: id} // whatever it is: what follows is careful with an operation of no kind
+		// whatever it is: what follows is careful with an operation of no kind
+		op = catalog.Operation{ID: id}
 	}
 	state := catalog.Failed
 	message := e.Message

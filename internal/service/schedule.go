@@ -17,12 +17,14 @@ type scheduleService struct {
 // scheduler returns the daemon's; without one there are no schedules.
 func (s *scheduleService) scheduler() (*scheduler, error) {
 	if s.s.scheduler == nil {
-		return nil, &Error{Reason: ReasonUnsupported, Message: "schedules need a daemon", Hint: "start mgmtd, or run mgmtctl snapshot create by a timer of your system"}
+		return nil, &Error{Reason: ReasonUnsupported, Message: "schedules need a daemon",
+			Hint: "start mgmtd, or run mgmtctl snapshot create by a timer of your system"}
 	}
 	return s.s.scheduler, nil
 }
 
-func (s *scheduleService) ListSchedules(context.Context, *mgmtv1.ListSchedulesRequest) (*mgmtv1.ListSchedulesResponse, error) {
+func (s *scheduleService) ListSchedules(context.Context, *mgmtv1.ListSchedulesRequest) (
+	*mgmtv1.ListSchedulesResponse, error) {
 	r, err := s.scheduler()
 	if err != nil {
 		return nil, err
@@ -34,7 +36,8 @@ func (s *scheduleService) ListSchedules(context.Context, *mgmtv1.ListSchedulesRe
 	return resp, nil
 }
 
-func (s *scheduleService) PauseSchedule(ctx context.Context, req *mgmtv1.PauseScheduleRequest) (*mgmtv1.PauseScheduleResponse, error) {
+func (s *scheduleService) PauseSchedule(ctx context.Context, req *mgmtv1.PauseScheduleRequest) (
+	*mgmtv1.PauseScheduleResponse, error) {
 	r, err := s.scheduler()
 	if err != nil {
 		return nil, err
@@ -46,7 +49,8 @@ func (s *scheduleService) PauseSchedule(ctx context.Context, req *mgmtv1.PauseSc
 	return &mgmtv1.PauseScheduleResponse{Schedule: r.toProto(d)}, nil
 }
 
-func (s *scheduleService) ResumeSchedule(ctx context.Context, req *mgmtv1.ResumeScheduleRequest) (*mgmtv1.ResumeScheduleResponse, error) {
+func (s *scheduleService) ResumeSchedule(ctx context.Context, req *mgmtv1.ResumeScheduleRequest) (
+	*mgmtv1.ResumeScheduleResponse, error) {
 	r, err := s.scheduler()
 	if err != nil {
 		return nil, err
@@ -58,7 +62,8 @@ func (s *scheduleService) ResumeSchedule(ctx context.Context, req *mgmtv1.Resume
 	return &mgmtv1.ResumeScheduleResponse{Schedule: r.toProto(d)}, nil
 }
 
-func (s *scheduleService) RunSchedule(ctx context.Context, req *mgmtv1.RunScheduleRequest) (*mgmtv1.RunScheduleResponse, error) {
+func (s *scheduleService) RunSchedule(ctx context.Context, req *mgmtv1.RunScheduleRequest) (
+	*mgmtv1.RunScheduleResponse, error) {
 	r, err := s.scheduler()
 	if err != nil {
 		return nil, err
@@ -75,8 +80,10 @@ func (r *scheduler) toProto(d *scheduled) *mgmtv1.Schedule {
 	defer r.mu.Unlock()
 	now := time.Now()
 	p := &mgmtv1.Schedule{
-		Name: d.Name, Cron: d.Cron, Source: d.Source, Namespaces: d.Namespaces, Location: d.Location, Paused: d.paused(),
-		LastOperation: string(d.state.LastOperation), LastError: d.state.LastError, Skipped: d.skipped, Overdue: !d.overdueSince(now).IsZero(),
+		Name: d.Name, Cron: d.Cron, Source: d.Source, Namespaces: d.Namespaces, Location: d.Location,
+		Paused:        d.paused(),
+		LastOperation: string(d.state.LastOperation), LastError: d.state.LastError, Skipped: d.skipped,
+		Overdue:  !d.overdueSince(now).IsZero(),
 		LastTime: timeToProto(d.state.LastRun), LastSuccessTime: timeToProto(d.state.LastSuccess),
 	}
 	if !p.GetPaused() {

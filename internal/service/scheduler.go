@@ -25,16 +25,19 @@ type Schedule struct {
 	Source, Location string
 	// Namespaces to capture; empty for all.
 	Namespaces []string
-	// TTL is how long its snapshots are kept at least, and no longer unless a rule keeps them; 0 leaves it to the rules.
+	// TTL is how long its snapshots are kept at least, and no longer unless a rule keeps them; 0
+	// leaves it to the rules.
 	TTL time.Duration
 	// Paused keeps it from running unless somebody resumes it.
 	Paused bool
-	// SkipImmediately lets a run that was due while the daemon was down, or the first one, wait until it is due next.
+	// SkipImmediately lets a run that was due while the daemon was down, or the first one, wait
+	// until it is due next.
 	SkipImmediately bool
 }
 
-// ParseCron reads a cron expression of five fields, or "@daily" and the like, or "@every 30s"; "CRON_TZ=Zone " before it names a time zone, else it is the
-// local one. Expressions that are never due are refused.
+// ParseCron reads a cron expression of five fields, or "@daily" and the like, or "@every 30s";
+// "CRON_TZ=Zone " before it names a time zone, else it is the local one. Expressions that are never
+// due are refused.
 func ParseCron(expression string) (_ cron.Schedule, err error) {
 	defer func() {
 		if r := recover(); r != nil { // the parser does not check everything
@@ -51,24 +54,28 @@ func ParseCron(expression string) (_ cron.Schedule, err error) {
 	return s, nil
 }
 
-// longestSleep bounds a wait: a timer stands still while its machine does, and knows nothing of a clock that was set.
+// longestSleep bounds a wait: a timer stands still while its machine does, and knows nothing of a
+// clock that was set.
 const longestSleep = time.Minute
 
 // scheduler takes the snapshots of the schedules.
 //
-// A schedule is due at the first time of its expression after its last run began; one that never ran is due at once. So a run that was missed while the
-// daemon was down is made up for, once. With SkipImmediately, what is past when the daemon starts, or when a pause ends, does not count. A run that failed is
-// not tried again before it is due next.
+// A schedule is due at the first time of its expression after its last run began; one that never
+// ran is due at once. So a run that was missed while the daemon was down is made up for, once. With
+// SkipImmediately, what is past when the daemon starts, or when a pause ends, does not count. A run
+// that failed is not tried again before it is due next.
 type scheduler struct {
 	begin func(context.Context, wantedSnapshot) (*mgmtv1.Operation, error)
-	state func(ctx context.Context, name string, change func(*catalog.ScheduleState)) (catalog.ScheduleState, error)
-	log   *slog.Logger
-	m     *metrics
-	wake  chan struct{} // holds one when something changed that the loop sleeps by
+	state func(ctx context.Context, name string, change func(*catalog.ScheduleState)) (
+		catalog.ScheduleState, error)
+	log  *slog.Logger
+	m    *metrics
+	wake chan struct{} // holds one when something changed that the loop sleeps by
 
 	begins sync.WaitGroup // goroutines that begin a run
 
-	recording sync.Mutex // from a change of a recorded state to its being known in list, lest an older one is known last
+	// from a change of a recorded state to its being known in list, lest an older one is known last
+	recording sync.Mutex
 	mu        sync.Mutex
 	list      []*scheduled // by name
 }
@@ -102,7 +109,8 @@ func (d *scheduled) rewind(now time.Time) {
 	}
 }
 
-// overdueSince returns the first time at which a run was due that none since has succeeded for; zero when there is none.
+// overdueSince returns the first time at which a run was due that none since has succeeded for;
+// zero when there is none.
 func (d *scheduled) overdueSince(now time.Time) time.Time {
 	since := d.cron.Next(d.state.LastSuccess.Local())
 	if d.state.LastSuccess.IsZero() {
@@ -129,7 +137,8 @@ func newScheduler(ctx context.Context, r *scheduler, schedules []Schedule) (*sch
 	for _, s := range schedules {
 		parsed, err := ParseCron(s.Cron)
 		if err != nil {
-			return nil, &Error{Reason: ReasonUsage, Message: "schedule " + s.Name + ": " + err.Error(), err: err}
+			return nil, &Error{Reason: ReasonUsage, Message: "schedule " + s.Name + ": " + err.Error(),
+				err: err}
 		}
 		d := &scheduled{Schedule: s, cron: parsed}
 		if d.state, err = r.state(ctx, s.Name, nil); err != nil {
@@ -146,7 +155,8 @@ func newScheduler(ctx context.Context, r *scheduler, schedules []Schedule) (*sch
 	return r, nil
 }
 
-// run begins what is due until the context ends, and waits for what is just beginning. Runs under way are operations and none of its business.
+// run begins what is due until the context ends, and waits for what is just beginning. Runs under
+// way are operations and none of its business.
 func (r *scheduler) run(ctx context.Context) {
 	defer r.begins.Wait()
 	for {
@@ -203,7 +213,8 @@ func (r *scheduler) observe(d *scheduled, now time.Time) {
 func (r *scheduler) beginRun(ctx context.Context, d *scheduled) (*mgmtv1.Operation, error) {
 	began := time.Now().Round(0)
 	w := wantedSnapshot{
-		source: d.Source, location: d.Location, namespaces: d.Namespaces, schedule: d.Name, interval: d.interval(began), ttl: d.TTL,
+		source: d.Source, location: d.Location, namespaces: d.Namespaces, schedule: d.Name,
+		interval: d.interval(began), ttl: d.TTL,
 		ended: func(err error) { r.ended(d, began, err) },
 	}
 	op, err := r.begin(ctx, w)
@@ -216,7 +227,10 @@ func (r *scheduler) beginRun(ctx context.Context, d *scheduled) (*mgmtv1.Operati
 	}
 	r.log.Info("schedule began a snapshot", "schedule", d.Name, "operation", op.GetId())
 	// It may have ended meanwhile, so its end is not touched.
-	r.remember(d, func(s *catalog.ScheduleState) { s.LastRun, s.LastOperation = began, catalog.OperationID(op.GetId()) })
+	r.remember(d, func(s *catalog.ScheduleState) {
+		s.LastRun, s.LastOperation = began,
+			catalog.OperationID(op.GetId())
+	})
 	return op, nil
 }
 
@@ -265,7 +279,8 @@ func (r *scheduler) find(name string) (*scheduled, error) {
 	if len(names) > 0 {
 		hint = "there are " + strings.Join(names, ", ")
 	}
-	return nil, &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no schedule is named %q", name), Hint: hint}
+	return nil, &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no schedule is named %q", name),
+		Hint: hint}
 }
 
 // setPaused pauses or resumes a schedule. It is remembered before it holds.
@@ -276,7 +291,10 @@ func (r *scheduler) setPaused(ctx context.Context, name string, paused bool) (*s
 	}
 	r.recording.Lock()
 	defer r.recording.Unlock()
-	state, err := r.state(ctx, d.Name, func(s *catalog.ScheduleState) { s.Paused, s.ConfigPaused = &paused, d.Paused })
+	state, err := r.state(ctx, d.Name, func(s *catalog.ScheduleState) {
+		s.Paused,
+			s.ConfigPaused = &paused, d.Paused
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +322,8 @@ func (r *scheduler) runNow(ctx context.Context, name string) (*mgmtv1.Operation,
 	if d.running {
 		id := d.state.LastOperation
 		r.mu.Unlock()
-		return nil, &Error{Reason: ReasonLocked, Message: "a run of schedule " + name + " is going", Hint: "wait for it: mgmtctl operation watch " + string(id), err: errors.New("running")}
+		return nil, &Error{Reason: ReasonLocked, Message: "a run of schedule " + name + " is going",
+			Hint: "wait for it: mgmtctl operation watch " + string(id), err: errors.New("running")}
 	}
 	d.running = true
 	r.mu.Unlock()

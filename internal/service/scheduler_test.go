@@ -18,7 +18,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// bench is a scheduler over a catalog whose snapshots take a given time and end with a given error. The clock is synctest's: it begins at midnight UTC.
+// bench is a scheduler over a catalog whose snapshots take a given time and end with a given error.
+// The clock is synctest's: it begins at midnight UTC.
 type bench struct {
 	*scheduler
 	t    *testing.T
@@ -65,7 +66,8 @@ func newBenchThat(t *testing.T, path string, set func(*bench), schedules ...Sche
 		}()
 		return &mgmtv1.Operation{Id: fmt.Sprintf("op%d", len(b.begun))}, nil
 	}
-	b.scheduler, err = newScheduler(t.Context(), &scheduler{begin: begin, state: c.UpdateSchedule, log: slog.New(slog.DiscardHandler), m: newMetrics(prometheus.NewRegistry(), "test")}, schedules)
+	b.scheduler, err = newScheduler(t.Context(), &scheduler{begin: begin, state: c.UpdateSchedule,
+		log: slog.New(slog.DiscardHandler), m: newMetrics(prometheus.NewRegistry(), "test")}, schedules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +120,14 @@ func rest(d time.Duration) {
 func TestFirstRunIsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := newBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "CRON_TZ=UTC 0 3 * * *", Namespaces: []string{"a"}, Location: "l", Source: "m"})
+		b := newBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "CRON_TZ=UTC 0 3 * * *",
+			Namespaces: []string{"a"}, Location: "l", Source: "m"})
 		rest(50 * time.Hour)
 		b.times(began, 0, 3*time.Hour, 27*time.Hour)
 		w := b.wanted[0]
 		w.ended = nil
-		if diff := cmp.Diff(wantedSnapshot{source: "m", location: "l", namespaces: []string{"a"}, schedule: "s", interval: 24 * time.Hour}, w, cmp.AllowUnexported(wantedSnapshot{})); diff != "" {
+		if diff := cmp.Diff(wantedSnapshot{source: "m", location: "l", namespaces: []string{"a"},
+			schedule: "s", interval: 24 * time.Hour}, w, cmp.AllowUnexported(wantedSnapshot{})); diff != "" {
 			t.Error(diff)
 		}
 		b.stop()
@@ -133,7 +137,8 @@ func TestFirstRunIsAtOnce(t *testing.T) {
 func TestSkipImmediatelyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := newBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "CRON_TZ=UTC 0 3 * * *", SkipImmediately: true})
+		b := newBench(t, t.TempDir()+"/c.db", Schedule{Name: "s", Cron: "CRON_TZ=UTC 0 3 * * *",
+			SkipImmediately: true})
 		rest(4 * time.Hour)
 		b.times(began, 3*time.Hour)
 		b.stop()
@@ -164,7 +169,8 @@ func TestMissedRunIsMadeUpForOnce(t *testing.T) {
 func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := newBenchThat(t, t.TempDir()+"/c.db", func(b *bench) { b.takes = 70 * time.Second }, Schedule{Name: "s", Cron: "@every 30s"})
+		b := newBenchThat(t, t.TempDir()+"/c.db", func(b *bench) { b.takes = 70 * time.Second },
+			Schedule{Name: "s", Cron: "@every 30s"})
 		rest(100 * time.Second)
 		b.times(began, 0, 90*time.Second)
 		if got := b.only().GetSkipped(); got != 2 {
@@ -183,10 +189,12 @@ func TestRunWhileOneIsGoingIsSkippedAndCounted(t *testing.T) {
 func TestFailedRunWaitsAndIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		b := newBenchThat(t, t.TempDir()+"/c.db", func(b *bench) { b.fails = errors.New("no space") }, Schedule{Name: "s", Cron: "@hourly"})
+		b := newBenchThat(t, t.TempDir()+"/c.db", func(b *bench) { b.fails = errors.New("no space") },
+			Schedule{Name: "s", Cron: "@hourly"})
 		rest(30 * time.Minute)
 		b.times(began, 0)
-		if s := b.only(); s.GetLastError() != "no space" || !s.GetOverdue() || s.GetLastSuccessTime() != nil {
+		if s := b.only(); s.GetLastError() != "no space" || !s.GetOverdue() ||
+			s.GetLastSuccessTime() != nil {
 			t.Errorf("after a failure: %v", s)
 		}
 		if got := testutil.ToFloat64(b.m.overdue.WithLabelValues("s")); got != 1800 {
@@ -243,7 +251,8 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestResumeMakesUp: without SkipImmediately, what was due in a pause of the configuration is made up for once it ends.
+// TestResumeMakesUp: without SkipImmediately, what was due in a pause of the configuration is made
+// up for once it ends.
 func TestResumeMakesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/c.db"
@@ -266,7 +275,8 @@ func TestResumeMakesUp(t *testing.T) {
 	})
 }
 
-// TestPauseEndsWithAChangeOfTheConfiguration: an operator who edits the file, later, is not overruled by an old pause.
+// TestPauseEndsWithAChangeOfTheConfiguration: an operator who edits the file, later, is not
+// overruled by an old pause.
 func TestPauseEndsWithAChangeOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/c.db"
@@ -285,8 +295,10 @@ func TestPauseEndsWithAChangeOfTheConfiguration(t *testing.T) {
 
 func TestParseCron(t *testing.T) {
 	for expression, ok := range map[string]bool{
-		"0 3 * * *": true, "@every 30s": true, "@daily": true, "CRON_TZ=Europe/Berlin 0 3 * * *": true, "TZ=UTC @hourly": true,
-		"": false, "0 3 * *": false, "0 0 3 * * *": false, "TZ=": false, "TZ=UTC": false, "CRON_TZ=Nowhere 0 3 * * *": false, "0 0 30 2 *": false, "@sometimes": false,
+		"0 3 * * *": true, "@every 30s": true, "@daily": true, "CRON_TZ=Europe/Berlin 0 3 * * *": true,
+		"TZ=UTC @hourly": true,
+		"":               false, "0 3 * *": false, "0 0 3 * * *": false, "TZ=": false, "TZ=UTC": false,
+		"CRON_TZ=Nowhere 0 3 * * *": false, "0 0 30 2 *": false, "@sometimes": false,
 	} {
 		if _, err := ParseCron(expression); (err == nil) != ok {
 			t.Errorf("%q: %v", expression, err)

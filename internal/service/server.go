@@ -20,7 +20,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// StoreOptions say where a store is and with which keys it is used. Identities come with each request.
+// StoreOptions say where a store is and with which keys it is used. Identities come with each
+// request.
 type StoreOptions struct {
 	// URL in the form that store.ParseURL reads.
 	URL string
@@ -34,7 +35,8 @@ type StoreOptions struct {
 
 // Location is a store that requests can name.
 type Location struct {
-	// Name is empty for the only one of a standalone run, which stands for whatever name an operation of a daemon remembers.
+	// Name is empty for the only one of a standalone run, which stands for whatever name an
+	// operation of a daemon remembers.
 	Name string
 	// Default is true for the one that is meant when a request names none.
 	Default bool
@@ -46,7 +48,8 @@ type Config struct {
 	CatalogFile string
 	// Locations are the stores that requests can name; one that is alone need not be named.
 	Locations []Location
-	// Sources and Targets are the management clusters that requests can name; one that is alone need not be named. A daemon has the same for both.
+	// Sources and Targets are the management clusters that requests can name; one that is alone
+	// need not be named. A daemon has the same for both.
 	Sources, Targets []mgmt.Options
 	// Schedules are taken by Start; their names of sources and locations are in here.
 	Schedules []Schedule
@@ -56,7 +59,8 @@ type Config struct {
 	Retention Retention
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
-	// Daemon says that the configuration is a file, not the flags of mgmtctl: hints name what the operator can change.
+	// Daemon says that the configuration is a file, not the flags of mgmtctl: hints name what the
+	// operator can change.
 	Daemon  bool
 	Log     *slog.Logger
 	Version string
@@ -68,11 +72,13 @@ const StoreFormat = store.Format
 // errStopping is the cause with which operations end when they or the server are asked to stop.
 var errStopping = &Error{Reason: ReasonInterrupted, Message: "stopped on request"}
 
-// errDaemonEnds is the cause with which operations end when the daemon does. It goes on with moves when it starts again, for one in the middle keeps
-// workload clusters paused; Start knows them by this message.
+// errDaemonEnds is the cause with which operations end when the daemon does. It goes on with moves
+// when it starts again, for one in the middle keeps workload clusters paused; Start knows them by
+// this message.
 var errDaemonEnds = &Error{Reason: ReasonInterrupted, Message: "stopped since the daemon ended"}
 
-// Server carries the services. It opens catalog, stores and management clusters when a call first needs them.
+// Server carries the services. It opens catalog, stores and management clusters when a call first
+// needs them.
 type Server struct {
 	cfg     Config
 	ctx     context.Context // of the operations; ends with Stop
@@ -83,9 +89,11 @@ type Server struct {
 	catalog *catalog.Catalog
 	peer    *peer
 	beside  *beside
-	lost    map[catalog.OperationID]error // operations whose end the catalog could not record, and why
+	// operations whose end the catalog could not record, and why
+	lost map[catalog.OperationID]error
 
-	runsMu sync.Mutex // held while an operation goes into running, so that runs and the catalog agree
+	// held while an operation goes into running, so that runs and the catalog agree
+	runsMu sync.Mutex
 	runs   map[catalog.OperationID]context.CancelCauseFunc
 	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
 
@@ -108,8 +116,11 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{}, runs: map[catalog.OperationID]context.CancelCauseFunc{}, waits: map[catalog.OperationID]context.CancelCauseFunc{},
-		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{}, prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
+	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{},
+		runs:    map[catalog.OperationID]context.CancelCauseFunc{},
+		waits:   map[catalog.OperationID]context.CancelCauseFunc{},
+		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{},
+		prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	known := &mgmt.Known{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
@@ -136,7 +147,8 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterCatalogServiceServer(r, &catalogService{s: s})
 }
 
-// Stop makes running operations end between two steps, and begins no more of the schedules' snapshots. It returns at once and may be called twice.
+// Stop makes running operations end between two steps, and begins no more of the schedules'
+// snapshots. It returns at once and may be called twice.
 func (s *Server) Stop() {
 	if s.cfg.Daemon {
 		s.stop(errDaemonEnds)
@@ -148,7 +160,8 @@ func (s *Server) Stop() {
 // Drain waits until no operation runs and no schedule begins one. Call it after Stop.
 func (s *Server) Drain() { s.running.Wait() }
 
-// Failed gives the error after which the server is of no use any more: its catalog could not be written.
+// Failed gives the error after which the server is of no use any more: its catalog could not be
+// written.
 func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops the operations, waits until they have ended, and closes the catalog.
@@ -170,13 +183,15 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Keygen makes an encryption identity, protected by the passphrase unless that is empty, and a signing key in dir. It replaces nothing.
+// Keygen makes an encryption identity, protected by the passphrase unless that is empty, and a
+// signing key in dir. It replaces nothing.
 func Keygen(dir string, passphrase []byte) error {
 	_, err := store.KeygenProtected(dir, time.Now(), passphrase)
 	return err
 }
 
-// ReadIdentities reads identity files into what requests carry. ask is called for each that is protected by a passphrase.
+// ReadIdentities reads identity files into what requests carry. ask is called for each that is
+// protected by a passphrase.
 func ReadIdentities(files []string, ask func(file string) ([]byte, error)) ([]byte, error) {
 	return store.ReadIdentities(files, func(file string) (store.Secret, error) { return ask(file) })
 }

@@ -26,11 +26,14 @@ func TestLocation(t *testing.T) {
 		{"by name", []Location{a, b}, true, "b", "b"},
 		{"the default", []Location{a, byDefault}, true, "", "b"},
 		{"standalone stands for any name", []Location{unnamed}, false, "a", ""},
-		{"no default", []Location{a, b}, true, "", "2 storage locations are known and none is the default (name one with --location: a, b)"},
+		{"no default", []Location{a, b}, true, "", "2 storage locations are known and none is the " +
+			"default (name one with --location: a, b)"},
 		{"unknown", []Location{a, b}, true, "c", `no storage location is named "c" (there are a, b)`},
-		{"unknown, with a default", []Location{a, byDefault}, true, "c", `no storage location is named "c" (there are a, b)`},
+		{"unknown, with a default", []Location{a, byDefault}, true, "c",
+			`no storage location is named "c" (there are a, b)`},
 		{"unknown, with one", []Location{a}, true, "c", `no storage location is named "c" (there are a)`},
-		{"daemon without", nil, true, "", "the configuration has no storage location (add a BackupStorageLocation document to it)"},
+		{"daemon without", nil, true, "", "the configuration has no storage location (add a " +
+			"BackupStorageLocation document to it)"},
 		{"standalone without", nil, false, "", "no store is named (name one with --store)"},
 	} {
 		l, err := New(Config{Locations: test.locations, Daemon: test.daemon}).location(test.ask)
@@ -60,7 +63,8 @@ func TestMgmtOptions(t *testing.T) {
 	}{
 		{"by name", Config{Sources: two, Daemon: true}, "b", "b", ""},
 		{"the only one", Config{Sources: two[:1], Daemon: true}, "", "a", ""},
-		{"several", Config{Sources: two, Daemon: true}, "", "name one with --source: a, b", ReasonAmbiguous},
+		{"several", Config{Sources: two, Daemon: true}, "", "name one with --source: a, b",
+			ReasonAmbiguous},
 		{"unknown", Config{Sources: two, Daemon: true}, "c", "there are a, b", ReasonNotFound},
 		{"daemon without", Config{Daemon: true}, "", "spec.managementClusters", ReasonUsage},
 		{"standalone without", Config{}, "", "--source-kubeconfig", ReasonUsage},
@@ -94,7 +98,8 @@ func begin(t *testing.T, s *Server, kind catalog.Kind) catalog.OperationID {
 		defer func() { <-ctx.Done() }()
 		defer close(began)
 		if kind == catalog.KindRestore || kind == catalog.KindMove {
-			if err := j.Do(ctx, catalog.Step{Phase: "write"}, func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
+			if err := j.Do(ctx, catalog.Step{Phase: "write"},
+				func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
 				return err
 			}
 		}
@@ -109,7 +114,8 @@ func begin(t *testing.T, s *Server, kind catalog.Kind) catalog.OperationID {
 
 func state(t *testing.T, s *Server, id catalog.OperationID) *mgmtv1.Operation {
 	t.Helper()
-	resp, err := (&operationService{s: s}).GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: string(id)})
+	resp, err := (&operationService{s: s}).GetOperation(t.Context(),
+		&mgmtv1.GetOperationRequest{Id: string(id)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +127,8 @@ func TestStopEndsOneOperation(t *testing.T) {
 	first, second := begin(t, s, catalog.KindSnapshot), begin(t, s, catalog.KindSnapshot)
 	o := &operationService{s: s}
 	for range 2 { // may run twice
-		if _, err := o.StopOperation(t.Context(), &mgmtv1.StopOperationRequest{Id: string(first)}); err != nil {
+		if _, err := o.StopOperation(t.Context(),
+			&mgmtv1.StopOperationRequest{Id: string(first)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +141,8 @@ func TestStopEndsOneOperation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if op := state(t, s, first); op.GetState() != mgmtv1.OperationState_OPERATION_STATE_STOPPED || op.GetExitCode() != ExitInterrupted || op.GetMessage() != "stopped on request" {
+	if op := state(t, s, first); op.GetState() != mgmtv1.OperationState_OPERATION_STATE_STOPPED ||
+		op.GetExitCode() != ExitInterrupted || op.GetMessage() != "stopped on request" {
 		t.Errorf("stopped: %v", op)
 	}
 	if op := state(t, s, second); op.GetState() != mgmtv1.OperationState_OPERATION_STATE_RUNNING {
@@ -148,7 +156,8 @@ func TestStopEndsOneOperation(t *testing.T) {
 	}
 }
 
-// TestStopEndsWaiting: an operation that the daemon would go on with is stopped like one that runs, and stays so over the next start.
+// TestStopEndsWaiting: an operation that the daemon would go on with is stopped like one that runs,
+// and stays so over the next start.
 func TestStopEndsWaiting(t *testing.T) {
 	path := t.TempDir() + "/c.db"
 	s := New(Config{CatalogFile: path, Daemon: true})
@@ -168,14 +177,16 @@ func TestStopEndsWaiting(t *testing.T) {
 	wait, cancel := context.WithCancelCause(s.ctx)
 	s.waits[id] = cancel
 	for range 2 {
-		if _, err := (&operationService{s: s}).StopOperation(t.Context(), &mgmtv1.StopOperationRequest{Id: string(id)}); err != nil {
+		if _, err := (&operationService{s: s}).StopOperation(t.Context(),
+			&mgmtv1.StopOperationRequest{Id: string(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := s.start(wait, c, id, nil); !errors.Is(err, errStopping) {
 		t.Errorf("goes on: %v", err)
 	}
-	if op, err := c.Operation(t.Context(), id); err != nil || op.State != catalog.Stopped || op.Message != errStopping.Message || goesOn(op) {
+	if op, err := c.Operation(t.Context(), id); err != nil || op.State != catalog.Stopped ||
+		op.Message != errStopping.Message || goesOn(op) {
 		t.Errorf("stopped: %+v, %v", op, err)
 	}
 	if err := s.Close(); err != nil {
@@ -183,17 +194,21 @@ func TestStopEndsWaiting(t *testing.T) {
 	}
 }
 
-// TestDaemonTakesUpWhatWasLeft: what a daemon leaves when it ends in good order, and when it dies, and what the next one makes of it.
+// TestDaemonTakesUpWhatWasLeft: what a daemon leaves when it ends in good order, and when it dies,
+// and what the next one makes of it.
 func TestDaemonTakesUpWhatWasLeft(t *testing.T) {
-	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune, catalog.KindRestore, catalog.KindMove}
+	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune,
+		catalog.KindRestore, catalog.KindMove}
 	want := map[catalog.Kind]mgmtv1.OperationState{
 		catalog.KindSnapshot: mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindVerify:   mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindPrune:    mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindRestore:  mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY,
-		catalog.KindMove:     mgmtv1.OperationState_OPERATION_STATE_STOPPED, // Start goes on with it
+		// Start goes on with it
+		catalog.KindMove: mgmtv1.OperationState_OPERATION_STATE_STOPPED,
 	}
-	cfg := Config{CatalogFile: t.TempDir() + "/c.db", Locations: []Location{{Name: "a"}}, Daemon: true, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{CatalogFile: t.TempDir() + "/c.db", Locations: []Location{{Name: "a"}}, Daemon: true,
+		Log: slog.New(slog.DiscardHandler)}
 
 	ids := map[catalog.Kind]catalog.OperationID{}
 	s := New(cfg)
@@ -241,11 +256,13 @@ func TestDaemonTakesUpWhatWasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kind, id := range ids {
-		if op := state(t, s, id); op.GetState() != want[kind] || !strings.HasPrefix(op.GetMessage(), diedMessage) {
+		if op := state(t, s, id); op.GetState() != want[kind] ||
+			!strings.HasPrefix(op.GetMessage(), diedMessage) {
 			t.Errorf("%s after a crash: %v", kind, op)
 		}
 	}
-	// Neither move has a plan, so there is nothing to go on with: that is said, and the daemon starts.
+	// Neither move has a plan, so there is nothing to go on with: that is said, and the daemon
+	// starts.
 	if err := s.Start(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -23,12 +23,14 @@ type snapshotService struct {
 	s *Server
 }
 
-func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (*mgmtv1.CreateSnapshotResponse, error) {
+func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.CreateSnapshotRequest) (
+	*mgmtv1.CreateSnapshotResponse, error) {
 	ttl := req.GetTtl().AsDuration()
 	if ttl < 0 {
 		return nil, &Error{Reason: ReasonUsage, Message: "the ttl of the snapshot is negative"}
 	}
-	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(), location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull(), ttl: ttl})
+	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(),
+		location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull(), ttl: ttl})
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +43,8 @@ type wantedSnapshot struct {
 	namespaces       []string
 	full             bool // write everything
 	ttl              time.Duration
-	// schedule is the name of the schedule that wants it, interval how often it does; empty when somebody asked.
+	// schedule is the name of the schedule that wants it, interval how often it does; empty when
+	// somebody asked.
 	schedule string
 	interval time.Duration
 	// ended is told how it went, once that is on record; nil tells nobody.
@@ -59,18 +62,21 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 		return nil, err
 	}
 	if o := location.Store; o.SigningKeyFile == "" && !o.Plain {
-		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
+		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots " +
+			"that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
 	}
 	c, err := s.openCatalog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.openLocation(ctx, location, nil, true) // last: it makes the store when there is none
+	// last: it makes the store when there is none
+	st, err := s.openLocation(ctx, location, nil, true)
 	if err != nil {
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name(), UID: source.UID()}, Store: st.ID(), Location: location.Name, Schedule: w.schedule,
+		Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name(), UID: source.UID()},
+		Store: st.ID(), Location: location.Name, Schedule: w.schedule,
 	})
 	if err != nil {
 		return nil, err
@@ -83,9 +89,13 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		began := time.Now()
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
-			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(), Kubernetes: source.KubernetesVersion(),
-			Providers: source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces}, Interval: w.interval,
-			Writer: s.program(), Progress: j.Progress, Memory: c.Memory(st.ID(), source.UID()), Kept: s.kept, Full: w.full, TTL: w.ttl,
+			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
+			Kubernetes: source.KubernetesVersion(),
+			Providers:  source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces},
+			Interval: w.interval,
+			Writer:   s.program(), Progress: j.Progress, Memory: c.Memory(st.ID(), source.UID()),
+			Kept: s.kept,
+			Full: w.full, TTL: w.ttl,
 		})
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		return err
@@ -108,12 +118,14 @@ func (s *Server) program() string {
 	return "mgmtctl " + s.cfg.Version
 }
 
-func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (*snapshot.Result, error) {
+func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (
+	*snapshot.Result, error) {
 	r, err := snapshot.Run(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.UpdateOperation(ctx, j.Operation(), func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
+	if err := c.UpdateOperation(ctx, j.Operation(),
+		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
 		return r, err
 	}
 	if err := c.PutSnapshot(ctx, recordOf(r.Signed)); err != nil {
@@ -121,11 +133,14 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	}
 	var events []catalog.Event
 	for _, m := range r.Missing {
-		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "missing", Ref: m.Ref,
-			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field), Hint: "mgmtctl snapshot coverage shows why"}))
+		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning,
+			Code: "missing", Ref: m.Ref,
+			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
+			Hint:    "mgmtctl snapshot coverage shows why"}))
 	}
 	if r.NotRemembered != nil {
-		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning, Code: "not-remembered", Message: r.NotRemembered.Error(),
+		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning,
+			Code: "not-remembered", Message: r.NotRemembered.Error(),
 			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
@@ -133,13 +148,16 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 
 func recordOf(e store.Signed) catalog.SnapshotRecord {
 	return catalog.SnapshotRecord{
-		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID), Key: e.Key().String(), Time: e.Time,
-		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects), Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
+		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
+		Key: e.Key().String(), Time: e.Time,
+		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects),
+		Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
 		Bytes: e.Bytes, Tree: string(e.Tree), Partial: e.Partial,
 	}
 }
 
-func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (*mgmtv1.ListSnapshotsResponse, error) {
+func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (
+	*mgmtv1.ListSnapshotsResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
 	if err != nil {
 		return nil, err
@@ -181,24 +199,32 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 		return nil, err
 	}
 	if source := req.GetSource(); source != "" {
-		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool { return p.GetSource() != source && p.GetSourceUid() != source })
+		list = slices.DeleteFunc(list, func(p *mgmtv1.Snapshot) bool {
+			return p.GetSource() != source &&
+				p.GetSourceUid() != source
+		})
 		if len(list) == 0 && len(keys) > 0 {
 			_, err := findSource(ctx, st, source) // says which there are
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *mgmtv1.Snapshot) int { return b.GetTime().AsTime().Compare(a.GetTime().AsTime()) })
+	slices.SortStableFunc(list, func(a, b *mgmtv1.Snapshot) int {
+		return b.GetTime().AsTime().Compare(
+			a.GetTime().AsTime())
+	})
 	return &mgmtv1.ListSnapshotsResponse{Snapshots: list}, nil
 }
 
-// findSource returns the UID of the source that a request names, by name or UID; the only one when it names none.
+// findSource returns the UID of the source that a request names, by name or UID; the only one when
+// it names none.
 func findSource(ctx context.Context, st *store.Store, name string) (string, error) {
 	uids, err := st.Sources(ctx)
 	if err != nil {
 		return "", err
 	}
 	if len(uids) == 0 {
-		return "", &Error{Reason: ReasonNotFound, Message: "the store holds no snapshots", Hint: "take one with mgmtctl snapshot create, or look whether --store names the right place"}
+		return "", &Error{Reason: ReasonNotFound, Message: "the store holds no snapshots",
+			Hint: "take one with mgmtctl snapshot create, or look whether --store names the right place"}
 	}
 	if slices.Contains(uids, name) {
 		return name, nil
@@ -220,9 +246,11 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 	case len(matches) == 1:
 		return matches[0], nil
 	case len(matches) == 0:
-		return "", &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("the store holds no snapshot of source %q", name), Hint: "it holds " + strings.Join(labels, ", ")}
+		return "", &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("the store holds no snapshot "+
+			"of source %q", name), Hint: "it holds " + strings.Join(labels, ", ")}
 	default:
-		return "", &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("the store holds snapshots of %d sources", len(matches)), Hint: "name one with --source: " + strings.Join(labels, ", ")}
+		return "", &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("the store holds snapshots "+
+			"of %d sources", len(matches)), Hint: "name one with --source: " + strings.Join(labels, ", ")}
 	}
 }
 
@@ -242,7 +270,8 @@ func findSnapshot(ctx context.Context, st *store.Store, source, ref string) (sto
 	return st.GetEnvelope(ctx, key)
 }
 
-func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapshotRequest) (*mgmtv1.GetSnapshotResponse, error) {
+func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapshotRequest) (
+	*mgmtv1.GetSnapshotResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
 		return nil, err
@@ -309,18 +338,21 @@ func summarize(g *snapshot.Graph) []*mgmtv1.UnitSummary {
 		}
 	}
 	slices.SortFunc(list, func(a, b *mgmtv1.UnitSummary) int {
-		return strings.Compare(a.GetName()+"\x00"+a.GetSharedNamespace(), b.GetName()+"\x00"+b.GetSharedNamespace())
+		return strings.Compare(a.GetName()+"\x00"+a.GetSharedNamespace(), b.GetName()+"\x00"+
+			b.GetSharedNamespace())
 	})
 	return list
 }
 
-func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
+func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.ExplainCoverageResponse]) error {
 	ctx := stream.Context()
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
 		return err
 	}
-	cut, err := snapshot.Capture(ctx, source.Reader(), snapshot.Scope{Namespaces: req.GetNamespaces()}, snapshot.Rules, func(*snapshot.Node, []byte) error { return nil })
+	cut, err := snapshot.Capture(ctx, source.Reader(), snapshot.Scope{Namespaces: req.GetNamespaces()},
+		snapshot.Rules, func(*snapshot.Node, []byte) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -329,18 +361,22 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, st
 		if n.Unit == "" && !n.Shared {
 			why += "; no-unit: no workload cluster needs it"
 		}
-		if err := stream.Send(&mgmtv1.ExplainCoverageResponse{Ref: refToProto(n.Ref), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED, Reason: why, Unit: n.Unit}); err != nil {
+		if err := stream.Send(&mgmtv1.ExplainCoverageResponse{Ref: refToProto(n.Ref),
+			Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED, Reason: why, Unit: n.Unit}); err != nil {
 			return err
 		}
 	}
 	for _, r := range cut.LeftOut {
-		if err := stream.Send(&mgmtv1.ExplainCoverageResponse{Ref: refToProto(r), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT, Reason: "nothing captured owns it, names it or is named by its labels"}); err != nil {
+		if err := stream.Send(&mgmtv1.ExplainCoverageResponse{Ref: refToProto(r),
+			Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT, Reason: "nothing captured owns it, names it or " +
+				"is named by its labels"}); err != nil {
 			return err
 		}
 	}
 	for _, m := range cut.Graph.Missing {
 		err := stream.Send(&mgmtv1.ExplainCoverageResponse{
-			Ref: refToProto(m.Ref), Coverage: mgmtv1.Coverage_COVERAGE_MISSING, Reason: fmt.Sprintf("%s needs it (%s)", m.By, m.Field), Unit: cut.Graph.Node(m.By).Unit,
+			Ref: refToProto(m.Ref), Coverage: mgmtv1.Coverage_COVERAGE_MISSING,
+			Reason: fmt.Sprintf("%s needs it (%s)", m.By, m.Field), Unit: cut.Graph.Node(m.By).Unit,
 		})
 		if err != nil {
 			return err
@@ -349,13 +385,16 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest, st
 	return nil
 }
 
-func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (*mgmtv1.VerifySnapshotResponse, error) {
+func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (
+	*mgmtv1.VerifySnapshotResponse, error) {
 	level, ok := checkLevels[req.GetLevel()]
 	if !ok {
-		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known", req.GetLevel()), Hint: "it is structure, sample or full"}
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known",
+			req.GetLevel()), Hint: "it is structure, sample or full"}
 	}
 	running, err := s.s.beginVerify(ctx, wantedVerify{
-		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level, percent: int(req.GetPercent()), identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
+		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level,
+		percent: int(req.GetPercent()), identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
 	})
 	if err != nil {
 		return nil, err

@@ -11,7 +11,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// check looks at everything that is new, without faults: every envelope that is there, of whatever was reported of it.
+// check looks at everything that is new, without faults: every envelope that is there, of whatever
+// was reported of it.
 func (k *soak) check(r *rand.Rand) {
 	k.t.Helper()
 	ctx := k.t.Context()
@@ -32,7 +33,8 @@ func (k *soak) check(r *rand.Rand) {
 			k.t.Errorf("an envelope is not whole: %v", err)
 			continue
 		}
-		if report, err := k.direct.VerifyStructure(ctx, e.Envelope, nil); err != nil || len(report.Findings) > 0 {
+		if report, err := k.direct.VerifyStructure(ctx, e.Envelope, nil); err != nil ||
+			len(report.Findings) > 0 {
 			k.t.Errorf("%s is there and is not whole: %v, %v", key, report.Findings, err)
 		}
 	}
@@ -61,7 +63,8 @@ func (k *soak) check(r *rand.Rand) {
 // checkCatalog makes the index anew: it has to be what is in the store (I4).
 func (k *soak) checkCatalog(there map[string]bool) {
 	k.t.Helper()
-	if rebuilt, err := k.s.rebuild(k.t.Context(), k.c, k.at); err != nil || len(rebuilt.GetDamaged()) > 0 {
+	if rebuilt, err := k.s.rebuild(k.t.Context(), k.c, k.at); err != nil ||
+		len(rebuilt.GetDamaged()) > 0 {
 		k.t.Fatalf("rebuild: %v, %v", rebuilt, err)
 	}
 	records, err := k.c.Snapshots(k.t.Context(), catalog.SnapshotFilter{StoreID: k.direct.ID()})

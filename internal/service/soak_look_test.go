@@ -19,7 +19,8 @@ type keeping struct {
 }
 
 func newKeeping() keeping {
-	return keeping{newest: map[string]store.EnvelopeKey{}, read: map[store.EnvelopeKey]store.Tree{}, part: map[store.EnvelopeKey]bool{}}
+	return keeping{newest: map[string]store.EnvelopeKey{}, read: map[store.EnvelopeKey]store.Tree{},
+		part: map[store.EnvelopeKey]bool{}}
 }
 
 // note remembers a whole snapshot if it is the newest.
@@ -33,11 +34,13 @@ func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String()
 
 // leaves tells of a finding that says why a snapshot stays that was to go.
 func leaves(f mgmt.Finding) bool {
-	return f.Code == snapshot.FoundPinned || f.Code == snapshot.FoundInUse || f.Code == snapshot.FoundSlow
+	return f.Code == snapshot.FoundPinned || f.Code == snapshot.FoundInUse ||
+		f.Code == snapshot.FoundSlow
 }
 
-// look waits until nobody does anything and sees whether what is gone was removed by those who may, and whether all that is left has all that it names. It goes by its own
-// memory, not by the rules of the prune.
+// look waits until nobody does anything and sees whether what is gone was removed by those who may,
+// and whether all that is left has all that it names. It goes by its own memory, not by the rules
+// of the prune.
 func (k *soak) look() {
 	k.t.Helper()
 	k.alone.Lock()
@@ -47,7 +50,8 @@ func (k *soak) look() {
 		k.t.Fatal(err)
 	}
 	content := map[store.Key]bool{}
-	if err := k.direct.Content(k.t.Context(), func(c store.StoredContent) error { content[c.Key] = true; return nil }); err != nil {
+	if err := k.direct.Content(k.t.Context(),
+		func(c store.StoredContent) error { content[c.Key] = true; return nil }); err != nil {
 		k.t.Fatal(err)
 	}
 	there := map[store.EnvelopeKey]store.StoredSnapshot{}
@@ -117,7 +121,8 @@ func (k *soak) remember(now map[store.EnvelopeKey]bool) {
 	clear(k.pruned.meant)
 }
 
-// lookAt sees whether a snapshot has all that it names. Names are those of bytes: what is there has been read, or will be, by check.
+// lookAt sees whether a snapshot has all that it names. Names are those of bytes: what is there has
+// been read, or will be, by check.
 func (k *soak) lookAt(key store.EnvelopeKey, content map[store.Key]bool) {
 	k.t.Helper()
 	tree, known := k.keep.read[key]
@@ -141,14 +146,16 @@ func (k *soak) lookAt(key store.EnvelopeKey, content map[store.Key]bool) {
 	}
 }
 
-// lookFor asks for a reason why a snapshot is gone: that somebody removed it, and that one which is newer has been there for the grace.
+// lookFor asks for a reason why a snapshot is gone: that somebody removed it, and that one which is
+// newer has been there for the grace.
 func (k *soak) lookFor(key store.EnvelopeKey, there map[store.EnvelopeKey]store.StoredSnapshot) {
 	k.t.Helper()
 	if !k.pruned.gone[key] && !k.pruned.meant[key] {
 		k.t.Errorf("%s is gone, and nobody removed it", key)
 	}
 	for _, s := range there {
-		if s.Key.Source == key.Source && compareKeys(s.Key, key) > 0 && k.clock.Now().Sub(s.Modified) >= snapshot.MinGrace {
+		if s.Key.Source == key.Source && compareKeys(s.Key, key) > 0 &&
+			k.clock.Now().Sub(s.Modified) >= snapshot.MinGrace {
 			return
 		}
 	}

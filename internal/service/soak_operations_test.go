@@ -25,10 +25,12 @@ func (k *soak) take(r *rand.Rand, full bool, namespaces []string) error {
 	if err != nil {
 		return err
 	}
-	op := catalog.Operation{Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name, UID: source.UID}, Store: st.ID()}
+	op := catalog.Operation{Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name,
+		UID: source.UID}, Store: st.ID()}
 	return k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
 		o := source.Options(st)
-		o.Memory, o.Full, o.Scope.Namespaces, o.Progress, o.Now = k.c.Memory(st.ID(), source.UID), full, namespaces, j.Progress, k.clock.Now
+		o.Memory, o.Full, o.Scope.Namespaces, o.Progress, o.Now = k.c.Memory(st.ID(), source.UID), full,
+			namespaces, j.Progress, k.clock.Now
 		if r.IntN(3) == 0 {
 			o.TTL = time.Duration(1+r.IntN(48)) * time.Hour
 		}
@@ -38,7 +40,8 @@ func (k *soak) take(r *rand.Rand, full bool, namespaces []string) error {
 		}
 		objects, ok := source.At(result.ResourceVersion)
 		if !ok {
-			return fmt.Errorf("resourceVersion %s of a snapshot is not known any more", result.ResourceVersion)
+			return fmt.Errorf("resourceVersion %s of a snapshot is not known any more",
+				result.ResourceVersion)
 		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -71,9 +74,11 @@ func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
 	if err != nil {
 		return k.unlessGone(err, of)
 	}
-	op := catalog.Operation{Kind: catalog.KindVerify, Source: catalog.Side{Name: of.source.Name, UID: of.source.UID}, Store: st.ID(), SnapshotID: string(of.ID)}
+	op := catalog.Operation{Kind: catalog.KindVerify, Source: catalog.Side{Name: of.source.Name,
+		UID: of.source.UID}, Store: st.ID(), SnapshotID: string(of.ID)}
 	return k.unlessGone(k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
-		v := &verifying{catalog: k.c, journal: j, store: st, envelope: e, forged: mayRead(st, e), record: true, check: store.Check{Level: level, Writer: "test"}}
+		v := &verifying{catalog: k.c, journal: j, store: st, envelope: e, forged: mayRead(st, e),
+			record: true, check: store.Check{Level: level, Writer: "test"}}
 		return v.run(ctx)
 	}), of)
 }
@@ -179,7 +184,8 @@ func (k *soak) own(r *rand.Rand) error {
 	k.mu.Lock()
 	least := k.epochs[id]
 	k.mu.Unlock()
-	next := store.Owner{WorkloadID: id, Workload: "ns/" + id, Owner: store.Source{UID: "m"}, Epoch: 1, Operation: fmt.Sprintf("%x", r.Uint64()), Time: time.Now()}
+	next := store.Owner{WorkloadID: id, Workload: "ns/" + id, Owner: store.Source{UID: "m"}, Epoch: 1,
+		Operation: fmt.Sprintf("%x", r.Uint64()), Time: time.Now()}
 	var previous *store.SignedOwner
 	switch o, err := st.GetOwner(ctx, id); {
 	case err == nil:
@@ -213,10 +219,12 @@ func (k *soak) record(r *rand.Rand) error {
 	key := store.OperationRecordKey{Operation: "soak", Seq: k.records, State: "running"}
 	k.mu.Unlock()
 	text := fmt.Appendf(nil, "record %x", r.Uint64())
-	if err := st.PutOperationRecord(k.t.Context(), key.Operation, key.Seq, key.State, text); err != nil {
+	if err := st.PutOperationRecord(k.t.Context(), key.Operation, key.Seq, key.State,
+		text); err != nil {
 		return err
 	}
-	if got, err := k.direct.GetOperationRecord(k.t.Context(), key); err != nil || !bytes.Equal(got, text) {
+	if got, err := k.direct.GetOperationRecord(k.t.Context(), key); err != nil ||
+		!bytes.Equal(got, text) {
 		k.t.Errorf("%s: %q, %v", key, got, err)
 	}
 	got, err := st.GetOperationRecord(k.t.Context(), key)

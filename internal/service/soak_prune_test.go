@@ -18,9 +18,10 @@ import (
 
 // pruned is what was removed, or may have been, since the last look.
 type pruned struct {
-	any       bool                       // since the soak began
-	gone      map[store.EnvelopeKey]bool // it was said that these are gone
-	meant     map[store.EnvelopeKey]bool // a prune that ended early, or heard no answer, meant these to go
+	any  bool                       // since the soak began
+	gone map[store.EnvelopeKey]bool // it was said that these are gone
+	// a prune that ended early, or heard no answer, meant these to go
+	meant     map[store.EnvelopeKey]bool
 	snapshots int
 	freed     snapshot.Amount
 }
@@ -29,21 +30,24 @@ func newPruned() pruned {
 	return pruned{gone: map[store.EnvelopeKey]bool{}, meant: map[store.EnvelopeKey]bool{}}
 }
 
-// unlessGone passes over what cannot be done with a snapshot that was removed meanwhile. That it is damaged is not to be said of it.
+// unlessGone passes over what cannot be done with a snapshot that was removed meanwhile. That it is
+// damaged is not to be said of it.
 func (k *soak) unlessGone(err error, of ...taken) error {
 	if err == nil || classify(err).Reason == ReasonFindings {
 		return err
 	}
 	for _, s := range of {
-		if _, statErr := os.Stat(filepath.Join(k.dir, "store", s.Key().String())); errors.Is(statErr, os.ErrNotExist) {
+		if _, statErr := os.Stat(filepath.Join(k.dir, "store", s.Key().String())); errors.Is(statErr,
+			os.ErrNotExist) {
 			return nil
 		}
 	}
 	return err
 }
 
-// pass lets so much time pass that a run which is going may be too old to make a snapshot. A prune looks at the clock before each removal; one whose host sleeps right then
-// may cost a false gap, so that less passes beside prunes.
+// pass lets so much time pass that a run which is going may be too old to make a snapshot. A prune
+// looks at the clock before each removal; one whose host sleeps right then may cost a false gap, so
+// that less passes beside prunes.
 func (k *soak) pass(r *rand.Rand) error {
 	d := time.Duration(10+r.IntN(140)) * time.Minute
 	if k.pruning.TryLock() {
@@ -56,8 +60,8 @@ func (k *soak) pass(r *rand.Rand) error {
 	return nil
 }
 
-// night lets so much time pass that all may go that is not kept for a reason, the newest whole snapshot among it if the last one is partial. In the morning everybody removes
-// something first.
+// night lets so much time pass that all may go that is not kept for a reason, the newest whole
+// snapshot among it if the last one is partial. In the morning everybody removes something first.
 func (k *soak) night(r *rand.Rand) {
 	k.calm = true
 	if r.IntN(2) == 0 {
@@ -101,7 +105,8 @@ func (k *soak) remove(r *rand.Rand) error {
 	if !ok {
 		return nil
 	}
-	err := k.runPrune(snapshot.PruneOptions{Grace: snapshot.MinGrace, Delete: []store.EnvelopeKey{of.Key()}})
+	err := k.runPrune(snapshot.PruneOptions{Grace: snapshot.MinGrace,
+		Delete: []store.EnvelopeKey{of.Key()}})
 	if _, refused := errors.AsType[*snapshot.RefusedError](err); refused {
 		return nil
 	}
@@ -131,7 +136,8 @@ func (k *soak) runPrune(o snapshot.PruneOptions) error {
 	k.pruned.any = true
 	k.mu.Unlock()
 	p.options.Now = k.clock.Now
-	op := catalog.Operation{Kind: catalog.KindPrune, Source: catalog.Side{UID: o.Source}, Store: p.options.Store.ID()}
+	op := catalog.Operation{Kind: catalog.KindPrune, Source: catalog.Side{UID: o.Source},
+		Store: p.options.Store.ID()}
 	return k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
 		result, err := k.s.prune(ctx, c, j, p.options)
 		if result == nil {

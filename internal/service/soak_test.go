@@ -74,8 +74,14 @@ var soakOperations = []struct {
 }{
 	{"snapshot", 30, func(k *soak, r *rand.Rand) error { return k.take(r, false, nil) }},
 	{"full snapshot", 2, func(k *soak, r *rand.Rand) error { return k.take(r, true, nil) }},
-	{"partial snapshot", 3, func(k *soak, r *rand.Rand) error { return k.take(r, false, []string{"team-0"}) }},
-	{"verify structure", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckStructure) }},
+	{"partial snapshot", 3, func(k *soak, r *rand.Rand) error {
+		return k.take(r, false,
+			[]string{"team-0"})
+	}},
+	{"verify structure", 6, func(k *soak, r *rand.Rand) error {
+		return k.verify(r,
+			store.CheckStructure)
+	}},
 	{"verify sample", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckSample) }},
 	{"verify full", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckFull) }},
 	{"list", 10, (*soak).list},
@@ -91,11 +97,14 @@ var soakOperations = []struct {
 	{"pass", 2, (*soak).pass},
 }
 
-// TestSoakStore does random things with one store from several goroutines, in good weather and bad, and looks again and again whether what was reported is so.
-// MGMTD_TEST_OPERATIONS is how many things, MGMTD_TEST_SEED begins another run or the same again: what each worker does follows from it, how they meet does not.
+// TestSoakStore does random things with one store from several goroutines, in good weather and bad,
+// and looks again and again whether what was reported is so. MGMTD_TEST_OPERATIONS is how many
+// things, MGMTD_TEST_SEED begins another run or the same again: what each worker does follows from
+// it, how they meet does not.
 func TestSoakStore(t *testing.T) {
 	seed, operations := uint64(time.Now().UnixNano()), 150
-	for name, set := range map[string]func(n uint64){"MGMTD_TEST_SEED": func(n uint64) { seed = n }, "MGMTD_TEST_OPERATIONS": func(n uint64) { operations = int(n) }} {
+	for name, set := range map[string]func(n uint64){"MGMTD_TEST_SEED": func(n uint64) { seed = n },
+		"MGMTD_TEST_OPERATIONS": func(n uint64) { operations = int(n) }} {
 		if text := os.Getenv(name); text != "" {
 			n, err := strconv.ParseUint(text, 10, 63)
 			if err != nil {
@@ -145,7 +154,8 @@ func TestSoakStore(t *testing.T) {
 func newSoak(t *testing.T, seed uint64) *soak {
 	t.Helper()
 	dir := t.TempDir()
-	k := &soak{t: t, dir: dir, epochs: map[string]int64{}, errs: map[Reason]int{}, ran: map[string]int{}, keep: newKeeping(), pruned: newPruned()}
+	k := &soak{t: t, dir: dir, epochs: map[string]int64{}, errs: map[Reason]int{},
+		ran: map[string]int{}, keep: newKeeping(), pruned: newPruned()}
 	made, err := store.Keygen(dir+"/keys", time.Now())
 	if err == nil {
 		k.id, err = os.ReadFile(filepath.Join(dir, "keys", store.IdentityFile))
@@ -154,7 +164,9 @@ func newSoak(t *testing.T, seed uint64) *soak {
 		t.Fatal(err)
 	}
 	k.s = New(Config{Locations: []Location{{Store: StoreOptions{
-		URL: dir + "/store", Recipients: []string{made.Recipient}, SigningKeyFile: filepath.Join(dir, "keys", store.SigningFile), TrustedKeyFiles: []string{filepath.Join(dir, "keys", store.SigningPubFile)},
+		URL: dir + "/store", Recipients: []string{made.Recipient}, SigningKeyFile: filepath.Join(dir,
+			"keys", store.SigningFile), TrustedKeyFiles: []string{filepath.Join(dir, "keys",
+			store.SigningPubFile)},
 	}}}})
 	k.at = &k.s.cfg.Locations[0]
 	k.clock = faultbucket.NewClocked(store.NewDir(dir + "/store"))
@@ -221,15 +233,18 @@ func (k *soak) work(r *rand.Rand, n int) error {
 	return nil
 }
 
-// inWeather are the reasons for which something may fail in bad weather. Those of a bit that was flipped are many: it can be in a format, a signature, an id.
+// inWeather are the reasons for which something may fail in bad weather. Those of a bit that was
+// flipped are many: it can be in a format, a signature, an id.
 var inWeather = []Reason{
-	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings, ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,
+	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings,
+	ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,
 	ReasonIncomplete, // a prune that cannot read what a snapshot needs leaves all content
 }
 
 // judge passes over what the weather, or another worker, is the reason of.
 func (k *soak) judge(err error) error {
-	if err == nil || errors.Is(err, mgmt.ErrExpired) || errors.Is(err, store.ErrConflict) || errors.Is(err, snapshot.ErrTooLong) {
+	if err == nil || errors.Is(err, mgmt.ErrExpired) || errors.Is(err, store.ErrConflict) ||
+		errors.Is(err, snapshot.ErrTooLong) {
 		return nil
 	}
 	e := classify(err)
@@ -247,13 +262,15 @@ func (k *soak) open() (*store.Store, error) {
 }
 
 // operation runs an operation as the service does, to its end.
-func (k *soak) operation(op catalog.Operation, run func(ctx context.Context, j *catalog.Journal) error) error {
+func (k *soak) operation(op catalog.Operation, run func(ctx context.Context,
+	j *catalog.Journal) error) error {
 	op, err := k.c.CreateOperation(k.t.Context(), op)
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
-	if _, err := k.s.startThen(k.t.Context(), k.c, op.ID, run, func(err error) { ended <- err }); err != nil {
+	if _, err := k.s.startThen(k.t.Context(), k.c, op.ID, run,
+		func(err error) { ended <- err }); err != nil {
 		return err
 	}
 	return <-ended

@@ -25,20 +25,25 @@ var levelsToProto = map[store.CheckLevel]mgmtv1.VerifyLevel{
 	store.CheckFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
 }
 
-// recorded is what the store's records of these keys say of a snapshot: nil when none counts. untrusted says that there are some; damaged are those that cannot be read.
-func recorded(ctx context.Context, st *store.Store, e store.Signed, keys []store.CheckKey) (v *catalog.Verification, untrusted bool, damaged []error, err error) {
+// recorded is what the store's records of these keys say of a snapshot: nil when none counts.
+// untrusted says that there are some; damaged are those that cannot be read.
+func recorded(ctx context.Context, st *store.Store, e store.Signed, keys []store.CheckKey) (
+	v *catalog.Verification, untrusted bool, damaged []error, err error) {
 	checks, damaged, err := st.ReadChecks(ctx, keys)
 	if err != nil {
 		return nil, false, nil, err
 	}
 	if c, ok := st.Verdict(e, checks); ok {
-		return &catalog.Verification{Time: c.Time, Level: c.Level, OK: c.Outcome == store.CheckOK}, false, damaged, nil
+		return &catalog.Verification{Time: c.Time, Level: c.Level, OK: c.Outcome == store.CheckOK}, false,
+			damaged, nil
 	}
 	return nil, len(checks) > 0, damaged, nil
 }
 
-// verified is what is known of a snapshot: from the store, and from the catalog where it is open, for a store that takes no records.
-func (s *Server) verified(ctx context.Context, st *store.Store, e store.Signed, keys []store.CheckKey) (*mgmtv1.Verification, error) {
+// verified is what is known of a snapshot: from the store, and from the catalog where it is open,
+// for a store that takes no records.
+func (s *Server) verified(ctx context.Context, st *store.Store, e store.Signed,
+	keys []store.CheckKey) (*mgmtv1.Verification, error) {
 	v, untrusted, _, err := recorded(ctx, st, e, keys)
 	if err != nil {
 		return nil, err
@@ -47,7 +52,8 @@ func (s *Server) verified(ctx context.Context, st *store.Store, e store.Signed, 
 	c := s.catalog
 	s.mu.Unlock()
 	if c != nil {
-		r, err := c.GetSnapshot(ctx, string(e.ID), catalog.SnapshotFilter{StoreID: st.ID(), Source: e.Source.UID})
+		r, err := c.GetSnapshot(ctx, string(e.ID), catalog.SnapshotFilter{StoreID: st.ID(),
+			Source: e.Source.UID})
 		if err != nil && !errors.Is(err, catalog.ErrNotFound) {
 			return nil, err
 		}
@@ -59,7 +65,8 @@ func (s *Server) verified(ctx context.Context, st *store.Store, e store.Signed, 
 	case v == nil:
 		return nil, nil
 	}
-	p := &mgmtv1.Verification{Time: timestamppb.New(v.Time), Level: levelsToProto[v.Level], Result: mgmtv1.VerifyResult_VERIFY_RESULT_OK}
+	p := &mgmtv1.Verification{Time: timestamppb.New(v.Time), Level: levelsToProto[v.Level],
+		Result: mgmtv1.VerifyResult_VERIFY_RESULT_OK}
 	if !v.OK {
 		p.Result = mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED
 	}

@@ -14,34 +14,41 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// VerifyOptions say how the newest snapshot of each source in each location is verified. The zero value verifies nothing.
+// VerifyOptions say how the newest snapshot of each source in each location is verified. The zero
+// value verifies nothing.
 type VerifyOptions struct {
 	// Every is how often, at Level.
 	Every time.Duration
 	Level store.CheckLevel
 	// FullEvery is how often at level full, in the place of Level; 0 for never.
 	FullEvery time.Duration
-	// Identity gives the text of an identity file, for levels above structure; it is not kept. nil where no store is encrypted, or the level is structure alone. No
-	// request is served with it: whoever can reach the API does not get to read snapshots by that.
+	// Identity gives the text of an identity file, for levels above structure; it is not kept. nil
+	// where no store is encrypted, or the level is structure alone. No request is served with it:
+	// whoever can reach the API does not get to read snapshots by that.
 	Identity func() ([]byte, error)
 }
 
 const (
-	// verifyRetry is when a verify that did not come to a result is tried again, and a location that did not answer asked: a store is rarely away for long.
+	// verifyRetry is when a verify that did not come to a result is tried again, and a location
+	// that did not answer asked: a store is rarely away for long.
 	verifyRetry = 10 * time.Minute
 	// verifyState begins the names under which the catalog remembers; no schedule has such a name.
 	verifyState = "verify/"
 )
 
-// verifier verifies by itself, in each location one snapshot after the other, so that one that is due while another is going waits.
+// verifier verifies by itself, in each location one snapshot after the other, so that one that is
+// due while another is going waits.
 //
-// It is due when that much time has passed since it last began; for a source that never was verified, at once. So what was missed while the daemon was down is made up for,
-// once. What is verified is the newest snapshot by then. Which sources there are it asks the store, as often as it verifies, and the snapshots of this daemon tell.
+// It is due when that much time has passed since it last began; for a source that never was
+// verified, at once. So what was missed while the daemon was down is made up for, once. What is
+// verified is the newest snapshot by then. Which sources there are it asks the store, as often as
+// it verifies, and the snapshots of this daemon tell.
 type verifier struct {
 	VerifyOptions
 	sources func(ctx context.Context, location string) ([]string, error)
 	begin   func(context.Context, wantedVerify) (*mgmtv1.Operation, error)
-	state   func(ctx context.Context, name string, change func(*catalog.ScheduleState)) (catalog.ScheduleState, error)
+	state   func(ctx context.Context, name string, change func(*catalog.ScheduleState)) (
+		catalog.ScheduleState, error)
 	// known is told when a source last was found good, as the catalog remembers.
 	known     func(location, source string, level store.CheckLevel, last time.Time)
 	log       *slog.Logger
@@ -53,7 +60,8 @@ type verifiedLocation struct {
 	name    string
 	look    time.Time                 // when the store is asked for sources again
 	sources map[string][]*verifyCycle // by UID
-	told    chan string               // sources that have a new snapshot; holds some, and loses what does not fit
+	// sources that have a new snapshot; holds some, and loses what does not fit
+	told chan string
 }
 
 // verifyCycle is a level at which a source is verified again and again.
@@ -67,7 +75,8 @@ type verifyCycle struct {
 }
 
 func (s *Server) newVerifier(c *catalog.Catalog) *verifier {
-	v := &verifier{VerifyOptions: s.cfg.Verify, begin: s.beginVerify, state: c.UpdateSchedule, log: s.cfg.Log, locations: map[string]*verifiedLocation{}}
+	v := &verifier{VerifyOptions: s.cfg.Verify, begin: s.beginVerify, state: c.UpdateSchedule,
+		log: s.cfg.Log, locations: map[string]*verifiedLocation{}}
 	v.sources = func(ctx context.Context, location string) ([]string, error) {
 		st, err := s.openStore(ctx, location, nil)
 		if err != nil {
@@ -76,7 +85,8 @@ func (s *Server) newVerifier(c *catalog.Catalog) *verifier {
 		return st.Sources(ctx)
 	}
 	v.known = func(location, source string, level store.CheckLevel, last time.Time) {
-		if name := sourceName(s.ctx, c, source); name != "" { // else anybody who can write to the store could make series
+		// else anybody who can write to the store could make series
+		if name := sourceName(s.ctx, c, source); name != "" {
 			s.metrics.verifySucceeded(location, name, level, last)
 		}
 	}
@@ -87,7 +97,8 @@ func (s *Server) newVerifier(c *catalog.Catalog) *verifier {
 }
 
 func (v *verifier) add(location string) {
-	v.locations[location] = &verifiedLocation{name: location, sources: map[string][]*verifyCycle{}, told: make(chan string, 16)}
+	v.locations[location] = &verifiedLocation{name: location, sources: map[string][]*verifyCycle{},
+		told: make(chan string, 16)}
 }
 
 // taken says that a location has a new snapshot of a source. It returns at once.
@@ -151,7 +162,8 @@ func (v *verifier) step(ctx context.Context, l *verifiedLocation) time.Duration 
 func (v *verifier) ask(ctx context.Context, l *verifiedLocation) time.Duration {
 	sources, err := v.sources(ctx, l.name)
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, store.ErrStoreMissing) { // which the first snapshot makes
+		// which the first snapshot makes
+		if ctx.Err() == nil && !errors.Is(err, store.ErrStoreMissing) {
 			v.log.Warn("cannot look for snapshots to verify", "location", l.name, "error", err)
 		}
 		return min(v.Every, verifyRetry)
@@ -171,7 +183,8 @@ func (v *verifier) know(ctx context.Context, l *verifiedLocation, source string)
 	// The deeper one comes first: it spares the other.
 	var cycles []*verifyCycle
 	if v.FullEvery > 0 && v.Level != store.CheckFull {
-		cycles = append(cycles, &verifyCycle{name: name + "/full", level: store.CheckFull, every: v.FullEvery})
+		cycles = append(cycles, &verifyCycle{name: name + "/full", level: store.CheckFull,
+			every: v.FullEvery})
 	}
 	cycles = append(cycles, &verifyCycle{name: name, level: v.Level, every: v.Every})
 	for _, c := range cycles {
@@ -199,11 +212,13 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 	outcome, err := v.wait(ctx, l, c, began)
 	again := outcome == "" && !as[*store.TrustError](err) // who signed it will not change soon
 	if outcome == "" && ctx.Err() != nil {
-		v.remember(c, log, func(s *catalog.ScheduleState) { s.LastRun = before }) // the next daemon makes up for it
+		// the next daemon makes up for it
+		v.remember(c, log, func(s *catalog.ScheduleState) { s.LastRun = before })
 		return
 	}
 	if err != nil {
-		log.Error("verify found the newest snapshot damaged, or did not come to an end", "result", outcome, "error", err)
+		log.Error("verify found the newest snapshot damaged, or did not come to an end", "result",
+			outcome, "error", err)
 	}
 	for _, o := range l.sources[c.source] {
 		if o != c && (outcome == "" || c.level != store.CheckFull) {
@@ -225,7 +240,8 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 }
 
 // wait begins a verify and waits for it.
-func (v *verifier) wait(ctx context.Context, l *verifiedLocation, c *verifyCycle, began time.Time) (outcome store.CheckOutcome, err error) {
+func (v *verifier) wait(ctx context.Context, l *verifiedLocation, c *verifyCycle, began time.Time) (
+	outcome store.CheckOutcome, err error) {
 	w := wantedVerify{location: l.name, source: c.source, id: latest, level: c.level}
 	if c.level != store.CheckStructure && v.Identity != nil {
 		if w.identity, err = v.Identity(); err != nil {
@@ -242,8 +258,12 @@ func (v *verifier) wait(ctx context.Context, l *verifiedLocation, c *verifyCycle
 	if err != nil {
 		return "", err
 	}
-	// On record before it ends: a verify that kills the daemon must not be the first thing that the next one does.
-	v.remember(c, v.log, func(s *catalog.ScheduleState) { s.LastRun, s.LastOperation = began, catalog.OperationID(op.GetId()) })
+	// On record before it ends: a verify that kills the daemon must not be the first thing that the
+	// next one does.
+	v.remember(c, v.log, func(s *catalog.ScheduleState) {
+		s.LastRun, s.LastOperation = began,
+			catalog.OperationID(op.GetId())
+	})
 	<-done
 	return outcome, failed
 }

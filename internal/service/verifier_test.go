@@ -18,7 +18,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// verifyBench is a verifier over a catalog whose verifies take a given time and come to a given result. The clock is synctest's.
+// verifyBench is a verifier over a catalog whose verifies take a given time and come to a given
+// result. The clock is synctest's.
 type verifyBench struct {
 	*verifier
 	t    *testing.T
@@ -37,15 +38,18 @@ type verifyBench struct {
 	refuse  error
 }
 
-func newVerifyBench(t *testing.T, path string, o VerifyOptions, set func(*verifyBench), locations ...string) *verifyBench {
+func newVerifyBench(t *testing.T, path string, o VerifyOptions, set func(*verifyBench),
+	locations ...string) *verifyBench {
 	t.Helper()
 	c, err := catalog.Open(t.Context(), path, catalog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &verifyBench{t: t, began: time.Now(), holds: []string{"a"}, outcome: store.CheckOK, going: map[string]bool{}}
+	b := &verifyBench{t: t, began: time.Now(), holds: []string{"a"}, outcome: store.CheckOK,
+		going: map[string]bool{}}
 	set(b)
-	b.verifier = &verifier{VerifyOptions: o, state: c.UpdateSchedule, log: slog.New(slog.DiscardHandler), locations: map[string]*verifiedLocation{}}
+	b.verifier = &verifier{VerifyOptions: o, state: c.UpdateSchedule,
+		log: slog.New(slog.DiscardHandler), locations: map[string]*verifiedLocation{}}
 	b.verifier.known = func(location, source string, level store.CheckLevel, last time.Time) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -86,7 +90,8 @@ func (b *verifyBench) beginOne(ctx context.Context, w wantedVerify) (*mgmtv1.Ope
 		b.t.Errorf("begun: %+v, while one is going in this location: %v", w, b.going[w.location])
 	}
 	b.going[w.location] = true
-	b.begun = append(b.begun, fmt.Sprintf("%s %s/%s %s", time.Since(b.began), w.location, w.source, w.level)+string(w.identity))
+	b.begun = append(b.begun, fmt.Sprintf("%s %s/%s %s", time.Since(b.began), w.location, w.source,
+		w.level)+string(w.identity))
 	ends, outcome, err := time.After(b.takes), b.outcome, b.err
 	go func() {
 		select {
@@ -125,16 +130,22 @@ func structureDaily() VerifyOptions {
 
 func TestVerifyEachSourceOfEachLocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) { b.holds, b.takes = []string{"b", "a"}, time.Minute }, "one")
+		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) {
+			b.holds,
+				b.takes = []string{"b", "a"}, time.Minute
+		}, "one")
 		rest(49 * time.Hour)
-		b.saw("0s one/a structure", "1m0s one/b structure", "24h0m0s one/a structure", "24h1m0s one/b structure", "48h0m0s one/a structure", "48h1m0s one/b structure")
+		b.saw("0s one/a structure", "1m0s one/b structure", "24h0m0s one/a structure",
+			"24h1m0s one/b structure", "48h0m0s one/a structure", "48h1m0s one/b structure")
 		b.stop()
 	})
 	synctest.Test(t, func(t *testing.T) {
-		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) { b.takes = time.Minute }, "one", "two")
+		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(),
+			func(b *verifyBench) { b.takes = time.Minute }, "one", "two")
 		rest(time.Hour)
 		b.then(func() {
-			if len(b.begun) != 2 || b.begun[0] == b.begun[1] || b.begun[0][:3] != "0s " || b.begun[1][:3] != "0s " {
+			if len(b.begun) != 2 || b.begun[0] == b.begun[1] || b.begun[0][:3] != "0s " ||
+				b.begun[1][:3] != "0s " {
 				t.Errorf("not both locations at once: %v", b.begun)
 			}
 		})
@@ -152,10 +163,12 @@ func TestVerifyNothing(t *testing.T) {
 	})
 }
 
-// TestVerifyFirstSnapshotAtOnce: a store that was empty is not asked again before a day has passed; a snapshot of this daemon says that there is something.
+// TestVerifyFirstSnapshotAtOnce: a store that was empty is not asked again before a day has passed;
+// a snapshot of this daemon says that there is something.
 func TestVerifyFirstSnapshotAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) { b.holds = nil }, "one")
+		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(),
+			func(b *verifyBench) { b.holds = nil }, "one")
 		rest(time.Hour)
 		b.saw()
 		for range 50 {
@@ -199,13 +212,16 @@ func TestVerifyOutlivesRestarts(t *testing.T) {
 func TestVerifyInterruptedBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/c.db"
-		b := newVerifyBench(t, path, structureDaily(), func(b *verifyBench) { b.takes = time.Hour }, "one")
+		b := newVerifyBench(t, path, structureDaily(), func(b *verifyBench) { b.takes = time.Hour },
+			"one")
 		rest(time.Minute)
 		b.saw("0s one/a structure")
 		b.stop()
-		b = newVerifyBench(t, path, structureDaily(), func(b *verifyBench) { b.takes = 30 * time.Hour }, "one")
+		b = newVerifyBench(t, path, structureDaily(), func(b *verifyBench) { b.takes = 30 * time.Hour },
+			"one")
 		rest(31 * time.Hour)
-		b.saw("0s one/a structure", "30h0m0s one/a structure") // one that was due while it was going comes after it, once
+		// one that was due while it was going comes after it, once
+		b.saw("0s one/a structure", "30h0m0s one/a structure")
 		b.stop()
 	})
 }
@@ -213,7 +229,8 @@ func TestVerifyInterruptedBeginsAnew(t *testing.T) {
 func TestVerifyFailedIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/c.db"
-		b := newVerifyBench(t, path, structureDaily(), func(b *verifyBench) { b.refuse = errors.New("unreachable") }, "one")
+		b := newVerifyBench(t, path, structureDaily(),
+			func(b *verifyBench) { b.refuse = errors.New("unreachable") }, "one")
 		rest(5 * time.Minute)
 		b.then(func() { b.refuse, b.outcome, b.err = nil, "", errors.New("unreachable in the middle") })
 		rest(10 * time.Minute)
@@ -222,19 +239,22 @@ func TestVerifyFailedIsTriedAgain(t *testing.T) {
 		rest(24 * time.Hour)
 		b.saw("20m0s one/a structure") // damage is a result
 		state, err := b.state(t.Context(), "verify/one/a", nil)
-		if err != nil || state.LastError != "1 of 3 keys" || !state.LastSuccess.IsZero() || state.LastOperation != "op1" {
+		if err != nil || state.LastError != "1 of 3 keys" || !state.LastSuccess.IsZero() ||
+			state.LastOperation != "op1" {
 			t.Errorf("state: %+v, %v", state, err)
 		}
 		b.then(func() { b.outcome, b.err = store.CheckOK, nil })
 		rest(time.Hour)
 		b.saw("24h20m0s one/a structure")
-		if state, err = b.state(t.Context(), "verify/one/a", nil); err != nil || state.LastError != "" || state.LastSuccess.IsZero() {
+		if state, err = b.state(t.Context(), "verify/one/a", nil); err != nil || state.LastError != "" ||
+			state.LastSuccess.IsZero() {
 			t.Errorf("state: %+v, %v", state, err)
 		}
 		b.stop()
 	})
 	synctest.Test(t, func(t *testing.T) {
-		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) { b.holdErr = errors.New("unreachable") }, "one")
+		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(),
+			func(b *verifyBench) { b.holdErr = errors.New("unreachable") }, "one")
 		rest(5 * time.Minute)
 		b.then(func() { b.holdErr = nil })
 		rest(time.Hour)
@@ -246,7 +266,10 @@ func TestVerifyFailedIsTriedAgain(t *testing.T) {
 // TestVerifyOfAForgedSnapshotWaits: whoever can write to the store must not keep the daemon busy.
 func TestVerifyOfAForgedSnapshotWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) { b.outcome, b.err = "", &store.TrustError{Trust: store.Unsigned} }, "one")
+		b := newVerifyBench(t, t.TempDir()+"/c.db", structureDaily(), func(b *verifyBench) {
+			b.outcome,
+				b.err = "", &store.TrustError{Trust: store.Unsigned}
+		}, "one")
 		rest(25 * time.Hour)
 		b.saw("0s one/a structure", "24h0m0s one/a structure")
 		b.stop()
@@ -267,10 +290,12 @@ func TestFullVerifyTakesThePlaceOfTheOther(t *testing.T) {
 		}
 		b := newVerifyBench(t, t.TempDir()+"/c.db", o, func(*verifyBench) {}, "one")
 		rest(97 * time.Hour)
-		b.saw("0s one/a full with an identity", "24h0m0s one/a structure", "48h0m0s one/a structure", "72h0m0s one/a full with an identity", "96h0m0s one/a structure")
+		b.saw("0s one/a full with an identity", "24h0m0s one/a structure", "48h0m0s one/a structure",
+			"72h0m0s one/a full with an identity", "96h0m0s one/a structure")
 		gone.Store(true)
 		rest(72 * time.Hour)
-		b.saw("120h0m0s one/a structure", "144h0m0s one/a structure", "168h0m0s one/a structure") // the one that needs none goes on
+		// the one that needs none goes on
+		b.saw("120h0m0s one/a structure", "144h0m0s one/a structure", "168h0m0s one/a structure")
 		b.stop()
 	})
 }

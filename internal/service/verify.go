@@ -24,7 +24,8 @@ type wantedVerify struct {
 	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
-	// ended is told what it came to, once that is on record: "" when it did not come to an end. nil tells nobody.
+	// ended is told what it came to, once that is on record: "" when it did not come to an end. nil
+	// tells nobody.
 	ended func(outcome store.CheckOutcome, err error)
 }
 
@@ -39,12 +40,15 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 		return nil, err
 	}
 	if w.level != store.CheckStructure && st.Encrypted() && len(w.identity) == 0 {
-		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
+		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is " +
+			"encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
 	}
 	percent := 100
 	switch {
 	case w.percent < 0 || w.percent > 100 || w.percent > 0 && w.level != store.CheckSample:
-		return nil, &Error{Reason: ReasonUsage, Message: "the percentage is of a sample, and from 1 to 100", Hint: "give --level sample --percent 25, for example; --level full reads everything"}
+		return nil, &Error{Reason: ReasonUsage, Message: "the percentage is of a sample, and " +
+			"from 1 to 100", Hint: "give --level sample --percent 25, for example; --level full " +
+			"reads everything"}
 	case w.level == store.CheckSample:
 		percent = cmp.Or(w.percent, snapshot.DefaultSample)
 	}
@@ -70,18 +74,21 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 		name = sourceName(ctx, c, source)
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindVerify, Source: catalog.Side{Name: name, UID: source}, Store: st.ID(), Location: location.Name, SnapshotID: string(e.ID),
+		Kind: catalog.KindVerify, Source: catalog.Side{Name: name, UID: source}, Store: st.ID(),
+		Location: location.Name, SnapshotID: string(e.ID),
 	})
 	if err != nil {
 		return nil, err
 	}
-	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord, percent: percent, check: store.Check{Level: w.level, Writer: s.program()}}
+	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord,
+		percent: percent, check: store.Check{Level: w.level, Writer: s.program()}}
 	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		v.journal = j
 		var err error
 		if isDamaged {
 			v.of, v.what = 1, "keys"
-			v.find(mgmt.Error, string(store.VerifyDamaged), "", mgmt.Ref{}, damaged.Key+": "+damaged.Reason, "somebody changed the envelope, or the store lost it: use another snapshot")
+			v.find(mgmt.Error, string(store.VerifyDamaged), "", mgmt.Ref{}, damaged.Key+": "+damaged.Reason,
+				"somebody changed the envelope, or the store lost it: use another snapshot")
 			err = v.notWhole(ctx)
 		} else {
 			err = v.run(ctx)
@@ -98,7 +105,8 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 
 // sourceName is the display name that the index knows of a source, or "".
 func sourceName(ctx context.Context, c *catalog.Catalog, source string) string {
-	if list, err := c.Snapshots(ctx, catalog.SnapshotFilter{Source: source, Limit: 1}); err == nil && len(list) > 0 {
+	if list, err := c.Snapshots(ctx, catalog.SnapshotFilter{Source: source, Limit: 1}); err == nil &&
+		len(list) > 0 {
 		return list[0].SourceName
 	}
 	return ""
@@ -121,8 +129,10 @@ type verifying struct {
 }
 
 // find adds a finding. key is the one of the store that it is about, if any.
-func (v *verifying) find(severity mgmt.Severity, code string, key store.Key, ref mgmt.Ref, message, hint string) {
-	v.findings = append(v.findings, mgmt.Finding{Severity: severity, Code: code, Ref: ref, Message: message, Hint: hint})
+func (v *verifying) find(severity mgmt.Severity, code string, key store.Key, ref mgmt.Ref, message,
+	hint string) {
+	v.findings = append(v.findings, mgmt.Finding{Severity: severity, Code: code, Ref: ref,
+		Message: message, Hint: hint})
 	v.check.Findings++
 	if named := (store.CheckedKey{Code: code, Key: string(key)}); severity >= mgmt.Error {
 		v.check.First = slices.Insert(v.check.First, min(v.bad, len(v.check.First)), named)
@@ -132,10 +142,12 @@ func (v *verifying) find(severity mgmt.Severity, code string, key store.Key, ref
 	}
 }
 
-// run checks the signature of the snapshot, and what the level says. It reports all findings of a level before it fails.
+// run checks the signature of the snapshot, and what the level says. It reports all findings of a
+// level before it fails.
 func (v *verifying) run(ctx context.Context) error {
 	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
-		f := mgmt.Finding{Severity: mgmt.Warning, Code: "signature", Message: untrusted.Error(), Hint: untrusted.Hint()}
+		f := mgmt.Finding{Severity: mgmt.Warning, Code: "signature", Message: untrusted.Error(),
+			Hint: untrusted.Hint()}
 		if v.forged != nil {
 			f.Severity = mgmt.Error
 		}
@@ -153,7 +165,8 @@ func (v *verifying) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if v.bad == 0 && v.forged == nil && level != store.CheckStructure { // else it is known to be of no use
+	// else it is known to be of no use
+	if v.bad == 0 && v.forged == nil && level != store.CheckStructure {
 		v.what = "objects"
 		if err := v.content(ctx); err != nil {
 			return err
@@ -172,20 +185,27 @@ func (v *verifying) run(ctx context.Context) error {
 }
 
 func (v *verifying) structure(ctx context.Context) error {
-	report, err := v.store.VerifyStructure(ctx, v.envelope.Envelope, func(p store.VerifyProgress) { v.journal.Progress("keys checked", int64(p.Done), int64(p.Total)) })
+	report, err := v.store.VerifyStructure(ctx, v.envelope.Envelope,
+		func(p store.VerifyProgress) {
+			v.journal.Progress("keys checked", int64(p.Done),
+				int64(p.Total))
+		})
 	if err != nil {
 		return err
 	}
 	v.of, v.check.Keys, v.check.Bytes = report.Keys, int64(report.Keys), report.Bytes
 	for _, f := range report.Findings {
-		v.find(mgmt.Error, string(f.Code), f.Key, mgmt.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message), "restore from another snapshot; older versions of the key may be in a versioned bucket")
+		v.find(mgmt.Error, string(f.Code), f.Key, mgmt.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message),
+			"restore from another snapshot; older versions of the key may be in a versioned bucket")
 	}
 	return nil
 }
 
-// chain tells what is not there, or another one, beside a snapshot: the one before, by its envelope, and the newest, by what the catalog remembers. Neither makes the
-// snapshot less than whole.
-func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Signed) ([]mgmt.Finding, error) {
+// chain tells what is not there, or another one, beside a snapshot: the one before, by its
+// envelope, and the newest, by what the catalog remembers. Neither makes the snapshot less than
+// whole.
+func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Signed) (
+	[]mgmt.Finding, error) {
 	keys, err := st.Snapshots(ctx, e.Source.UID)
 	if err != nil {
 		return nil, err
@@ -194,30 +214,41 @@ func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Sig
 	for _, key := range keys {
 		there[key.ID] = key
 	}
-	const hint = "if nobody deleted it on purpose, somebody hid it: look at the access log of the store"
+	const hint = "if nobody deleted it on purpose, somebody hid it: look at the access log " +
+		"of the store"
 	var findings []mgmt.Finding
 	if e.Parent != nil {
 		if key, ok := there[e.Parent.ID]; !ok {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Info, Code: "chain", Message: fmt.Sprintf("the snapshot before it, %s (number %d), is not in the store", e.Parent.ID, e.Sequence-1), Hint: hint})
-		} else if parent, err := st.GetEnvelope(ctx, key); err == nil && parent.SHA256 != e.Parent.SHA256 {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain", Message: fmt.Sprintf("the snapshot before it, %s, is not the one that it was made after", e.Parent.ID),
-				Hint: "somebody changed that envelope: do not restore from it, and look at the access log of the store"})
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Info, Code: "chain",
+				Message: fmt.Sprintf("the snapshot before it, %s (number %d), is not in the store", e.Parent.ID,
+					e.Sequence-1), Hint: hint})
+		} else if parent, err := st.GetEnvelope(ctx, key); err == nil &&
+			parent.SHA256 != e.Parent.SHA256 {
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain",
+				Message: fmt.Sprintf("the snapshot before it, %s, is not the one that it was made after",
+					e.Parent.ID),
+				Hint: "somebody changed that envelope: do not restore from it, and look at the access log " +
+					"of the store"})
 		} // one that cannot be read is for the verify of that one to tell
 	}
-	newest, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID(), Source: e.Source.UID, Limit: 1})
+	newest, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID(), Source: e.Source.UID,
+		Limit: 1})
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range newest {
 		if _, ok := there[store.SnapshotID(s.ID)]; !ok && s.Sequence > e.Sequence {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain", Message: fmt.Sprintf("a later snapshot, %s (number %d), was in the store and is not there now", s.ID, s.Sequence), Hint: hint})
+			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain",
+				Message: fmt.Sprintf("a later snapshot, %s (number %d), was in the store and is not there now",
+					s.ID, s.Sequence), Hint: hint})
 		}
 	}
 	return findings, nil
 }
 
-// mayRead refuses what is inside a snapshot that no trusted key signed (invariant I8: signature first). Who gives no trusted keys, or reads a plain store, did not
-// ask for that; what changes a management cluster asks anew.
+// mayRead refuses what is inside a snapshot that no trusted key signed (invariant I8: signature
+// first). Who gives no trusted keys, or reads a plain store, did not ask for that; what changes a
+// management cluster asks anew.
 func mayRead(st *store.Store, e store.Signed) error {
 	if e.Trust == store.Unchecked || !st.Encrypted() {
 		return nil
@@ -225,13 +256,15 @@ func mayRead(st *store.Store, e store.Signed) error {
 	return e.RequireTrusted()
 }
 
-// content opens the snapshot and compares objects with their shards. Damage is a finding, also where it keeps the snapshot from being opened.
+// content opens the snapshot and compares objects with their shards. Damage is a finding, also
+// where it keeps the snapshot from being opened.
 func (v *verifying) content(ctx context.Context) error {
 	const useless = "do not restore from this snapshot"
 	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
 		v.of = 1
-		v.find(mgmt.Error, snapshot.CheckDamaged, keyOf(corrupt.Key), mgmt.Ref{}, corrupt.Key+": "+corrupt.Reason, useless)
+		v.find(mgmt.Error, snapshot.CheckDamaged, keyOf(corrupt.Key), mgmt.Ref{}, corrupt.Key+": "+
+			corrupt.Reason, useless)
 		return nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
@@ -242,7 +275,10 @@ func (v *verifying) content(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Check(ctx, v.percent, func(done, total int64) { v.journal.Progress("objects checked", done, total) })
+	r, err := s.Check(ctx, v.percent, func(done, total int64) {
+		v.journal.Progress("objects checked",
+			done, total)
+	})
 	if err != nil {
 		return err
 	}
@@ -250,7 +286,8 @@ func (v *verifying) content(ctx context.Context) error {
 	for _, f := range r.Findings {
 		severity, hint := mgmt.Error, useless
 		if f.Code == snapshot.CheckEdges && !sameVersion(v.envelope.Writer, v.check.Writer) {
-			severity, hint = mgmt.Warning, "it was taken by another version ("+v.envelope.Writer+"), which may know other edges; a restore goes by those: verify with that version to be sure"
+			severity, hint = mgmt.Warning, "it was taken by another version ("+v.envelope.Writer+
+				"), which may know other edges; a restore goes by those: verify with that version to be sure"
 		}
 		v.find(severity, f.Code, f.Pack, f.Ref, f.Message, hint)
 	}
@@ -273,16 +310,20 @@ func keyOf(text string) store.Key {
 	return key
 }
 
-// keep notes the result in the catalog and, where it would count, records it in the store. A store that does not take it is no fault of the snapshot.
+// keep notes the result in the catalog and, where it would count, records it in the store. A store
+// that does not take it is no fault of the snapshot.
 func (v *verifying) keep(ctx context.Context) error {
 	v.check.Time = time.Now()
-	result := catalog.Verification{Time: v.check.Time.UTC().Truncate(time.Millisecond), Level: v.check.Level, OK: v.check.Outcome == store.CheckOK}
+	result := catalog.Verification{Time: v.check.Time.UTC().Truncate(time.Millisecond),
+		Level: v.check.Level, OK: v.check.Outcome == store.CheckOK}
 	err := v.catalog.PutVerification(ctx, recordOf(v.envelope), result)
 	if !v.record || !v.store.CanRecordChecks() {
 		return err
 	}
 	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
-		f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-recorded", Message: failed.Error(), Hint: "the result is in this catalog only; look at what the store lets us write, or give --no-record"}
+		f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-recorded", Message: failed.Error(),
+			Hint: "the result is in this catalog only; look at what the store lets us write, or " +
+				"give --no-record"}
 		err = errors.Join(err, v.journal.Emit(ctx, restore.FindingEvent("", f)))
 	}
 	return err
@@ -290,14 +331,17 @@ func (v *verifying) keep(ctx context.Context) error {
 
 func (v *verifying) emit(ctx context.Context) error { return emit(ctx, v.journal, v.findings) }
 
-// notWhole reports what is wrong, keeps the result, and makes the next snapshot of the source a full one: it would name the same keys. That a snapshot which was removed
-// meanwhile is not whole says nothing about the store.
+// notWhole reports what is wrong, keeps the result, and makes the next snapshot of the source a
+// full one: it would name the same keys. That a snapshot which was removed meanwhile is not whole
+// says nothing about the store.
 func (v *verifying) notWhole(ctx context.Context) error {
 	if v.envelope.ID != "" {
 		if gone, err := v.store.SnapshotGone(ctx, v.envelope.Key()); err != nil {
 			return err
 		} else if gone {
-			return &Error{Reason: ReasonNotFound, Message: "the snapshot was removed while it was verified: " + v.envelope.Key().String(), Hint: "verify another one; mgmtctl snapshot list shows them"}
+			return &Error{Reason: ReasonNotFound,
+				Message: "the snapshot was removed while it was verified: " + v.envelope.Key().String(),
+				Hint:    "verify another one; mgmtctl snapshot list shows them"}
 		}
 	}
 	v.check.Outcome = store.CheckDamaged
@@ -309,7 +353,9 @@ func (v *verifying) notWhole(ctx context.Context) error {
 		err = errors.Join(err, v.catalog.ForgetKnown(ctx, v.store.ID(), v.envelope.Source.UID))
 	}
 	return errors.Join(err, &Error{
-		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d %s are not as they should be", v.bad, v.of, v.what), Hint: "do not rely on this snapshot; take a new one where snapshots are taken, with mgmtctl snapshot create --full, or restore from another",
+		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d %s are not as they should be", v.bad, v.of,
+			v.what), Hint: "do not rely on this snapshot; take a new one where snapshots are taken, with " +
+			"mgmtctl snapshot create --full, or restore from another",
 	})
 }
 

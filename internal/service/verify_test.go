@@ -25,8 +25,10 @@ const verifySource = "6f1b2c3d-0000-4000-8000-000000000001"
 func verifyServer(t *testing.T, root string) *Server {
 	t.Helper()
 	s := New(Config{
-		CatalogFile: filepath.Join(t.TempDir(), "catalog.db"), Locations: []Location{{Name: "disk", Store: StoreOptions{URL: "file://" + root, Plain: true}}},
-		Metrics: prometheus.NewRegistry(), Daemon: true, Version: "test", Verify: VerifyOptions{Every: 24 * time.Hour, Level: store.CheckStructure},
+		CatalogFile: filepath.Join(t.TempDir(), "catalog.db"),
+		Locations:   []Location{{Name: "disk", Store: StoreOptions{URL: "file://" + root, Plain: true}}},
+		Metrics:     prometheus.NewRegistry(), Daemon: true, Version: "test",
+		Verify: VerifyOptions{Every: 24 * time.Hour, Level: store.CheckStructure},
 	})
 	t.Cleanup(func() {
 		if s.catalog != nil {
@@ -41,10 +43,12 @@ func verifyServer(t *testing.T, root string) *Server {
 	return s
 }
 
-// putStructure writes a snapshot of one object to the store in a folder; its shard is none that could be opened.
+// putStructure writes a snapshot of one object to the store in a folder; its shard is none that
+// could be opened.
 func putStructure(t *testing.T, root string, sequence int64) store.Signed {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true, Create: true})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true,
+		Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +62,8 @@ func putStructureTo(t *testing.T, st *store.Store, sequence int64) store.Signed 
 	if err != nil {
 		t.Fatal(err)
 	}
-	place, err := w.Add("core/Secret/ns/s.json", fmt.Appendf(nil, `{"kind":"Secret","n":%d}`, sequence))
+	place, err := w.Add("core/Secret/ns/s.json", fmt.Appendf(nil, `{"kind":"Secret","n":%d}`,
+		sequence))
 	if err == nil {
 		err = w.Close()
 	}
@@ -70,7 +75,8 @@ func putStructureTo(t *testing.T, st *store.Store, sequence int64) store.Signed 
 		t.Fatal(err)
 	}
 	e, err := st.PutEnvelope(ctx, store.Envelope{
-		ID: store.NewSnapshotID(), Sequence: sequence, Time: time.Unix(1e9+sequence, 0), Source: store.Source{UID: verifySource, Name: "prod"}, Tree: tree,
+		ID: store.NewSnapshotID(), Sequence: sequence, Time: time.Unix(1e9+sequence, 0),
+		Source: store.Source{UID: verifySource, Name: "prod"}, Tree: tree,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -119,9 +125,11 @@ func shown(t *testing.T, s *Server) *mgmtv1.Verification {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := (&snapshotService{s: s}).GetSnapshot(t.Context(), &mgmtv1.GetSnapshotRequest{Id: latest})
+	got, err := (&snapshotService{s: s}).GetSnapshot(t.Context(),
+		&mgmtv1.GetSnapshotRequest{Id: latest})
 	if err == nil && got.GetSnapshot().GetVerified().String() != list.GetSnapshots()[0].GetVerified().String() {
-		t.Errorf("show: %v, list: %v, %v", got.GetSnapshot().GetVerified(), list.GetSnapshots()[0].GetVerified(), err)
+		t.Errorf("show: %v, list: %v, %v", got.GetSnapshot().GetVerified(),
+			list.GetSnapshots()[0].GetVerified(), err)
 	}
 	return list.GetSnapshots()[0].GetVerified()
 }
@@ -131,17 +139,20 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)
 	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure, id: latest})
-	if outcome != store.CheckOK || err != nil || len(findings) != 1 || findings[0] != "warning signature" || recordedChecks(t, root) != 1 {
+	if outcome != store.CheckOK || err != nil || len(findings) != 1 ||
+		findings[0] != "warning signature" || recordedChecks(t, root) != 1 {
 		t.Fatalf("%q, %v, %v", outcome, findings, err)
 	}
 	m := s.metrics.verifies
 	if got := testutil.ToFloat64(m.total.WithLabelValues("ok")); got != 1 {
 		t.Errorf("counted %v", got)
 	}
-	if got := testutil.ToFloat64(m.lastSuccess.WithLabelValues("disk", "prod", "structure")); got < 1.7e9 {
+	if got := testutil.ToFloat64(m.lastSuccess.WithLabelValues("disk", "prod",
+		"structure")); got < 1.7e9 {
 		t.Errorf("last success %v", got)
 	}
-	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK || v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
+	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK ||
+		v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
 		t.Errorf("shown: %v", v)
 	}
 	// A pack is lost.
@@ -153,7 +164,9 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, findings, err = verifyNow(t, s, wantedVerify{level: store.CheckFull})
-	if outcome != store.CheckDamaged || FromStatus(err).Reason != ReasonFindings || strings.Join(findings, ", ") != "warning signature, error missing" || recordedChecks(t, root) != 2 {
+	if outcome != store.CheckDamaged || FromStatus(err).Reason != ReasonFindings ||
+		strings.Join(findings, ", ") != "warning signature, error missing" ||
+		recordedChecks(t, root) != 2 {
 		t.Fatalf("%q, %v, %v", outcome, findings, err)
 	}
 	if got := testutil.ToFloat64(m.findings.WithLabelValues("disk", "prod", "structure")); got != 1 {
@@ -161,10 +174,12 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 	}
 	// Another host knows it from the store, also in its index.
 	other := verifyServer(t, root)
-	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED || v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
+	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED ||
+		v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
 		t.Errorf("shown elsewhere: %v", v)
 	}
-	if _, err := (&catalogService{s: other}).RebuildCatalog(t.Context(), &mgmtv1.RebuildCatalogRequest{}); err != nil {
+	if _, err := (&catalogService{s: other}).RebuildCatalog(t.Context(),
+		&mgmtv1.RebuildCatalogRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := other.catalog.GetSnapshot(t.Context(), string(e.ID), catalog.SnapshotFilter{})
@@ -175,7 +190,8 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 	if err := os.Rename(root+"/kept", packs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if outcome, _, err = verifyNow(t, other, wantedVerify{level: store.CheckStructure, noRecord: true}); outcome != store.CheckOK || err != nil || recordedChecks(t, root) != 2 {
+	if outcome, _, err = verifyNow(t, other, wantedVerify{level: store.CheckStructure,
+		noRecord: true}); outcome != store.CheckOK || err != nil || recordedChecks(t, root) != 2 {
 		t.Errorf("%q, %v", outcome, err)
 	}
 	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK {
@@ -194,7 +210,8 @@ type deny struct {
 
 func (d *deny) Put(_ context.Context, key string, _ []byte) error {
 	d.puts++
-	return &store.BucketError{Op: "put", Key: key, Class: store.ErrDenied, Err: errors.New("read-only")}
+	return &store.BucketError{Op: "put", Key: key, Class: store.ErrDenied,
+		Err: errors.New("read-only")}
 }
 
 // TestVerifyOfAStoreThatTakesNothing is good all the same, with a warning.
@@ -205,7 +222,8 @@ func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
 	bucket := &deny{Bucket: store.NewDir(root)}
 	s.buckets[&s.cfg.Locations[0]] = bucket
 	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-	if outcome != store.CheckOK || err != nil || strings.Join(findings, ", ") != "warning signature, warning not-recorded" || bucket.puts != 1 {
+	if outcome != store.CheckOK || err != nil ||
+		strings.Join(findings, ", ") != "warning signature, warning not-recorded" || bucket.puts != 1 {
 		t.Errorf("%q, %v, %v after %d writes", outcome, findings, err, bucket.puts)
 	}
 	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK {
@@ -218,19 +236,22 @@ type gone struct{ store.Bucket }
 
 func (g gone) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	if strings.HasPrefix(key, "packs/") {
-		return nil, &store.BucketError{Op: "get", Key: key, Class: store.ErrUnreachable, Err: errors.New("connection refused")}
+		return nil, &store.BucketError{Op: "get", Key: key, Class: store.ErrUnreachable,
+			Err: errors.New("connection refused")}
 	}
 	return g.Bucket.Get(ctx, key)
 }
 
-// TestVerifyOfAStoreThatDoesNotAnswer says nothing of the snapshot: it is not damaged, and the next one need not be full.
+// TestVerifyOfAStoreThatDoesNotAnswer says nothing of the snapshot: it is not damaged, and the next
+// one need not be full.
 func TestVerifyOfAStoreThatDoesNotAnswer(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
 	s.buckets[&s.cfg.Locations[0]] = gone{store.NewDir(root)}
 	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-	if outcome != "" || FromStatus(err).Reason != ReasonStoreUnreachable || len(findings) != 0 || recordedChecks(t, root) != 0 {
+	if outcome != "" || FromStatus(err).Reason != ReasonStoreUnreachable || len(findings) != 0 ||
+		recordedChecks(t, root) != 0 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
 	if got := testutil.ToFloat64(s.metrics.verifies.total.WithLabelValues("failed")); got != 1 {
@@ -253,15 +274,18 @@ func TestVerifyOfADamagedEnvelope(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-	if outcome != store.CheckDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") || len(findings) != 1 || recordedChecks(t, root) != 1 {
+	if outcome != store.CheckDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") ||
+		len(findings) != 1 || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
-	if got := testutil.ToFloat64(s.metrics.verifies.findings.WithLabelValues("disk", "prod", "structure")); got != 1 {
+	if got := testutil.ToFloat64(s.metrics.verifies.findings.WithLabelValues("disk", "prod",
+		"structure")); got != 1 {
 		t.Errorf("findings %v", got)
 	}
 }
 
-// TestI8VerifyOfAForgedSnapshot records nothing, neither that it is whole nor that it is not, and makes no series of metrics of what it says of itself.
+// TestI8VerifyOfAForgedSnapshot records nothing, neither that it is whole nor that it is not, and
+// makes no series of metrics of what it says of itself.
 func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	root, keys := t.TempDir(), t.TempDir()
 	if err := Keygen(keys, nil); err != nil {
@@ -271,20 +295,24 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := store.LoadKeys(store.KeyOptions{Recipients: []string{string(recipient)}}) // recipients are no secret
+	// recipients are no secret
+	loaded, err := store.LoadKeys(store.KeyOptions{Recipients: []string{string(recipient)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: loaded, Create: true})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: loaded,
+		Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	putStructureTo(t, st, 1)
 	s := verifyServer(t, root)
-	s.cfg.Locations[0].Store = StoreOptions{URL: "file://" + root, Recipients: []string{string(recipient)}, SigningKeyFile: filepath.Join(keys, "signing.key")}
+	s.cfg.Locations[0].Store = StoreOptions{URL: "file://" + root,
+		Recipients: []string{string(recipient)}, SigningKeyFile: filepath.Join(keys, "signing.key")}
 	for range 2 {
 		outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-		if outcome == store.CheckOK || err == nil || findings[0] != "error signature" || recordedChecks(t, root) != 0 {
+		if outcome == store.CheckOK || err == nil || findings[0] != "error signature" ||
+			recordedChecks(t, root) != 0 {
 			t.Errorf("%q, %v, %v, %d records", outcome, findings, err, recordedChecks(t, root))
 		}
 		if n := testutil.CollectAndCount(s.metrics.verifies.findings); n != 0 {
@@ -305,7 +333,8 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	}
 }
 
-// TestServerVerifiesByItself what it finds in its stores when it starts, and again only when it is due.
+// TestServerVerifiesByItself what it finds in its stores when it starts, and again only when it is
+// due.
 func TestServerVerifiesByItself(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
@@ -324,7 +353,8 @@ func TestServerVerifiesByItself(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if len(ops) != 1 || ops[0].Kind != catalog.KindVerify || ops[0].State != catalog.Succeeded || ops[0].SnapshotID != string(e.ID) || ops[0].Location != "disk" {
+	if len(ops) != 1 || ops[0].Kind != catalog.KindVerify || ops[0].State != catalog.Succeeded ||
+		ops[0].SnapshotID != string(e.ID) || ops[0].Location != "disk" {
 		t.Errorf("operations: %+v", ops)
 	}
 	s.Stop()

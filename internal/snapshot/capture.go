@@ -15,8 +15,10 @@ import (
 // Source is what capturing needs of a management cluster. It cannot write.
 type Source interface {
 	Kinds(ctx context.Context) ([]mgmt.Kind, error)
-	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error)
-	Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(deleted bool, raw []byte) error) error
+	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (
+		mgmt.ListResult, error)
+	Changes(ctx context.Context, k mgmt.Kind, from, to string,
+		fn func(deleted bool, raw []byte) error) error
 }
 
 var _ Source = (*mgmt.Reader)(nil)
@@ -26,7 +28,8 @@ const captureLists = 4
 
 // Scope is what a snapshot is asked to hold. The zero value is everything.
 type Scope struct {
-	// Namespaces are captured whole, with what they need from others; cluster-scoped objects always are. Empty captures all namespaces.
+	// Namespaces are captured whole, with what they need from others; cluster-scoped objects always
+	// are. Empty captures all namespaces.
 	Namespaces []string
 }
 
@@ -38,7 +41,8 @@ func (s Scope) has(namespace string) bool {
 type Cut struct {
 	// ResourceVersion is the one at which every kind was read, but for those in NotInCut.
 	ResourceVersion string
-	// NotInCut are kinds for which the server refused an exact read; they were read at its newest state.
+	// NotInCut are kinds for which the server refused an exact read; they were read at its newest
+	// state.
 	NotInCut []mgmt.GroupKind
 	Kinds    []mgmt.Kind
 	Graph    *Graph
@@ -48,9 +52,11 @@ type Cut struct {
 	left []*Node // all that was read and not captured
 }
 
-// Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must copy what it wants to hold and may be called from
-// several goroutines. It changes nothing on the source. When the resourceVersion expires in the middle it returns mgmt.ErrExpired: begin anew.
-func Capture(ctx context.Context, source Source, scope Scope, rules []Rule, keep func(n *Node, raw []byte) error) (*Cut, error) {
+// Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must
+// copy what it wants to hold and may be called from several goroutines. It changes nothing on the
+// source. When the resourceVersion expires in the middle it returns mgmt.ErrExpired: begin anew.
+func Capture(ctx context.Context, source Source, scope Scope, rules []Rule,
+	keep func(n *Node, raw []byte) error) (*Cut, error) {
 	kinds, err := source.Kinds(ctx)
 	if err != nil {
 		return nil, err
@@ -69,14 +75,18 @@ func Capture(ctx context.Context, source Source, scope Scope, rules []Rule, keep
 type takers struct {
 	// early gets objects of which it is not sure that they are in the cut, and with these bytes.
 	early func(n *Node, raw []byte) error
-	// looked, if there is one, is told what the source had at first. What it returns is called while the rest is captured.
+	// looked, if there is one, is told what the source had at first. What it returns is called
+	// while the rest is captured.
 	looked func(context.Context, *Cut) (func(context.Context) error, error)
-	// keep gets every object of the cut, and without bytes one that is as the base knows it, or as it was given to early.
+	// keep gets every object of the cut, and without bytes one that is as the base knows it, or as
+	// it was given to early.
 	keep func(n *Node, raw []byte) error
 }
 
-// captureSince is Capture of known kinds that reads less: what since, which may be nil, knows is not read again.
-func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope Scope, since *base, to takers) (*Cut, error) {
+// captureSince is Capture of known kinds that reads less: what since, which may be nil, knows is
+// not read again.
+func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope Scope, since *base,
+	to takers) (*Cut, error) {
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
@@ -88,7 +98,8 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 	if size <= smallSource {
 		return c.runSince(ctx, nil, nil, since, to.keep)
 	}
-	first := &look{follower: &follower{reading: c.reading}, since: since, proven: since != nil && since.proven, kinds: map[mgmt.GroupKind]*kindState{}}
+	first := &look{follower: &follower{reading: c.reading}, since: since, proven: since != nil &&
+		since.proven, kinds: map[mgmt.GroupKind]*kindState{}}
 	if first.proven && since.followsAll(c.all()) {
 		first.known()
 		return c.runSince(ctx, first, since.seen(kinds), since, to.keep) // the base is the look
@@ -123,7 +134,8 @@ func (c *capture) all() []mgmt.Kind {
 }
 
 // runSince makes the cut, from a first look and what it saw, or from a base, if there is one.
-func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *base, keep func(*Node, []byte) error) (*Cut, error) {
+func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *base,
+	keep func(*Node, []byte) error) (*Cut, error) {
 	if err := c.reading.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -138,7 +150,8 @@ func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *b
 		f, err = first.advance(ctx, c.reading, counted)
 	case since != nil:
 		known := slices.DeleteFunc(counted, func(k mgmt.Kind) bool { return !since.follows(k) })
-		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
+		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k mgmt.Kind) (
+			*kindState, error) {
 			return f.compare(ctx, k, since.index.nodes[k.GroupKind], mgmt.ListOptions{Exact: f.at})
 		})
 	default:
@@ -164,7 +177,8 @@ func (c *capture) confirm(seen *Cut, keep func(*Node, []byte) error) (*Cut, erro
 	return seen, nil
 }
 
-// UnknownNamespaceError says that a namespace in the scope does not exist: a typing error that would give an empty snapshot.
+// UnknownNamespaceError says that a namespace in the scope does not exist: a typing error that
+// would give an empty snapshot.
 type UnknownNamespaceError struct{ Namespace string }
 
 func (e *UnknownNamespaceError) Error() string {
@@ -178,7 +192,8 @@ func (e *UnknownNamespaceError) Hint() string {
 
 func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 	for _, ns := range scope.Namespaces {
-		got, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Name: ns, Metadata: true}, func([]byte) error { return nil })
+		got, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Name: ns, Metadata: true},
+			func([]byte) error { return nil })
 		if err != nil {
 			return err
 		}
@@ -189,8 +204,8 @@ func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 	return nil
 }
 
-// capture is one run. Kinds of Cluster API come first: what they own and name decides which Secrets and ConfigMaps are needed, and what lies in which
-// namespace decides which Namespaces are.
+// capture is one run. Kinds of Cluster API come first: what they own and name decides which Secrets
+// and ConfigMaps are needed, and what lies in which namespace decides which Namespaces are.
 type capture struct {
 	reading *reading
 	kinds   []mgmt.Kind // those that are read whole
@@ -199,10 +214,11 @@ type capture struct {
 	keep    func(*Node, []byte) error
 	cut     *Cut
 
-	mu      sync.Mutex
-	nodes   []*Node
-	index   map[mgmt.Ref]*Node
-	outside map[mgmt.Ref]*Node  // read and not captured so far: what is in no namespace of the scope is, once it is needed
+	mu    sync.Mutex
+	nodes []*Node
+	index map[mgmt.Ref]*Node
+	// read and not captured so far: what is in no namespace of the scope is, once it is needed
+	outside map[mgmt.Ref]*Node
 	wanted  map[mgmt.Ref]string // named by a captured object, and by which field
 }
 
@@ -214,7 +230,8 @@ func newCapture(source Source, kinds []mgmt.Kind, scope Scope, rules []Rule) *ca
 	}
 }
 
-func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte) error) (*Cut, error) {
+func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte) error) (*Cut,
+	error) {
 	c.objects, c.keep = from, keep
 	if err := c.listAll(ctx, c.kinds, func(n *Node) (string, bool) {
 		return "kind of Cluster API", c.scope.has(n.Namespace)
@@ -224,7 +241,8 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 	if err := c.fetchNeeded(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.listAll(ctx, []mgmt.Kind{mgmt.SecretKind, mgmt.ConfigMapKind}, c.wantCore); err != nil {
+	if err := c.listAll(ctx, []mgmt.Kind{mgmt.SecretKind, mgmt.ConfigMapKind},
+		c.wantCore); err != nil {
 		return nil, err
 	}
 	if err := c.fetchOwned(ctx); err != nil {
@@ -251,7 +269,8 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 	return c.cut, nil
 }
 
-// captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and those that a rule reads from.
+// captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and
+// those that a rule reads from.
 func captureKinds(kinds []mgmt.Kind, rules map[mgmt.GroupKind][]Rule) []mgmt.Kind {
 	var out []mgmt.Kind
 	for _, k := range kinds {
@@ -262,7 +281,8 @@ func captureKinds(kinds []mgmt.Kind, rules map[mgmt.GroupKind][]Rule) []mgmt.Kin
 	return out
 }
 
-func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Node) (string, bool)) error {
+func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Node) (string,
+	bool)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
@@ -272,7 +292,8 @@ func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Nod
 }
 
 // list takes in one kind, or one object of it, as far as it is wanted.
-func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string, want func(*Node) (string, bool)) error {
+func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string,
+	want func(*Node) (string, bool)) error {
 	return c.objects.each(ctx, k, namespace, name, func(n *Node, raw []byte) error {
 		why, ok := want(n)
 		if !ok {
@@ -306,7 +327,8 @@ func (c *capture) leave(n *Node) {
 
 func isCore(n *Node) bool { return n.GroupKind() == secretKind || n.GroupKind() == configMapKind }
 
-// fetchOwned takes in Secrets and ConfigMaps that one which is captured owns, whichever of them came first.
+// fetchOwned takes in Secrets and ConfigMaps that one which is captured owns, whichever of them
+// came first.
 func (c *capture) fetchOwned(ctx context.Context) error {
 	for {
 		var more []*Node
@@ -326,13 +348,14 @@ func (c *capture) fetchOwned(ctx context.Context) error {
 			if err := c.list(ctx, k, n.Namespace, n.Name, c.wantCore); err != nil {
 				return err
 			}
-			delete(c.outside, n.Ref) // also one that is gone by now, from a source that is read as it is
+			// also one that is gone by now, from a source that is read as it is
+			delete(c.outside, n.Ref)
 		}
 	}
 }
 
-// fetchNeeded takes in what captured objects need from namespaces outside of the scope, and what that needs in turn, for example a ClusterClass and its
-// templates.
+// fetchNeeded takes in what captured objects need from namespaces outside of the scope, and what
+// that needs in turn, for example a ClusterClass and its templates.
 func (c *capture) fetchNeeded(ctx context.Context) error {
 	done := map[mgmt.Ref]bool{}
 	for {
@@ -350,15 +373,18 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 		for _, n := range more {
 			k, _ := mgmt.FindKind(c.cut.Kinds, n.GroupKind())
 			why := c.wanted[n.Ref]
-			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node) (string, bool) { return why, true }); err != nil {
+			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node) (string, bool) {
+				return why,
+					true
+			}); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// wantCore decides over Secrets and ConfigMaps: in are those that a captured object owns or names, those labelled for a captured Cluster or for a move,
-// and certificates by their name.
+// wantCore decides over Secrets and ConfigMaps: in are those that a captured object owns or names,
+// those labelled for a captured Cluster or for a move, and certificates by their name.
 func (c *capture) wantCore(n *Node) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -376,7 +402,8 @@ func (c *capture) wantCore(n *Node) (string, bool) {
 	if !c.scope.has(n.Namespace) {
 		return "", false
 	}
-	if n.Cluster != "" && c.index[mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace, Name: n.Cluster}] != nil {
+	if n.Cluster != "" && c.index[mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind,
+		Namespace: n.Namespace, Name: n.Cluster}] != nil {
 		return "labelled or named for Cluster " + n.Key().Namespace + "/" + n.Cluster, true
 	}
 	if n.movable {
@@ -385,8 +412,9 @@ func (c *capture) wantCore(n *Node) (string, bool) {
 	return "", false
 }
 
-// isInitLock reports the ConfigMap by which the kubeadm bootstrap provider lets one machine at a time initialise a control plane. Brought back it would
-// block, or be taken over by, the wrong machine (cluster-api issue 7794).
+// isInitLock reports the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
+// time initialise a control plane. Brought back it would block, or be taken over by, the wrong
+// machine (cluster-api issue 7794).
 func isInitLock(n *Node) bool {
 	return n.GroupKind() == configMapKind && slices.ContainsFunc(n.Owners, func(o Owner) bool {
 		return o.GroupKind() == ClusterKind && n.Name == o.Name+"-lock"

@@ -22,10 +22,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// scattered reads without Exact and lets time pass between kinds, as a tool does that lists kind after kind.
+// scattered reads without Exact and lets time pass between kinds, as a tool does that lists kind
+// after kind.
 type scattered struct{ snapshot.Source }
 
-func (s scattered) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+func (s scattered) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
+	fn func([]byte) error) (mgmt.ListResult, error) {
 	o.Exact = ""
 	if k.GroupKind == snapshot.MachineKind {
 		time.Sleep(50 * time.Millisecond)
@@ -33,10 +35,12 @@ func (s scattered) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn
 	return s.Source.List(ctx, k, o, fn)
 }
 
-// TestAPICutIsConsistent writes a counter into a Cluster and then the same into a Machine, over and over. In a consistent cut the Machine is never ahead of
-// the Cluster and never more than one behind; a capture that reads kind after kind sees otherwise, which shows that the test can fail.
+// TestAPICutIsConsistent writes a counter into a Cluster and then the same into a Machine, over and
+// over. In a consistent cut the Machine is never ahead of the Cluster and never more than one
+// behind; a capture that reads kind after kind sees otherwise, which shows that the test can fail.
 func TestAPICutIsConsistent(t *testing.T) {
-	servers.Fleet(t, crowded, "--namespace-prefix", "cut-", "--workloads", "16", "--machines", "8", "--fast")
+	servers.Fleet(t, crowded, "--namespace-prefix", "cut-", "--workloads", "16", "--machines", "8",
+		"--fast")
 	m := servers.Connect(t, crowded)
 	namespace := onlyNamespace(t, m, "cut-")
 	stop := countUp(t, m, namespace)
@@ -45,19 +49,20 @@ func TestAPICutIsConsistent(t *testing.T) {
 		for range n {
 			cluster, machine := int64(-1), int64(-1)
 			var mu sync.Mutex
-			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, snapshot.Rules, func(n *snapshot.Node, raw []byte) error {
-				count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
-				mu.Lock()
-				defer mu.Unlock()
-				switch {
-				case !count.Exists():
-				case n.GroupKind() == snapshot.ClusterKind:
-					cluster = count.Int()
-				case n.GroupKind() == snapshot.MachineKind:
-					machine = count.Int()
-				}
-				return nil
-			})
+			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, snapshot.Rules,
+				func(n *snapshot.Node, raw []byte) error {
+					count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case !count.Exists():
+					case n.GroupKind() == snapshot.ClusterKind:
+						cluster = count.Int()
+					case n.GroupKind() == snapshot.MachineKind:
+						machine = count.Int()
+					}
+					return nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,19 +86,22 @@ func TestAPICutIsConsistent(t *testing.T) {
 func onlyNamespace(t *testing.T, m *mgmt.Mgmt, prefix string) string {
 	t.Helper()
 	var found string
-	_, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
-		if name := gjson.GetBytes(raw, "metadata.name").String(); found == "" && len(name) > len(prefix) && name[:len(prefix)] == prefix {
-			found = name
-		}
-		return nil
-	})
+	_, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{Metadata: true},
+		func(raw []byte) error {
+			if name := gjson.GetBytes(raw, "metadata.name").String(); found == "" &&
+				len(name) > len(prefix) && name[:len(prefix)] == prefix {
+				found = name
+			}
+			return nil
+		})
 	if err != nil || found == "" {
 		t.Fatalf("no namespace with prefix %s: %v", prefix, err)
 	}
 	return found
 }
 
-// countUp makes a Cluster and a Machine and counts up in both, the Cluster first, until stop is called.
+// countUp makes a Cluster and a Machine and counts up in both, the Cluster first, until stop is
+// called.
 func countUp(t *testing.T, m *mgmt.Mgmt, namespace string) (stop func()) {
 	t.Helper()
 	kinds, err := m.Reader().Kinds(t.Context())
@@ -108,10 +116,11 @@ func countUp(t *testing.T, m *mgmt.Mgmt, namespace string) (stop func()) {
 			t.Fatalf("%s is not served", gk)
 		}
 		var first *unstructured.Unstructured
-		_, err := m.Reader().List(t.Context(), k, mgmt.ListOptions{Namespace: namespace, Limit: 1}, func(raw []byte) error {
-			first = &unstructured.Unstructured{}
-			return first.UnmarshalJSON(raw)
-		})
+		_, err := m.Reader().List(t.Context(), k, mgmt.ListOptions{Namespace: namespace, Limit: 1},
+			func(raw []byte) error {
+				first = &unstructured.Unstructured{}
+				return first.UnmarshalJSON(raw)
+			})
 		if err != nil || first == nil {
 			t.Fatalf("no %s in %s: %v", gk, namespace, err)
 		}
@@ -182,7 +191,8 @@ func newKeysIn(t *testing.T, dir string) *store.Keys {
 func newStoreIn(t *testing.T, dir string) *store.Store {
 	t.Helper()
 	keys := newKeysIn(t, dir)
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys, Create: true})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+		Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +202,8 @@ func newStoreIn(t *testing.T, dir string) *store.Store {
 func run(t *testing.T, m *mgmt.Mgmt, st *store.Store, scope snapshot.Scope) *snapshot.Result {
 	t.Helper()
 	r, err := snapshot.Run(t.Context(), snapshot.Options{
-		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(), Providers: m.Providers, Store: st, Scope: scope, Writer: "test",
+		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
+		Providers: m.Providers, Store: st, Scope: scope, Writer: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -200,14 +211,18 @@ func run(t *testing.T, m *mgmt.Mgmt, st *store.Store, scope snapshot.Scope) *sna
 	return r
 }
 
-// TestAPISnapshotHoldsTheServersBytes takes a snapshot of everything and compares each object with what the server gives for it.
+// TestAPISnapshotHoldsTheServersBytes takes a snapshot of everything and compares each object with
+// what the server gives for it.
 func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
-	servers.Fleet(t, crowded, "--namespace-prefix", "bytes-", "--workloads", "6", "--machines", "3", "--machine-pools", "--fast")
+	servers.Fleet(t, crowded, "--namespace-prefix", "bytes-", "--workloads", "6", "--machines", "3",
+		"--machine-pools", "--fast")
 	m, st := servers.Connect(t, crowded), newStore(t)
 	first := run(t, m, st, snapshot.Scope{})
 	r := run(t, m, st, snapshot.Scope{})
-	if r.Sequence != first.Sequence+1 || r.Parent == nil || r.Parent.ID != first.ID || r.Parent.SHA256 != first.SHA256 {
-		t.Errorf("number %d, parent %+v after number %d, %s", r.Sequence, r.Parent, first.Sequence, first.ID)
+	if r.Sequence != first.Sequence+1 || r.Parent == nil || r.Parent.ID != first.ID ||
+		r.Parent.SHA256 != first.SHA256 {
+		t.Errorf("number %d, parent %+v after number %d, %s", r.Sequence, r.Parent, first.Sequence,
+			first.ID)
 	}
 	report, err := st.VerifyStructure(t.Context(), r.Envelope, nil)
 	if err != nil || len(report.Findings) > 0 {
@@ -228,13 +243,15 @@ func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
 	if compared != len(s.Graph.Nodes) || compared < 200 {
 		t.Errorf("compared %d of %d objects", compared, len(s.Graph.Nodes))
 	}
-	pools := slices.ContainsFunc(s.Graph.Nodes, func(n *snapshot.Node) bool { return n.Kind == "MachinePool" && n.Unit != "" })
+	pools := slices.ContainsFunc(s.Graph.Nodes,
+		func(n *snapshot.Node) bool { return n.Kind == "MachinePool" && n.Unit != "" })
 	if !pools {
 		t.Error("no MachinePool in a unit")
 	}
 }
 
-func compareWithServer(t *testing.T, m *mgmt.Mgmt, s *snapshot.Snapshot, contents *snapshot.Contents) (compared int) {
+func compareWithServer(t *testing.T, m *mgmt.Mgmt, s *snapshot.Snapshot,
+	contents *snapshot.Contents) (compared int) {
 	t.Helper()
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(t.Context())
@@ -254,7 +271,8 @@ func compareWithServer(t *testing.T, m *mgmt.Mgmt, s *snapshot.Snapshot, content
 			if err != nil {
 				return err
 			}
-			if live.GetResourceVersion() != n.ResourceVersion || string(live.GetUID()) != n.UID || !sameJSON(t, raw, want) {
+			if live.GetResourceVersion() != n.ResourceVersion || string(live.GetUID()) != n.UID ||
+				!sameJSON(t, raw, want) {
 				t.Errorf("%s is not what the server gives", n.Ref)
 			}
 			mu.Lock()
@@ -292,10 +310,11 @@ func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
 	}
 	var class string
 	classes, _ := mgmt.FindKind(kinds, snapshot.ClusterClassKind)
-	if _, err := m.Reader().List(t.Context(), classes, mgmt.ListOptions{Namespace: lender}, func(raw []byte) error {
-		class = gjson.GetBytes(raw, "metadata.name").String()
-		return nil
-	}); err != nil || class == "" {
+	if _, err := m.Reader().List(t.Context(), classes, mgmt.ListOptions{Namespace: lender},
+		func(raw []byte) error {
+			class = gjson.GetBytes(raw, "metadata.name").String()
+			return nil
+		}); err != nil || class == "" {
 		t.Fatalf("no ClusterClass in %s: %v", lender, err)
 	}
 	clusters, _ := mgmt.FindKind(kinds, snapshot.ClusterKind)
@@ -303,8 +322,10 @@ func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
 		kind mgmt.Kind
 		text string
 	}{
-		{mgmt.NamespaceKind, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, borrower)},
-		{clusters, fmt.Sprintf(`{"apiVersion":%q,"kind":"Cluster","metadata":{"name":"borrower","namespace":%q},"spec":{"topology":{"classRef":{"name":%q,"namespace":%q},"version":"v1.35.0"}}}`,
+		{mgmt.NamespaceKind, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`,
+			borrower)},
+		{clusters, fmt.Sprintf(
+			`{"apiVersion":%q,"kind":"Cluster","metadata":{"name":"borrower","namespace":%q},"spec":{"topology":{"classRef":{"name":%q,"namespace":%q},"version":"v1.35.0"}}}`,
 			clusters.APIVersion(), borrower, class, lender)},
 	} {
 		u := &unstructured.Unstructured{}
@@ -317,10 +338,11 @@ func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
 	}
 }
 
-// TestAPIScopedSnapshotTakesWhatItNeeds captures one namespace: it must come with the ClusterClass in another one and its templates, and with nothing else
-// from there.
+// TestAPIScopedSnapshotTakesWhatItNeeds captures one namespace: it must come with the ClusterClass
+// in another one and its templates, and with nothing else from there.
 func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "scope-", "--workloads", "2", "--machines", "2", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "scope-", "--workloads", "2", "--machines", "2",
+		"--fast")
 	borrowClass(t, servers.Connect(t, 0), onlyNamespace(t, servers.Connect(t, 0), "scope-"), borrowsNS)
 	t.Run("small", testScoped)
 	t.Run("large", func(t *testing.T) {
@@ -356,17 +378,20 @@ func testScoped(t *testing.T) {
 			t.Errorf("%s is of another namespace and nobody here needs it", n.Ref)
 		}
 	}
-	if _, err := snapshot.Capture(t.Context(), m.Reader(), snapshot.Scope{Namespaces: []string{"no-such"}}, snapshot.Rules, nil); err == nil {
+	if _, err := snapshot.Capture(t.Context(), m.Reader(),
+		snapshot.Scope{Namespaces: []string{"no-such"}}, snapshot.Rules, nil); err == nil {
 		t.Error("a namespace that does not exist gives a snapshot")
 	}
 }
 
-// TestAPIListReadsEveryPageOnce lists more objects than two pages hold, as of one resourceVersion, while others come and go.
+// TestAPIListReadsEveryPageOnce lists more objects than two pages hold, as of one resourceVersion,
+// while others come and go.
 func TestAPIListReadsEveryPageOnce(t *testing.T) {
 	m := servers.Connect(t, crowded)
 	const count = 1100
 	create := func(i int) error {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("page-%04d", i), "namespace": "default"}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": fmt.Sprintf("page-%04d", i), "namespace": "default"}}}
 		_, err := m.Writer().Create(t.Context(), mgmt.ConfigMapKind, u)
 		return err
 	}
@@ -378,7 +403,8 @@ func TestAPIListReadsEveryPageOnce(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	at, err := m.Reader().List(t.Context(), mgmt.ConfigMapKind, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+	at, err := m.Reader().List(t.Context(), mgmt.ConfigMapKind, mgmt.ListOptions{Limit: 1,
+		Metadata: true}, func([]byte) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,8 +412,10 @@ func TestAPIListReadsEveryPageOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
-	_, err = m.Reader().List(t.Context(), mgmt.ConfigMapKind, mgmt.ListOptions{Namespace: "default", Exact: at.ResourceVersion}, func(raw []byte) error {
-		if gjson.GetBytes(raw, "kind").String() != "ConfigMap" || gjson.GetBytes(raw, "apiVersion").String() != "v1" {
+	_, err = m.Reader().List(t.Context(), mgmt.ConfigMapKind, mgmt.ListOptions{Namespace: "default",
+		Exact: at.ResourceVersion}, func(raw []byte) error {
+		if gjson.GetBytes(raw, "kind").String() != "ConfigMap" ||
+			gjson.GetBytes(raw, "apiVersion").String() != "v1" {
 			t.Errorf("an object without its kind: %.80s", raw)
 		}
 		seen[gjson.GetBytes(raw, "metadata.name").String()]++

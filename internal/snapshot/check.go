@@ -19,8 +19,11 @@ import (
 
 // Codes of CheckFinding.
 const (
-	CheckDamaged = "damaged" // an object is not what its shard says, or not there, or a pack cannot be read
-	CheckEdges   = "edges"   // an object names others than its shard says: the rules of another version read it, or it was tampered with
+	// an object is not what its shard says, or not there, or a pack cannot be read
+	CheckDamaged = "damaged"
+	// an object names others than its shard says: the rules of another version read it, or it was
+	// tampered with
+	CheckEdges = "edges"
 )
 
 // CheckFinding is one object, or a pack, that is not as it should be.
@@ -40,24 +43,30 @@ type CheckResult struct {
 	Findings       []CheckFinding // in the order of the packs
 }
 
-// Check reads objects back from their packs and compares each with its shard: hash, metadata and edges. Of less than 100 percent of the packs it reads these,
-// chosen at random, and at least one; the shards were read whole by Open. It keeps no more than two packs in memory. Errors are about the check itself: *store.KeyError, a
-// cancelled context, the store gone.
-func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, total int64)) (CheckResult, error) {
+// Check reads objects back from their packs and compares each with its shard: hash, metadata and
+// edges. Of less than 100 percent of the packs it reads these, chosen at random, and at least one;
+// the shards were read whole by Open. It keeps no more than two packs in memory. Errors are about
+// the check itself: *store.KeyError, a cancelled context, the store gone.
+func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, total int64)) (
+	CheckResult, error) {
 	byPack, err := objectsByPack(s.Graph.Nodes)
 	if err != nil {
 		return CheckResult{}, err
 	}
 	packs := slices.Sorted(maps.Keys(byPack))
 	if percent < 100 {
-		rand.Shuffle(len(packs), func(i, j int) { packs[i], packs[j] = packs[j], packs[i] }) //nolint:gosec // G404: nobody gains by guessing a sample
+		rand.Shuffle(len(packs), func(i, j int) {
+			packs[i], packs[j] = packs[j],
+				packs[i]
+		}) //nolint:gosec // G404: nobody gains by guessing a sample
 		packs = packs[:(len(packs)*percent+99)/100]
 	}
 	total := 0
 	for _, pack := range packs {
 		total += len(byPack[pack])
 	}
-	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, Rules), total: int64(total), progress: progress}
+	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, Rules),
+		total: int64(total), progress: progress}
 	found := make([][]CheckFinding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)
@@ -73,7 +82,8 @@ func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, t
 }
 
 func entryName(n *Node) (string, error) {
-	return store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
+	return store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace,
+		Name: n.Name})
 }
 
 // objectsByPack gives the nodes that shards say are in each pack, by the name of their entry.
@@ -103,7 +113,8 @@ type checker struct {
 }
 
 // pack checks the objects of one pack.
-func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wanted map[string]*Node) ([]CheckFinding, error) {
+func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
+	wanted map[string]*Node) ([]CheckFinding, error) {
 	var findings []CheckFinding
 	left := maps.Clone(wanted)
 	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
@@ -123,13 +134,16 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wan
 		return nil
 	})
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: corrupt.Error()}), nil
+		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: corrupt.Error()}),
+			nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
-		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: string(pack) + ": it is not in the store"}), nil
+		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: string(pack) +
+			": it is not in the store"}), nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		findings = append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Ref: left[name].Ref, Message: "it is not in " + string(pack)})
+		findings = append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Ref: left[name].Ref,
+			Message: "it is not in " + string(pack)})
 	}
 	return findings, err
 }
@@ -137,7 +151,8 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key, wan
 // object compares one object with its node.
 func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	if why := c.claims.broken(n, body); why != "" {
-		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref, Message: "it is not what its shard says: " + why}
+		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+			Message: "it is not what its shard says: " + why}
 	}
 	k, _ := mgmt.FindKind(c.claims.kinds, n.GroupKind())
 	k.Version = n.Version
@@ -145,10 +160,12 @@ func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	is.Pack = n.Pack
 	want, err := json.Marshal(n)
 	if err != nil {
-		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref, Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
+		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+			Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
 	}
 	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
-		return &CheckFinding{Code: CheckEdges, Pack: store.Key(n.Pack), Ref: n.Ref, Message: "this version reads other edges, labels or sizes from it than its shard says"}
+		return &CheckFinding{Code: CheckEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
+			Message: "this version reads other edges, labels or sizes from it than its shard says"}
 	}
 	return nil
 }

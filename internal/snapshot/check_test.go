@@ -16,7 +16,8 @@ import (
 
 const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
 
-// entry is an object of a snapshot that a test makes by hand, so that a shard can say what is not so.
+// entry is an object of a snapshot that a test makes by hand, so that a shard can say what is not
+// so.
 type entry struct {
 	kind mgmt.Kind
 	body string
@@ -25,8 +26,10 @@ type entry struct {
 }
 
 var (
-	testCluster = mgmt.Kind{GroupKind: ClusterKind, Version: "v1beta2", Resource: "clusters", Namespaced: true}
-	testMachine = mgmt.Kind{GroupKind: MachineKind, Version: "v1beta2", Resource: "machines", Namespaced: true}
+	testCluster = mgmt.Kind{GroupKind: ClusterKind, Version: "v1beta2", Resource: "clusters",
+		Namespaced: true}
+	testMachine = mgmt.Kind{GroupKind: MachineKind, Version: "v1beta2", Resource: "machines",
+		Namespaced: true}
 )
 
 func clusterBody(name, uid string) string {
@@ -49,7 +52,8 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 	shard := Shard{About: &About{Kinds: kinds}}
 	for _, o := range objects {
 		n := read.node(o.kind, []byte(o.body))
-		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace, Name: n.Name})
+		name, err := store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace,
+			Name: n.Name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +96,8 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 		t.Fatal(err)
 	}
 	signed, err := st.PutEnvelope(ctx, store.Envelope{
-		ID: store.NewSnapshotID(), Sequence: 1, Time: time.Unix(1e9, 0), Source: store.Source{UID: testUID}, Tree: key, Counts: store.Counts{Objects: int64(len(objects))},
+		ID: store.NewSnapshotID(), Sequence: 1, Time: time.Unix(1e9, 0),
+		Source: store.Source{UID: testUID}, Tree: key, Counts: store.Counts{Objects: int64(len(objects))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +108,8 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 func testStore(t *testing.T) (*store.Store, string) {
 	t.Helper()
 	root := t.TempDir()
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true, Create: true})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true,
+		Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,19 +137,23 @@ func TestCheckFindsWhatAShardSaysWrong(t *testing.T) {
 		machine       entry
 		code, message string
 	}{
-		"all right":       {entry{}, "", ""},
-		"other bytes":     {entry{in: machineBody("m") + " "}, CheckDamaged, "do not fit the hash"},
-		"not there":       {entry{in: "-"}, CheckDamaged, "it is not in packs/"},
-		"another UID":     {entry{lie: func(n *Node) { n.UID = "other" }}, CheckDamaged, "another UID"},
-		"no owners":       {entry{lie: func(n *Node) { n.Owners = nil }}, CheckDamaged, "or other owners"},
-		"paused":          {entry{lie: func(n *Node) { n.Paused = true }}, CheckDamaged, "another state"},
-		"another version": {entry{lie: func(n *Node) { n.Version = "v1beta1" }}, CheckDamaged, "another kind or version"},
+		"all right":   {entry{}, "", ""},
+		"other bytes": {entry{in: machineBody("m") + " "}, CheckDamaged, "do not fit the hash"},
+		"not there":   {entry{in: "-"}, CheckDamaged, "it is not in packs/"},
+		"another UID": {entry{lie: func(n *Node) { n.UID = "other" }}, CheckDamaged, "another UID"},
+		"no owners": {entry{lie: func(n *Node) { n.Owners = nil }}, CheckDamaged,
+			"or other owners"},
+		"paused": {entry{lie: func(n *Node) { n.Paused = true }}, CheckDamaged, "another state"},
+		"another version": {entry{lie: func(n *Node) { n.Version = "v1beta1" }}, CheckDamaged,
+			"another kind or version"},
 		"an edge more": {entry{lie: func(n *Node) {
-			n.Needs = append(n.Needs, Need{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: "s"}, Field: "spec"})
+			n.Needs = append(n.Needs, Need{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
+				Field: "spec"})
 		}}, CheckEdges, "other edges"},
-		"an edge less":      {entry{lie: func(n *Node) { n.Needs = nil }}, CheckEdges, "other edges"},
-		"another cluster":   {entry{lie: func(n *Node) { n.Cluster = "b" }}, CheckEdges, "other edges"},
-		"name occurs twice": {entry{body: strings.Replace(machineBody("m"), `"spec":`, `"spec":{},"spec":`, 1)}, CheckDamaged, "a name occurs twice"},
+		"an edge less":    {entry{lie: func(n *Node) { n.Needs = nil }}, CheckEdges, "other edges"},
+		"another cluster": {entry{lie: func(n *Node) { n.Cluster = "b" }}, CheckEdges, "other edges"},
+		"name occurs twice": {entry{body: strings.Replace(machineBody("m"), `"spec":`,
+			`"spec":{},"spec":`, 1)}, CheckDamaged, "a name occurs twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +177,8 @@ func TestCheckFindsWhatAShardSaysWrong(t *testing.T) {
 				}
 				return
 			}
-			if len(r.Findings) != 1 || r.Findings[0].Code != tt.code || !strings.Contains(r.Findings[0].Message, tt.message) || r.Findings[0].Ref.Name != "m" {
+			if len(r.Findings) != 1 || r.Findings[0].Code != tt.code ||
+				!strings.Contains(r.Findings[0].Message, tt.message) || r.Findings[0].Ref.Name != "m" {
 				t.Errorf("found %v", r.Findings)
 			}
 		})
@@ -194,7 +205,9 @@ func TestCheckFindsDamagedPacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := check(t, st, e, 100)
-	if len(r.Findings) != 2 || r.Findings[0].Code != CheckDamaged || !strings.Contains(r.Findings[0].Message, "do not fit the hash") || !strings.Contains(r.Findings[1].Message, "it is not in the store") {
+	if len(r.Findings) != 2 || r.Findings[0].Code != CheckDamaged ||
+		!strings.Contains(r.Findings[0].Message, "do not fit the hash") ||
+		!strings.Contains(r.Findings[1].Message, "it is not in the store") {
 		t.Errorf("found %v", r.Findings)
 	}
 }

@@ -18,23 +18,27 @@ const (
 	Removed  Change = "removed"
 	Replaced Change = "replaced" // deleted and made anew under the same name
 	Changed  Change = "changed"
-	Touched  Change = "touched" // written to, with nothing changed but what Differences passes over: times, versions, who wrote
+	// written to, with nothing changed but what Differences passes over: times, versions, who wrote
+	Touched Change = "touched"
 )
 
 // Difference is what became of one object.
 type Difference struct {
 	Node   *Node // the newer one, but of what was removed
 	Change Change
-	Paths  []string // where it changed, for Changed and Replaced; never values, which may be secrets
+	// where it changed, for Changed and Replaced; never values, which may be secrets
+	Paths []string
 }
 
-// Side is one of two snapshots that are compared. Contents are read from the store where they are nil.
+// Side is one of two snapshots that are compared. Contents are read from the store where they are
+// nil.
 type Side struct {
 	*Snapshot
 	Contents *Contents
 }
 
-// Compare returns the differences between two snapshots of whatever sources, by ref. Of the contents it reads those that are not the same in both.
+// Compare returns the differences between two snapshots of whatever sources, by ref. Of the
+// contents it reads those that are not the same in both.
 func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
 	var list []Difference
 	var before, after []*Node
@@ -74,7 +78,10 @@ func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
 		}
 		list = append(list, d)
 	}
-	slices.SortFunc(list, func(a, b Difference) int { return mgmt.CompareRefs(a.Node.Ref, b.Node.Ref) })
+	slices.SortFunc(list, func(a, b Difference) int {
+		return mgmt.CompareRefs(a.Node.Ref,
+			b.Node.Ref)
+	})
 	return list, nil
 }
 
@@ -86,7 +93,8 @@ func differences(from, to *Contents, ref mgmt.Ref) ([]string, error) {
 			return nil, err
 		}
 		if err := json.Unmarshal(raw, &objects[i]); err != nil {
-			return nil, fmt.Errorf("decode %s: not JSON", ref) // the decoder's words may quote a Secret
+			// the decoder's words may quote a Secret
+			return nil, fmt.Errorf("decode %s: not JSON", ref)
 		}
 	}
 	return Differences(objects[0], objects[1], All), nil

@@ -23,8 +23,11 @@ func TestCompare(t *testing.T) {
 		}
 		return Side{Snapshot: s}
 	}
-	from := open(machine("same"), machine("gone"), machine("anew"), machine("scaled"), machine("touched"))
-	to := open(machine("same"), machine("new"), machine("anew", "u-anew", "other"), machine("scaled", `"name":"infra"`, `"name":"secret-value"`, `"8"`, `"9"`), machine("touched", `"8"`, `"9"`))
+	from := open(machine("same"), machine("gone"), machine("anew"), machine("scaled"),
+		machine("touched"))
+	to := open(machine("same"), machine("new"), machine("anew", "u-anew", "other"),
+		machine("scaled", `"name":"infra"`, `"name":"secret-value"`, `"8"`, `"9"`),
+		machine("touched", `"8"`, `"9"`))
 	list, err := Compare(t.Context(), from, to)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +37,8 @@ func TestCompare(t *testing.T) {
 		got[d.Node.Name] = string(d.Change) + " " + strings.Join(d.Paths, ",")
 	}
 	want := map[string]string{
-		"gone": "removed ", "new": "added ", "anew": "replaced ", "scaled": "changed spec.infrastructureRef.name", "touched": "touched ",
+		"gone": "removed ", "new": "added ", "anew": "replaced ",
+		"scaled": "changed spec.infrastructureRef.name", "touched": "touched ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -50,7 +50,8 @@ func newCrashed(t *testing.T) *crashed {
 		t.Fatal(err)
 	}
 	c.keys, err = store.LoadKeys(store.KeyOptions{
-		Recipients: []string{generated.Recipient}, IdentityFiles: []string{keys + "/identity.txt"}, SigningKeyFile: keys + "/signing.key", TrustedKeyFiles: []string{keys + "/signing.pub"},
+		Recipients: []string{generated.Recipient}, IdentityFiles: []string{keys + "/identity.txt"},
+		SigningKeyFile: keys + "/signing.key", TrustedKeyFiles: []string{keys + "/signing.pub"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,8 @@ func newCrashed(t *testing.T) *crashed {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := c.take(c.dir, faultbucket.NewMortal(store.NewDir(c.dir+"/store")), forgetful{}); err != nil {
+		if _, err := c.take(c.dir, faultbucket.NewMortal(store.NewDir(c.dir+"/store")),
+			forgetful{}); err != nil {
 			t.Fatal(err)
 		}
 		c.source.Change()
@@ -77,7 +79,8 @@ func (c *crashed) open(b store.Bucket) *store.Store {
 }
 
 // take takes a snapshot into a bucket that dies as it was told to from here on.
-func (c *crashed) take(dir string, b *faultbucket.Mortal, how forgetful, die ...func()) (*snapshot.Result, error) {
+func (c *crashed) take(dir string, b *faultbucket.Mortal, how forgetful, die ...func()) (
+	*snapshot.Result, error) {
 	c.t.Helper()
 	db, err := catalog.Open(c.t.Context(), filepath.Join(dir, "catalog.db"), catalog.Options{})
 	if err != nil {
@@ -106,7 +109,8 @@ func (c *crashed) copied() string {
 	return dir
 }
 
-// whole checks every snapshot that is there: all keys, all objects, and that these are what the source had then.
+// whole checks every snapshot that is there: all keys, all objects, and that these are what the
+// source had then.
 func (c *crashed) whole(dir string) (n int) {
 	c.t.Helper()
 	st := c.open(store.NewDir(dir + "/store"))
@@ -121,7 +125,8 @@ func (c *crashed) whole(dir string) (n int) {
 		}
 		report, err := st.VerifyStructure(c.t.Context(), e.Envelope, nil)
 		if err != nil || len(report.Findings) > 0 || report.Bytes != e.Bytes {
-			c.t.Fatalf("%s: %v, %v; %d bytes, the envelope says %d", key, report.Findings, err, report.Bytes, e.Bytes)
+			c.t.Fatalf("%s: %v, %v; %d bytes, the envelope says %d", key, report.Findings, err, report.Bytes,
+				e.Bytes)
 		}
 		s, err := snapshot.Open(c.t.Context(), st, e.Envelope)
 		if err != nil {
@@ -147,12 +152,14 @@ func (c *crashed) whole(dir string) (n int) {
 	return len(keys)
 }
 
-// TestSnapshotSurvivesACrashAtEveryCall: whichever call of the storage or of the catalog is the last one of a snapshot, all that are there are whole, and the next one is taken, with
-// what the catalog says then.
+// TestSnapshotSurvivesACrashAtEveryCall: whichever call of the storage or of the catalog is the
+// last one of a snapshot, all that are there are whole, and the next one is taken, with what the
+// catalog says then.
 func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	c := newCrashed(t)
 	m := faultbucket.NewMortal(store.NewDir(c.copied() + "/store"))
-	if _, err := c.take(filepath.Dir(m.String()), m, forgetful{}, func() { m.DieAt(0, false) }); err != nil {
+	if _, err := c.take(filepath.Dir(m.String()), m, forgetful{},
+		func() { m.DieAt(0, false) }); err != nil {
 		t.Fatal(err)
 	}
 	calls := m.Calls()
@@ -177,7 +184,8 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			crash("call "+string(rune('0'+at/10))+string(rune('0'+at%10)), func(dir string) error {
 				m := faultbucket.NewMortal(store.NewDir(dir + "/store"))
-				if _, err := c.take(dir, m, forgetful{}, func() { m.DieAt(at, after) }); !errors.Is(err, faultbucket.ErrDied) {
+				if _, err := c.take(dir, m, forgetful{}, func() { m.DieAt(at, after) }); !errors.Is(err,
+					faultbucket.ErrDied) {
 					return errors.Join(errors.New("it did not die"), err)
 				}
 				return nil
@@ -186,7 +194,8 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 	for _, after := range []bool{false, true} {
 		crash("catalog", func(dir string) error {
-			r, err := c.take(dir, faultbucket.NewMortal(store.NewDir(dir+"/store")), forgetful{dies: true, after: after})
+			r, err := c.take(dir, faultbucket.NewMortal(store.NewDir(dir+"/store")),
+				forgetful{dies: true, after: after})
 			if err == nil && !errors.Is(r.NotRemembered, faultbucket.ErrDied) {
 				err = errors.New("it did not die")
 			}
@@ -195,7 +204,8 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 }
 
-// TestVerifySurvivesACrashAtEveryCall: a verify that dies leaves a whole result or none, and the next one records its own.
+// TestVerifySurvivesACrashAtEveryCall: a verify that dies leaves a whole result or none, and the
+// next one records its own.
 func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 	c := newCrashed(t)
 	verify := func(b store.Bucket) error {
@@ -219,7 +229,8 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			// What nobody hears is no answer about a key.
 			return errors.Join(faultbucket.ErrDied, errors.New(report.Findings[0].Message))
 		}
-		_, err = st.PutCheck(t.Context(), e, store.Check{Level: store.CheckStructure, Time: time.Now(), Outcome: store.CheckOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
+		_, err = st.PutCheck(t.Context(), e, store.Check{Level: store.CheckStructure, Time: time.Now(),
+			Outcome: store.CheckOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
 		return err
 	}
 	m := faultbucket.NewMortal(store.NewDir(c.copied() + "/store"))
@@ -238,7 +249,8 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 				t.Fatalf("after a crash at call %d: %v", at, err)
 			}
 			st := c.open(store.NewDir(dir + "/store"))
-			if e, check, err := st.Verified(t.Context(), c.source.UID); err != nil || check.Outcome != store.CheckOK || e.Sequence != 2 {
+			if e, check, err := st.Verified(t.Context(), c.source.UID); err != nil ||
+				check.Outcome != store.CheckOK || e.Sequence != 2 {
 				t.Fatalf("after a crash at call %d: %v, %+v", at, err, check)
 			}
 			c.whole(dir)
@@ -259,7 +271,8 @@ func (l *late) Put(ctx context.Context, key string, data []byte) error {
 	return l.Bucket.Put(ctx, key, data)
 }
 
-// TestSnapshotThatIsLateEachTimeSaysSo: whoever asked for it is not told of a base that it never had.
+// TestSnapshotThatIsLateEachTimeSaysSo: whoever asked for it is not told of a base that it never
+// had.
 func TestSnapshotThatIsLateEachTimeSaysSo(t *testing.T) {
 	c := newCrashed(t)
 	b := &late{Bucket: store.NewDir(c.dir + "/store"), now: time.Now()}

@@ -14,16 +14,20 @@ const annotationPrefix = "mgmtd.dev/"
 // Aspect is a part of an object that a comparison may leave out.
 type Aspect int
 
-// All compares everything; Spec leaves out status and managedFields, which controllers rewrite as soon as they run.
+// All compares everything; Spec leaves out status and managedFields, which controllers rewrite as
+// soon as they run.
 const (
 	All Aspect = iota
 	Spec
 )
 
-// Differences returns the paths at which two objects are not equal, at most 20 of them, and none when they are equal. Equal means equal but for what every
-// management cluster sets itself: uid, resourceVersion, generation, creation and deletion timestamps, owner UIDs, managedFields other than those of
-// server-side appliers and all their times, observedGeneration, the times and generations of conditions, the Paused condition (and TopologyReconciled, whose reason it becomes), annotations mgmtd.dev/*.
-// It returns paths and never values, since values may be those of Secrets.
+// Differences returns the paths at which two objects are not equal, at most 20 of them, and none
+// when they are equal. Equal means equal but for what every management cluster sets itself: uid,
+// resourceVersion, generation, creation and deletion timestamps, owner UIDs, managedFields other
+// than those of server-side appliers and all their times, observedGeneration, the times and
+// generations of conditions, the Paused condition (and TopologyReconciled, whose reason it
+// becomes), annotations mgmtd.dev/*. It returns paths and never values, since values may be those
+// of Secrets.
 func Differences(want, got map[string]any, aspect Aspect) []string {
 	var paths []string
 	diff(normal(want, aspect), normal(got, aspect), "", &paths)
@@ -31,7 +35,8 @@ func Differences(want, got map[string]any, aspect Aspect) []string {
 	return paths[:min(len(paths), 20)]
 }
 
-// normal returns a copy of obj without what equality does not look at. It shares unchanged parts with obj.
+// normal returns a copy of obj without what equality does not look at. It shares unchanged parts
+// with obj.
 func normal(obj map[string]any, aspect Aspect) map[string]any {
 	out := maps.Clone(obj)
 	if meta, ok := obj["metadata"].(map[string]any); ok {
@@ -48,12 +53,16 @@ func normal(obj map[string]any, aspect Aspect) map[string]any {
 
 func normalMetadata(meta map[string]any, aspect Aspect) map[string]any {
 	out := maps.Clone(meta)
-	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",
+		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
 		delete(out, f)
 	}
 	if annotations, ok := meta["annotations"].(map[string]any); ok {
 		kept := maps.Clone(annotations)
-		maps.DeleteFunc(kept, func(k string, _ any) bool { return strings.HasPrefix(k, annotationPrefix) })
+		maps.DeleteFunc(kept, func(k string, _ any) bool {
+			return strings.HasPrefix(k,
+				annotationPrefix)
+		})
 		out["annotations"] = kept
 		if len(kept) == 0 {
 			delete(out, "annotations")
@@ -87,8 +96,8 @@ func ownersByUID(meta map[string]any) map[string]string {
 	return names
 }
 
-// applied returns the entries of server-side appliers, without their times. Entries of plain updates only say who wrote last. Owner references are keyed by
-// UID there, and compare by name.
+// applied returns the entries of server-side appliers, without their times. Entries of plain
+// updates only say who wrote last. Owner references are keyed by UID there, and compare by name.
 func applied(fields []any, owners map[string]string) []any {
 	var kept []any
 	for _, f := range fields {
@@ -131,7 +140,8 @@ func managerOf(entry any) string {
 	return fmt.Sprint(m["manager"], " ", m["subresource"], " ", m["apiVersion"])
 }
 
-// normalStatus drops observedGeneration at any depth, and from lists of conditions the Paused one, times and generations.
+// normalStatus drops observedGeneration at any depth, and from lists of conditions the Paused one,
+// times and generations.
 func normalStatus(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -164,7 +174,8 @@ func normalStatus(v any) any {
 	}
 }
 
-// normalConditions returns the conditions by type. Left out are those that say no more than that the object, or its Cluster, is paused.
+// normalConditions returns the conditions by type. Left out are those that say no more than that
+// the object, or its Cluster, is paused.
 func normalConditions(list []any) map[string]any {
 	kept := map[string]any{}
 	for _, c := range list {
@@ -172,7 +183,8 @@ func normalConditions(list []any) map[string]any {
 		if !ok || m["type"] == "Paused" || m["type"] == "TopologyReconciled" {
 			continue
 		}
-		kept[fmt.Sprint(m["type"])] = without(m, "type", "lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime", "observedGeneration")
+		kept[fmt.Sprint(m["type"])] = without(m, "type", "lastTransitionTime", "lastUpdateTime",
+			"lastHeartbeatTime", "observedGeneration")
 	}
 	return kept
 }

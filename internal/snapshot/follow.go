@@ -19,7 +19,8 @@ import (
 const heldBytes = 64 << 20
 
 var (
-	// errHistory says that the source is not a later state of what is known: its etcd was restored from a backup. Everything is read again.
+	// errHistory says that the source is not a later state of what is known: its etcd was restored
+	// from a backup. Everything is read again.
 	errHistory = errors.New("the source has gone back in time since the snapshot before")
 	// errWhole says that so much of a kind changed that it is read whole.
 	errWhole = errors.New("much has changed")
@@ -27,9 +28,11 @@ var (
 
 // objects gives what a source has at a cut.
 type objects interface {
-	// each gives the objects of a kind, of one namespace or one name if these are not empty. raw is nil for an object that is as the index knows it; its node may have no
-	// Pack when it was left out then. Bytes are valid during the call.
-	each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(n *Node, raw []byte) error) error
+	// each gives the objects of a kind, of one namespace or one name if these are not empty. raw is
+	// nil for an object that is as the index knows it; its node may have no Pack when it was left
+	// out then. Bytes are valid during the call.
+	each(ctx context.Context, k mgmt.Kind, namespace, name string,
+		fn func(n *Node, raw []byte) error) error
 }
 
 // base is the snapshot from which on changes are followed.
@@ -39,7 +42,8 @@ type base struct {
 	head  indexHead
 	cut   *Cut // if this process made it
 
-	// proven says that what happened since can be watched: watches give what changed, and nothing of what a restored etcd has put back.
+	// proven says that what happened since can be watched: watches give what changed, and nothing
+	// of what a restored etcd has put back.
 	proven bool
 }
 
@@ -68,7 +72,8 @@ type followed struct {
 	kinds map[mgmt.GroupKind]*kindState
 }
 
-func (f *followed) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
+func (f *followed) each(ctx context.Context, k mgmt.Kind, namespace, name string,
+	fn func(*Node, []byte) error) error {
 	if s := f.kinds[k.GroupKind]; s != nil {
 		return s.each(namespace, name, fn)
 	}
@@ -91,8 +96,10 @@ type follower struct {
 	held atomic.Int64
 }
 
-// follow brings kinds to the cut, each by the way that find goes; kinds for which that is no way are read whole.
-func follow(ctx context.Context, r *reading, kinds []mgmt.Kind, find func(context.Context, *follower, mgmt.Kind) (*kindState, error)) (*followed, error) {
+// follow brings kinds to the cut, each by the way that find goes; kinds for which that is no way
+// are read whole.
+func follow(ctx context.Context, r *reading, kinds []mgmt.Kind, find func(context.Context,
+	*follower, mgmt.Kind) (*kindState, error)) (*followed, error) {
 	f := &followed{reading: r, kinds: map[mgmt.GroupKind]*kindState{}}
 	way := &follower{reading: r}
 	var mu sync.Mutex
@@ -126,7 +133,8 @@ func (b *base) followsAll(kinds []mgmt.Kind) bool {
 	return !slices.ContainsFunc(kinds, func(k mgmt.Kind) bool { return !b.follows(k) })
 }
 
-// seen is the cut of the base, if it is known whole and the source has the same kinds: what there is as long as nothing has changed.
+// seen is the cut of the base, if it is known whole and the source has the same kinds: what there
+// is as long as nothing has changed.
 func (b *base) seen(kinds []mgmt.Kind) *Cut {
 	if b.cut == nil || !reflect.DeepEqual(b.index.head.Kinds, kinds) {
 		return nil
@@ -137,11 +145,12 @@ func (b *base) seen(kinds []mgmt.Kind) *Cut {
 // reaches tells whether at is not before the base; nil reaches everything.
 func (b *base) reaches(at string) bool { return b == nil || at == b.at || isLater(at, b.at) }
 
-// fits tells whether the index was made by the same reader of the same scope and providers, and whether the same kinds have no namespace: which object a name means
-// depends on that.
+// fits tells whether the index was made by the same reader of the same scope and providers, and
+// whether the same kinds have no namespace: which object a name means depends on that.
 func (b *base) fits() bool {
 	was := b.index.head
-	return was.Reader == b.head.Reader && slices.Equal(was.Scope, b.head.Scope) && slices.Equal(was.Providers, b.head.Providers) &&
+	return was.Reader == b.head.Reader && slices.Equal(was.Scope, b.head.Scope) &&
+		slices.Equal(was.Providers, b.head.Providers) &&
 		slices.Equal(clusterScoped(was.Kinds), clusterScoped(b.head.Kinds))
 }
 
@@ -207,7 +216,8 @@ func keyOf(raw []byte) (mgmt.Key, gjson.Result) {
 }
 
 // compare lists the metadata of a kind, as o says, and reads what is not as the index knows it.
-func (f *follower) compare(ctx context.Context, k mgmt.Kind, nodes []*Node, o mgmt.ListOptions) (*kindState, error) {
+func (f *follower) compare(ctx context.Context, k mgmt.Kind, nodes []*Node, o mgmt.ListOptions) (
+	*kindState, error) {
 	known := map[mgmt.Key]*Node{}
 	for _, n := range nodes {
 		known[n.Key()] = n

@@ -25,9 +25,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// TestAPIWatchedIsFull: a large source is listed kind by kind and then watched. What happens before, between and after gives the same snapshot as reading everything.
+// TestAPIWatchedIsFull: a large source is listed kind by kind and then watched. What happens
+// before, between and after gives the same snapshot as reading everything.
 func TestAPIWatchedIsFull(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-w-", "--workloads", "6", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-w-", "--workloads", "6", "--machines", "3",
+		"--fast")
 	snapshot.WatchAll(t)
 	c, last, whole := newChanges(t, 5)
 	for range 3 {
@@ -90,9 +92,11 @@ func (c *changes) restoredEtcd(last *snapshot.Result) {
 	c.source.alter = func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte {
 		if k.Kind == "Machine" && o.Metadata && o.Limit == 0 {
 			once.Do(func() {
-				version := string(raw[bytes.Index(raw, []byte(`"resourceVersion":"`))+len(`"resourceVersion":"`):])
+				version := string(raw[bytes.Index(raw, []byte(`"resourceVersion":"`))+len(
+					`"resourceVersion":"`):])
 				version = version[:strings.Index(version, `"`)]
-				raw = bytes.Replace(raw, []byte(`"resourceVersion":"`+version+`"`), []byte(`"resourceVersion":"1"`), 1)
+				raw = bytes.Replace(raw, []byte(`"resourceVersion":"`+version+`"`),
+					[]byte(`"resourceVersion":"1"`), 1)
 			})
 		}
 		return raw
@@ -106,17 +110,21 @@ func (c *changes) upgrade(name string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/names/shortNames/-","value":"up%d"}]`, time.Now().UnixNano())
-	out, err := exec.CommandContext(c.t.Context(), filepath.Join(filepath.Dir(program), "kubectl"), "--kubeconfig", servers.Options(0).KubeconfigFile,
+	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/names/shortNames/-","value":"up%d"}]`,
+		time.Now().UnixNano())
+	out, err := exec.CommandContext(c.t.Context(), filepath.Join(filepath.Dir(program), "kubectl"),
+		"--kubeconfig", servers.Options(0).KubeconfigFile,
 		"patch", "crd", name, "--type=json", "-p", patch).CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("%v: %s", err, out)
 	}
 }
 
-// TestAPIChangesDuringCapture: what happens while a large source is looked at is in the snapshot up to its resourceVersion, and no further.
+// TestAPIChangesDuringCapture: what happens while a large source is looked at is in the snapshot up
+// to its resourceVersion, and no further.
 func TestAPIChangesDuringCapture(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "during-", "--workloads", "2", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "during-", "--workloads", "2", "--machines", "3",
+		"--fast")
 	snapshot.WatchAll(t)
 	r := newRemembering(t)
 	kinds, err := r.m.Reader().Kinds(t.Context())
@@ -136,7 +144,8 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	}
 	touch := func(n mgmt.Key, value string) {
 		t.Helper()
-		if _, err := r.m.Writer().PatchMetadata(t.Context(), k, n.Namespace, n.Name, map[string]any{"annotations": map[string]any{"test.mgmtd.dev/during": value}}); err != nil {
+		if _, err := r.m.Writer().PatchMetadata(t.Context(), k, n.Namespace, n.Name,
+			map[string]any{"annotations": map[string]any{"test.mgmtd.dev/during": value}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -161,7 +170,8 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	}
 	has := func(s *snapshot.Result, n mgmt.Key) string {
 		t.Helper()
-		body, there := r.contents(s.Envelope)[mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: n.Namespace, Name: n.Name}]
+		body, there := r.contents(s.Envelope)[mgmt.Ref{Group: k.Group, Kind: k.Kind,
+			Namespace: n.Namespace, Name: n.Name}]
 		switch {
 		case !there:
 			return "gone"
@@ -194,9 +204,11 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	}
 }
 
-// TestAPILookThatBreaksOff: what an answer gave before it broke off is not in the snapshot of a large source, unless it is in the next answer too.
+// TestAPILookThatBreaksOff: what an answer gave before it broke off is not in the snapshot of a
+// large source, unless it is in the next answer too.
 func TestAPILookThatBreaksOff(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "breaks-", "--workloads", "1", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "breaks-", "--workloads", "1", "--machines", "3",
+		"--fast")
 	snapshot.WatchAll(t)
 	r := newRemembering(t)
 	var given int
@@ -213,7 +225,8 @@ func TestAPILookThatBreaksOff(t *testing.T) {
 	}
 	r.take(nil)
 
-	// So is one of metadata alone, which is how a source is looked at that cannot be watched from its base.
+	// So is one of metadata alone, which is how a source is looked at that cannot be watched from
+	// its base.
 	metadata := 0
 	r.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
 		if k.Kind == mgmt.LeaseKind.Kind && o.Exact != "" {
@@ -239,11 +252,13 @@ func TestAPILookThatBreaksOff(t *testing.T) {
 
 // TestAPIWatchRestarts: connections that break in the middle of watches cost time and nothing else.
 func TestAPIWatchRestarts(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-r-", "--workloads", "2", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-r-", "--workloads", "2", "--machines", "3",
+		"--fast")
 	snapshot.WatchAll(t)
 	c, last, whole := newChanges(t, 7)
 	cutter := newCutter(t)
-	broken, err := mgmt.Connect(t.Context(), mgmt.Options{Name: "mgmt-1", KubeconfigFile: cutter.kubeconfig})
+	broken, err := mgmt.Connect(t.Context(), mgmt.Options{Name: "mgmt-1",
+		KubeconfigFile: cutter.kubeconfig})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// pinned is a source that stands still at one resourceVersion: whatever it is asked for is read with an exact LIST at that one, also when the source has moved on since. Two
-// things are not in it. CustomResourceDefinitions are read as they are now, as every capture reads them: what they do to objects is not a matter of the resourceVersion at which
-// the objects are read. And kinds of which the server refuses an exact LIST can only be read at their newest state; newest has those.
+// pinned is a source that stands still at one resourceVersion: whatever it is asked for is read
+// with an exact LIST at that one, also when the source has moved on since. Two things are not in
+// it. CustomResourceDefinitions are read as they are now, as every capture reads them: what they do
+// to objects is not a matter of the resourceVersion at which the objects are read. And kinds of
+// which the server refuses an exact LIST can only be read at their newest state; newest has those.
 type pinned struct {
 	snapshot.Source
 	at      string
@@ -41,7 +43,8 @@ func (p *pinned) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
 	return kinds, err
 }
 
-func (p *pinned) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+func (p *pinned) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (
+	mgmt.ListResult, error) {
 	if p.refuses != nil && p.refuses(k) {
 		if o.Exact != "" {
 			return mgmt.ListResult{}, mgmt.ErrExactRefused
@@ -67,7 +70,8 @@ func (p *pinned) note(in map[mgmt.GroupKind]bool, k mgmt.Kind) {
 }
 
 // Changes of what stands still are not asked for.
-func (p *pinned) Changes(context.Context, mgmt.Kind, string, string, func(bool, []byte) error) error {
+func (p *pinned) Changes(context.Context, mgmt.Kind, string, string,
+	func(bool, []byte) error) error {
 	return errors.New("a full capture watches nothing")
 }
 
@@ -97,8 +101,9 @@ func (r *remembering) open(st *store.Store, e store.Envelope) opened {
 	return opened{Snapshot: s, bodies: bodies}
 }
 
-// same takes a full snapshot of the source as of the resourceVersion of one that was taken, into an empty store, without a memory and over a connection that knows nothing,
-// and compares all that the two say. It returns what was taken.
+// same takes a full snapshot of the source as of the resourceVersion of one that was taken, into an
+// empty store, without a memory and over a connection that knows nothing, and compares all that the
+// two say. It returns what was taken.
 func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	r.t.Helper()
 	p := &pinned{
@@ -107,7 +112,8 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	}
 	o.Source, o.Memory, o.Kept, o.Progress = p, nil, nil, nil
 	var err error
-	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.t.TempDir()), Plain: true, Create: true}); err != nil {
+	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.t.TempDir()),
+		Plain: true, Create: true}); err != nil {
 		r.t.Fatal(err)
 	}
 	var full *snapshot.Result
@@ -115,8 +121,10 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if full.ResourceVersion != taken.ResourceVersion || len(p.elsewhere) > 0 || full.Read != full.Counts.Objects {
-		r.t.Fatalf("the full capture is of %s, not %s: %d of %d objects read, %v", full.ResourceVersion, taken.ResourceVersion, full.Read, full.Counts.Objects, p.elsewhere)
+	if full.ResourceVersion != taken.ResourceVersion || len(p.elsewhere) > 0 ||
+		full.Read != full.Counts.Objects {
+		r.t.Fatalf("the full capture is of %s, not %s: %d of %d objects read, %v", full.ResourceVersion,
+			taken.ResourceVersion, full.Read, full.Counts.Objects, p.elsewhere)
 	}
 	is, want := r.verified(taken.Envelope), r.open(o.Store, full.Envelope)
 	r.sameResult(is, want)
@@ -125,7 +133,8 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	}
 	for _, n := range want.Graph.Nodes {
 		if p.newest[n.GroupKind()] != slices.Contains(taken.NotInCut, n.GroupKind().String()) {
-			r.t.Errorf("%s: read at its newest state %v, not in the cut %v", n.GroupKind(), p.newest[n.GroupKind()], taken.NotInCut)
+			r.t.Errorf("%s: read at its newest state %v, not in the cut %v", n.GroupKind(),
+				p.newest[n.GroupKind()], taken.NotInCut)
 		}
 		if p.newest[n.GroupKind()] == p.exact[n.GroupKind()] {
 			r.t.Errorf("%s was read in both ways, or none", n.GroupKind())
@@ -152,7 +161,8 @@ func (r *remembering) sameResult(is, want opened) {
 		{"missing", is.Graph.Missing, want.Graph.Missing},
 	} {
 		diff := cmp.Diff(c.want, c.is,
-			cmpopts.IgnoreFields(store.Envelope{}, "StoreID", "ID", "Time", "Sequence", "Parent", "Tree", "Bytes"),
+			cmpopts.IgnoreFields(store.Envelope{}, "StoreID", "ID", "Time", "Sequence", "Parent", "Tree",
+				"Bytes"),
 			cmpopts.IgnoreFields(snapshot.Node{}, "Pack"), cmpopts.IgnoreUnexported(snapshot.Node{}))
 		if diff != "" {
 			r.t.Errorf("%s at %s (-full +taken):\n%.4000s", c.what, is.Envelope.ResourceVersion, diff)
@@ -182,7 +192,8 @@ func (r *remembering) served(p *pinned, is opened) {
 			}
 			found++
 			meta := gjson.GetBytes(raw, "metadata")
-			if !bytes.Equal(is.bodies[ref], raw) || n.UID != meta.Get("uid").String() || n.ResourceVersion != meta.Get("resourceVersion").String() {
+			if !bytes.Equal(is.bodies[ref], raw) || n.UID != meta.Get("uid").String() ||
+				n.ResourceVersion != meta.Get("resourceVersion").String() {
 				r.t.Errorf("%s is not what the server has", ref)
 			}
 			return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// FuzzShard: shards that are taken can be linked, whatever their edges are, and say the same when they are written again.
+// FuzzShard: shards that are taken can be linked, whatever their edges are, and say the same when
+// they are written again.
 func FuzzShard(f *testing.F) {
 	hash := fmt.Sprintf("%064x", 1)
 	pack := "packs/00/" + hash + ".tar.zst.age"
@@ -38,7 +39,8 @@ func FuzzShard(f *testing.F) {
 		for _, n := range s.Objects {
 			tree.Packs = append(tree.Packs, store.Key(n.Pack))
 		}
-		opened, err := link(nil, store.Envelope{Counts: store.Counts{Objects: int64(len(s.Objects))}}, tree, []Shard{s})
+		opened, err := link(nil, store.Envelope{Counts: store.Counts{Objects: int64(len(s.Objects))}},
+			tree, []Shard{s})
 		if err == nil {
 			for _, n := range opened.Graph.Nodes {
 				if opened.Graph.Node(n.Ref) != n {
@@ -56,7 +58,8 @@ func FuzzShard(f *testing.F) {
 	})
 }
 
-// FuzzObject: what is read of an object's bytes to check it is what is read of them to create it (invariant I8).
+// FuzzObject: what is read of an object's bytes to check it is what is read of them to create it
+// (invariant I8).
 func FuzzObject(f *testing.F) {
 	var kinds []mgmt.Kind
 	seen := map[mgmt.GroupKind]bool{}
@@ -71,7 +74,8 @@ func FuzzObject(f *testing.F) {
 		`{"kind":"Cluster","apiVersion":"cluster.x-k8s.io/v1","metadata":{"name":"web","namespace":"team-a","uid":"u","labels":{"b":"2","a":"1"},"annotations":{"mgmtd.dev/was-paused":"false"}},` +
 			`"spec":{"paused":true,"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevCluster","name":"web"},"topology":{"classRef":{"name":"c"},"variables":[1,"a",null]}}}`,
 		`{"metadata":{"name":"a","ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"web","uid":"v"}],"deletionTimestamp":null}}`,
-		`{"metadata":{"name":"a","name":"b"}}`, `{"meta\u0064ata":{"name":"a"}}`, `{"metadata":[{"name":"a"}]}`, `{"metadata":{"name":1e2}}`, `[]`, `{`, `"x"`,
+		`{"metadata":{"name":"a","name":"b"}}`, `{"meta\u0064ata":{"name":"a"}}`,
+		`{"metadata":[{"name":"a"}]}`, `{"metadata":{"name":1e2}}`, `[]`, `{`, `"x"`,
 	} {
 		f.Add([]byte(seed), 0)
 		f.Add([]byte(seed), 5)
@@ -90,7 +94,8 @@ func FuzzObject(f *testing.F) {
 			return // refused before anything is created
 		}
 		created := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-		if _, _, err := unstructured.NestedString(u.Object, "metadata", "name"); err == nil && n.Ref != created {
+		if _, _, err := unstructured.NestedString(u.Object, "metadata", "name"); err == nil &&
+			n.Ref != created {
 			t.Errorf("checked as %s, created as %s: %q", n.Ref, created, raw)
 		}
 	})
@@ -102,7 +107,8 @@ func FuzzDifferences(f *testing.F) {
 		`"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"x"},{"type":"Paused"}],"observedGeneration":3}}`)
 	f.Add(object, []byte(`{"metadata":{"name":"a"},"status":{"conditions":[1,null,{"type":2}]}}`))
 	f.Add([]byte(`{"a":1}`), []byte(`{"a":1.0}`))
-	f.Add([]byte(`{"metadata":{"managedFields":[{}],"ownerReferences":[{}]}}`), []byte(`{"metadata":null}`))
+	f.Add([]byte(`{"metadata":{"managedFields":[{}],"ownerReferences":[{}]}}`),
+		[]byte(`{"metadata":null}`))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		var one, other map[string]any
 		if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {
@@ -111,7 +117,8 @@ func FuzzDifferences(f *testing.F) {
 		if d := Differences(one, one, All); len(d) > 0 {
 			t.Errorf("%s differs from itself: %v", a, d)
 		}
-		if there, back := Differences(one, other, All), Differences(other, one, All); (len(there) > 0) != (len(back) > 0) {
+		if there, back := Differences(one, other, All),
+			Differences(other, one, All); (len(there) > 0) != (len(back) > 0) {
 			t.Errorf("%v one way, %v the other", there, back)
 		}
 	})

@@ -36,8 +36,9 @@ func NewGraph(nodes []*Node) *Graph {
 // Node returns the node of that ref, or nil.
 func (g *Graph) Node(r mgmt.Ref) *Node { return g.byRef[r] }
 
-// Owner returns the node of an owner, or nil. One of the same name but another UID is another object: the garbage collector goes by UID, so what names it as its
-// owner is about to be deleted on the source.
+// Owner returns the node of an owner, or nil. One of the same name but another UID is another
+// object: the garbage collector goes by UID, so what names it as its owner is about to be deleted
+// on the source.
 func (g *Graph) Owner(o Owner) *Node {
 	if n := g.byRef[o.Ref]; n != nil && n.UID == o.UID {
 		return n
@@ -51,7 +52,8 @@ func (g *Graph) findMissing() {
 	for _, n := range g.Nodes {
 		for _, o := range n.Owners {
 			if g.Owner(o) == nil {
-				g.Missing = append(g.Missing, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences", Owner: true})
+				g.Missing = append(g.Missing, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences",
+					Owner: true})
 			}
 		}
 		for _, need := range n.Needs {
@@ -79,7 +81,8 @@ func (g *Graph) before(n *Node) []*Node {
 		}
 	}
 	if n.Cluster != "" && !alwaysShared(n) {
-		add(mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace, Name: n.Cluster})
+		add(mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace,
+			Name: n.Cluster})
 	}
 	if n.Namespace != "" {
 		add(mgmt.Ref{Kind: namespaceKind.Kind, Name: n.Namespace})
@@ -98,7 +101,8 @@ func (g *Graph) needed(n *Node) []*Node {
 	return nodes
 }
 
-// alwaysShared are kinds that another workload cluster may come to use at any time, whoever uses them now.
+// alwaysShared are kinds that another workload cluster may come to use at any time, whoever uses
+// them now.
 func alwaysShared(n *Node) bool {
 	switch n.GroupKind() {
 	case ClusterClassKind, ResourceSetKind, ExtensionConfigKind:
@@ -126,8 +130,10 @@ func (c *claim) join(o claim) bool {
 	return true
 }
 
-// divide gives each node to a unit, or marks it shared, or leaves it without a unit. Claims go down from a Cluster to what it owns and up to what its
-// objects need; a node that two units claim, or whose kind always is, is shared. What hangs below a shared node and nobody claims is shared with it.
+// divide gives each node to a unit, or marks it shared, or leaves it without a unit. Claims go down
+// from a Cluster to what it owns and up to what its objects need; a node that two units claim, or
+// whose kind always is, is shared. What hangs below a shared node and nobody claims is shared with
+// it.
 func (g *Graph) divide() {
 	claims := make(map[*Node]*claim, len(g.Nodes))
 	below := map[*Node][]*Node{}
@@ -166,8 +172,9 @@ func (g *Graph) divide() {
 	g.shareBelow(below)
 }
 
-// claimable returns what n needs and can have a claim on. What an object is owned by keeps its place when it hangs below a Cluster itself: a Secret that two
-// workload clusters use does not take the control plane that owns it out of its unit.
+// claimable returns what n needs and can have a claim on. What an object is owned by keeps its
+// place when it hangs below a Cluster itself: a Secret that two workload clusters use does not take
+// the control plane that owns it out of its unit.
 func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
 	var nodes []*Node
 	for _, o := range g.before(n) {
@@ -183,8 +190,9 @@ func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
 	return nodes
 }
 
-// spread carries the claims of nodes along edges until nothing changes. Claims never leave a Cluster for another one, nor pass through a kind that is
-// always shared: all users of a class would claim each other's objects.
+// spread carries the claims of nodes along edges until nothing changes. Claims never leave a
+// Cluster for another one, nor pass through a kind that is always shared: all users of a class
+// would claim each other's objects.
 func (g *Graph) spread(work []*Node, claims map[*Node]*claim, next func(*Node) []*Node) {
 	for len(work) > 0 {
 		n := work[len(work)-1]
@@ -235,7 +243,8 @@ func (g *Graph) Clusters() []*Node {
 	return clusters
 }
 
-// Closure returns start and all that it needs, by ref. It enters no unit but those of which start has objects: half of a workload cluster is worse than none.
+// Closure returns start and all that it needs, by ref. It enters no unit but those of which start
+// has objects: half of a workload cluster is worse than none.
 func (g *Graph) Closure(start []*Node) []*Node {
 	units := map[string]bool{"": true}
 	for _, n := range start {
@@ -258,8 +267,8 @@ func (g *Graph) Closure(start []*Node) []*Node {
 	return nodes
 }
 
-// Waves orders nodes so that each stands after what has to exist before it, as far as that is among the nodes too. A cycle of owners, which the API
-// server allows, ends in the last wave.
+// Waves orders nodes so that each stands after what has to exist before it, as far as that is among
+// the nodes too. A cycle of owners, which the API server allows, ends in the last wave.
 func (g *Graph) Waves(nodes []*Node) [][]*Node {
 	in := make(map[*Node]bool, len(nodes))
 	for _, n := range nodes {

@@ -66,8 +66,10 @@ func fleet(t *testing.T) *Graph {
 func TestUnits(t *testing.T) {
 	g := fleet(t)
 	want := map[string]string{
-		clusterA: "ns/a", planeA: "ns/a", "Secret/ns/a-ca": "ns/a", "Secret/ns/credentials": "ns/a", clusterB: "ns/b",
-		"Namespace/ns": "shared", "Namespace/classes": "shared", class: "shared", template: "shared", "Secret/ns/two": "shared", common: "shared",
+		clusterA: "ns/a", planeA: "ns/a", "Secret/ns/a-ca": "ns/a", "Secret/ns/credentials": "ns/a",
+		clusterB:       "ns/b",
+		"Namespace/ns": "shared", "Namespace/classes": "shared", class: "shared", template: "shared",
+		"Secret/ns/two": "shared", common: "shared",
 		"Secret/ns/nobodys": "", "MachineDrainRule.cluster.x-k8s.io/ns/rule": "",
 	}
 	for _, n := range g.Nodes {
@@ -125,7 +127,8 @@ func TestWavesPutOwnersFirst(t *testing.T) {
 			}
 		}
 	}
-	cycle := NewGraph([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")), node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))})
+	cycle := NewGraph([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")),
+		node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))})
 	if n := len(slices.Concat(cycle.Waves(cycle.Nodes)...)); n != 2 {
 		t.Errorf("a cycle leaves %d of 2 nodes", n)
 	}
@@ -156,7 +159,8 @@ func TestNodeOf(t *testing.T) {
 		"spec":{"machineTemplate":{"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachineTemplate","name":"t"}}},
 		"kubeadmConfigSpec":{"files":[{"path":"/a"},{"contentFrom":{"secret":{"name":"s","key":"k"}}}]}}}`)
 	n := newReader([]mgmt.Kind{k, mgmt.SecretKind}, Rules).node(k, raw)
-	if n.Ref.String() != planeA || n.UID != "u" || n.ResourceVersion != "7" || !n.Paused || !n.Deleting || n.Cluster != "a" {
+	if n.Ref.String() != planeA || n.UID != "u" || n.ResourceVersion != "7" || !n.Paused ||
+		!n.Deleting || n.Cluster != "a" {
 		t.Errorf("node %+v", n)
 	}
 	if len(n.Owners) != 1 || n.Owners[0].String() != clusterA || n.Owners[0].UID != "c" {
@@ -166,13 +170,15 @@ func TestNodeOf(t *testing.T) {
 	for _, need := range n.Needs {
 		named = append(named, need.Ref.String())
 	}
-	if strings.Join(named, " ") != "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/t Secret/ns/s" {
+	if strings.Join(named,
+		" ") != "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/t Secret/ns/s" {
 		t.Errorf("needs %v", named)
 	}
 }
 
 func TestCertificateOf(t *testing.T) {
-	for name, want := range map[string]string{"a-ca": "a", "a-b-kubeconfig": "a-b", "a-apiserver-etcd-client": "a", "a-etcd": "a", "ca": "", "other": ""} {
+	for name, want := range map[string]string{"a-ca": "a", "a-b-kubeconfig": "a-b",
+		"a-apiserver-etcd-client": "a", "a-etcd": "a", "ca": "", "other": ""} {
 		if got := certificateOf(name); got != want {
 			t.Errorf("%s belongs to %q, want %q", name, got, want)
 		}

@@ -14,18 +14,21 @@ import (
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
 
-// leaseFresh is how long ago the youngest lease may have been renewed for leases to be a mark: their holders renew them every 2 to 10 seconds, and clocks differ a little.
+// leaseFresh is how long ago the youngest lease may have been renewed for leases to be a mark:
+// their holders renew them every 2 to 10 seconds, and clocks differ a little.
 const leaseFresh = 2 * time.Minute
 
 // history is a moment in a source's history.
 type history struct {
-	// mark is made of the leases of the source's own components, which are renewed every few seconds. When it is the same twice, nothing between was undone by
-	// restoring an older etcd, but for the last seconds. It is "" when there is none to be had.
+	// mark is made of the leases of the source's own components, which are renewed every few
+	// seconds. When it is the same twice, nothing between was undone by restoring an older etcd,
+	// but for the last seconds. It is "" when there is none to be had.
 	mark    string
 	renewed time.Time // of the youngest lease
 }
 
-// remembered is the mark to know the moment by later, if it is now: leases that nobody renews mark nothing.
+// remembered is the mark to know the moment by later, if it is now: leases that nobody renews mark
+// nothing.
 func (h history) remembered(now time.Time) string {
 	if now.Sub(h.renewed).Abs() > leaseFresh {
 		return ""
@@ -33,7 +36,8 @@ func (h history) remembered(now time.Time) string {
 	return h.mark
 }
 
-// provenAt tells whether the source's history up to a moment is the one of a mark: errHistory if it is another one, false if it is not known.
+// provenAt tells whether the source's history up to a moment is the one of a mark: errHistory if it
+// is another one, false if it is not known.
 func provenAt(ctx context.Context, source Source, mark, at string) (bool, error) {
 	if mark == "" {
 		return false, nil
@@ -48,17 +52,21 @@ func provenAt(ctx context.Context, source Source, mark, at string) (bool, error)
 func historyAt(ctx context.Context, source Source, at string) (history, error) {
 	var h history
 	digest, n := sha256.New(), 0
-	_, err := source.List(ctx, mgmt.LeaseKind, mgmt.ListOptions{Namespace: "kube-system", Exact: at}, func(raw []byte) error {
-		n++
-		if t, err := time.Parse(time.RFC3339Nano, gjson.GetBytes(raw, "spec.renewTime").String()); err == nil && t.After(h.renewed) {
-			h.renewed = t
-		}
-		meta := gjson.GetBytes(raw, "metadata")
-		_, err := fmt.Fprintf(digest, "%q %q %q\n", meta.Get("name").String(), meta.Get("uid").String(), meta.Get("resourceVersion").String())
-		return err
-	})
+	_, err := source.List(ctx, mgmt.LeaseKind, mgmt.ListOptions{Namespace: "kube-system", Exact: at},
+		func(raw []byte) error {
+			n++
+			if t, err := time.Parse(time.RFC3339Nano,
+				gjson.GetBytes(raw, "spec.renewTime").String()); err == nil && t.After(h.renewed) {
+				h.renewed = t
+			}
+			meta := gjson.GetBytes(raw, "metadata")
+			_, err := fmt.Fprintf(digest, "%q %q %q\n", meta.Get("name").String(), meta.Get("uid").String(),
+				meta.Get("resourceVersion").String())
+			return err
+		})
 	switch {
-	case errors.Is(err, mgmt.ErrExpired), errors.Is(err, mgmt.ErrExactRefused), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+	case errors.Is(err, mgmt.ErrExpired), errors.Is(err, mgmt.ErrExactRefused),
+		apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return history{}, nil
 	case err != nil:
 		return history{}, err

@@ -17,13 +17,16 @@ import (
 // otherHistory is a source that shows what one does whose etcd was restored from a backup.
 type otherHistory struct {
 	snapshot.Source
-	version string                                             // that the first question for it gets; "" asks the source
-	leases  func(o mgmt.ListOptions, lease []byte) []byte      // changes leases; nil leaves them
-	apart   func(k mgmt.Kind) bool                             // kinds that have an etcd of their own
-	listed  func(k mgmt.Kind, o mgmt.ListOptions) (stop error) // is told of every LIST
+	// that the first question for it gets; "" asks the source
+	version string
+	leases  func(o mgmt.ListOptions, lease []byte) []byte // changes leases; nil leaves them
+	// kinds that have an etcd of their own
+	apart  func(k mgmt.Kind) bool
+	listed func(k mgmt.Kind, o mgmt.ListOptions) (stop error) // is told of every LIST
 }
 
-func (h *otherHistory) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+func (h *otherHistory) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
+	fn func([]byte) error) (mgmt.ListResult, error) {
 	if h.listed != nil {
 		if err := h.listed(k, o); err != nil {
 			return mgmt.ListResult{}, err
@@ -45,7 +48,8 @@ func (h *otherHistory) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions
 
 // TestAPIOtherHistory: nothing of what is known of a source whose etcd was restored counts.
 func TestAPIOtherHistory(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "history-", "--workloads", "1", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "history-", "--workloads", "1", "--machines", "1",
+		"--fast")
 	r := newRemembering(t)
 	h := &otherHistory{Source: r.m.Reader()}
 	take := func() *snapshot.Result {
@@ -100,7 +104,8 @@ func TestAPIOtherHistory(t *testing.T) {
 
 // TestAPILeasesThatNobodyRenews: they are the same before and after an etcd is restored.
 func TestAPILeasesThatNobodyRenews(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "leases-", "--workloads", "1", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "leases-", "--workloads", "1", "--machines", "1",
+		"--fast")
 	snapshot.WatchAll(t)
 	r := newRemembering(t)
 	compared := false
@@ -132,13 +137,16 @@ func TestAPILeasesThatNobodyRenews(t *testing.T) {
 	}
 }
 
-// TestAPIKindsApart: a kind with an etcd of its own cannot be read as of a version of the others. It is read as it is, and that is on record.
+// TestAPIKindsApart: a kind with an etcd of its own cannot be read as of a version of the others.
+// It is read as it is, and that is on record.
 func TestAPIKindsApart(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "apart-", "--workloads", "1", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "apart-", "--workloads", "1", "--machines", "1",
+		"--fast")
 	r := newRemembering(t)
 	both := func(way string) {
 		t.Helper()
-		h := &otherHistory{Source: r.m.Reader(), apart: func(k mgmt.Kind) bool { return k.Kind == "Secret" }}
+		h := &otherHistory{Source: r.m.Reader(),
+			apart: func(k mgmt.Kind) bool { return k.Kind == "Secret" }}
 		h.listed = func(k mgmt.Kind, o mgmt.ListOptions) error {
 			if k.Kind == "Secret" && o.Exact != "" {
 				t.Errorf("%s: Secrets are asked for as of %s", way, o.Exact)

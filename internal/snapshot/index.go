@@ -18,8 +18,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// index is the source as the base found it: every object that was read, captured or left out, and where its content is. The catalog keeps it in sealed parts, one for
-// each shard and one for what was left out in each namespace, so that what is written follows the changes.
+// index is the source as the base found it: every object that was read, captured or left out, and
+// where its content is. The catalog keeps it in sealed parts, one for each shard and one for what
+// was left out in each namespace, so that what is written follows the changes.
 type index struct {
 	head   indexHead
 	nodes  map[mgmt.GroupKind][]*Node // those without a Pack were left out
@@ -27,26 +28,32 @@ type index struct {
 	sums   map[store.ContentID][sha256.Size]byte // of each part's text
 }
 
-// indexHead is what the nodes depend on besides the objects. When any of it is another, objects are read again.
+// indexHead is what the nodes depend on besides the objects. When any of it is another, objects are
+// read again.
 type indexHead struct {
 	// Reader says what made the nodes; see readerOf.
-	Reader    string          `json:"reader"`
-	Scope     []string        `json:"scope,omitempty"`
-	Kinds     []mgmt.Kind     `json:"kinds"`     // all that the source had
-	Providers []mgmt.Provider `json:"providers"` // none and nil are two answers, as in the shard that has them
+	Reader string      `json:"reader"`
+	Scope  []string    `json:"scope,omitempty"`
+	Kinds  []mgmt.Kind `json:"kinds"` // all that the source had
+	// none and nil are two answers, as in the shard that has them
+	Providers []mgmt.Provider `json:"providers"`
 	// Asked is the resourceVersion before the source was asked for its kinds and providers.
 	Asked string `json:"asked,omitempty"`
-	// NotInCut are kinds that were not read as of the cut: what changed since then is not known of them.
+	// NotInCut are kinds that were not read as of the cut: what changed since then is not known of
+	// them.
 	NotInCut []mgmt.GroupKind `json:"notInCut,omitempty"`
 	History  string           `json:"history,omitempty"`
-	// Parts is a digest of all others: a part that was lost, or is of another run, must not pass for one that never was.
+	// Parts is a digest of all others: a part that was lost, or is of another run, must not pass
+	// for one that never was.
 	Parts string `json:"parts"`
 }
 
-// readerRevision is raised whenever a node is made of other fields, another choice of objects is taken, or mgmt.Kind says something else of the same CRD.
+// readerRevision is raised whenever a node is made of other fields, another choice of objects is
+// taken, or mgmt.Kind says something else of the same CRD.
 const readerRevision = 1
 
-// readerOf names the program that made nodes, and its edge table: builds of a version that is being worked on have one name.
+// readerOf names the program that made nodes, and its edge table: builds of a version that is being
+// worked on have one name.
 func readerOf(writer string) string {
 	table := sha256.Sum256(fmt.Appendf(nil, "%+v %q", Rules, certificatePurposes))
 	return fmt.Sprintf("%s %d %x", writer, readerRevision, table[:8])
@@ -66,9 +73,11 @@ type indexedObject struct {
 	Movable bool   `json:"movable,omitempty"`
 }
 
-// zstdCodec makes the encoder and the decoder of texts that are in memory whole. Both may be used by many at once.
+// zstdCodec makes the encoder and the decoder of texts that are in memory whole. Both may be used
+// by many at once.
 var zstdCodec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		panic(err) // the options are constant
 	}
@@ -79,9 +88,11 @@ var zstdCodec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 	return enc, dec
 })
 
-// openIndex reads sealed parts. Any that cannot be opened, as after the keys or the recipients changed, makes all of it useless.
+// openIndex reads sealed parts. Any that cannot be opened, as after the keys or the recipients
+// changed, makes all of it useless.
 func openIndex(ids *store.ContentIDs, sealed map[store.ContentID][]byte) (*index, error) {
-	x := &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{}, sums: map[store.ContentID][sha256.Size]byte{}}
+	x := &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
+		sums: map[store.ContentID][sha256.Size]byte{}}
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(4)
@@ -126,7 +137,8 @@ func (x *index) add(p indexPart) error {
 		x.places[store.ContentID(p.ID)] = p.Shard
 	}
 	for _, o := range p.Objects {
-		if o.Node == nil || o.Kind == "" || o.Name == "" || o.Pack != "" && len(o.ID) != len(store.ContentID{}) {
+		if o.Node == nil || o.Kind == "" || o.Name == "" || o.Pack != "" &&
+			len(o.ID) != len(store.ContentID{}) {
 			return fmt.Errorf("open index: incomplete object")
 		}
 		n := o.Node
@@ -143,7 +155,8 @@ func (x *index) add(p indexPart) error {
 // digestOf is a digest of the sums of all parts but the head.
 func digestOf(sums map[store.ContentID][sha256.Size]byte, head store.ContentID) string {
 	h := sha256.New()
-	for _, name := range slices.SortedFunc(maps.Keys(sums), func(a, b store.ContentID) int { return bytes.Compare(a[:], b[:]) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(sums),
+		func(a, b store.ContentID) int { return bytes.Compare(a[:], b[:]) }) {
 		if sum := sums[name]; name != head {
 			_, _ = h.Write(append(name[:], sum[:]...)) // never fails
 		}
@@ -166,12 +179,15 @@ type sealed struct {
 	gone  []store.ContentID          // of the index before
 }
 
-// sealIndex makes the index of a snapshot and seals those of its parts that are not in was, which may be nil.
-func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard, left []*Node) (*sealed, error) {
+// sealIndex makes the index of a snapshot and seals those of its parts that are not in was, which
+// may be nil.
+func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard,
+	left []*Node) (*sealed, error) {
 	s := &sealer{
 		ids: ids, was: was,
 		sealed: sealed{
-			index: &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{}, sums: map[store.ContentID][sha256.Size]byte{}},
+			index: &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
+				sums: map[store.ContentID][sha256.Size]byte{}},
 			parts: map[store.ContentID][]byte{},
 		},
 	}

@@ -17,11 +17,13 @@ func testIDs(t *testing.T, secret string) *store.ContentIDs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient}, SigningKeyFile: dir + "/signing.key"})
+	keys, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient},
+		SigningKeyFile: dir + "/signing.key"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(t.TempDir() + "/store"), Keys: keys, Create: true})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(t.TempDir() + "/store"),
+		Keys: keys, Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,15 +35,20 @@ func testIDs(t *testing.T, secret string) *store.ContentIDs {
 }
 
 func indexed(name, pack string) *Node {
-	return &Node{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1", UID: "u-" + name, ResourceVersion: "7", Content: "00", Size: 1, Pack: pack, id: store.ContentID{1}, movable: true}
+	return &Node{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1", UID: "u-" +
+		name, ResourceVersion: "7", Content: "00", Size: 1, Pack: pack, id: store.ContentID{1},
+		movable: true}
 }
 
-// TestIndex: an index is all that was sealed or nothing: a part that is lost, old, of another or in another's place must not pass for a source that has less.
+// TestIndex: an index is all that was sealed or nothing: a part that is lost, old, of another or in
+// another's place must not pass for a source that has less.
 func TestIndex(t *testing.T) {
 	ids := testIDs(t, "secret")
 	head := indexHead{Reader: "test", Scope: []string{"ns"}}
-	captured, left := indexed("a", "packs/a"), indexed("b", "packs/b") // b was captured in the base, and is not any more
-	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}}, at: store.Stored{Key: "shards/a"}, id: store.ContentID{2}}}
+	// b was captured in the base, and is not any more
+	captured, left := indexed("a", "packs/a"), indexed("b", "packs/b")
+	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}},
+		at: store.Stored{Key: "shards/a"}, id: store.ContentID{2}}}
 	made, err := sealIndex(ids, nil, head, shards, []*Node{left})
 	if err != nil || len(made.gone) > 0 || len(made.parts) != 3 {
 		t.Fatalf("%+v, %v", made, err)
@@ -61,17 +68,20 @@ func TestIndex(t *testing.T) {
 	for _, n := range x.nodes[mgmt.GroupKind{Kind: "Secret"}] {
 		got[n.Name] = n
 	}
-	if a, b := got["a"], got["b"]; len(got) != 2 || a.Pack != "packs/a" || a.id != captured.id || !a.movable || b.Pack != "" || b.UID != "u-b" || left.Pack != "packs/b" {
+	if a, b := got["a"], got["b"]; len(got) != 2 || a.Pack != "packs/a" || a.id != captured.id ||
+		!a.movable || b.Pack != "" || b.UID != "u-b" || left.Pack != "packs/b" {
 		t.Errorf("%+v, %+v; %+v", a, b, left)
 	}
-	if x.places[store.ContentID{2}] != "shards/a" || x.places[store.ContentID{1}] != "packs/a" || x.head.Reader != "test" {
+	if x.places[store.ContentID{2}] != "shards/a" || x.places[store.ContentID{1}] != "packs/a" ||
+		x.head.Reader != "test" {
 		t.Errorf("places %v, head %+v", x.places, x.head)
 	}
 	// What did not change is not sealed again; the other part goes.
 	for _, kept := range []bool{false, true} {
 		shards[0].kept = kept
 		again, err := sealIndex(ids, x, head, shards, nil)
-		if err != nil || len(again.parts) != 1 || len(again.gone) != 1 || len(again.index.sums) != 2 || again.index.objects() != 1 {
+		if err != nil || len(again.parts) != 1 || len(again.gone) != 1 || len(again.index.sums) != 2 ||
+			again.index.objects() != 1 {
 			t.Errorf("kept %t: %+v, %v", kept, again, err)
 		}
 	}
@@ -107,15 +117,19 @@ func TestBaseFits(t *testing.T) {
 	head := func() indexHead {
 		return indexHead{
 			Reader: "1", Scope: []string{"a"}, Providers: []mgmt.Provider{{Name: "core", Version: "v1"}},
-			Kinds: []mgmt.Kind{mgmt.NamespaceKind, {GroupKind: mgmt.GroupKind{Group: "g", Kind: "Pool"}, Namespaced: true}},
+			Kinds: []mgmt.Kind{mgmt.NamespaceKind, {GroupKind: mgmt.GroupKind{Group: "g", Kind: "Pool"},
+				Namespaced: true}},
 		}
 	}
 	for name, c := range map[string]struct {
 		change func(*indexHead)
 		fits   bool
 	}{
-		"the same":                     {func(*indexHead) {}, true},
-		"another kind with namespaces": {func(h *indexHead) { h.Kinds = append(h.Kinds, mgmt.SecretKind) }, true},
+		"the same": {func(*indexHead) {}, true},
+		"another kind with namespaces": {func(h *indexHead) {
+			h.Kinds = append(h.Kinds,
+				mgmt.SecretKind)
+		}, true},
 		"a kind without": {func(h *indexHead) {
 			h.Kinds = append(h.Kinds, mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "g", Kind: "GlobalPool"}})
 		}, false},

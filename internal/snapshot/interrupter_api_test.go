@@ -73,7 +73,8 @@ func newInterrupter(t *testing.T) (*interrupter, *mgmt.Mgmt) {
 	}
 	for _, server := range through.Clusters {
 		server.Server, server.CertificateAuthority = p.server.URL, ""
-		server.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+		server.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: p.server.Certificate().Raw})
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*through, path); err != nil {
@@ -82,7 +83,8 @@ func newInterrupter(t *testing.T) (*interrupter, *mgmt.Mgmt) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := mgmt.Connect(t.Context(), mgmt.Options{Name: servers.Options(0).Name, KubeconfigFile: path})
+	m, err := mgmt.Connect(t.Context(), mgmt.Options{Name: servers.Options(0).Name,
+		KubeconfigFile: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,8 @@ func (p *interrupter) set(list ...ending) {
 	p.restarts = 0
 }
 
-// restarted tells whether a watch broke off and was begun again. One that breaks after its last event need not be.
+// restarted tells whether a watch broke off and was begun again. One that breaks after its last
+// event need not be.
 func (p *interrupter) restarted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +114,8 @@ func (p *interrupter) gone() map[string]bool {
 	return maps.Clone(p.expired)
 }
 
-// begun notes a watch and tells whether it is to get 410: the first one that comes while one of them has to.
+// begun notes a watch and tells whether it is to get 410: the first one that comes while one of
+// them has to.
 func (p *interrupter) begun(path string) (expired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +186,8 @@ func (p *interrupter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // pass gives the events of a watch on, up to where it ends.
-func (p *interrupter) pass(ctx context.Context, w http.ResponseWriter, path string, body io.Reader) {
+func (p *interrupter) pass(ctx context.Context, w http.ResponseWriter, path string,
+	body io.Reader) {
 	give := func(part []byte) {
 		_, _ = w.Write(part)
 		_ = http.NewResponseController(w).Flush()

@@ -9,8 +9,9 @@ import (
 // keptObjects bounds what a Kept has in memory: about a kilobyte for each object.
 const keptObjects = 100_000
 
-// Kept keeps in memory what the last runs of a process left of their sources, so that the next ones need not read it from their Memory, nor make again what did not
-// change. The zero value is ready; a nil one keeps nothing. It may be used by many runs at once.
+// Kept keeps in memory what the last runs of a process left of their sources, so that the next ones
+// need not read it from their Memory, nor make again what did not change. The zero value is ready;
+// a nil one keeps nothing. It may be used by many runs at once.
 type Kept struct {
 	mu      sync.Mutex
 	sources map[string]*keptSource
@@ -30,7 +31,8 @@ func keptName(o Options) string { return o.Store.ID() + " " + o.SourceUID }
 // keysOf is the same for the same keys, store and secret.
 func keysOf(ids *store.ContentIDs) store.ContentID { return ids.Of("kept", nil) }
 
-// take gives what was left by the run that made base, and forgets it: a run changes its nodes, and one that fails would leave them half changed.
+// take gives what was left by the run that made base, and forgets it: a run changes its nodes, and
+// one that fails would leave them half changed.
 func (k *Kept) take(o Options, base string, ids *store.ContentIDs) *keptSource {
 	if k == nil {
 		return nil

@@ -17,9 +17,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-var crdKind = mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+var crdKind = mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io",
+	Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 
-// TestAPIKindsAreNeverStale: what is remembered of CRDs gives what a first reader sees, whatever happened to them in between.
+// TestAPIKindsAreNeverStale: what is remembered of CRDs gives what a first reader sees, whatever
+// happened to them in between.
 func TestAPIKindsAreNeverStale(t *testing.T) {
 	m := servers.Connect(t, 0)
 	gadget := mgmt.GroupKind{Group: "kinds.mgmtd.dev", Kind: "Gadget"}
@@ -58,7 +60,8 @@ func TestAPIKindsAreNeverStale(t *testing.T) {
 	}
 	remove := func(crd *unstructured.Unstructured) {
 		t.Helper()
-		if err := m.Writer().Delete(t.Context(), crdKind, "", crd.GetName(), crd.GetUID(), ""); err != nil {
+		if err := m.Writer().Delete(t.Context(), crdKind, "", crd.GetName(), crd.GetUID(),
+			""); err != nil {
 			t.Fatal(err)
 		}
 		for {
@@ -75,7 +78,8 @@ func TestAPIKindsAreNeverStale(t *testing.T) {
 	if k := same("made", true); k.Namespaced || k.Contract {
 		t.Errorf("made: %+v", k)
 	}
-	if _, err := m.Writer().PatchMetadata(t.Context(), crdKind, "", crd.GetName(), map[string]any{"labels": map[string]any{"cluster.x-k8s.io/v1beta2": "v1"}}); err != nil {
+	if _, err := m.Writer().PatchMetadata(t.Context(), crdKind, "", crd.GetName(),
+		map[string]any{"labels": map[string]any{"cluster.x-k8s.io/v1beta2": "v1"}}); err != nil {
 		t.Fatal(err)
 	}
 	if k := same("labelled", true); !k.Contract {
@@ -90,15 +94,17 @@ func TestAPIKindsAreNeverStale(t *testing.T) {
 	same("removed", false)
 }
 
-// TestAPIMetadataOfKinds: the metadata of CRDs is the same text in a LIST of metadata as in one of all; else what is remembered of them would never hold.
+// TestAPIMetadataOfKinds: the metadata of CRDs is the same text in a LIST of metadata as in one of
+// all; else what is remembered of them would never hold.
 func TestAPIMetadataOfKinds(t *testing.T) {
 	r := servers.Connect(t, 0).Reader()
 	list := func(metadata bool) map[string]string {
 		texts := map[string]string{}
-		_, err := r.List(t.Context(), crdKind, mgmt.ListOptions{Metadata: metadata}, func(raw []byte) error {
-			texts[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw, "metadata").Raw
-			return nil
-		})
+		_, err := r.List(t.Context(), crdKind, mgmt.ListOptions{Metadata: metadata},
+			func(raw []byte) error {
+				texts[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw, "metadata").Raw
+				return nil
+			})
 		if err != nil || len(texts) == 0 {
 			t.Fatal(texts, err)
 		}
@@ -109,10 +115,12 @@ func TestAPIMetadataOfKinds(t *testing.T) {
 	}
 }
 
-// TestAPIAskedOnce: a source to which nothing was written is not asked for its kinds and providers again; one to which anything was is, also when that happened
-// after the question and before the cut.
+// TestAPIAskedOnce: a source to which nothing was written is not asked for its kinds and providers
+// again; one to which anything was is, also when that happened after the question and before the
+// cut.
 func TestAPIAskedOnce(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "asked-", "--workloads", "1", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "asked-", "--workloads", "1", "--machines", "1",
+		"--fast")
 	c := &changes{remembering: newRemembering(t)}
 	asked, after := 0, func() {}
 	c.source.onKinds = func() { asked++ }
@@ -166,6 +174,7 @@ func TestAPIAskedOnce(t *testing.T) {
 	changed, _ := take()
 	after = func() {}
 	if again, asked := take(); asked != 2 {
-		t.Errorf("a CRD was changed after the question: asked %d times (resourceVersions %s and %s)", asked, changed.ResourceVersion, again.ResourceVersion)
+		t.Errorf("a CRD was changed after the question: asked %d times (resourceVersions %s and %s)",
+			asked, changed.ResourceVersion, again.ResourceVersion)
 	}
 }

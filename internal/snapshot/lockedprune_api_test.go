@@ -22,7 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-// dayOld is a bucket that wrote everything a day ago, but for the records by which a prune asks it for the time. MinIO takes times from nobody.
+// dayOld is a bucket that wrote everything a day ago, but for the records by which a prune asks it
+// for the time. MinIO takes times from nobody.
 type dayOld struct{ *store.S3 }
 
 func (b dayOld) at(i store.Info) store.Info {
@@ -41,7 +42,8 @@ func (b dayOld) List(ctx context.Context, prefix string, fn func(store.Info) err
 	return b.S3.List(ctx, prefix, func(i store.Info) error { return fn(b.at(i)) })
 }
 
-// prunedBucket is a bucket with snapshots that use again what earlier ones stored, and somebody who prunes it a day later.
+// prunedBucket is a bucket with snapshots that use again what earlier ones stored, and somebody who
+// prunes it a day later.
 type prunedBucket struct {
 	*changes
 	client *minio.Client
@@ -50,24 +52,28 @@ type prunedBucket struct {
 	taken  []store.Signed
 }
 
-func newPrunedBucket(t *testing.T, server *s3test.Server, bucket string, lock store.LockMode, days int) *prunedBucket {
+func newPrunedBucket(t *testing.T, server *s3test.Server, bucket string, lock store.LockMode,
+	days int) *prunedBucket {
 	t.Helper()
 	m := servers.Connect(t, 0)
 	p := &prunedBucket{
-		changes: &changes{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}}, rand: rand.New(rand.NewPCG(3, 3))},
-		client:  server.Client(t), bucket: bucket,
+		changes: &changes{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}},
+			rand: rand.New(rand.NewPCG(3, 3))},
+		client: server.Client(t), bucket: bucket,
 	}
 	var err error
 	if p.kinds, err = m.Reader().Kinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b, err := store.NewS3(store.S3Options{Bucket: bucket, Endpoint: server.Endpoint, CredentialsFile: server.CredentialsFile, ObjectLock: lock, RetentionDays: days})
+	b, err := store.NewS3(store.S3Options{Bucket: bucket, Endpoint: server.Endpoint,
+		CredentialsFile: server.CredentialsFile, ObjectLock: lock, RetentionDays: days})
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys := newKeysIn(t, t.TempDir())
 	for into, b := range map[**store.Store]store.Bucket{&p.st: b, &p.later: dayOld{b}} {
-		if *into, err = store.Open(t.Context(), store.Options{Bucket: b, Keys: keys, Create: true}); err != nil {
+		if *into, err = store.Open(t.Context(), store.Options{Bucket: b, Keys: keys,
+			Create: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,7 +87,9 @@ func newPrunedBucket(t *testing.T, server *s3test.Server, bucket string, lock st
 	if p.taken[1].Tree != p.taken[2].Tree {
 		t.Error("a snapshot of what did not change has a tree of its own")
 	}
-	if kept := p.named(p.last()); len(p.garbage()) < 4 || !slices.ContainsFunc(slices.Collect(maps.Keys(p.named(p.taken[0]))), func(k string) bool { return kept[k] }) {
+	if kept := p.named(p.last()); len(p.garbage()) < 4 ||
+		!slices.ContainsFunc(slices.Collect(maps.Keys(p.named(p.taken[0]))),
+			func(k string) bool { return kept[k] }) {
 		t.Errorf("the newest snapshot shares nothing with the first, or all: %v, %v", kept, p.garbage())
 	}
 	return p
@@ -112,7 +120,8 @@ func (p *prunedBucket) named(e store.Signed) map[string]bool {
 	return named
 }
 
-// garbage are the keys that snapshots need, and the last one does not. The envelopes are not among them.
+// garbage are the keys that snapshots need, and the last one does not. The envelopes are not among
+// them.
 func (p *prunedBucket) garbage() map[string]bool {
 	p.t.Helper()
 	all, kept := map[string]bool{}, p.named(p.last())
@@ -177,7 +186,8 @@ func (p *prunedBucket) prune(frees snapshot.Amount) *snapshot.PruneResult {
 }
 
 // want compares what a prune did. What the storage retains must be told of.
-func (p *prunedBucket) want(r *snapshot.PruneResult, removed map[string]bool, freed, retained snapshot.Amount) {
+func (p *prunedBucket) want(r *snapshot.PruneResult, removed map[string]bool, freed,
+	retained snapshot.Amount) {
 	p.t.Helper()
 	gone := map[string]bool{}
 	for _, k := range r.Removed {
@@ -190,7 +200,8 @@ func (p *prunedBucket) want(r *snapshot.PruneResult, removed map[string]bool, fr
 		p.t.Errorf("freed %+v, want %+v; retained %+v, want %+v", r.Freed, freed, r.Retained, retained)
 	}
 	said := slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
-		return f.Code == snapshot.FoundRetained && f.Severity == mgmt.Info && strings.Contains(f.Message, "(Object Lock, ")
+		return f.Code == snapshot.FoundRetained && f.Severity == mgmt.Info &&
+			strings.Contains(f.Message, "(Object Lock, ")
 	})
 	if said != (retained.Keys > 0) || len(r.Findings) > 1 {
 		p.t.Errorf("retained %+v, findings %v", r.Retained, r.Findings)
@@ -227,7 +238,8 @@ func (p *prunedBucket) wantFull(list ...store.Signed) {
 func (p *prunedBucket) versions() map[string][]string {
 	p.t.Helper()
 	all := map[string][]string{}
-	for v := range p.client.ListObjectsIter(p.t.Context(), p.bucket, minio.ListObjectsOptions{Recursive: true, WithVersions: true}) {
+	for v := range p.client.ListObjectsIter(p.t.Context(), p.bucket,
+		minio.ListObjectsOptions{Recursive: true, WithVersions: true}) {
 		if v.Err != nil {
 			p.t.Fatal(v.Err)
 		}
@@ -236,7 +248,8 @@ func (p *prunedBucket) versions() map[string][]string {
 	return all
 }
 
-// unlock ends the retention of keys that begin so, as somebody does who may bypass governance, and waits for the end; or it gives what was refused.
+// unlock ends the retention of keys that begin so, as somebody does who may bypass governance, and
+// waits for the end; or it gives what was refused.
 func (p *prunedBucket) unlock(prefix string) (refused error) {
 	p.t.Helper()
 	n, governance, until := 0, minio.Governance, time.Now()
@@ -246,7 +259,8 @@ func (p *prunedBucket) unlock(prefix string) (refused error) {
 				continue
 			}
 			n, until = n+1, time.Now().Add(2*time.Second) // versitygw takes no end that is past
-			o := minio.PutObjectRetentionOptions{GovernanceBypass: true, Mode: &governance, RetainUntilDate: &until, VersionID: id}
+			o := minio.PutObjectRetentionOptions{GovernanceBypass: true, Mode: &governance,
+				RetainUntilDate: &until, VersionID: id}
 			if err := p.client.PutObjectRetention(p.t.Context(), p.bucket, key, o); err != nil {
 				refused = err
 			}
@@ -261,9 +275,11 @@ func (p *prunedBucket) unlock(prefix string) (refused error) {
 	return refused
 }
 
-// TestAPIPruneBesideObjectLock: what is retained stays whole and is reported, each time; when the retention is over it goes, and nothing else does.
+// TestAPIPruneBesideObjectLock: what is retained stays whole and is reported, each time; when the
+// retention is over it goes, and nothing else does.
 func TestAPIPruneBesideObjectLock(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-locked-", "--workloads", "2", "--machines", "2", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-locked-", "--workloads", "2", "--machines",
+		"2", "--fast")
 	for _, kind := range s3test.Kinds {
 		server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
 		for _, mode := range []store.LockMode{store.LockGovernance, store.LockCompliance} {
@@ -271,7 +287,8 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 				server.NewLockedBucket(t, string(mode))
 				p := newPrunedBucket(t, server, string(mode), mode, 1)
 				envelopes, garbage := p.envelopes(), p.garbage()
-				freesEnvelopes, freesGarbage, frees := p.amount(envelopes), p.amount(garbage), p.amount(envelopes, garbage)
+				freesEnvelopes, freesGarbage, frees := p.amount(envelopes), p.amount(garbage),
+					p.amount(envelopes, garbage)
 				none, nothing := map[string]bool{}, snapshot.Amount{}
 				before := p.versions()
 				p.want(p.prune(frees), none, nothing, freesEnvelopes)
@@ -285,7 +302,10 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 					p.want(p.prune(frees), none, nothing, freesEnvelopes)
 					p.wantFull(p.taken...)
 					after := p.versions()
-					maps.DeleteFunc(after, func(key string, _ []string) bool { return strings.HasPrefix(key, "prunes/") })
+					maps.DeleteFunc(after, func(key string, _ []string) bool {
+						return strings.HasPrefix(key,
+							"prunes/")
+					})
 					if diff := cmp.Diff(before, after); diff != "" {
 						t.Errorf("what the bucket keeps (-before +after):\n%s", diff)
 					}
@@ -311,7 +331,8 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 	}
 }
 
-// wantLeft fails unless of what the bucket had, all is there, in all versions, that does not belong to what was removed; and nothing of that.
+// wantLeft fails unless of what the bucket had, all is there, in all versions, that does not belong
+// to what was removed; and nothing of that.
 func (p *prunedBucket) wantLeft(before map[string][]string) {
 	p.t.Helper()
 	want, got := maps.Clone(before), p.versions()
@@ -320,7 +341,10 @@ func (p *prunedBucket) wantLeft(before map[string][]string) {
 			delete(want, key)
 		}
 	}
-	maps.DeleteFunc(got, func(key string, _ []string) bool { return strings.HasPrefix(key, "prunes/") })
+	maps.DeleteFunc(got, func(key string, _ []string) bool {
+		return strings.HasPrefix(key,
+			"prunes/")
+	})
 	if diff := cmp.Diff(want, got); diff != "" {
 		p.t.Errorf("what the bucket keeps (-want +got):\n%s", diff)
 	}
@@ -337,16 +361,19 @@ func goneOf(before map[string][]string, named map[string]bool) map[string]bool {
 	return gone
 }
 
-// TestAPIPruneTakesAllVersions: in a bucket that keeps versions nothing of what is removed stays behind, neither older bytes nor delete markers, and all versions of the rest do.
+// TestAPIPruneTakesAllVersions: in a bucket that keeps versions nothing of what is removed stays
+// behind, neither older bytes nor delete markers, and all versions of the rest do.
 func TestAPIPruneTakesAllVersions(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-versions-", "--workloads", "2", "--machines", "2", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-versions-", "--workloads", "2",
+		"--machines", "2", "--fast")
 	for _, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
 			server.NewVersionedBucket(t, "versions")
 			p := newPrunedBucket(t, server, "versions", "", 0)
 			envelopes, garbage := p.envelopes(), p.garbage()
-			// Somebody deleted each key and wrote it again, twice; in their order, so that the newest envelope is that to the storage, too.
+			// Somebody deleted each key and wrote it again, twice; in their order, so that the
+			// newest envelope is that to the storage, too.
 			for _, key := range slices.Sorted(maps.Keys(p.versions())) {
 				if strings.Contains(key, "/") {
 					p.rewrite(key)
@@ -378,7 +405,8 @@ func (p *prunedBucket) rewrite(key string) {
 	}
 	for range 2 {
 		if err == nil {
-			_, err = p.client.PutObject(p.t.Context(), p.bucket, key, bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{DisableContentSha256: true})
+			_, err = p.client.PutObject(p.t.Context(), p.bucket, key, bytes.NewReader(data),
+				int64(len(data)), minio.PutObjectOptions{DisableContentSha256: true})
 		}
 	}
 	if err != nil {

@@ -12,9 +12,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
 
-// smallSource is how many objects a source has that is read as of one resourceVersion at once. To read many so is expensive: the API server has the past of a kind that
-// nobody wrote to for some minutes in etcd alone. A larger one is read as it is, kind by kind, from the API server's cache, and then watched, for up to two seconds, until all
-// kinds are as of one resourceVersion. Tests make it small.
+// smallSource is how many objects a source has that is read as of one resourceVersion at once. To
+// read many so is expensive: the API server has the past of a kind that nobody wrote to for some
+// minutes in etcd alone. A larger one is read as it is, kind by kind, from the API server's cache,
+// and then watched, for up to two seconds, until all kinds are as of one resourceVersion. Tests
+// make it small.
 var smallSource = 2000
 
 // size is how many objects a source has, about: as many as in the base, where there is one.
@@ -25,7 +27,8 @@ func (b *base) size(ctx context.Context, source Source, kinds []mgmt.Kind) (int,
 	return sizeOf(ctx, source, kinds)
 }
 
-// sizeOf takes one small LIST of each kind, which also makes the API server's cache of each catch up.
+// sizeOf takes one small LIST of each kind, which also makes the API server's cache of each catch
+// up.
 func sizeOf(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) {
 	var mu sync.Mutex
 	size := 0
@@ -33,14 +36,16 @@ func sizeOf(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) 
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
 		g.Go(func() error {
-			got, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+			got, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true},
+				func([]byte) error { return nil })
 			mu.Lock()
 			defer mu.Unlock()
 			size += got.Items + got.Remaining
 			return err
 		})
 	}
-	err := g.Wait() // first: in which order a return reads a variable and calls a function is not specified
+	// first: in which order a return reads a variable and calls a function is not specified
+	err := g.Wait()
 	return size, err
 }
 
@@ -50,7 +55,8 @@ type look struct {
 	since  *base // nil: everything is read
 	proven bool  // what happened since the base can be watched
 
-	// twice says that a LIST broke off and was begun again: the capture got objects of both, which may have changed or gone between them.
+	// twice says that a LIST broke off and was begun again: the capture got objects of both, which
+	// may have changed or gone between them.
 	twice atomic.Bool
 
 	mu    sync.Mutex
@@ -58,7 +64,8 @@ type look struct {
 }
 
 // each takes a kind from the index, or lists it.
-func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
+func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string,
+	fn func(*Node, []byte) error) error {
 	l.mu.Lock()
 	s := l.kinds[k.GroupKind]
 	l.mu.Unlock()
@@ -75,7 +82,8 @@ func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn
 	return nil
 }
 
-func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) error) (s *kindState, err error) {
+func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) error) (s *kindState,
+	err error) {
 	if l.since != nil && l.since.follows(k) {
 		nodes := l.since.index.nodes[k.GroupKind]
 		s = &kindState{at: l.since.at, nodes: nodes}
@@ -131,7 +139,8 @@ func (l *look) known() {
 
 // advance brings what a look saw to the cut.
 func (l *look) advance(ctx context.Context, r *reading, kinds []mgmt.Kind) (*followed, error) {
-	return follow(ctx, r, kinds, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState, error) {
+	return follow(ctx, r, kinds, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState,
+		error) {
 		s := l.kinds[k.GroupKind]
 		if s == nil && l.proven && l.since.follows(k) {
 			s = &kindState{at: l.since.at} // there was none of it

@@ -11,7 +11,8 @@ import (
 
 var servers *mgmttest.Servers
 
-// crowded is the server of tests that make very many objects. On server 0 each snapshot of every later test would read them, several times.
+// crowded is the server of tests that make very many objects. On server 0 each snapshot of every
+// later test would read them, several times.
 const crowded = 1
 
 func TestMain(m *testing.M) {

@@ -12,14 +12,17 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// repackAge is how old stored content becomes before it is written anew, so that old packs, of which ever less is needed, can go.
+// repackAge is how old stored content becomes before it is written anew, so that old packs, of
+// which ever less is needed, can go.
 const repackAge = 7 * 24 * time.Hour
 
-// errBaseLeft says that the snapshot whose keys were used again is not the newest any more, or not there: nothing keeps a prune from taking its keys. The run begins
-// anew, with another base or none.
+// errBaseLeft says that the snapshot whose keys were used again is not the newest any more, or not
+// there: nothing keeps a prune from taking its keys. The run begins anew, with another base or
+// none.
 var errBaseLeft = errors.New("the snapshot before was replaced or deleted while this one was taken")
 
-// reuse is what one run knows and learns of content that is stored already. Its methods may be called concurrently.
+// reuse is what one run knows and learns of content that is stored already. Its methods may be
+// called concurrently.
 type reuse struct {
 	memory store.Memory
 	known  store.Known
@@ -48,7 +51,8 @@ func (r *reuse) wrote() (bytes int64) {
 	return bytes
 }
 
-// recall finds out what can be used again. A base that cannot be read, or is not the newest snapshot, gives nothing.
+// recall finds out what can be used again. A base that cannot be read, or is not the newest
+// snapshot, gives nothing.
 func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	r := &reuse{keys: map[string]store.KnownKey{}, old: now.Add(-repackAge)}
 	_, r.content = o.Store.Retention()
@@ -72,7 +76,8 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 		return r, err
 	}
 	tree, err := o.Store.GetTree(ctx, newest.Tree)
-	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt || errors.Is(err, store.ErrNotFound) {
+	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt ||
+		errors.Is(err, store.ErrNotFound) {
 		return r, nil
 	}
 	if err != nil {
@@ -80,16 +85,19 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	}
 	if kept != nil {
 		r.base, r.tree, r.index, r.shards, r.cut = newest, tree, kept.index, kept.shards, kept.cut
-	} else if x, err := openIndex(r.ids, r.known.Parts); err == nil { // else it was made with other keys
+	} else if x, err := openIndex(r.ids, r.known.Parts); err == nil {
+		// else it was made with other keys
 		r.base, r.tree, r.index = newest, tree, x
 	}
 	return r, nil
 }
 
-// ask asks the source for its kinds and providers, which costs more than all else where little has changed. When nothing at all was written to it since the base, nor
-// between its questions and its cut, their answers are still right.
+// ask asks the source for its kinds and providers, which costs more than all else where little has
+// changed. When nothing at all was written to it since the base, nor between its questions and its
+// cut, their answers are still right.
 func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
-	head := indexHead{Reader: readerOf(o.Writer), Scope: slices.Sorted(slices.Values(o.Scope.Namespaces))}
+	head := indexHead{Reader: readerOf(o.Writer),
+		Scope: slices.Sorted(slices.Values(o.Scope.Namespaces))}
 	var err error
 	if head.Asked, err = now(ctx, o.Source); err != nil {
 		return head, err
@@ -102,7 +110,8 @@ func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
 		if r.proven, err = provenAt(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
 			return head, err
 		}
-		if r.proven && was.Reader == head.Reader && was.Asked == r.base.ResourceVersion && head.Asked == was.Asked {
+		if r.proven && was.Reader == head.Reader && was.Asked == r.base.ResourceVersion &&
+			head.Asked == was.Asked {
 			head.Kinds, head.Providers = was.Kinds, was.Providers
 			return head, nil
 		}
@@ -137,7 +146,8 @@ func (r *reuse) follows(parent *store.Signed) error {
 	return nil
 }
 
-// find gives the key under which content, or what has this digest, is stored, or "". With a memory it also gives the id to know the content by.
+// find gives the key under which content, or what has this digest, is stored, or "". With a memory
+// it also gives the id to know the content by.
 func (r *reuse) find(keys []store.Key, name string, content []byte) (store.ContentID, store.Key) {
 	if r.ids == nil {
 		return store.ContentID{}, ""
@@ -174,7 +184,8 @@ func (r *reuse) note(key store.Key, k store.KnownKey) {
 	r.keys[string(key)] = k
 }
 
-// retain makes the storage keep what this snapshot uses again for as long as its envelope. Keys whose retention lasts, as far as is known, are not asked about.
+// retain makes the storage keep what this snapshot uses again for as long as its envelope. Keys
+// whose retention lasts, as far as is known, are not asked about.
 func (r *reuse) retain(ctx context.Context, o Options, tree store.Key) error {
 	envelope, _ := o.Store.Retention()
 	if envelope == 0 {
@@ -188,7 +199,8 @@ func (r *reuse) retain(ctx context.Context, o Options, tree store.Key) error {
 		}
 	}
 	until, err := o.Store.Retain(ctx, keys)
-	if _, damaged := errors.AsType[*store.CorruptError](err); r.base != nil && (damaged || errors.Is(err, store.ErrNotFound)) {
+	if _, damaged := errors.AsType[*store.CorruptError](err); r.base != nil &&
+		(damaged || errors.Is(err, store.ErrNotFound)) {
 		return errBaseLeft // somebody took or overwrote what is used again
 	}
 	if err != nil {
@@ -203,7 +215,8 @@ func (r *reuse) retain(ctx context.Context, o Options, tree store.Key) error {
 	return nil
 }
 
-// putTree stores the tree of this snapshot, unless it is the base's, and returns its key and how many bytes it names.
+// putTree stores the tree of this snapshot, unless it is the base's, and returns its key and how
+// many bytes it names.
 func (r *reuse) putTree(ctx context.Context, o Options, tree store.Tree) (store.Key, int64, error) {
 	var bytes int64
 	for _, k := range r.keys {
@@ -221,7 +234,8 @@ func (r *reuse) putTree(ctx context.Context, o Options, tree store.Tree) (store.
 	return key, bytes, err
 }
 
-// kept looks, once the envelope is there, whether the base still is: whoever deleted it just before may have taken keys along that only it named.
+// kept looks, once the envelope is there, whether the base still is: whoever deleted it just before
+// may have taken keys along that only it named.
 func (r *reuse) kept(ctx context.Context, o Options) error {
 	if r.base == nil {
 		return nil
@@ -234,7 +248,8 @@ func (r *reuse) kept(ctx context.Context, o Options) error {
 }
 
 // remember keeps for the next run where content is, and what the source looked like.
-func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head indexHead, shards []storedShard, cut *Cut) error {
+func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head indexHead,
+	shards []storedShard, cut *Cut) error {
 	change := store.KnownChange{Base: baseOf(now), Keys: r.keys}
 	if r.base != nil {
 		change.Was = r.known.Base
@@ -255,7 +270,8 @@ func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head 
 	for _, sh := range shards {
 		byName[sh.name()] = sh
 	}
-	o.Kept.put(o, &keptSource{base: change.Base, keys: keysOf(r.ids), index: s.index, cut: cut, shards: byName})
+	o.Kept.put(o, &keptSource{base: change.Base, keys: keysOf(r.ids), index: s.index, cut: cut,
+		shards: byName})
 	return nil
 }
 

@@ -50,7 +50,8 @@ func newRemembering(t *testing.T) *remembering {
 // newCatalog begins with a catalog that knows nothing.
 func (r *remembering) newCatalog() {
 	r.t.Helper()
-	c, err := catalog.Open(r.t.Context(), filepath.Join(r.t.TempDir(), "catalog.db"), catalog.Options{})
+	c, err := catalog.Open(r.t.Context(), filepath.Join(r.t.TempDir(), "catalog.db"),
+		catalog.Options{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -86,8 +87,10 @@ func (r *remembering) files() map[string]int64 {
 	return files
 }
 
-// take takes a snapshot and returns it with the keys that it wrote. It is what a full one as of the same resourceVersion is.
-func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Result, wrote map[string]int64) {
+// take takes a snapshot and returns it with the keys that it wrote. It is what a full one as of the
+// same resourceVersion is.
+func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Result,
+	wrote map[string]int64) {
 	r.t.Helper()
 	before := r.files()
 	o := r.options()
@@ -104,14 +107,16 @@ func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Resu
 	return taken, wrote
 }
 
-// options are those of a process that took the snapshot before, but for each third one: that opens what the catalog has.
+// options are those of a process that took the snapshot before, but for each third one: that opens
+// what the catalog has.
 func (r *remembering) options() snapshot.Options {
 	kept := &r.kept
 	if r.runs++; r.runs%3 == 0 {
 		kept = nil
 	}
 	return snapshot.Options{
-		Source: r.source, SourceName: r.m.Name(), SourceUID: r.m.UID(), Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
+		Source: r.source, SourceName: r.m.Name(), SourceUID: r.m.UID(),
+		Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
 		Writer: "test", Memory: r.c.Memory(r.st.ID(), r.m.UID()), Kept: kept,
 	}
 }
@@ -145,7 +150,8 @@ func (r *remembering) verified(e store.Envelope) opened {
 	return r.open(r.st, e)
 }
 
-// TestAPIUnchangedWritesOneKey: between two snapshots nothing changed, so that the second is an envelope.
+// TestAPIUnchangedWritesOneKey: between two snapshots nothing changed, so that the second is an
+// envelope.
 func TestAPIUnchangedWritesOneKey(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "same-", "--workloads", "6", "--machines", "3", "--fast")
 	r := newRemembering(t)
@@ -155,9 +161,11 @@ func TestAPIUnchangedWritesOneKey(t *testing.T) {
 	}
 	second, wrote := r.take(nil)
 	if first.Read != first.Counts.Objects || second.Read != 0 {
-		t.Errorf("of %d objects the first read %d, the second %d", first.Counts.Objects, first.Read, second.Read)
+		t.Errorf("of %d objects the first read %d, the second %d", first.Counts.Objects, first.Read,
+			second.Read)
 	}
-	if first.Tree != second.Tree || len(wrote) != 1 || wrote[second.Key().String()] == 0 || wrote[second.Key().String()] > 8<<10 {
+	if first.Tree != second.Tree || len(wrote) != 1 || wrote[second.Key().String()] == 0 ||
+		wrote[second.Key().String()] > 8<<10 {
 		t.Errorf("the second wrote %v", wrote)
 	}
 }
@@ -176,7 +184,8 @@ type hooked struct {
 	onList  func(k mgmt.Kind, o mgmt.ListOptions) error
 	onWatch func(k mgmt.Kind) error
 	alter   func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte
-	breaks  func(k mgmt.Kind, o mgmt.ListOptions) bool // asked after each object: the connection breaks
+	// asked after each object: the connection breaks
+	breaks func(k mgmt.Kind, o mgmt.ListOptions) bool
 }
 
 func (h *hooked) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
@@ -186,7 +195,8 @@ func (h *hooked) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
 	return h.Source.Kinds(ctx)
 }
 
-func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (
+	mgmt.ListResult, error) {
 	if h.onList != nil {
 		if err := h.onList(k, o); err != nil {
 			return mgmt.ListResult{}, err
@@ -214,7 +224,8 @@ func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn f
 	return result, err
 }
 
-func (h *hooked) Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(bool, []byte) error) error {
+func (h *hooked) Changes(ctx context.Context, k mgmt.Kind, from, to string,
+	fn func(bool, []byte) error) error {
 	if h.onWatch != nil {
 		if err := h.onWatch(k); err != nil {
 			return err
@@ -223,10 +234,12 @@ func (h *hooked) Changes(ctx context.Context, k mgmt.Kind, from, to string, fn f
 	return h.Source.Changes(ctx, k, from, to, fn)
 }
 
-// TestAPIIncrementalIsFull: what is read and written of changes gives, with what was there, the same snapshot as one that reads and writes everything; whatever happened
-// to the objects, to the catalog, to the snapshots before, and to the recipients.
+// TestAPIIncrementalIsFull: what is read and written of changes gives, with what was there, the
+// same snapshot as one that reads and writes everything; whatever happened to the objects, to the
+// catalog, to the snapshots before, and to the recipients.
 func TestAPIIncrementalIsFull(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-", "--workloads", "6", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-", "--workloads", "6", "--machines", "3",
+		"--fast")
 	c, last, whole := newChanges(t, 3)
 	for range 6 {
 		last = c.round(last, whole)
@@ -275,8 +288,10 @@ func TestAPIIncrementalIsFull(t *testing.T) {
 	before := full("the same recipients", false, nil)
 	c.anotherSigningKey()
 	after := full("another signing key", true, nil)
-	if after.KeyID == before.KeyID || after.Parent == nil || after.Parent.SHA256 != before.SHA256 || after.Sequence != before.Sequence+1 {
-		t.Errorf("number %d signed by %s follows number %d signed by %s: parent %+v", after.Sequence, after.KeyID, before.Sequence, before.KeyID, after.Parent)
+	if after.KeyID == before.KeyID || after.Parent == nil || after.Parent.SHA256 != before.SHA256 ||
+		after.Sequence != before.Sequence+1 {
+		t.Errorf("number %d signed by %s follows number %d signed by %s: parent %+v", after.Sequence,
+			after.KeyID, before.Sequence, before.KeyID, after.Parent)
 	}
 	full("the same signing key", false, func(o *snapshot.Options) { o.Kept = &c.kept })
 	in := func(days time.Duration) func(o *snapshot.Options) {
@@ -304,7 +319,8 @@ func TestAPIIncrementalIsFull(t *testing.T) {
 	full("content that is older than its shard", true, in(16))
 }
 
-func newChanges(t *testing.T, seed uint64) (c *changes, first *snapshot.Result, wrote map[string]int64) {
+func newChanges(t *testing.T, seed uint64) (c *changes, first *snapshot.Result,
+	wrote map[string]int64) {
 	t.Helper()
 	c = &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed))}
 	var err error
@@ -372,12 +388,14 @@ func (r *remembering) anotherRecipient() {
 	}
 	keys := r.dir + "/keys/"
 	loaded, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{recipientIn(r.t, keys), more.Recipient}, IdentityFiles: []string{keys + "identity.txt"}, SigningKeyFile: keys + "signing.key",
+		Recipients: []string{recipientIn(r.t, keys), more.Recipient}, IdentityFiles: []string{keys +
+			"identity.txt"}, SigningKeyFile: keys + "signing.key",
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"), Keys: loaded}); err != nil {
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"),
+		Keys: loaded}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -390,12 +408,14 @@ func (r *remembering) anotherSigningKey() {
 		r.t.Fatal(err)
 	}
 	loaded, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{recipientIn(r.t, keys)}, IdentityFiles: []string{keys + "identity.txt"}, SigningKeyFile: more + "signing.key", TrustedKeyFiles: []string{keys + "signing.pub"},
+		Recipients: []string{recipientIn(r.t, keys)}, IdentityFiles: []string{keys + "identity.txt"},
+		SigningKeyFile: more + "signing.key", TrustedKeyFiles: []string{keys + "signing.pub"},
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"), Keys: loaded}); err != nil {
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"),
+		Keys: loaded}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -416,12 +436,16 @@ func (c *changes) change(e store.Envelope) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	nodes := slices.DeleteFunc(slices.Clone(s.Graph.Nodes), func(n *snapshot.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
-	loose := slices.DeleteFunc(slices.Clone(nodes), func(n *snapshot.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
+	nodes := slices.DeleteFunc(slices.Clone(s.Graph.Nodes),
+		func(n *snapshot.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
+	loose := slices.DeleteFunc(slices.Clone(nodes),
+		func(n *snapshot.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
 	for i := range 5 {
 		n := nodes[c.rand.IntN(len(nodes))]
 		k, _ := mgmt.FindKind(c.kinds, n.GroupKind())
-		if _, err := c.m.Writer().PatchMetadata(c.t.Context(), k, n.Namespace, n.Name, map[string]any{"annotations": map[string]any{"test.mgmtd.dev/touched": string(rune('a' + i))}}); err != nil {
+		if _, err := c.m.Writer().PatchMetadata(c.t.Context(), k, n.Namespace, n.Name,
+			map[string]any{"annotations": map[string]any{"test.mgmtd.dev/touched": string(
+				rune('a' + i))}}); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -432,7 +456,8 @@ func (c *changes) change(e store.Envelope) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if err := c.m.Writer().Delete(c.t.Context(), k, n.Namespace, n.Name, u.GetUID(), ""); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.m.Writer().Delete(c.t.Context(), k, n.Namespace, n.Name, u.GetUID(),
+			""); err != nil && !apierrors.IsNotFound(err) {
 			c.t.Fatal(err)
 		}
 		if i > 0 {

@@ -18,12 +18,14 @@ import (
 const (
 	// AnnotationPaused pauses one object (Cluster API contract).
 	AnnotationPaused = "cluster.x-k8s.io/paused"
-	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the next.
+	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
+	// next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"
-	// AnnotationOperation says which operation is at work on an object: on the target the one that created it, on the source of a move, on Clusters, the one that
-	// holds the lock.
+	// AnnotationOperation says which operation is at work on an object: on the target the one that
+	// created it, on the source of a move, on Clusters, the one that holds the lock.
 	AnnotationOperation = "mgmtd.dev/operation"
-	// AnnotationWasPaused says that an operation set the switch of an object, and to what it is given back: WasAbsent, WasFalse or WasTrue.
+	// AnnotationWasPaused says that an operation set the switch of an object, and to what it is
+	// given back: WasAbsent, WasFalse or WasTrue.
 	AnnotationWasPaused = "mgmtd.dev/was-paused"
 
 	labelClusterName   = "cluster.x-k8s.io/cluster-name"
@@ -41,22 +43,25 @@ const (
 // Node is an object of the graph: what is known of it without its content.
 type Node struct {
 	mgmt.Ref
-	Version         string   `json:"version"` // API version its bytes are in
-	UID             string   `json:"uid"`
-	ResourceVersion string   `json:"resourceVersion"`
-	Owners          []Owner  `json:"owners,omitempty"`
-	Needs           []Need   `json:"needs,omitempty"`
-	Cluster         string   `json:"cluster,omitempty"` // name of the workload cluster in the same namespace that its label, spec or name says
-	Labels          []string `json:"labels,omitempty"`  // of a Cluster: "key=value", for --selector
-	WorkloadID      string   `json:"workloadId,omitempty"`
-	Paused          bool     `json:"paused,omitempty"`   // by spec.paused or by annotation; not when an operation of ours set it
-	Deleting        bool     `json:"deleting,omitempty"` // had a deletionTimestamp
-	Content         string   `json:"sha256"`             // of the stored bytes
-	Size            int      `json:"size"`
-	Pack            string   `json:"pack"`
-	Unit            string   `json:"-"` // "namespace/name" of its workload cluster; empty when shared or without a unit
-	Shared          bool     `json:"-"` // needed by units, belongs to none
-	Why             string   `json:"-"` // why it is in scope, for coverage
+	Version         string  `json:"version"` // API version its bytes are in
+	UID             string  `json:"uid"`
+	ResourceVersion string  `json:"resourceVersion"`
+	Owners          []Owner `json:"owners,omitempty"`
+	Needs           []Need  `json:"needs,omitempty"`
+	// name of the workload cluster in the same namespace that its label, spec or name says
+	Cluster    string   `json:"cluster,omitempty"`
+	Labels     []string `json:"labels,omitempty"` // of a Cluster: "key=value", for --selector
+	WorkloadID string   `json:"workloadId,omitempty"`
+	// by spec.paused or by annotation; not when an operation of ours set it
+	Paused   bool   `json:"paused,omitempty"`
+	Deleting bool   `json:"deleting,omitempty"` // had a deletionTimestamp
+	Content  string `json:"sha256"`             // of the stored bytes
+	Size     int    `json:"size"`
+	Pack     string `json:"pack"`
+	// "namespace/name" of its workload cluster; empty when shared or without a unit
+	Unit   string `json:"-"`
+	Shared bool   `json:"-"` // needed by units, belongs to none
+	Why    string `json:"-"` // why it is in scope, for coverage
 
 	id      store.ContentID // of its bytes, where there is a memory
 	movable bool            // labelled by users who ask clusterctl move to take it along
@@ -89,7 +94,9 @@ func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
 	for _, k := range kinds {
 		clusterScoped[k.GroupKind] = !k.Namespaced
 	}
-	r := &reader{rules: map[mgmt.GroupKind][]Rule{}, scoped: func(gk mgmt.GroupKind) bool { return !clusterScoped[gk] }}
+	r := &reader{rules: map[mgmt.GroupKind][]Rule{}, scoped: func(gk mgmt.GroupKind) bool {
+		return !clusterScoped[gk]
+	}}
 	for _, rule := range rules {
 		r.rules[rule.From] = append(r.rules[rule.From], rule)
 	}
@@ -98,25 +105,29 @@ func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
 
 // What node reads of an object, of its metadata, labels and annotations.
 var (
-	objectKeys     = []string{"metadata", "spec"}
-	metadataKeys   = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp", "ownerReferences", "labels", "annotations"}
+	objectKeys   = []string{"metadata", "spec"}
+	metadataKeys = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp",
+		"ownerReferences", "labels", "annotations"}
 	labelKeys      = []string{labelClusterName, labelMove, labelMoveHierarchy}
 	annotationKeys = []string{AnnotationPaused, AnnotationWasPaused, AnnotationWorkloadID}
 )
 
-// node reads metadata and the reference fields of an object, each part once: of fifty thousand objects it shows. It decodes nothing else.
+// node reads metadata and the reference fields of an object, each part once: of fifty thousand
+// objects it shows. It decodes nothing else.
 func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	var object [2]gjson.Result
 	var meta [8]gjson.Result
 	var labels, annotations [3]gjson.Result
-	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw))) //nolint:gosec // no copy: nothing of it leaves this function but what own and shared copied
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw),
+		len(raw))) //nolint:gosec // no copy: nothing of it leaves this function but what own and shared copied
 	pick(root, objectKeys, object[:])
 	pick(object[0], metadataKeys, meta[:])
 	pick(meta[6], labelKeys, labels[:])
 	pick(meta[7], annotationKeys, annotations[:])
 	spec := object[1]
 	n := &Node{
-		Ref:             mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])), Name: own(text(meta[1]))},
+		Ref: mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])),
+			Name: own(text(meta[1]))},
 		Version:         k.Version,
 		UID:             own(text(meta[2])),
 		ResourceVersion: own(text(meta[3])),
@@ -128,12 +139,14 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])
 	meta[5].ForEach(func(_, o gjson.Result) bool {
-		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped), UID: own(text(o.Get("uid")))})
+		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped),
+			UID: own(text(o.Get("uid")))})
 		return true
 	})
 	was := annotations[1]
 	if was.Exists() {
-		n.Paused = was.String() == WasTrue // in the middle of a move; what it was before is what counts
+		// in the middle of a move; what it was before is what counts
+		n.Paused = was.String() == WasTrue
 	}
 	n.Cluster = shared(clusterName(n, labels[0], spec))
 	if n.GroupKind() == ClusterKind {
@@ -173,13 +186,15 @@ func pick(object gjson.Result, keys []string, values []gjson.Result) {
 	})
 }
 
-// own copies a text that is a part of an object's bytes: a node would otherwise keep all of its metadata in memory.
+// own copies a text that is a part of an object's bytes: a node would otherwise keep all of its
+// metadata in memory.
 func own(part string) string { return strings.Clone(part) }
 
 // shared is own of a text that many nodes have. They have it in memory once.
 func shared(part string) string { return unique.Make(part).Value() }
 
-// text gives a value that is a text, and nothing for any other: whoever decodes the object to create it sees nothing there either.
+// text gives a value that is a text, and nothing for any other: whoever decodes the object to
+// create it sees nothing there either.
 func text(v gjson.Result) string {
 	if v.Type != gjson.String {
 		return ""
@@ -187,8 +202,8 @@ func text(v gjson.Result) string {
 	return v.Str
 }
 
-// clusterName says which workload cluster an object belongs to by its label, its spec or, for certificate Secrets, its name. The object of that name need
-// not exist.
+// clusterName says which workload cluster an object belongs to by its label, its spec or, for
+// certificate Secrets, its name. The object of that name need not exist.
 func clusterName(n *Node, label, spec gjson.Result) string {
 	switch {
 	case n.GroupKind() == ClusterKind:
@@ -203,7 +218,8 @@ func clusterName(n *Node, label, spec gjson.Result) string {
 	return text(spec.Get("clusterName"))
 }
 
-// certificateOf returns the name of the workload cluster to which a Secret of this name would belong as a certificate, or "".
+// certificateOf returns the name of the workload cluster to which a Secret of this name would
+// belong as a certificate, or "".
 func certificateOf(name string) string {
 	shortest := ""
 	for _, p := range certificatePurposes {

@@ -27,8 +27,9 @@ type Snapshot struct {
 	store    *store.Store
 }
 
-// Open reads the tree and all shards of a snapshot and links its graph. It needs an identity unless the store is plain. The caller has checked the
-// envelope's signature. Errors: *store.KeyError, *store.CorruptError, store.ErrNotFound.
+// Open reads the tree and all shards of a snapshot and links its graph. It needs an identity unless
+// the store is plain. The caller has checked the envelope's signature. Errors: *store.KeyError,
+// *store.CorruptError, store.ErrNotFound.
 func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, error) {
 	tree, err := st.GetTree(ctx, e.Tree)
 	if err != nil {
@@ -56,7 +57,8 @@ func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, er
 	return link(st, e, tree, parts)
 }
 
-// named says which snapshot it is that an identity is missing for: there may be several, written to different recipients.
+// named says which snapshot it is that an identity is missing for: there may be several, written to
+// different recipients.
 func named(e store.Envelope, err error) error {
 	if _, ok := errors.AsType[*store.KeyError](err); ok {
 		return fmt.Errorf("read snapshot %s of %s: %w", e.ID, e.Time.Format(time.RFC3339), err)
@@ -91,13 +93,15 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 		}
 	}
 	if int64(len(nodes)) != e.Counts.Objects {
-		return nil, damaged("the envelope counts %d objects, the shards hold %d", e.Counts.Objects, len(nodes))
+		return nil, damaged("the envelope counts %d objects, the shards hold %d", e.Counts.Objects,
+			len(nodes))
 	}
 	s.Graph = NewGraph(nodes)
 	return s, nil
 }
 
-// Contents holds the bytes of chosen objects, compressed one by one: a tenth of their size, and any of them at hand.
+// Contents holds the bytes of chosen objects, compressed one by one: a tenth of their size, and any
+// of them at hand.
 type Contents struct {
 	mu     sync.Mutex
 	bodies map[mgmt.Ref][]byte
@@ -127,7 +131,8 @@ func (c *Contents) put(r mgmt.Ref, body []byte) int64 {
 	return int64(len(c.bodies))
 }
 
-// complete reads what a cut has, and what did not come while the source was looked at: it was not wanted then.
+// complete reads what a cut has, and what did not come while the source was looked at: it was not
+// wanted then.
 func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error {
 	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
 	byKind := map[mgmt.GroupKind][]mgmt.Key{}
@@ -149,8 +154,10 @@ func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error 
 	return nil
 }
 
-// Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in its shard.
-func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (*Contents, error) {
+// Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in
+// its shard.
+func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (
+	*Contents, error) {
 	c, err := newContents(s.About.Kinds)
 	if err != nil {
 		return nil, err
@@ -162,7 +169,10 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)
 	for pack, wanted := range byPack {
-		g.Go(func() error { return c.loadPack(gctx, s.store, store.Key(pack), wanted, progress, int64(len(nodes))) })
+		g.Go(func() error {
+			return c.loadPack(gctx, s.store, store.Key(pack), wanted, progress,
+				int64(len(nodes)))
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, named(s.Envelope, err)
@@ -170,7 +180,8 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 	return c, nil
 }
 
-func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key, wanted map[string]*Node, progress func(done, total int64), total int64) error {
+func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key,
+	wanted map[string]*Node, progress func(done, total int64), total int64) error {
 	found := 0
 	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
 		n := wanted[name]
@@ -178,7 +189,8 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 			return nil
 		}
 		if why := c.claims.broken(n, body); why != "" {
-			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its shard says: %s", n.Ref, why)}
+			return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("%s is not what its "+
+				"shard says: %s", n.Ref, why)}
 		}
 		found++
 		done := c.put(n.Ref, body)
@@ -191,7 +203,8 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 		return err
 	}
 	if found != len(wanted) {
-		return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("holds %d of %d objects that shards say are in it", found, len(wanted))}
+		return &store.CorruptError{Key: string(pack), Reason: fmt.Sprintf("holds %d of %d objects "+
+			"that shards say are in it", found, len(wanted))}
 	}
 	return nil
 }
@@ -202,10 +215,14 @@ type claims struct {
 	kinds []mgmt.Kind
 }
 
-func newClaims(kinds []mgmt.Kind) claims { return claims{read: newReader(kinds, nil), kinds: kinds} }
+func newClaims(kinds []mgmt.Kind) claims {
+	return claims{read: newReader(kinds, nil),
+		kinds: kinds}
+}
 
-// broken says in what an object is another one than its node claims. Checks look at nodes and writes use the bytes, so the two must not differ in anything
-// that a check goes by (invariant I8); a name that occurs twice would be read one way here and another way there.
+// broken says in what an object is another one than its node claims. Checks look at nodes and
+// writes use the bytes, so the two must not differ in anything that a check goes by (invariant I8);
+// a name that occurs twice would be read one way here and another way there.
 func (c claims) broken(n *Node, body []byte) string {
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
 		return "its bytes do not fit the hash"
@@ -218,7 +235,8 @@ func (c claims) broken(n *Node, body []byte) string {
 		return "its kind is not among those captured"
 	}
 	k.Version = n.Version
-	if gjson.GetBytes(body, "kind").String() != n.Kind || gjson.GetBytes(body, "apiVersion").String() != k.APIVersion() {
+	if gjson.GetBytes(body, "kind").String() != n.Kind ||
+		gjson.GetBytes(body, "apiVersion").String() != k.APIVersion() {
 		return "another kind or version"
 	}
 	is := c.read.node(k, body)
@@ -233,7 +251,8 @@ func (c claims) broken(n *Node, body []byte) string {
 	return ""
 }
 
-// sameOwner compares what an owner reference says; where the owner is follows from its kind, and not all kinds of the source are known here.
+// sameOwner compares what an owner reference says; where the owner is follows from its kind, and
+// not all kinds of the source are known here.
 func sameOwner(a, b Owner) bool {
 	return a.UID == b.UID && a.Name == b.Name && a.GroupKind() == b.GroupKind()
 }

@@ -31,9 +31,10 @@ type packing struct {
 	read  int64   // objects whose bytes came from the source
 }
 
-// capture streams the objects of the source, or those that changed since the base, and those that are not stored yet into packs. No more than a few packs are in
-// memory at once.
-func (p *packing) capture(ctx context.Context, kinds []mgmt.Kind, since *base) (*Cut, []store.Key, error) {
+// capture streams the objects of the source, or those that changed since the base, and those that
+// are not stored yet into packs. No more than a few packs are in memory at once.
+func (p *packing) capture(ctx context.Context, kinds []mgmt.Kind, since *base) (*Cut, []store.Key,
+	error) {
 	defer p.abort() // does nothing to those that are closed
 	if err := p.begin(ctx); err != nil {
 		return nil, nil, err
@@ -100,13 +101,17 @@ func (p *packing) placed(cut *Cut) {
 	}
 }
 
-// looked uses the second in which the source proves that nothing is left to come: it stores what most probably is the snapshot. What changes now goes to packs of its
-// own.
+// looked uses the second in which the source proves that nothing is left to come: it stores what
+// most probably is the snapshot. What changes now goes to packs of its own.
 func (p *packing) looked(ctx context.Context, cut *Cut) (func(context.Context) error, error) {
 	seen := p.writers[0]
 	list := slices.DeleteFunc(shards(cut.Graph, p.about(cut)), func(s Shard) bool {
-		// What was left out at first and then needed came without its bytes: it is still to be fetched.
-		return slices.ContainsFunc(s.Objects, func(n *Node) bool { return p.added[n] == nil && n.Pack == "" })
+		// What was left out at first and then needed came without its bytes: it is still to be
+		// fetched.
+		return slices.ContainsFunc(s.Objects, func(n *Node) bool {
+			return p.added[n] == nil &&
+				n.Pack == ""
+		})
 	})
 	return func(ctx context.Context) error {
 		if err := seen.Close(); err != nil {
@@ -169,8 +174,8 @@ func (p *packing) add(n *Node, raw []byte) error {
 	return err
 }
 
-// fetchAll reads what did not change and has to be written all the same: it was left out so far, or is in a pack that has become old. Of a kind with many such objects
-// all are read.
+// fetchAll reads what did not change and has to be written all the same: it was left out so far, or
+// is in a pack that has become old. Of a kind with many such objects all are read.
 func (p *packing) fetchAll(ctx context.Context, cut *Cut) error {
 	byKind := map[mgmt.GroupKind]map[mgmt.Key]*Node{}
 	for _, n := range p.fetch {

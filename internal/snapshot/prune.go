@@ -12,41 +12,52 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// A run that takes a snapshot uses again only what its base names, the newest snapshot of its source when it began; all else that it names it wrote itself. So that a
-// prune takes nothing from a run that is going, wherever that is:
+// A run that takes a snapshot uses again only what its base names, the newest snapshot of its
+// source when it began; all else that it names it wrote itself. So that a prune takes nothing from
+// a run that is going, wherever that is:
 //
 //   - A snapshot goes only when a newer one of its source has been there for the grace: no run that is still going has it as its base, for it would be older than maxRun.
 //   - Content goes only when no envelope that is there names it, and when it is older than the grace: it is not what a run is writing.
 //   - Envelopes go first. Whatever a prune that dies leaves behind are whole snapshots and content that nothing names, which the next one finds.
 //   - An envelope or a tree that cannot be read may name anything: then no content goes at all.
 
-// The grace of a prune. MinGrace leaves an hour between the end of the longest run and the removal of what it may need, for writes that are slow to arrive.
+// The grace of a prune. MinGrace leaves an hour between the end of the longest run and the removal
+// of what it may need, for writes that are slow to arrive.
 const (
 	DefaultGrace = 6 * time.Hour
 	MinGrace     = maxRun + time.Hour
 )
 
-// mostAccepted is how long a gap may be that is accepted: a snapshot every 30 seconds for a year makes fewer.
+// mostAccepted is how long a gap may be that is accepted: a snapshot every 30 seconds for a year
+// makes fewer.
 const mostAccepted = 2_000_000
 
 // clockSkew is how far our clock may be from that of the storage before somebody is told.
 const clockSkew = 5 * time.Minute
 
-// recordHolds is how old a look may be by which snapshots are put on record, and a record by which they are removed. Another prune takes what it sees for not removed, and
-// replaces records that are an hour old (store.PutPruneRecord): it must not be that it looked before we removed, and replaced our record after it.
+// recordHolds is how old a look may be by which snapshots are put on record, and a record by which
+// they are removed. Another prune takes what it sees for not removed, and replaces records that are
+// an hour old (store.PutPruneRecord): it must not be that it looked before we removed, and replaced
+// our record after it.
 const recordHolds = 20 * time.Minute
 
 // Codes of findings of a prune.
 const (
-	FoundEnvelope  = "envelope-unreadable" // an envelope, or its tree, cannot be read: no content is removed
-	FoundUntrusted = "envelope-untrusted"  // an envelope is not signed by a trusted key: no content is removed
-	FoundGap       = "snapshot-missing"    // snapshots are not there that nobody removed on purpose: no content is removed
-	FoundPinned    = "pinned"              // a snapshot was pinned while the prune was at work: it stays
-	FoundInUse     = "in-use"              // an operation began to need a snapshot while the prune was at work: it stays
-	FoundRetained  = "retained"            // the storage does not let it be deleted yet
-	FoundSlow      = "slow"                // the prune took too long for its record: the other snapshots go next time
-	FoundClock     = "clock"               // our clock and that of the storage are apart
-	FoundRecord    = "prune-record"        // a record of earlier prunes cannot be used
+	// an envelope, or its tree, cannot be read: no content is removed
+	FoundEnvelope = "envelope-unreadable"
+	// an envelope is not signed by a trusted key: no content is removed
+	FoundUntrusted = "envelope-untrusted"
+	// snapshots are not there that nobody removed on purpose: no content is removed
+	FoundGap = "snapshot-missing"
+	// a snapshot was pinned while the prune was at work: it stays
+	FoundPinned = "pinned"
+	// an operation began to need a snapshot while the prune was at work: it stays
+	FoundInUse    = "in-use"
+	FoundRetained = "retained" // the storage does not let it be deleted yet
+	// the prune took too long for its record: the other snapshots go next time
+	FoundSlow   = "slow"
+	FoundClock  = "clock"        // our clock and that of the storage are apart
+	FoundRecord = "prune-record" // a record of earlier prunes cannot be used
 )
 
 // PruneOptions of PlanPrune and Prune.
@@ -57,16 +68,21 @@ type PruneOptions struct {
 	Grace time.Duration
 	// Source is the UID of the one source whose snapshots may go; empty means all.
 	Source string
-	// Delete names the snapshots that are to go in place of all that the policy does not keep. One that may not go is an error, a *RefusedError, and then none goes.
-	// Those that the storage retains are an error, too, a *RefusedError when that is all of them and a *RetainedError when others went.
+	// Delete names the snapshots that are to go in place of all that the policy does not keep. One
+	// that may not go is an error, a *RefusedError, and then none goes. Those that the storage
+	// retains are an error, too, a *RefusedError when that is all of them and a *RetainedError when
+	// others went.
 	Delete []store.EnvelopeKey
-	// Damaged lets snapshots go that Delete names and that are of no use: damaged, or not signed by a trusted key.
+	// Damaged lets snapshots go that Delete names and that are of no use: damaged, or not signed by
+	// a trusted key.
 	Damaged bool
-	// AcceptGaps takes it that snapshots which are not there, and of which no record says why, were removed on purpose, and records that. Damaged does so, too.
+	// AcceptGaps takes it that snapshots which are not there, and of which no record says why, were
+	// removed on purpose, and records that. Damaged does so, too.
 	AcceptGaps bool
 	// Verified tells whether a snapshot is known to be whole; nil means none.
 	Verified func(store.EnvelopeKey) bool
-	// InUse gives the operations that need snapshots, by the ids of these; nil means none. It is asked with each look, and again right before each envelope is removed.
+	// InUse gives the operations that need snapshots, by the ids of these; nil means none. It is
+	// asked with each look, and again right before each envelope is removed.
 	InUse func(context.Context) (map[store.SnapshotID]string, error)
 	Now   func() time.Time
 	// Step carries fn out, which deletes; nil just calls it.
@@ -112,16 +128,20 @@ type PrunePlan struct {
 type PruneResult struct {
 	PrunePlan
 	Removed []store.EnvelopeKey
-	// Recorded is what trusted records say was removed on purpose, by this prune or an earlier one; by source.
+	// Recorded is what trusted records say was removed on purpose, by this prune or an earlier one;
+	// by source.
 	Recorded map[string][]store.Range
-	// Freed is what is gone, snapshots' envelopes too, Retained what should have gone and the storage did not let go.
+	// Freed is what is gone, snapshots' envelopes too, Retained what should have gone and the
+	// storage did not let go.
 	Freed, Retained Amount
 }
 
 // Check tells what cannot be, before anything is opened: a *store.UsageError.
 func (o *PruneOptions) Check() error {
 	if o.Grace != 0 && o.Grace < MinGrace {
-		return &store.UsageError{Text: fmt.Sprintf("prune: a grace of %s is too short", AgeText(o.Grace)), Tip: fmt.Sprintf("give at least %s: a snapshot that is being taken needs that", AgeText(MinGrace))}
+		return &store.UsageError{Text: fmt.Sprintf("prune: a grace of %s is too short", AgeText(o.Grace)),
+			Tip: fmt.Sprintf("give at least %s: a snapshot that is being taken needs that",
+				AgeText(MinGrace))}
 	}
 	if err := o.Policy.Check(); err != nil {
 		return &store.UsageError{Text: "prune: " + err.Error()}
@@ -163,7 +183,8 @@ func PlanPrune(ctx context.Context, o PruneOptions) (*PrunePlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	stay := slices.DeleteFunc(slices.Clone(p.result.Snapshots), func(v Verdict) bool { return len(v.Keep) == 0 })
+	stay := slices.DeleteFunc(slices.Clone(p.result.Snapshots),
+		func(v Verdict) bool { return len(v.Keep) == 0 })
 	for _, v := range p.result.Snapshots {
 		if len(v.Keep) == 0 {
 			p.result.Frees.add(v.Size)
@@ -173,8 +194,10 @@ func PlanPrune(ctx context.Context, o PruneOptions) (*PrunePlan, error) {
 	return &p.result.PrunePlan, err
 }
 
-// Prune removes the snapshots that nothing keeps, and then the content that no snapshot names. It may run any number of times, and at once with others and with runs
-// that take snapshots; one that dies leaves nothing that the next does not find. Errors: a *BlockedError when content had to stay, or a *RetainedError, with what was done; a *RefusedError.
+// Prune removes the snapshots that nothing keeps, and then the content that no snapshot names. It
+// may run any number of times, and at once with others and with runs that take snapshots; one that
+// dies leaves nothing that the next does not find. Errors: a *BlockedError when content had to
+// stay, or a *RetainedError, with what was done; a *RefusedError.
 func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 	if err := o.applyDefaults(); err != nil {
 		return nil, err
@@ -223,13 +246,16 @@ func newPruner(ctx context.Context, o PruneOptions) (*pruner, error) {
 }
 
 func (p *pruner) found(severity mgmt.Severity, code, message, hint string) {
-	p.result.Findings = append(p.result.Findings, mgmt.Finding{Severity: severity, Code: code, Message: message, Hint: hint})
+	p.result.Findings = append(p.result.Findings, mgmt.Finding{Severity: severity, Code: code,
+		Message: message, Hint: hint})
 }
 
-// putRecord writes down what is about to go, which also tells what time it is for the storage, and decides by that time again.
+// putRecord writes down what is about to go, which also tells what time it is for the storage, and
+// decides by that time again.
 func (p *pruner) putRecord(ctx context.Context) error {
 	before, err := p.Store.Pruned(ctx)
-	if err == nil && longer(p.looked, p.Now(), recordHolds) { // the host was asleep, or the storage is slow
+	// the host was asleep, or the storage is slow
+	if err == nil && longer(p.looked, p.Now(), recordHolds) {
 		if err = p.look(ctx); err == nil {
 			err = p.decide(p.Now().UTC())
 		}
@@ -238,7 +264,8 @@ func (p *pruner) putRecord(ctx context.Context) error {
 		return err
 	}
 	for _, key := range before.Unusable {
-		p.found(mgmt.Warning, FoundRecord, key+" is damaged, or not signed by a trusted key", "it is passed over: gaps that it explains are reported as such")
+		p.found(mgmt.Warning, FoundRecord, key+" is damaged, or not signed by a trusted key",
+			"it is passed over: gaps that it explains are reported as such")
 	}
 	removed, there := map[string][]int64{}, map[string][]int64{}
 	for _, v := range p.result.Snapshots {
@@ -253,7 +280,8 @@ func (p *pruner) putRecord(ctx context.Context) error {
 	if p.AcceptGaps || p.Damaged {
 		for _, g := range p.gaps(before, p.result.Snapshots) {
 			if g.To-g.From >= mostAccepted {
-				return &store.UsageError{Text: fmt.Sprintf("accept gaps: snapshots number %d to %d of source %s are too many to be one", g.From, g.To, g.Key.Source)}
+				return &store.UsageError{Text: fmt.Sprintf("accept gaps: snapshots number %d to %d of "+
+					"source %s are too many to be one", g.From, g.To, g.Key.Source)}
 			}
 			for n := g.From; n <= g.To; n++ {
 				removed[g.Key.Source] = append(removed[g.Key.Source], n)
@@ -267,7 +295,9 @@ func (p *pruner) putRecord(ctx context.Context) error {
 		return err
 	}
 	if apart := at.Sub(ours).Abs(); apart > clockSkew {
-		p.found(mgmt.Warning, FoundClock, fmt.Sprintf("the clock of the storage and that of this host are %s apart", apart.Round(time.Second)), "set the clock: expiry and \"within\" go by that of the storage, times of snapshots by that of the host that takes them")
+		p.found(mgmt.Warning, FoundClock, fmt.Sprintf("the clock of the storage and that of this host "+
+			"are %s apart", apart.Round(time.Second)), "set the clock: expiry and \"within\" go by that "+
+			"of the storage, times of snapshots by that of the host that takes them")
 	}
 	recorded := map[store.EnvelopeKey]bool{}
 	for _, v := range p.result.Snapshots {
@@ -303,9 +333,11 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 			}
 			if longer(p.record, p.Now(), recordHolds) {
 				if p.Delete != nil {
-					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) + " since that was put on record", Tip: "run it again"}
+					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) +
+						" since that was put on record", Tip: "run it again"}
 				}
-				p.found(mgmt.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
+				p.found(mgmt.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer "+
+					"than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
 				return nil
 			}
 			stays, err := p.staysAfterAll(ctx, v.Key)
@@ -334,7 +366,8 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 	})
 }
 
-// staysAfterAll asks again, right before an envelope goes, for the reasons that may have come since the look. Who named the snapshot to be deleted gets an error.
+// staysAfterAll asks again, right before an envelope goes, for the reasons that may have come since
+// the look. Who named the snapshot to be deleted gets an error.
 func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool, error) {
 	pinned, err := p.Store.Pinned(ctx, key)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-// age makes all files below a folder older than any grace: they are what both kinds of storage take the time of a key from.
+// age makes all files below a folder older than any grace: they are what both kinds of storage take
+// the time of a key from.
 func age(t *testing.T, root string) {
 	t.Helper()
 	old := time.Now().Add(-24 * time.Hour)
@@ -31,9 +32,11 @@ func age(t *testing.T, root string) {
 	}
 }
 
-// Snapshots that write only what changed stay whole when those that they build on are pruned, and the next one builds on them.
+// Snapshots that write only what changed stay whole when those that they build on are pruned, and
+// the next one builds on them.
 func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-prune-", "--workloads", "4", "--machines", "2", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "incremental-prune-", "--workloads", "4", "--machines",
+		"2", "--fast")
 	c := &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(7, 7))}
 	var err error
 	if c.kinds, err = c.m.Reader().Kinds(t.Context()); err != nil {
@@ -46,7 +49,8 @@ func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 			last, _ = c.take(nil)
 		}
 		age(t, filepath.Join(c.dir, "store"))
-		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: c.st, Policy: snapshot.Policy{Last: 1}})
+		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: c.st,
+			Policy: snapshot.Policy{Last: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +64,8 @@ func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 	}
 }
 
-// A run that took longer than prunes leave alone what it needs makes no snapshot; one that was held up in its last write makes another.
+// A run that took longer than prunes leave alone what it needs makes no snapshot; one that was held
+// up in its last write makes another.
 func TestAPISnapshotRefusesToBeLate(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "late-", "--workloads", "1", "--machines", "1", "--fast")
 	r := newRemembering(t)
@@ -97,7 +102,8 @@ func TestAPIPruneS3(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "s3-", "--workloads", "1", "--machines", "1", "--fast")
 	server := s3test.Start(t, s3test.Options{})
 	server.NewBucket(t, "prune")
-	b, err := store.NewS3(store.S3Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint, CredentialsFile: server.CredentialsFile})
+	b, err := store.NewS3(store.S3Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint,
+		CredentialsFile: server.CredentialsFile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +117,8 @@ func TestAPIPruneS3(t *testing.T) {
 	}
 	prune := func() *snapshot.PruneResult {
 		t.Helper()
-		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: st, Policy: snapshot.Policy{Last: 1}})
+		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: st,
+			Policy: snapshot.Policy{Last: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +128,8 @@ func TestAPIPruneS3(t *testing.T) {
 		t.Errorf("what is young is gone: %v, %+v", r.Removed, r.Freed)
 	}
 	age(t, filepath.Join(server.Root, "prune"))
-	plan, err := snapshot.PlanPrune(t.Context(), snapshot.PruneOptions{Store: st, Policy: snapshot.Policy{Last: 1}})
+	plan, err := snapshot.PlanPrune(t.Context(), snapshot.PruneOptions{Store: st,
+		Policy: snapshot.Policy{Last: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

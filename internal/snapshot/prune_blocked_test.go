@@ -19,8 +19,14 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 		"envelope of a later version": func(t *testing.T, b *clocked, s store.Signed) {
 			replace(t, b, s.Key().String(), []byte(`{"payload":"{\"format\":2}","signature":""}`))
 		},
-		"tree gone":    func(t *testing.T, b *clocked, s store.Signed) { replace(t, b, string(s.Tree), nil) },
-		"tree damaged": func(t *testing.T, b *clocked, s store.Signed) { replace(t, b, string(s.Tree), []byte("x")) },
+		"tree gone": func(t *testing.T, b *clocked, s store.Signed) {
+			replace(t, b, string(s.Tree),
+				nil)
+		},
+		"tree damaged": func(t *testing.T, b *clocked, s store.Signed) {
+			replace(t, b, string(s.Tree),
+				[]byte("x"))
+		},
 	}
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +47,10 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 			if len(r.Removed) == 0 {
 				t.Error("no snapshot was removed")
 			}
-			if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundEnvelope && f.Severity == mgmt.Error }) {
+			if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
+				return f.Code == FoundEnvelope &&
+					f.Severity == mgmt.Error
+			}) {
 				t.Errorf("findings %v", r.Findings)
 			}
 			plan, err := PlanPrune(t.Context(), options(st, b, Policy{Last: 2}))
@@ -52,7 +61,8 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 	}
 }
 
-// A snapshot that somebody hid may be found again: what it names stays until an operator says that it is gone for good.
+// A snapshot that somebody hid may be found again: what it names stays until an operator says that
+// it is gone for good.
 func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -71,7 +81,8 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 			t.Fatalf("error %v, want a *BlockedError", err)
 		}
 		if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
-			return f.Code == FoundGap && f.Severity == mgmt.Error && strings.Contains(f.Message, "number 3 is not there")
+			return f.Code == FoundGap && f.Severity == mgmt.Error &&
+				strings.Contains(f.Message, "number 3 is not there")
 		}) {
 			t.Errorf("findings %v", r.Findings)
 		}
@@ -98,7 +109,8 @@ func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient}, SigningKeyFile: dir + "/signing.key", TrustedKeyFiles: []string{dir + "/signing.pub"}})
+		k, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient},
+			SigningKeyFile: dir + "/signing.key", TrustedKeyFiles: []string{dir + "/signing.pub"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +133,10 @@ func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 	if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
 		t.Fatalf("error %v, want a *BlockedError; %d of %d keys are left", err, contents(t, st), before)
 	}
-	if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundUntrusted && f.Severity == mgmt.Error }) {
+	if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
+		return f.Code == FoundUntrusted &&
+			f.Severity == mgmt.Error
+	}) {
 		t.Errorf("findings %v", r.Findings)
 	}
 	o := options(st, b, Policy{})
@@ -157,11 +172,13 @@ func TestPruneHonoursRetention(t *testing.T) {
 		t.Errorf("%s are left", got)
 	}
 	whole(t, st) // what the retained one names stays
-	if r.Retained.Keys != 2 || !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundRetained }) {
+	if r.Retained.Keys != 2 || !slices.ContainsFunc(r.Findings,
+		func(f mgmt.Finding) bool { return f.Code == FoundRetained }) {
 		t.Errorf("retained %+v, findings %v", r.Retained, r.Findings)
 	}
 	clear(b.kept)
-	if r := mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a6" || r.Retained.Keys != 0 || contents(t, st) != 5 {
+	if r := mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a6" ||
+		r.Retained.Keys != 0 || contents(t, st) != 5 {
 		t.Errorf("later %s are left, with %d keys of content", left(t, st), contents(t, st))
 	}
 }
@@ -172,9 +189,11 @@ func TestPruneSeesThatClocksAreApart(t *testing.T) {
 	(&taker{st: st, source: sourceA}).hourly(t, b, 3)
 	b.pass(8 * time.Hour)
 	o := options(st, b, Policy{Last: 1})
-	o.Now = func() time.Time { return b.time().Add(-100 * time.Hour) } // by which all is in the grace
+	// by which all is in the grace
+	o.Now = func() time.Time { return b.time().Add(-100 * time.Hour) }
 	r := mustPrune(t, o)
-	if len(r.Removed) > 0 || !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == FoundClock }) {
+	if len(r.Removed) > 0 || !slices.ContainsFunc(r.Findings,
+		func(f mgmt.Finding) bool { return f.Code == FoundClock }) {
 		t.Errorf("behind: removed %v, findings %v", r.Removed, r.Findings)
 	}
 	b2 := newClocked(t)
@@ -208,7 +227,8 @@ func TestDeleteSnapshot(t *testing.T) {
 		return err
 	}
 	for what, refused := range map[string]error{
-		"newest": remove(false, 4), "pinned": remove(false, 0), "grace": remove(false, 3), "damaged": remove(false, 1), "one of two": remove(false, 2, 4),
+		"newest": remove(false, 4), "pinned": remove(false, 0), "grace": remove(false, 3),
+		"damaged": remove(false, 1), "one of two": remove(false, 2, 4),
 	} {
 		if _, ok := errors.AsType[*RefusedError](refused); !ok {
 			t.Errorf("%s: %v, want a *RefusedError", what, refused)
@@ -233,7 +253,8 @@ func TestDeleteSnapshot(t *testing.T) {
 	whole(t, st)
 }
 
-// Who names snapshots that the storage retains hears which of them stay; with none of the others gone it is a refusal.
+// Who names snapshots that the storage retains hears which of them stay; with none of the others
+// gone it is a refusal.
 func TestDeleteOfWhatIsRetained(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -258,15 +279,19 @@ func TestDeleteOfWhatIsRetained(t *testing.T) {
 		}
 	}
 	r, err := remove(1, 2)
-	if refused, ok := errors.AsType[*RefusedError](err); !ok || !strings.Contains(refused.Hint(), "docs/retention.md") {
+	if refused, ok := errors.AsType[*RefusedError](err); !ok ||
+		!strings.Contains(refused.Hint(), "docs/retention.md") {
 		t.Fatalf("all of them: %v, want a *RefusedError with a hint", err)
 	}
 	wantsIDs(err, true, 1, 2)
-	if len(r.Removed) > 0 || r.Freed.Keys > 0 || r.Retained.Keys != 2 || left(t, st) != "a1 a2 a3 a4 a5 a6" || contents(t, st) != before {
-		t.Errorf("refused, and %s are left, with %d of %d keys; %+v", left(t, st), contents(t, st), before, r)
+	if len(r.Removed) > 0 || r.Freed.Keys > 0 || r.Retained.Keys != 2 ||
+		left(t, st) != "a1 a2 a3 a4 a5 a6" || contents(t, st) != before {
+		t.Errorf("refused, and %s are left, with %d of %d keys; %+v", left(t, st), contents(t, st),
+			before, r)
 	}
 	r, err = remove(0, 1, 3)
-	if _, ok := errors.AsType[*RetainedError](err); !ok || !strings.Contains(err.Error(), "2 of 3 snapshots are deleted") {
+	if _, ok := errors.AsType[*RetainedError](err); !ok ||
+		!strings.Contains(err.Error(), "2 of 3 snapshots are deleted") {
 		t.Fatalf("one of three: %v, want a *RetainedError", err)
 	}
 	if _, refused := errors.AsType[*RefusedError](err); refused {
@@ -274,8 +299,10 @@ func TestDeleteOfWhatIsRetained(t *testing.T) {
 	}
 	wantsIDs(err, true, 1)
 	wantsIDs(err, false, 0, 2, 3)
-	// Of a1 nothing goes: a2 names what they share, and its own is in it, or retained. Of a4 goes what a3 and a5 do not name.
-	if len(r.Removed) != 2 || r.Freed.Keys <= 2 || r.Retained.Keys != 2 || left(t, st) != "a2 a3 a5 a6" || !foundOne(r, FoundRetained) {
+	// Of a1 nothing goes: a2 names what they share, and its own is in it, or retained. Of a4 goes
+	// what a3 and a5 do not name.
+	if len(r.Removed) != 2 || r.Freed.Keys <= 2 || r.Retained.Keys != 2 ||
+		left(t, st) != "a2 a3 a5 a6" || !foundOne(r, FoundRetained) {
 		t.Errorf("%s are left; %+v", left(t, st), r)
 	}
 	whole(t, st)

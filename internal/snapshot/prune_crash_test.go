@@ -16,7 +16,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
 )
 
-// A prune, and the deletion of a snapshot, may die at any call of the storage: every snapshot that is there stays whole, and the next one comes to the same end.
+// A prune, and the deletion of a snapshot, may die at any call of the storage: every snapshot that
+// is there stays whole, and the next one comes to the same end.
 func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -25,7 +26,8 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 	if err := st.PutPin(t.Context(), first[0].Key(), "", b.time()); err != nil {
 		t.Fatal(err)
 	}
-	replace(t, b, "pins/"+strings.TrimPrefix(first[0].Key().String(), "snapshots/"), nil) // an unpin
+	// an unpin
+	replace(t, b, "pins/"+strings.TrimPrefix(first[0].Key().String(), "snapshots/"), nil)
 	b.pass(24 * time.Hour)
 	copied := func(t *testing.T) *clocked {
 		t.Helper()
@@ -33,7 +35,8 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 		if err := os.CopyFS(dir, os.DirFS(b.String())); err != nil {
 			t.Fatal(err)
 		}
-		return &clocked{Dir: store.NewDir(dir), now: b.now, written: maps.Clone(b.written), kept: map[string]bool{}}
+		return &clocked{Dir: store.NewDir(dir), now: b.now, written: maps.Clone(b.written),
+			kept: map[string]bool{}}
 	}
 	state := func(t *testing.T, b *clocked) map[string]int {
 		t.Helper()
@@ -83,7 +86,8 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 					}
 					whole(t, openPlain(t, b))
 					if diff := cmp.Diff(want, state(t, b)); diff != "" {
-						t.Fatalf("after a crash at call %d (after: %v) and another prune (-want +got):\n%s", at, after, diff)
+						t.Fatalf("after a crash at call %d (after: %v) and another prune (-want +got):\n%s", at,
+							after, diff)
 					}
 				}
 			}
@@ -91,7 +95,8 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 }
 
-// Two daemons write snapshots of two sources to one place while two prunes run, and nothing that they need goes.
+// Two daemons write snapshots of two sources to one place while two prunes run, and nothing that
+// they need goes.
 func TestPruneBesideWriters(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -31,7 +31,8 @@ type clocked struct {
 
 func newClocked(t *testing.T) *clocked {
 	t.Helper()
-	return &clocked{Dir: store.NewDir(filepath.Join(t.TempDir(), "store")), now: pruneTime, written: map[string]time.Time{}, kept: map[string]bool{}}
+	return &clocked{Dir: store.NewDir(filepath.Join(t.TempDir(), "store")), now: pruneTime,
+		written: map[string]time.Time{}, kept: map[string]bool{}}
 }
 
 func (b *clocked) time() time.Time {
@@ -90,7 +91,8 @@ func openPlain(t *testing.T, b store.Bucket) *store.Store {
 	return st
 }
 
-// taker takes snapshots of one source without a source: what matters to a prune is which keys they name.
+// taker takes snapshots of one source without a source: what matters to a prune is which keys they
+// name.
 type taker struct {
 	st       *store.Store
 	source   string
@@ -101,8 +103,10 @@ type taker struct {
 	storing func(began time.Time, store func() error) error
 }
 
-// put stores a snapshot of two packs and two shards, of which one each is that of the snapshot before, as of a time.
-func (w *taker) put(ctx context.Context, at time.Time, change func(*store.Envelope)) (store.Signed, error) {
+// put stores a snapshot of two packs and two shards, of which one each is that of the snapshot
+// before, as of a time.
+func (w *taker) put(ctx context.Context, at time.Time, change func(*store.Envelope)) (store.Signed,
+	error) {
 	if w.storing == nil {
 		w.storing = func(_ time.Time, store func() error) error { return store() }
 	}
@@ -126,12 +130,14 @@ func (w *taker) put(ctx context.Context, at time.Time, change func(*store.Envelo
 		return store.Signed{}, err
 	}
 	tree := store.Tree{Shards: []store.Key{shard.Key}, Packs: []store.Key{p.Packs()[0].Key}}
-	full := store.Tree{Shards: append(slices.Clone(tree.Shards), w.lastTree.Shards...), Packs: append(slices.Clone(tree.Packs), w.lastTree.Packs...)}
+	full := store.Tree{Shards: append(slices.Clone(tree.Shards), w.lastTree.Shards...),
+		Packs: append(slices.Clone(tree.Packs), w.lastTree.Packs...)}
 	key, err := w.st.PutTree(ctx, full)
 	if err != nil {
 		return store.Signed{}, err
 	}
-	e := store.Envelope{ID: store.NewSnapshotID(), Time: at, Source: store.Source{UID: w.source, Name: "m"}, ResourceVersion: "1", Sequence: w.sequence + 1, Tree: key, Writer: "test"}
+	e := store.Envelope{ID: store.NewSnapshotID(), Time: at, Source: store.Source{UID: w.source,
+		Name: "m"}, ResourceVersion: "1", Sequence: w.sequence + 1, Tree: key, Writer: "test"}
 	if w.last != nil {
 		e.Parent = &store.Parent{ID: w.last.ID, SHA256: w.last.SHA256}
 	}
@@ -209,7 +215,10 @@ func left(t *testing.T, st *store.Store) string {
 func contents(t *testing.T, st *store.Store) int {
 	t.Helper()
 	n := 0
-	if err := st.Content(t.Context(), func(store.StoredContent) error { n++; return nil }); err != nil {
+	if err := st.Content(t.Context(), func(store.StoredContent) error {
+		n++
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -13,7 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// hooked is a bucket in which something happens right before a key is read, or which does not find a key that it lists.
+// hooked is a bucket in which something happens right before a key is read, or which does not find
+// a key that it lists.
 type hooked struct {
 	*clocked
 	before func(key string)
@@ -38,7 +39,8 @@ func (h *hooked) Stat(ctx context.Context, key string) (store.Info, error) {
 }
 
 func foundOne(r *PruneResult, code string) bool {
-	return r != nil && slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return f.Code == code })
+	return r != nil && slices.ContainsFunc(r.Findings,
+		func(f mgmt.Finding) bool { return f.Code == code })
 }
 
 // once lets something happen right before the snapshots are removed.
@@ -62,7 +64,8 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{FoundInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string, s store.Signed) {
+		{FoundInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string,
+			s store.Signed) {
 			used[s.ID] = "op"
 		}},
 	} {
@@ -98,7 +101,8 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	}
 }
 
-// Two snapshots name one tree, which is gone. Another prune takes one of them while this one finds that out: what the other one needs is not known all the same.
+// Two snapshots name one tree, which is gone. Another prune takes one of them while this one finds
+// that out: what the other one needs is not known all the same.
 func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
 	for _, faster := range []int{0, 1} {
 		b := newClocked(t)
@@ -121,7 +125,11 @@ func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
 		if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, w.st) != before {
 			t.Errorf("%d of %d keys are left, %v", contents(t, w.st), before, err)
 		}
-		if r == nil || !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool { return strings.Contains(f.Message, list[1-faster].Key().String()) }) {
+		if r == nil || !slices.ContainsFunc(r.Findings,
+			func(f mgmt.Finding) bool {
+				return strings.Contains(f.Message,
+					list[1-faster].Key().String())
+			}) {
 			t.Errorf("nothing is said of the one that is there: %+v", r)
 		}
 	}
@@ -142,7 +150,8 @@ func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
 	whole(t, w.st)
 }
 
-// A storage that lists a key and does not find it is not believed: what its snapshot names is not garbage.
+// A storage that lists a key and does not find it is not believed: what its snapshot names is not
+// garbage.
 func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -153,9 +162,12 @@ func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 	b.pass(24 * time.Hour)
 	before := contents(t, st)
 	for name, lost := range map[string]func(key string) bool{
-		"newest envelope":       func(key string) bool { return key == list[3].Key().String() },
-		"envelope and its tree": func(key string) bool { return key == list[3].Key().String() || key == string(list[3].Tree) },
-		"tree":                  func(key string) bool { return key == string(list[3].Tree) },
+		"newest envelope": func(key string) bool { return key == list[3].Key().String() },
+		"envelope and its tree": func(key string) bool {
+			return key == list[3].Key().String() ||
+				key == string(list[3].Tree)
+		},
+		"tree": func(key string) bool { return key == string(list[3].Tree) },
 	} {
 		_, err := Prune(t.Context(), options(openPlain(t, &hooked{clocked: b, lost: lost}), b, Policy{}))
 		if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
@@ -170,8 +182,9 @@ func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 	whole(t, st)
 }
 
-// A prune that slept between its look and its record does not take the record of another one for that of removals that never were, and one that slept after its record
-// removes nothing by it. Else there would be gaps that nothing explains.
+// A prune that slept between its look and its record does not take the record of another one for
+// that of removals that never were, and one that slept after its record removes nothing by it. Else
+// there would be gaps that nothing explains.
 func TestPrunesThatSlept(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -81,7 +81,8 @@ func TestPruneReasons(t *testing.T) {
 	}
 	partial := func(e *store.Envelope) { e.Partial = true }
 	list := []store.Signed{}
-	for _, change := range []func(*store.Envelope){nil, expires(time.Hour), expires(100 * time.Hour), nil, nil, nil, nil, partial, partial} {
+	for _, change := range []func(*store.Envelope){nil, expires(time.Hour), expires(100 * time.Hour),
+		nil, nil, nil, nil, partial, partial} {
 		b.pass(time.Hour)
 		list = append(list, w.take(t, b.time(), change))
 	}
@@ -109,17 +110,22 @@ func TestPruneReasons(t *testing.T) {
 		}
 		return got
 	}
-	// The ninth came at 09:00, so that the eighth is safe until 15:00; it is 14:00 now. The seventh is since 08:00 + 6 h, to the second.
+	// The ninth came at 09:00, so that the eighth is safe until 15:00; it is 14:00 now. The seventh
+	// is since 08:00 + 6 h, to the second.
 	want := map[int64][]string{
-		1: {"no rule"}, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade", "no rule"}, 5: {"newest verified", "no rule"}, 6: {"in use by operation op", "no rule"},
-		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "no rule"}, 8: {"grace until 2026-03-01T15:00:00Z", "no rule"}, 9: {"newest", "no rule"},
+		1: {"no rule"}, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade",
+			"no rule"}, 5: {"newest verified", "no rule"}, 6: {"in use by operation op", "no rule"},
+		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "no rule"},
+		8: {"grace until 2026-03-01T15:00:00Z", "no rule"}, 9: {"newest", "no rule"},
 	}
 	if diff := cmp.Diff(want, reasons(Policy{}, nil)); diff != "" {
 		t.Errorf("without a rule (-want +got):\n%s", diff)
 	}
 	want = map[int64][]string{
-		1: nil, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"}, 5: {"newest verified"}, 6: {"in use by operation op"},
-		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "last"}, 8: {"grace until 2026-03-01T15:00:00Z"}, 9: {"newest", "last"},
+		1: nil, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"},
+		5: {"newest verified"}, 6: {"in use by operation op"},
+		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "last"},
+		8: {"grace until 2026-03-01T15:00:00Z"}, 9: {"newest", "last"},
 	}
 	if diff := cmp.Diff(want, reasons(Policy{Last: 1}, nil)); diff != "" {
 		t.Errorf("keep-last=1 (-want +got):\n%s", diff)
@@ -157,7 +163,8 @@ func TestPruneGrace(t *testing.T) {
 	}
 }
 
-// A run builds on what was the newest snapshot when it began. Another one may end meanwhile, and a prune run that keeps the newest only.
+// A run builds on what was the newest snapshot when it began. Another one may end meanwhile, and a
+// prune run that keeps the newest only.
 func TestPruneKeepsTheBaseOfARunThatIsGoing(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -180,7 +187,8 @@ func TestPruneKeepsTheBaseOfARunThatIsGoing(t *testing.T) {
 	b.pass(MinGrace)
 	mustPrune(t, o)
 	whole(t, st)
-	if got := left(t, st); got != "a2 a2" { // the newest by what it says, and the newest to the storage
+	// the newest by what it says, and the newest to the storage
+	if got := left(t, st); got != "a2 a2" {
 		t.Errorf("%s are left", got)
 	}
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// pruneReads is how many envelopes and trees are read, and keys deleted, at once: each is a small request.
+// pruneReads is how many envelopes and trees are read, and keys deleted, at once: each is a small
+// request.
 const pruneReads = 8
 
-// look lists the snapshots of all sources, reads the envelopes that were not read before, and lists the pins.
+// look lists the snapshots of all sources, reads the envelopes that were not read before, and lists
+// the pins.
 func (p *pruner) look(ctx context.Context) error {
 	p.looked = p.Now()
 	stored, err := p.Store.StoredSnapshots(ctx)
@@ -79,7 +81,8 @@ func (p *pruner) look(ctx context.Context) error {
 	return nil
 }
 
-// lookForPins lists the pins and reads why they are there. One that cannot be read, or that nobody knows who signed, pins all the same.
+// lookForPins lists the pins and reads why they are there. One that cannot be read, or that nobody
+// knows who signed, pins all the same.
 func (p *pruner) lookForPins(ctx context.Context) error {
 	pins, err := p.Store.Pins(ctx, "")
 	if err != nil {
@@ -95,7 +98,9 @@ func (p *pruner) lookForPins(ctx context.Context) error {
 			p.pins[k] = keepPinned + ": " + pin.Reason
 		case notReadable(err):
 			p.pins[k] = keepPinned + ", though the pin is damaged"
-		case notThere(err): // taken away just now, or the storage does not find it just now: its being in the list counts
+		case notThere(err):
+			// taken away just now, or the storage does not find it just now: its being in the list
+			// counts
 			p.pins[k] = keepPinned
 		default:
 			return err
@@ -150,11 +155,13 @@ const (
 	keepGrace      = "grace until "
 )
 
-// protect finds, for the snapshots of a source, the newest first, the reasons that nobody can set aside.
+// protect finds, for the snapshots of a source, the newest first, the reasons that nobody can set
+// aside.
 func (p *pruner) protect(list []Verdict, now time.Time) {
 	superseded := time.Time{} // when the first came that is newer; zero while there is none
 	whole, verified, verifiedWhole := false, false, false
-	latest := -1 // by the clock of the storage: a host with a wrong one, or a liar, dates snapshots as he likes
+	// by the clock of the storage: a host with a wrong one, or a liar, dates snapshots as he likes
+	latest := -1
 	for i := range list {
 		if list[i].usable(p.Store) && (latest < 0 || list[i].Modified.After(list[latest].Modified)) {
 			latest = i
@@ -213,7 +220,10 @@ func (p *pruner) keepForGrace(v *Verdict, before, now time.Time) {
 	}
 }
 
-func (v *Verdict) usable(st *store.Store) bool { return v.Envelope != nil && usable(st, v.Envelope) }
+func (v *Verdict) usable(st *store.Store) bool {
+	return v.Envelope != nil &&
+		usable(st, v.Envelope)
+}
 
 // told is when a snapshot was taken: what it says itself, but not later than the storage got it.
 func told(v *Verdict) time.Time {
@@ -223,7 +233,8 @@ func told(v *Verdict) time.Time {
 	return v.Key.Time
 }
 
-// applyPolicy finds the reasons of the rules and of the snapshots' own expiry, for the snapshots of a source, the newest first. Whole ones and partial ones count apart.
+// applyPolicy finds the reasons of the rules and of the snapshots' own expiry, for the snapshots of
+// a source, the newest first. Whole ones and partial ones count apart.
 func (p *pruner) applyPolicy(list []Verdict, now time.Time) {
 	if p.Source != "" && list[0].Key.Source != p.Source {
 		for i := range list {
@@ -256,7 +267,8 @@ func (p *pruner) applyPolicy(list []Verdict, now time.Time) {
 	}
 }
 
-// choose keeps, of the snapshots of a source, all but what Delete names, and refuses what may not go.
+// choose keeps, of the snapshots of a source, all but what Delete names, and refuses what may not
+// go.
 func (p *pruner) choose(list []Verdict, now time.Time) error {
 	for i := range list {
 		v := &list[i]
@@ -265,10 +277,12 @@ func (p *pruner) choose(list []Verdict, now time.Time) error {
 			v.Keep = append(v.Keep, "not asked")
 			continue
 		case !v.usable(p.Store) && !p.Damaged:
-			return &RefusedError{Key: v.Key, Reason: "it is damaged, or not signed by a trusted key", Tip: "look into it first; to delete it all the same, add --damaged"}
+			return &RefusedError{Key: v.Key, Reason: "it is damaged, or not signed by a trusted key",
+				Tip: "look into it first; to delete it all the same, add --damaged"}
 		case !v.usable(p.Store):
-			v.Keep = v.Keep[:len(v.Keep)-1]    // which says just that
-			p.keepForGrace(v, v.Modified, now) // somebody who trusts another key may have it as a base
+			v.Keep = v.Keep[:len(v.Keep)-1] // which says just that
+			// somebody who trusts another key may have it as a base
+			p.keepForGrace(v, v.Modified, now)
 		}
 		if len(v.Keep) > 0 {
 			return refused(v.Key, v.Keep[0])
@@ -279,14 +293,17 @@ func (p *pruner) choose(list []Verdict, now time.Time) error {
 
 // refused makes a sentence of a reason to keep.
 func refused(key store.EnvelopeKey, reason string) error {
-	e := &RefusedError{Key: key, Reason: "it is the " + reason + " of its source", Tip: "it can be deleted once there is a newer one, and the grace has passed"}
+	e := &RefusedError{Key: key, Reason: "it is the " + reason + " of its source",
+		Tip: "it can be deleted once there is a newer one, and the grace has passed"}
 	switch {
 	case strings.HasPrefix(reason, keepPinned):
 		e.Reason, e.Tip = "it is pinned", "take the pin away with mgmtctl snapshot unpin"
 	case strings.HasPrefix(reason, keepInUse):
-		e.Reason, e.Tip = "it is "+reason, "let the operation end first; mgmtctl operation show tells how it stands"
+		e.Reason, e.Tip = "it is "+reason, "let the operation end first; mgmtctl operation show tells "+
+			"how it stands"
 	case strings.HasPrefix(reason, keepGrace):
-		e.Reason, e.Tip = "a snapshot that is being taken may need it ("+reason+")", "run it again after that time"
+		e.Reason, e.Tip = "a snapshot that is being taken may need it ("+reason+")",
+			"run it again after that time"
 	}
 	return e
 }

@@ -23,7 +23,8 @@ func (e *RefusedError) Error() string {
 // Hint says what an operator can do.
 func (e *RefusedError) Hint() string { return e.Tip }
 
-// RetainedError says that the storage retains some of the snapshots that were to be deleted, and that the others are gone.
+// RetainedError says that the storage retains some of the snapshots that were to be deleted, and
+// that the others are gone.
 type RetainedError struct {
 	Gone int
 	Stay []*RefusedError
@@ -49,7 +50,8 @@ func allRetained(list []*RefusedError) error {
 	return &e
 }
 
-// BlockedError says that content stays, since it is not known what it is needed for. The findings tell which envelopes.
+// BlockedError says that content stays, since it is not known what it is needed for. The findings
+// tell which envelopes.
 type BlockedError struct{ Envelopes int }
 
 func (e *BlockedError) Error() string {
@@ -58,10 +60,12 @@ func (e *BlockedError) Error() string {
 
 // Hint says what an operator can do.
 func (e *BlockedError) Hint() string {
-	return "restore these envelopes or trees from a copy of the store, or delete the snapshots: mgmtctl snapshot delete KEY --damaged"
+	return "restore these envelopes or trees from a copy of the store, or delete the snapshots: " +
+		"mgmtctl snapshot delete KEY --damaged"
 }
 
-// retainedSnapshot notes that the storage keeps an envelope. Who named it is told so by an error: rules come back to it by themselves, nobody else does.
+// retainedSnapshot notes that the storage keeps an envelope. Who named it is told so by an error:
+// rules come back to it by themselves, nobody else does.
 func (p *pruner) retainedSnapshot(v Verdict, err error) {
 	if p.Delete == nil {
 		p.retained(v.Key.String(), v.Size, err)
@@ -69,7 +73,8 @@ func (p *pruner) retainedSnapshot(v Verdict, err error) {
 	}
 	p.result.Retained.add(v.Size)
 	e := &RefusedError{
-		Key: v.Key, Reason: "the storage retains it", Tip: "delete it when its retention has ended; until then it stays whole, with all that it names: docs/retention.md",
+		Key: v.Key, Reason: "the storage retains it", Tip: "delete it when its retention has ended; " +
+			"until then it stays whole, with all that it names: docs/retention.md",
 	}
 	if why, ok := errors.AsType[*store.BucketError](err); ok {
 		if why.Err != nil {
@@ -85,10 +90,13 @@ func (p *pruner) retainedSnapshot(v Verdict, err error) {
 // retained notes that the storage keeps a key; each is not worth a finding of its own.
 func (p *pruner) retained(key string, size int64, err error) {
 	p.result.Retained.add(size)
-	i := slices.IndexFunc(p.result.Findings, func(f mgmt.Finding) bool { return f.Code == FoundRetained })
+	i := slices.IndexFunc(p.result.Findings,
+		func(f mgmt.Finding) bool { return f.Code == FoundRetained })
 	if i < 0 {
-		p.found(mgmt.Info, FoundRetained, "", "nothing to do: a later prune removes them when their retention has ended")
+		p.found(mgmt.Info, FoundRetained, "", "nothing to do: a later prune removes them when their "+
+			"retention has ended")
 		i = len(p.result.Findings) - 1
 	}
-	p.result.Findings[i].Message = fmt.Sprintf("the storage retains %d keys with %d bytes that were to go, such as %s: %v", p.result.Retained.Keys, p.result.Retained.Bytes, key, err)
+	p.result.Findings[i].Message = fmt.Sprintf("the storage retains %d keys with %d bytes that "+
+		"were to go, such as %s: %v", p.result.Retained.Keys, p.result.Retained.Bytes, key, err)
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// live reads the trees of snapshots and gives all keys that they name. Of those that cannot be read there is a finding each, and nothing may be deleted.
+// live reads the trees of snapshots and gives all keys that they name. Of those that cannot be read
+// there is a finding each, and nothing may be deleted.
 func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct{}, error) {
 	var mu sync.Mutex
 	live := map[store.Key]struct{}{}
@@ -22,7 +23,8 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 		mu.Lock()
 		defer mu.Unlock()
 		p.result.Blocked = true
-		p.found(mgmt.Error, FoundEnvelope, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err), (&BlockedError{}).Hint())
+		p.found(mgmt.Error, FoundEnvelope, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err),
+			(&BlockedError{}).Hint())
 	}
 	trees := map[store.Key][]Verdict{} // several snapshots may name one
 	for _, v := range stay {
@@ -32,8 +34,10 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 			if !v.usable(p.Store) {
 				// Somebody may have put it over one that counted.
 				p.result.Blocked = true
-				p.found(mgmt.Error, FoundUntrusted, v.Key.String()+" is not signed by a trusted key: it is kept, and what it stands for is not known",
-					"find out where it comes from, and whether the bucket has an older version of it; mgmtctl snapshot delete KEY --damaged removes it")
+				p.found(mgmt.Error, FoundUntrusted, v.Key.String()+" is not signed by a trusted key: it is "+
+					"kept, and what it stands for is not known",
+					"find out where it comes from, and whether the bucket has an older version of it; mgmtctl "+
+						"snapshot delete KEY --damaged removes it")
 			}
 			trees[v.Envelope.Tree] = append(trees[v.Envelope.Tree], v)
 		}
@@ -73,7 +77,8 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 	return live, g.Wait()
 }
 
-// gaps are numbers of snapshots that are neither among those given nor, by trusted records, removed on purpose.
+// gaps are numbers of snapshots that are neither among those given nor, by trusted records, removed
+// on purpose.
 func (p *pruner) gaps(known store.Pruned, list []Verdict) (gaps []store.ChainFinding) {
 	chains := map[string][]store.Signed{}
 	for _, v := range list {
@@ -91,7 +96,8 @@ func (p *pruner) gaps(known store.Pruned, list []Verdict) (gaps []store.ChainFin
 	return gaps
 }
 
-// findGaps keeps all content while a snapshot is not there that nobody removed: somebody may have hidden it, and find it again.
+// findGaps keeps all content while a snapshot is not there that nobody removed: somebody may have
+// hidden it, and find it again.
 func (p *pruner) findGaps(ctx context.Context) error {
 	known, err := p.Store.Pruned(ctx) // after the look: who removes records it before
 	if err != nil {
@@ -103,19 +109,23 @@ func (p *pruner) findGaps(ctx context.Context) error {
 	}
 	for _, f := range p.gaps(known, p.result.Snapshots) { // those that go now are no gap
 		p.result.Blocked = true
-		p.found(mgmt.Error, FoundGap, fmt.Sprintf("source %s: %s, and no trusted record says that they were removed", f.Key.Source, f.Message),
-			"look for them in a copy of the store, or among older versions of the bucket; if they are gone for good, run it once with --accept-gaps")
+		p.found(mgmt.Error, FoundGap, fmt.Sprintf("source %s: %s, and no trusted record says that "+
+			"they were removed", f.Key.Source, f.Message),
+			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
+				"gone for good, run it once with --accept-gaps")
 	}
 	return nil
 }
 
-// garbage lists the content that the snapshots that stay do not name, and that is older than the grace.
+// garbage lists the content that the snapshots that stay do not name, and that is older than the
+// grace.
 func (p *pruner) garbage(ctx context.Context, stay []Verdict) ([]store.StoredContent, error) {
 	live, err := p.live(ctx, stay)
 	if err == nil {
 		err = p.findGaps(ctx)
 	}
-	slices.SortStableFunc(p.result.Findings, func(a, b mgmt.Finding) int { return strings.Compare(a.Message, b.Message) })
+	slices.SortStableFunc(p.result.Findings,
+		func(a, b mgmt.Finding) int { return strings.Compare(a.Message, b.Message) })
 	if err != nil || p.result.Blocked {
 		return nil, err
 	}
@@ -166,7 +176,8 @@ func (p *pruner) removeContent(ctx context.Context) error {
 		}
 		return &BlockedError{Envelopes: n}
 	}
-	_, err = p.Store.RemoveLeftovers(ctx, p.result.Now.Add(-p.Grace), func(source, name string) bool { return there[[2]string{source, name}] })
+	_, err = p.Store.RemoveLeftovers(ctx, p.result.Now.Add(-p.Grace),
+		func(source, name string) bool { return there[[2]string{source, name}] })
 	return err
 }
 

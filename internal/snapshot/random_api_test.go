@@ -19,7 +19,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// randomRun is the seed and how many rounds there are: one of each condition, unless it is said. MGMTD_TEST_ROUNDS says how many, MGMTD_TEST_SEED does those of one seed again.
+// randomRun is the seed and how many rounds there are: one of each condition, unless it is said.
+// MGMTD_TEST_ROUNDS says how many, MGMTD_TEST_SEED does those of one seed again.
 func randomRun(t *testing.T) (seed uint64, rounds int) {
 	t.Helper()
 	seed, rounds = 1, len(conditions)
@@ -43,12 +44,14 @@ func randomRun(t *testing.T) (seed uint64, rounds int) {
 	return seed, rounds
 }
 
-// TestAPIRandomIncrementalIsFull: after the first snapshot the fleet's full objects are not read again, and the result is what a full capture at the same resourceVersion gives,
-// whatever happened to objects and kinds, to watches and versions, and to what is remembered.
+// TestAPIRandomIncrementalIsFull: after the first snapshot the fleet's full objects are not read
+// again, and the result is what a full capture at the same resourceVersion gives, whatever happened
+// to objects and kinds, to watches and versions, and to what is remembered.
 func TestAPIRandomIncrementalIsFull(t *testing.T) {
 	seed, rounds := randomRun(t)
 	t.Logf("seed %d, %d rounds", seed, rounds)
-	servers.Fleet(t, 0, "--namespace-prefix", randomPrefix, "--workloads", "3", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", randomPrefix, "--workloads", "3", "--machines", "3",
+		"--fast")
 	k := newWalk(t, seed)
 	var deck []int
 	for round := range rounds {
@@ -63,14 +66,16 @@ func TestAPIRandomIncrementalIsFull(t *testing.T) {
 			t.Logf("round %d, %s: %v", round, c.name, time.Since(began).Round(time.Millisecond))
 		}
 		if t.Failed() {
-			t.Fatalf("MGMTD_TEST_SEED=%d MGMTD_TEST_ROUNDS=%d failed in round %d: %s", seed, rounds, round, c.name)
+			t.Fatalf("MGMTD_TEST_SEED=%d MGMTD_TEST_ROUNDS=%d failed in round %d: %s", seed, rounds, round,
+				c.name)
 		}
 	}
 	if rounds < len(conditions) {
 		return
 	}
 	for _, c := range conditions {
-		for tries := 0; k.met[c.name] == 0 && tries < 3 && !t.Failed(); tries++ { // an event that was to break a watch may not have come
+		// an event that was to break a watch may not have come
+		for tries := 0; k.met[c.name] == 0 && tries < 3 && !t.Failed(); tries++ {
 			k.round(c)
 		}
 		if k.met[c.name] == 0 {
@@ -83,7 +88,8 @@ func TestAPIRandomIncrementalIsFull(t *testing.T) {
 		}
 	}
 	for _, what := range []string{listedLittle, followedLittle, fromMemory, fromCatalog} {
-		for tries := 0; k.met[what] == 0 && tries < 20 && !t.Failed(); tries++ { // of the two ways; whether memory is kept is a matter of chance
+		// of the two ways; whether memory is kept is a matter of chance
+		for tries := 0; k.met[what] == 0 && tries < 20 && !t.Failed(); tries++ {
 			k.round(conditions[tries%2])
 		}
 		if k.met[what] == 0 {
@@ -119,7 +125,8 @@ type walk struct {
 	way    int
 	all    bool // everything has to be read
 	during int  // how many things happened while the snapshot was taken
-	// forgotten is a resourceVersion that nothing can be read at any more. An API server whose etcd is compacted may still have it in its caches for a while.
+	// forgotten is a resourceVersion that nothing can be read at any more. An API server whose etcd
+	// is compacted may still have it in its caches for a while.
 	forgotten string
 	oldest    string // resourceVersion that can be read since etcd was compacted
 
@@ -134,7 +141,8 @@ type walk struct {
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	t.Helper()
-	k := &walk{t: t, r: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed)), met: map[string]int{}}
+	k := &walk{t: t, r: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed)),
+		met: map[string]int{}}
 	var m *mgmt.Mgmt
 	k.through, m = newInterrupter(t)
 	k.gone = &expiring{Source: m.Reader()}
@@ -155,7 +163,8 @@ type expiring struct {
 	lists atomic.Int32
 }
 
-func (e *expiring) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (mgmt.ListResult, error) {
+func (e *expiring) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
+	fn func([]byte) error) (mgmt.ListResult, error) {
 	result, err := e.Source.List(ctx, k, o, fn)
 	if errors.Is(err, mgmt.ErrExpired) {
 		e.lists.Add(1)
@@ -232,7 +241,8 @@ func (k *walk) onWatch(mgmt.Kind) error {
 	return nil
 }
 
-// meanwhile makes do happen at a random moment of the next run: before its cut, or while it is read.
+// meanwhile makes do happen at a random moment of the next run: before its cut, or while it is
+// read.
 func (k *walk) meanwhile(do func()) {
 	k.at, k.do = 1+k.rand.IntN(8), do
 	if k.rand.IntN(2) == 0 {
@@ -261,7 +271,8 @@ func (k *walk) round(c condition) {
 		return
 	}
 	if isBefore(taken.ResourceVersion, k.oldest) {
-		taken = k.run(o) // that was compacted when all had been read of it: nobody can say any more what it had
+		// that was compacted when all had been read of it: nobody can say any more what it had
+		taken = k.run(o)
 	}
 	is := k.r.same(taken, o)
 	k.readLittle(taken, is, o)
@@ -305,7 +316,8 @@ func (k *walk) readLittle(taken *snapshot.Result, is opened, o snapshot.Options)
 	again := func(gk mgmt.GroupKind) bool {
 		was, _ := mgmt.FindKind(k.kinds, gk)
 		kind, _ := mgmt.FindKind(now, gk)
-		return !reflect.DeepEqual(was, kind) || gk == gizmoKind && k.w.remade || gone[kind.Path("")] || slices.Contains(k.notInCut, gk.String()) || k.r.refuses != nil && k.r.refuses(kind)
+		return !reflect.DeepEqual(was, kind) || gk == gizmoKind && k.w.remade || gone[kind.Path("")] ||
+			slices.Contains(k.notInCut, gk.String()) || k.r.refuses != nil && k.r.refuses(kind)
 	}
 	for gk := range k.whole {
 		if !again(gk) {
@@ -315,7 +327,8 @@ func (k *walk) readLittle(taken *snapshot.Result, is opened, o snapshot.Options)
 	most := int64(2 * k.during) // looked at, and then changed
 	for _, n := range is.Graph.Nodes {
 		was := k.last.Graph.Node(n.Ref)
-		if was == nil || was.UID != n.UID || was.ResourceVersion != n.ResourceVersion || was.Content != n.Content || again(n.GroupKind()) {
+		if was == nil || was.UID != n.UID || was.ResourceVersion != n.ResourceVersion ||
+			was.Content != n.Content || again(n.GroupKind()) {
 			most++
 		}
 	}

@@ -21,7 +21,8 @@ type condition struct {
 	quiet bool // nothing happens to the source
 	// objects says that things happen to objects alone: no kind has to be read again.
 	objects bool
-	// begin may change the options, and take snapshots before; it returns what tells in the end whether it came to that.
+	// begin may change the options, and take snapshots before; it returns what tells in the end
+	// whether it came to that.
 	begin func(*walk, *snapshot.Options) (met func() bool)
 }
 
@@ -32,45 +33,53 @@ var conditions = []condition{
 	{name: "changes while it is listed", way: snapshot.Listed, begin: (*walk).changes},
 	{name: "changes while it is followed", way: snapshot.Followed, begin: (*walk).changes},
 	{name: "watches break off", way: snapshot.Followed, begin: (*walk).breakOff},
-	{name: "watches break off, and changes", way: snapshot.Followed, begin: func(k *walk, o *snapshot.Options) func() bool {
-		broke, changed := k.breakOff(o), k.changes(o)
-		return func() bool { return broke() && changed() }
-	}},
-	{name: "410 in a watch", way: snapshot.Followed, begin: func(k *walk, _ *snapshot.Options) func() bool {
-		k.through.set(ending{1 + k.rand.IntN(3), expiresLater})
-		return func() bool { return len(k.through.gone()) == 1 }
-	}},
-	{name: "410 for all watches", way: snapshot.Followed, begin: func(k *walk, _ *snapshot.Options) func() bool {
-		k.through.set(slices.Repeat([]ending{{0, expiresAtOnce}}, 1000)...)
-		return func() bool { return len(k.through.gone()) > 10 }
-	}},
-	{name: "compacted before", way: snapshot.AsItIs, begin: func(k *walk, _ *snapshot.Options) func() bool {
-		k.compact()
-		k.forgotten = k.last.Envelope.ResourceVersion
-		return k.expired
-	}},
-	{name: "compacted meanwhile", way: snapshot.Listed, begin: func(k *walk, _ *snapshot.Options) func() bool {
-		k.meanwhile(func() { k.happen(); k.compact() })
-		k.at = 4 + k.rand.IntN(6) // its resourceVersion is decided
-		return k.expired
-	}},
+	{name: "watches break off, and changes", way: snapshot.Followed,
+		begin: func(k *walk, o *snapshot.Options) func() bool {
+			broke, changed := k.breakOff(o), k.changes(o)
+			return func() bool { return broke() && changed() }
+		}},
+	{name: "410 in a watch", way: snapshot.Followed,
+		begin: func(k *walk, _ *snapshot.Options) func() bool {
+			k.through.set(ending{1 + k.rand.IntN(3), expiresLater})
+			return func() bool { return len(k.through.gone()) == 1 }
+		}},
+	{name: "410 for all watches", way: snapshot.Followed,
+		begin: func(k *walk, _ *snapshot.Options) func() bool {
+			k.through.set(slices.Repeat([]ending{{0, expiresAtOnce}}, 1000)...)
+			return func() bool { return len(k.through.gone()) > 10 }
+		}},
+	{name: "compacted before", way: snapshot.AsItIs,
+		begin: func(k *walk, _ *snapshot.Options) func() bool {
+			k.compact()
+			k.forgotten = k.last.Envelope.ResourceVersion
+			return k.expired
+		}},
+	{name: "compacted meanwhile", way: snapshot.Listed,
+		begin: func(k *walk, _ *snapshot.Options) func() bool {
+			k.meanwhile(func() { k.happen(); k.compact() })
+			k.at = 4 + k.rand.IntN(6) // its resourceVersion is decided
+			return k.expired
+		}},
 	{name: "an exact LIST is refused", way: snapshot.Listed, begin: (*walk).refuse},
-	{name: "the catalog is lost", way: snapshot.AsItIs, all: true, begin: func(k *walk, o *snapshot.Options) func() bool {
-		k.r.newCatalog()
-		o.Memory = k.r.c.Memory(k.r.st.ID(), k.r.m.UID())
-		return func() bool { return true }
-	}},
-	{name: "the base is deleted", way: snapshot.AsItIs, all: true, begin: func(k *walk, _ *snapshot.Options) func() bool {
-		k.r.removeSnapshots()
-		return func() bool { return true }
-	}},
+	{name: "the catalog is lost", way: snapshot.AsItIs, all: true,
+		begin: func(k *walk, o *snapshot.Options) func() bool {
+			k.r.newCatalog()
+			o.Memory = k.r.c.Memory(k.r.st.ID(), k.r.m.UID())
+			return func() bool { return true }
+		}},
+	{name: "the base is deleted", way: snapshot.AsItIs, all: true,
+		begin: func(k *walk, _ *snapshot.Options) func() bool {
+			k.r.removeSnapshots()
+			return func() bool { return true }
+		}},
 	{name: "other providers", way: snapshot.AsItIs, all: true, begin: (*walk).otherProviders},
-	{name: "a part before", way: snapshot.AsItIs, all: true, begin: func(k *walk, o *snapshot.Options) func() bool {
-		part := *o
-		part.Scope.Namespaces = []string{k.w.namespaces[k.rand.IntN(len(k.w.namespaces))]}
-		is := k.r.same(k.run(part), part)
-		return func() bool { return is.Envelope.Partial }
-	}},
+	{name: "a part before", way: snapshot.AsItIs, all: true,
+		begin: func(k *walk, o *snapshot.Options) func() bool {
+			part := *o
+			part.Scope.Namespaces = []string{k.w.namespaces[k.rand.IntN(len(k.w.namespaces))]}
+			is := k.r.same(k.run(part), part)
+			return func() bool { return is.Envelope.Partial }
+		}},
 	{name: "a run was stopped", way: snapshot.AsItIs, begin: (*walk).stopped},
 	{name: "a kind goes too late", way: snapshot.AsItIs, begin: (*walk).goneLate},
 	{name: "a kind is upgraded too late", way: snapshot.AsItIs, begin: (*walk).upgradedLate},
@@ -105,9 +114,11 @@ func (k *walk) compact() {
 	k.oldest = oldest
 }
 
-// refuse makes one kind, to which nothing happens meanwhile, one that can only be read at its newest state.
+// refuse makes one kind, to which nothing happens meanwhile, one that can only be read at its
+// newest state.
 func (k *walk) refuse(*snapshot.Options) func() bool {
-	refused := []string{"MachineDeployment", "KubeadmConfigTemplate", "DevMachineTemplate", "ClusterClass"}[k.rand.IntN(4)]
+	refused := []string{"MachineDeployment", "KubeadmConfigTemplate", "DevMachineTemplate",
+		"ClusterClass"}[k.rand.IntN(4)]
 	k.r.refuses = func(kind mgmt.Kind) bool { return kind.Kind == refused }
 	return func() bool { return k.whole[k.kindNamed(refused)] }
 }
@@ -123,8 +134,10 @@ func (k *walk) kindNamed(name string) mgmt.GroupKind {
 func (k *walk) otherProviders(*snapshot.Options) func() bool {
 	kind := k.w.kind(snapshot.ProviderKind)
 	u := object(kind, k.w.namespaces[0], "infrastructure-"+k.w.number())
-	u.SetLabels(map[string]string{"clusterctl.cluster.x-k8s.io": "", "cluster.x-k8s.io/provider": u.GetName()})
-	maps.Copy(u.Object, map[string]any{"providerName": u.GetName(), "type": "InfrastructureProvider", "version": fmt.Sprintf("v1.%d.0", k.w.made)})
+	u.SetLabels(map[string]string{"clusterctl.cluster.x-k8s.io": "",
+		"cluster.x-k8s.io/provider": u.GetName()})
+	maps.Copy(u.Object, map[string]any{"providerName": u.GetName(), "type": "InfrastructureProvider",
+		"version": fmt.Sprintf("v1.%d.0", k.w.made)})
 	if _, err := k.r.m.Writer().Create(k.t.Context(), kind, u); err != nil {
 		k.t.Fatal(err)
 	}
@@ -150,8 +163,9 @@ func (k *walk) stopped(o *snapshot.Options) func() bool {
 	return func() bool { return errors.Is(err, context.Canceled) }
 }
 
-// upgradedLate changes a kind after a run has asked for the kinds. Its snapshot has objects as they were read, some by the one schema and some by the other: only the next one,
-// for which it is another kind, can be what a full one is.
+// upgradedLate changes a kind after a run has asked for the kinds. Its snapshot has objects as they
+// were read, some by the one schema and some by the other: only the next one, for which it is
+// another kind, can be what a full one is.
 func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 	k.captureWidgets()
 	late, upgraded := *o, false
@@ -174,7 +188,8 @@ func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 // goneLate takes a kind away after the run has asked for the kinds.
 func (k *walk) goneLate(o *snapshot.Options) func() bool {
 	for {
-		if kind, there := mgmt.FindKind(k.w.kinds, gizmoKind); there && kind.Namespaced { // else the run would begin with reading all
+		// else the run would begin with reading all
+		if kind, there := mgmt.FindKind(k.w.kinds, gizmoKind); there && kind.Namespaced {
 			break
 		}
 		if err := k.w.comeOrGo(); err != nil {
@@ -195,7 +210,8 @@ func (k *walk) goneLate(o *snapshot.Options) func() bool {
 }
 
 func (k *walk) captureWidgets() {
-	if _, err := k.r.m.Writer().PatchMetadata(k.t.Context(), crdKind, "", "widgets."+randomGroup, map[string]any{"labels": map[string]any{contractLabel: "v1"}}); err != nil {
+	if _, err := k.r.m.Writer().PatchMetadata(k.t.Context(), crdKind, "", "widgets."+randomGroup,
+		map[string]any{"labels": map[string]any{contractLabel: "v1"}}); err != nil {
 		k.t.Fatal(err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 // fetchLists is how many objects are read one by one at once.
 const fetchLists = 8
 
-// reading reads every object. Where the server refuses an exact read, or that would mean nothing, it reads the newest state and says so.
+// reading reads every object. Where the server refuses an exact read, or that would mean nothing,
+// it reads the newest state and says so.
 type reading struct {
 	source Source
 	at     string
@@ -26,7 +27,8 @@ type reading struct {
 	notInCut []mgmt.GroupKind
 }
 
-func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string, fn func(*Node, []byte) error) error {
+func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string,
+	fn func(*Node, []byte) error) error {
 	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
 	err := mgmt.ErrExactRefused
 	take := func(raw []byte) error { return fn(r.read.node(k, raw), raw) }
@@ -45,8 +47,9 @@ func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string,
 	return err
 }
 
-// begin makes now the moment of the cut. It finds the kinds that do not count with the others: --etcd-servers-overrides gives built-in kinds an etcd of their own, whose
-// versions say nothing of this one's. Custom kinds are all in one.
+// begin makes now the moment of the cut. It finds the kinds that do not count with the others:
+// --etcd-servers-overrides gives built-in kinds an etcd of their own, whose versions say nothing of
+// this one's. Custom kinds are all in one.
 func (r *reading) begin(ctx context.Context) error {
 	var err error
 	if r.at, err = now(ctx, r.source); err != nil {
@@ -87,25 +90,29 @@ func now(ctx context.Context, source Source) (string, error) {
 }
 
 func versionOf(ctx context.Context, source Source, k mgmt.Kind) (string, error) {
-	at, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true}, func([]byte) error { return nil })
+	at, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true},
+		func([]byte) error { return nil })
 	return at.ResourceVersion, err
 }
 
-// fetch reads objects of a kind one by one, as of a resourceVersion at which they are there, or, if that is empty, as they are now, as far as they are there. fn is called
-// by one at a time.
-func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at string, fn func(*Node, []byte) error) error {
+// fetch reads objects of a kind one by one, as of a resourceVersion at which they are there, or, if
+// that is empty, as they are now, as far as they are there. fn is called by one at a time.
+func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at string,
+	fn func(*Node, []byte) error) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fetchLists)
 	for _, key := range keys {
 		g.Go(func() error {
-			got, err := r.source.List(ctx, k, mgmt.ListOptions{Namespace: key.Namespace, Name: key.Name, Exact: at}, func(raw []byte) error {
+			got, err := r.source.List(ctx, k, mgmt.ListOptions{Namespace: key.Namespace, Name: key.Name,
+				Exact: at}, func(raw []byte) error {
 				mu.Lock()
 				defer mu.Unlock()
 				return fn(r.read.node(k, raw), raw)
 			})
 			if err == nil && got.Items == 0 && at != "" {
-				return fmt.Errorf("%w: %s %s is not there at %s, where it was listed", errHistory, k.GroupKind, key, at)
+				return fmt.Errorf("%w: %s %s is not there at %s, where it was listed", errHistory, k.GroupKind,
+					key, at)
 			}
 			return err
 		})

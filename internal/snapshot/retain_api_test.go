@@ -68,7 +68,8 @@ type locked struct {
 	bucket string
 }
 
-// wantRetained fails unless the storage keeps the envelope for days, and all that it names for as long.
+// wantRetained fails unless the storage keeps the envelope for days, and all that it names for as
+// long.
 func (l *locked) wantRetained(e store.Signed, days int) {
 	l.t.Helper()
 	until := func(key string) time.Time {
@@ -90,16 +91,19 @@ func (l *locked) wantRetained(e store.Signed, days int) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	for _, key := range append(append([]store.Key{"mgmtd.json", e.Tree}, tree.Shards...), tree.Packs...) {
+	for _, key := range append(append([]store.Key{"mgmtd.json", e.Tree}, tree.Shards...),
+		tree.Packs...) {
 		if at := until(string(key)); at.Before(envelope) {
 			l.t.Errorf("%s is retained until %s, the envelope until %s", key, at, envelope)
 		}
 	}
 }
 
-// TestAPIReusedStaysRetained: what a snapshot uses again is retained for as long as its envelope, with few requests; and what was taken away is written again.
+// TestAPIReusedStaysRetained: what a snapshot uses again is retained for as long as its envelope,
+// with few requests; and what was taken away is written again.
 func TestAPIReusedStaysRetained(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "retained-", "--workloads", "6", "--machines", "3", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "retained-", "--workloads", "6", "--machines", "3",
+		"--fast")
 	for _, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
@@ -107,11 +111,13 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			proxy := newCounted(t, server)
 			keys := newKeysIn(t, t.TempDir())
 			m := servers.Connect(t, 0)
-			l := &locked{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}}, client: server.Client(t), bucket: "locked"}
+			l := &locked{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}},
+				client: server.Client(t), bucket: "locked"}
 			open := func(days int) {
 				t.Helper()
 				b, err := store.NewS3(store.S3Options{
-					Bucket: "locked", Endpoint: proxy.URL, CredentialsFile: server.CredentialsFile, ObjectLock: store.LockCompliance, RetentionDays: days,
+					Bucket: "locked", Endpoint: proxy.URL, CredentialsFile: server.CredentialsFile,
+					ObjectLock: store.LockCompliance, RetentionDays: days,
 				})
 				if err == nil {
 					l.st, err = store.Open(t.Context(), store.Options{Bucket: b, Keys: keys, Create: true})
@@ -140,8 +146,10 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 					t.Fatal(err)
 				}
 				puts, heads, retain := proxy.reset()
-				if taken.Tree != first.Tree || puts != 1 || heads > most || retain < retained || retained == 0 && retain > 0 {
-					t.Errorf("a snapshot of what did not change: tree %v, %d writes, %d heads, retained %d", taken.Tree == first.Tree, puts, heads, retain)
+				if taken.Tree != first.Tree || puts != 1 || heads > most || retain < retained ||
+					retained == 0 && retain > 0 {
+					t.Errorf("a snapshot of what did not change: tree %v, %d writes, %d heads, retained %d",
+						taken.Tree == first.Tree, puts, heads, retain)
 				}
 				l.wantRetained(taken.Signed, days)
 				proxy.reset()
@@ -151,7 +159,8 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			unchanged(10, 100, 8)
 			unchanged(10, 3, 0)
 			// Whoever deletes what a snapshot uses again hides it, and the next one does without.
-			if err := l.client.RemoveObject(t.Context(), "locked", string(first.Tree), minio.RemoveObjectOptions{}); err != nil {
+			if err := l.client.RemoveObject(t.Context(), "locked", string(first.Tree),
+				minio.RemoveObjectOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := snapshot.Open(t.Context(), l.st, first.Envelope); err != nil {

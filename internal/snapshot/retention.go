@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// Policy says which snapshots of a source are kept. Each rule keeps some, and one that any rule keeps stays. Counts are of hours, days, weeks (from Monday) or months in
-// UTC that have snapshots, and keep the newest of each.
+// Policy says which snapshots of a source are kept. Each rule keeps some, and one that any rule
+// keeps stays. Counts are of hours, days, weeks (from Monday) or months in UTC that have snapshots,
+// and keep the newest of each.
 type Policy struct {
 	Last, Hourly, Daily, Weekly, Monthly int
 	// Within keeps what is not older than that, as seen from the newest.
 	Within time.Duration
 }
 
-// IsZero tells whether there is no rule: then all are kept for ever that do not say themselves when they expire.
+// IsZero tells whether there is no rule: then all are kept for ever that do not say themselves when
+// they expire.
 func (p Policy) IsZero() bool { return p == Policy{} }
 
 // Check tells what no policy can be.
@@ -40,7 +42,11 @@ type keepRule struct {
 }
 
 func (p Policy) rules() []keepRule {
-	layout := func(l string) func(time.Time) string { return func(t time.Time) string { return t.UTC().Format(l) } }
+	layout := func(l string) func(time.Time) string {
+		return func(t time.Time) string {
+			return t.UTC().Format(l)
+		}
+	}
 	week := func(t time.Time) string {
 		year, week := t.UTC().ISOWeek()
 		return fmt.Sprintf("%04d-W%02d", year, week)
@@ -54,7 +60,8 @@ func (p Policy) rules() []keepRule {
 	}
 }
 
-// Keep gives for each of the times of snapshots, newest first, the rules that keep it, such as "daily 2026-01-02"; none when no rule does.
+// Keep gives for each of the times of snapshots, newest first, the rules that keep it, such as
+// "daily 2026-01-02"; none when no rule does.
 func (p Policy) Keep(times []time.Time) [][]string {
 	kept := make([][]string, len(times))
 	for _, r := range p.rules() {
@@ -86,7 +93,8 @@ func (p Policy) Keep(times []time.Time) [][]string {
 
 var ages = regexp.MustCompile(`^(?:(\d{1,5})w)?(?:(\d{1,5})d)?(.*)$`)
 
-// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h", "90m".
+// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",
+// "90m".
 func ParseAge(s string) (time.Duration, error) {
 	const day = 24 * time.Hour
 	m := ages.FindStringSubmatch(s)

@@ -38,7 +38,8 @@ var (
 // Rule says that objects of a kind name another object in a field.
 type Rule struct {
 	From mgmt.GroupKind
-	// Path is a gjson path that begins with "spec.". What it yields, a name or a reference {apiGroup or apiVersion, kind, namespace, name}, or a list of these, is the object needed.
+	// Path is a gjson path that begins with "spec.". What it yields, a name or a reference
+	// {apiGroup or apiVersion, kind, namespace, name}, or a list of these, is the object needed.
 	Path string
 	// To is the kind of the needed object where the field does not say it.
 	To mgmt.GroupKind
@@ -46,16 +47,19 @@ type Rule struct {
 	Owner bool
 }
 
-// Rules are the reference fields of Cluster API core, kubeadm and IPAM, at v1beta2 and, where they differ, v1beta1. A test walks the schema of every
-// installed CRD for fields that look like a reference and fails for one that is neither here nor among the exceptions.
-// Sources: the types in sigs.k8s.io/cluster-api/api at v1.14.
+// Rules are the reference fields of Cluster API core, kubeadm and IPAM, at v1beta2 and, where they
+// differ, v1beta1. A test walks the schema of every installed CRD for fields that look like a
+// reference and fails for one that is neither here nor among the exceptions. Sources: the types in
+// sigs.k8s.io/cluster-api/api at v1.14.
 var Rules = concat(
 	[]Rule{
 		{ClusterKind, "spec.topology.classRef", ClusterClassKind, true},
 		{ClusterKind, "spec.infrastructureRef", mgmt.GroupKind{}, false},
 		{ClusterKind, "spec.controlPlaneRef", mgmt.GroupKind{}, false},
-		{ClusterKind, "spec.topology.controlPlane.healthCheck.remediation.templateRef", mgmt.GroupKind{}, false},
-		{ClusterKind, "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef", mgmt.GroupKind{}, false},
+		{ClusterKind, "spec.topology.controlPlane.healthCheck.remediation.templateRef", mgmt.GroupKind{},
+			false},
+		{ClusterKind, "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef",
+			mgmt.GroupKind{}, false},
 		{core("MachineHealthCheck"), "spec.remediation.templateRef", mgmt.GroupKind{}, false},
 		{core("MachineHealthCheck"), "spec.remediationTemplate", mgmt.GroupKind{}, false},
 		{KubeadmControlPlane, "spec.machineTemplate.spec.infrastructureRef", mgmt.GroupKind{}, false},
@@ -72,9 +76,11 @@ var Rules = concat(
 	machineRules(core("MachineDeployment"), "spec.template.spec."),
 	machineRules(core("MachinePool"), "spec.template.spec."),
 	kubeadmRules(mgmt.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfig"}, "spec."),
-	kubeadmRules(mgmt.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfigTemplate"}, "spec.template.spec."),
+	kubeadmRules(mgmt.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfigTemplate"},
+		"spec.template.spec."),
 	kubeadmRules(KubeadmControlPlane, "spec.kubeadmConfigSpec."),
-	kubeadmRules(mgmt.GroupKind{Group: controlPlaneGroup, Kind: "KubeadmControlPlaneTemplate"}, "spec.template.spec.kubeadmConfigSpec."),
+	kubeadmRules(mgmt.GroupKind{Group: controlPlaneGroup, Kind: "KubeadmControlPlaneTemplate"},
+		"spec.template.spec.kubeadmConfigSpec."),
 	classRules(),
 )
 
@@ -96,19 +102,24 @@ func kubeadmRules(from mgmt.GroupKind, spec string) []Rule {
 }
 
 func classRules() []Rule {
-	paths := []string{"spec.infrastructure.", "spec.controlPlane.", "spec.controlPlane.machineInfrastructure."}
+	paths := []string{"spec.infrastructure.", "spec.controlPlane.",
+		"spec.controlPlane.machineInfrastructure."}
 	for _, workers := range []string{"machineDeployments", "machinePools"} {
 		for _, part := range []string{"infrastructure.", "bootstrap."} {
-			paths = append(paths, "spec.workers."+workers+".#."+part, "spec.workers."+workers+".#.template."+part)
+			paths = append(paths, "spec.workers."+workers+".#."+part, "spec.workers."+workers+".#.template."+
+				part)
 		}
 	}
 	var rules []Rule
 	for _, p := range paths {
-		rules = append(rules, Rule{ClusterClassKind, p + "templateRef", mgmt.GroupKind{}, false}, Rule{ClusterClassKind, p + "ref", mgmt.GroupKind{}, false})
+		rules = append(rules, Rule{ClusterClassKind, p + "templateRef", mgmt.GroupKind{}, false},
+			Rule{ClusterClassKind, p + "ref", mgmt.GroupKind{}, false})
 	}
 	for _, p := range []string{
-		"spec.controlPlane.healthCheck.remediation.templateRef", "spec.controlPlane.machineHealthCheck.remediationTemplate",
-		"spec.workers.machineDeployments.#.healthCheck.remediation.templateRef", "spec.workers.machineDeployments.#.machineHealthCheck.remediationTemplate",
+		"spec.controlPlane.healthCheck.remediation.templateRef",
+		"spec.controlPlane.machineHealthCheck.remediationTemplate",
+		"spec.workers.machineDeployments.#.healthCheck.remediation.templateRef",
+		"spec.workers.machineDeployments.#.machineHealthCheck.remediationTemplate",
 	} {
 		rules = append(rules, Rule{ClusterClassKind, p, mgmt.GroupKind{}, false})
 	}
@@ -123,12 +134,16 @@ func concat(lists ...[]Rule) []Rule {
 	return all
 }
 
-// certificatePurposes are the Secrets of a workload cluster that are found by name, "<workload cluster>-<purpose>", also when nothing owns them
-// (Cluster API: util/secret; clusterctl's own list).
-var certificatePurposes = []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"}
+// certificatePurposes are the Secrets of a workload cluster that are found by name, "<workload
+// cluster>-<purpose>", also when nothing owns them (Cluster API: util/secret; clusterctl's own
+// list).
+var certificatePurposes = []string{"kubeconfig", "ca", "etcd", "sa", "proxy",
+	"apiserver-etcd-client"}
 
-// refsAt returns the objects that a spec names in the field of a rule. scoped tells whether a kind has a namespace.
-func refsAt(spec gjson.Result, rule Rule, namespace string, scoped func(mgmt.GroupKind) bool) []mgmt.Ref {
+// refsAt returns the objects that a spec names in the field of a rule. scoped tells whether a kind
+// has a namespace.
+func refsAt(spec gjson.Result, rule Rule, namespace string,
+	scoped func(mgmt.GroupKind) bool) []mgmt.Ref {
 	var refs []mgmt.Ref
 	var add func(v gjson.Result)
 	add = func(v gjson.Result) {
@@ -140,14 +155,16 @@ func refsAt(spec gjson.Result, rule Rule, namespace string, scoped func(mgmt.Gro
 				refs = append(refs, r)
 			}
 		case v.Type == gjson.String && v.Str != "":
-			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind, Namespace: namespace, Name: own(v.Str)}, scoped))
+			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind,
+				Namespace: namespace, Name: own(v.Str)}, scoped))
 		}
 	}
 	add(spec.Get(strings.TrimPrefix(rule.Path, "spec.")))
 	return refs
 }
 
-func refOf(v gjson.Result, to mgmt.GroupKind, namespace string, scoped func(mgmt.GroupKind) bool) mgmt.Ref {
+func refOf(v gjson.Result, to mgmt.GroupKind, namespace string,
+	scoped func(mgmt.GroupKind) bool) mgmt.Ref {
 	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: own(text(v.Get("name")))}
 	if k := v.Get("kind"); k.Exists() {
 		r.Kind, r.Group = shared(k.String()), ""

@@ -15,29 +15,36 @@ import (
 )
 
 // looksLikeRef are names of fields that name another object.
-var looksLikeRef = regexp.MustCompile(`(Ref|Refs|SecretName|ConfigMapName|secretName|configMapName|clusterName|ClassName|NamespacedName)$`)
+var looksLikeRef = regexp.MustCompile(
+	`(Ref|Refs|SecretName|ConfigMapName|secretName|configMapName|clusterName|ClassName|NamespacedName)$`)
 
-// noEdge are fields that look like references and are none that a snapshot has to follow, with the reason.
+// noEdge are fields that look like references and are none that a snapshot has to follow, with the
+// reason.
 var noEdge = map[string]string{
-	"* spec.clusterName":                                  "makes the object a part of that workload cluster's unit",
+	"* spec.clusterName": "makes the object a part of that " +
+		"workload cluster's unit",
 	"* spec.template.spec.clusterName":                    "the same as spec.clusterName of the object",
 	"* spec.*extraEnvs*":                                  "of the static pods of the workload cluster",
 	"* spec.*nodeRef":                                     "a Node of the workload cluster",
 	"* spec.*docker*TemplateRef":                          "of Cluster API's own test provider",
 	"* spec.*loadBalancer.customHAProxyConfigTemplateRef": "of Cluster API's own test provider",
-	"ExtensionConfig spec.clientConfig.service":           "a Service of the extension's deployment, which belongs to the provider",
-	"ClusterResourceSetBinding spec.bindings.resources":   "what the ClusterResourceSet names in spec.resources",
+	"ExtensionConfig spec.clientConfig.service": "a Service of the extension's " +
+		"deployment, which belongs to the provider",
+	"ClusterResourceSetBinding spec.bindings.resources": "what the ClusterResourceSet names in " +
+		"spec.resources",
 }
 
-// TestAPIRulesCoverEveryReference walks the schema of every installed CRD of Cluster API and fails for a spec field that looks like a reference and is neither
-// in the edge table nor among the exceptions.
+// TestAPIRulesCoverEveryReference walks the schema of every installed CRD of Cluster API and fails
+// for a spec field that looks like a reference and is neither in the edge table nor among the
+// exceptions.
 func TestAPIRulesCoverEveryReference(t *testing.T) {
 	m := servers.Connect(t, 0)
 	covered := map[string]bool{}
 	for _, r := range snapshot.Rules {
 		covered[r.From.Kind+" "+strings.ReplaceAll(r.Path, ".#", "")] = true
 	}
-	crd := mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+	crd := mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io",
+		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 	checked := 0
 	_, err := m.Reader().List(context.Background(), crd, mgmt.ListOptions{}, func(raw []byte) error {
 		var c struct {
@@ -62,7 +69,8 @@ func TestAPIRulesCoverEveryReference(t *testing.T) {
 			for _, path := range spec.refs("spec") {
 				checked++
 				if !covered[c.Spec.Names.Kind+" "+path] && !excepted(c.Spec.Names.Kind, path) {
-					t.Errorf("%s.%s: field %s looks like a reference and is in neither table", c.Spec.Names.Kind, c.Spec.Group, path)
+					t.Errorf("%s.%s: field %s looks like a reference and is in neither table", c.Spec.Names.Kind,
+						c.Spec.Group, path)
 				}
 			}
 		}
@@ -81,7 +89,8 @@ type schema struct {
 	Items      *schema
 }
 
-// refs returns the paths of fields that look like references. A field named "secret" with a name inside counts too.
+// refs returns the paths of fields that look like references. A field named "secret" with a name
+// inside counts too.
 func (s schema) refs(path string) []string {
 	var found []string
 	for name, p := range s.Properties {

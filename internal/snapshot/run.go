@@ -14,16 +14,21 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// captureTries is how often a capture begins anew after its resourceVersion expired in the middle, or a kind of it went.
+// captureTries is how often a capture begins anew after its resourceVersion expired in the middle,
+// or a kind of it went.
 const captureTries = 3
 
-// maxRun is how long a run may take until its envelope is there. What it wrote, and what its base names, is safe from prunes for longer.
+// maxRun is how long a run may take until its envelope is there. What it wrote, and what its base
+// names, is safe from prunes for longer.
 const maxRun = 2 * time.Hour
 
-// ErrTooLong says that a run took longer than prunes leave alone what it needs. It has left no snapshot, or one that it followed with another.
-var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it needs; take it again", AgeText(maxRun))
+// ErrTooLong says that a run took longer than prunes leave alone what it needs. It has left no
+// snapshot, or one that it followed with another.
+var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it "+
+	"needs; take it again", AgeText(maxRun))
 
-// tooLong tells so of a run that began at a time of the same clock. A monotonic clock stands still while its host sleeps, the other one can be set back.
+// tooLong tells so of a run that began at a time of the same clock. A monotonic clock stands still
+// while its host sleeps, the other one can be set back.
 func tooLong(began, now time.Time) bool { return longer(began, now, maxRun) }
 
 func longer(began, now time.Time, than time.Duration) bool {
@@ -41,7 +46,8 @@ type Options struct {
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
-	// Memory makes the run write only what changed since the snapshot before; nil writes everything.
+	// Memory makes the run write only what changed since the snapshot before; nil writes
+	// everything.
 	Memory store.Memory
 	// Kept, if it is the same one for all runs of a process, spares it to open what the Memory has.
 	Kept *Kept
@@ -51,7 +57,8 @@ type Options struct {
 	TTL time.Duration
 	// Interval is how often the schedule takes one that this snapshot is for; 0 when none does.
 	Interval time.Duration
-	// Keep asks for the objects in memory too: whoever has the source before him needs no identity to read them back.
+	// Keep asks for the objects in memory too: whoever has the source before him needs no identity
+	// to read them back.
 	Keep bool
 	Now  func() time.Time
 	// Progress is told what is counted, how far it is, and the total or 0.
@@ -62,20 +69,25 @@ type Options struct {
 type Result struct {
 	store.Signed
 	Missing []Missing
-	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes counts besides was there.
+	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes
+	// counts besides was there.
 	Wrote int64
-	// Read is how many objects were read from the source; the others are known from the snapshot before.
+	// Read is how many objects were read from the source; the others are known from the snapshot
+	// before.
 	Read int64
-	// NotRemembered is why the next run has to write everything, if it has to: the Memory took nothing.
+	// NotRemembered is why the next run has to write everything, if it has to: the Memory took
+	// nothing.
 	NotRemembered error
 	// Live and Contents are what was stored, when Options.Keep asks for it.
 	Live     *Snapshot
 	Contents *Contents
 }
 
-// Run takes a snapshot: it captures the source at one resourceVersion, writes packs, shards, the tree and, last, the signed envelope. It may run any number
-// of times and at once; each makes a snapshot of its own. A run that ends early leaves no snapshot, only keys that nothing names; but for one whose base was deleted
-// in the moment in which its envelope was written, which it follows with another one. It changes nothing on the source.
+// Run takes a snapshot: it captures the source at one resourceVersion, writes packs, shards, the
+// tree and, last, the signed envelope. It may run any number of times and at once; each makes a
+// snapshot of its own. A run that ends early leaves no snapshot, only keys that nothing names; but
+// for one whose base was deleted in the moment in which its envelope was written, which it follows
+// with another one. It changes nothing on the source.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -87,11 +99,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for {
 		r, err := runOnce(ctx, o)
 		switch {
-		case errors.Is(err, mgmt.ErrExpired), apierrors.IsNotFound(err): // or a kind went since the source was asked for its kinds
+		case errors.Is(err, mgmt.ErrExpired), apierrors.IsNotFound(err):
+			// or a kind went since the source was asked for its kinds
 			expired++
 		case errors.Is(err, errBaseLeft), errors.Is(err, errHistory):
 			left++
-			o.Full = o.Full || left == captureTries-1 || errors.Is(err, errHistory) // the last try needs no base
+			// the last try needs no base
+			o.Full = o.Full || left == captureTries-1 || errors.Is(err, errHistory)
 		default:
 			return r, err
 		}
@@ -126,7 +140,8 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	about := func(cut *Cut) About {
 		return About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: head.Providers}
 	}
-	p := &packing{options: o, reuse: reuse, started: started, contents: contents, shards: writer, about: about, added: map[*Node]*store.PackRef{}}
+	p := &packing{options: o, reuse: reuse, started: started, contents: contents, shards: writer,
+		about: about, added: map[*Node]*store.PackRef{}}
 	cut, packs, err := p.capture(ctx, head.Kinds, since)
 	if err != nil {
 		return nil, err
@@ -135,7 +150,8 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	writer.forget(p.fetch) // the same nodes are in other packs now
-	stored, err := writer.put(ctx, shards(cut.Graph, about(cut)), func(done, total int64) { o.Progress("shards written", done, total) })
+	stored, err := writer.put(ctx, shards(cut.Graph, about(cut)),
+		func(done, total int64) { o.Progress("shards written", done, total) })
 	if err != nil {
 		return nil, err
 	}
@@ -163,10 +179,11 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	envelope := store.Envelope{
-		ID:              store.NewSnapshotID(),
-		Sequence:        1,
-		Time:            started,
-		Source:          store.Source{UID: o.SourceUID, Name: o.SourceName, KubernetesVersion: o.Kubernetes},
+		ID:       store.NewSnapshotID(),
+		Sequence: 1,
+		Time:     started,
+		Source: store.Source{UID: o.SourceUID, Name: o.SourceName,
+			KubernetesVersion: o.Kubernetes},
 		ResourceVersion: cut.ResourceVersion,
 		Tree:            treeKey,
 		Counts:          counts(cut),
@@ -179,7 +196,8 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		envelope.NotInCut = append(envelope.NotInCut, gk.String())
 	}
 	if parent != nil {
-		envelope.Sequence, envelope.Parent = parent.Sequence+1, &store.Parent{ID: parent.ID, SHA256: parent.SHA256}
+		envelope.Sequence, envelope.Parent = parent.Sequence+1, &store.Parent{ID: parent.ID,
+			SHA256: parent.SHA256}
 	}
 	if o.TTL > 0 {
 		envelope.Expires = started.Add(o.TTL)
@@ -200,10 +218,12 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size, Read: p.read, Contents: contents}
+	r := &Result{Signed: signed, Missing: cut.Graph.Missing, Wrote: reuse.wrote() + signed.Size,
+		Read: p.read, Contents: contents}
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
-		if h, err := historyAt(ctx, o.Source, cut.ResourceVersion); err == nil { // else what comes cannot be watched
+		// else what comes cannot be watched
+		if h, err := historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
 			head.History = h.remembered(o.Now())
 		}
 		r.NotRemembered = reuse.remember(ctx, o, signed, head, stored, cut)
@@ -214,15 +234,18 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// storable is the last look before a snapshot is signed: every object is there once and in a pack. Nobody could open it otherwise, and a verify of its structure, which
-// reads no shards, would not tell.
+// storable is the last look before a snapshot is signed: every object is there once and in a pack.
+// Nobody could open it otherwise, and a verify of its structure, which reads no shards, would not
+// tell.
 func storable(cut *Cut) error {
 	if len(cut.Graph.byRef) != len(cut.Graph.Nodes) {
-		return fmt.Errorf("take a snapshot: %d objects have %d names; this is an error of the program, no snapshot was made", len(cut.Graph.Nodes), len(cut.Graph.byRef))
+		return fmt.Errorf("take a snapshot: %d objects have %d names; this is an error of the "+
+			"program, no snapshot was made", len(cut.Graph.Nodes), len(cut.Graph.byRef))
 	}
 	for _, n := range cut.Graph.Nodes {
 		if n.Pack == "" {
-			return fmt.Errorf("take a snapshot: %s is in no pack; this is an error of the program, no snapshot was made", n.Ref)
+			return fmt.Errorf("take a snapshot: %s is in no pack; this is an error of the program, no "+
+				"snapshot was made", n.Ref)
 		}
 	}
 	return nil
@@ -235,8 +258,9 @@ func counts(cut *Cut) store.Counts {
 	}
 }
 
-// newest returns the snapshot that the next one follows: the newest one whose envelope can be read; nil when there is none. One that is damaged must not keep the
-// next from being taken; the gap that it leaves shows in the chain.
+// newest returns the snapshot that the next one follows: the newest one whose envelope can be read;
+// nil when there is none. One that is damaged must not keep the next from being taken; the gap that
+// it leaves shows in the chain.
 func newest(ctx context.Context, o Options) (*store.Signed, error) {
 	keys, err := o.Store.Snapshots(ctx, o.SourceUID)
 	if err != nil {
@@ -244,7 +268,8 @@ func newest(ctx context.Context, o Options) (*store.Signed, error) {
 	}
 	for _, key := range slices.Backward(keys) {
 		e, err := o.Store.GetEnvelope(ctx, key)
-		if _, damaged := errors.AsType[*store.CorruptError](err); damaged || errors.Is(err, store.ErrNotFound) {
+		if _, damaged := errors.AsType[*store.CorruptError](err); damaged ||
+			errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -257,12 +282,15 @@ func newest(ctx context.Context, o Options) (*store.Signed, error) {
 	return nil, nil
 }
 
-// usable tells whether a snapshot can be one that others follow: whoever can write to the bucket could end the count of snapshots with it.
+// usable tells whether a snapshot can be one that others follow: whoever can write to the bucket
+// could end the count of snapshots with it.
 func usable(st *store.Store, e *store.Signed) bool {
-	return e.Trust != store.Stranger && (!st.Encrypted() || e.Trust != store.Unsigned) && e.Sequence != math.MaxInt64
+	return e.Trust != store.Stranger && (!st.Encrypted() || e.Trust != store.Unsigned) &&
+		e.Sequence != math.MaxInt64
 }
 
-// usedKinds are the kinds of what the cut holds, and of what that names: whether these have a namespace decides which object a name means.
+// usedKinds are the kinds of what the cut holds, and of what that names: whether these have a
+// namespace decides which object a name means.
 func usedKinds(cut *Cut) []mgmt.Kind {
 	used := map[mgmt.GroupKind]bool{}
 	for _, n := range cut.Graph.Nodes {
@@ -283,8 +311,9 @@ func usedKinds(cut *Cut) []mgmt.Kind {
 	return kinds
 }
 
-// Look captures a source into memory and stores nothing: what a plan is made from while the source is there. Of the options it needs Source, SourceName, SourceUID,
-// Kubernetes, Providers and Scope. It changes nothing and may run any number of times.
+// Look captures a source into memory and stores nothing: what a plan is made from while the source
+// is there. Of the options it needs Source, SourceName, SourceUID, Kubernetes, Providers and Scope.
+// It changes nothing and may run any number of times.
 func Look(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 	for try := 1; ; try++ {
 		s, c, err := lookOnce(ctx, o)
@@ -322,11 +351,13 @@ func lookOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 		return nil, nil, err
 	}
 	e := store.Envelope{
-		Time: started, Source: store.Source{UID: o.SourceUID, Name: o.SourceName, KubernetesVersion: o.Kubernetes},
+		Time: started, Source: store.Source{UID: o.SourceUID, Name: o.SourceName,
+			KubernetesVersion: o.Kubernetes},
 		ResourceVersion: cut.ResourceVersion, Counts: counts(cut), Partial: len(o.Scope.Namespaces) > 0,
 	}
 	for _, gk := range cut.NotInCut {
 		e.NotInCut = append(e.NotInCut, gk.String())
 	}
-	return &Snapshot{Envelope: e, About: About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: providers}, Graph: cut.Graph}, contents, nil
+	return &Snapshot{Envelope: e, About: About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut),
+		Providers: providers}, Graph: cut.Graph}, contents, nil
 }

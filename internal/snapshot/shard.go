@@ -13,7 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/mgmt"
 )
 
-// Shard is the index of one part of a snapshot: a unit, or what a namespace holds outside of units, or what is cluster-scoped. It is stored encrypted.
+// Shard is the index of one part of a snapshot: a unit, or what a namespace holds outside of units,
+// or what is cluster-scoped. It is stored encrypted.
 type Shard struct {
 	// Unit is the "namespace/name" of the workload cluster; empty for the other parts.
 	Unit string `json:"unit,omitempty"`
@@ -27,12 +28,14 @@ type Shard struct {
 
 // About is what a restore has to know of the source to check a target against it.
 type About struct {
-	KubernetesVersion string          `json:"kubernetesVersion"`
-	Kinds             []mgmt.Kind     `json:"kinds"` // those that were captured, or are named by what was
-	Providers         []mgmt.Provider `json:"providers"`
+	KubernetesVersion string `json:"kubernetesVersion"`
+	// those that were captured, or are named by what was
+	Kinds     []mgmt.Kind     `json:"kinds"`
+	Providers []mgmt.Provider `json:"providers"`
 }
 
-// shards divides a graph: one shard a unit, one a namespace for the rest, one for what is cluster-scoped, which is always there.
+// shards divides a graph: one shard a unit, one a namespace for the rest, one for what is
+// cluster-scoped, which is always there.
 func shards(g *Graph, about About) []Shard {
 	parts := map[string]*Shard{"": {About: &about}}
 	for _, n := range g.Nodes {
@@ -72,8 +75,9 @@ type budget struct {
 	read atomic.Int64
 }
 
-// decodeShard reads a shard, which is untrusted input until its content fits the signed tree, and guards against one that would confuse the graph. Of one that is
-// made to fill the memory, it reads no more than up to the first object that is none, or one too many.
+// decodeShard reads a shard, which is untrusted input until its content fits the signed tree, and
+// guards against one that would confuse the graph. Of one that is made to fill the memory, it reads
+// no more than up to the first object that is none, or one too many.
 func decodeShard(text []byte, b *budget) (Shard, error) {
 	if bytes.Count(text, []byte("{")) > len(text)/leastObject+2 {
 		return Shard{}, errors.New("decode shard: more objects than fit into it")
@@ -122,7 +126,8 @@ func (s *Shard) decodeObjects(dec *json.Decoder, b *budget) error {
 		if err := dec.Decode(&n); err != nil {
 			return err
 		}
-		if n == nil || n.Kind == "" || n.Name == "" || n.Version == "" || n.Content == "" || n.Pack == "" {
+		if n == nil || n.Kind == "" || n.Name == "" || n.Version == "" || n.Content == "" ||
+			n.Pack == "" {
 			return fmt.Errorf("object %d is incomplete", len(s.Objects))
 		}
 		if b.read.Add(1) > b.most {

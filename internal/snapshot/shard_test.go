@@ -14,7 +14,8 @@ const shardObject = `{"kind":"Secret","namespace":"ns","name":"s","version":"v1"
 // TestDecodeShard: it reads what encoding/json writes, and what a later version adds.
 func TestDecodeShard(t *testing.T) {
 	for _, text := range []string{
-		`{"objects":null}`, `{"objects":[]}`, `{"unit":"ns/w","objects":[` + shardObject + `]}`, `{"namespace":"ns","later":{"a":[1]},"objects":[` + shardObject + `,` + shardObject + `]}`,
+		`{"objects":null}`, `{"objects":[]}`, `{"unit":"ns/w","objects":[` + shardObject + `]}`,
+		`{"namespace":"ns","later":{"a":[1]},"objects":[` + shardObject + `,` + shardObject + `]}`,
 		`{"about":{"kubernetesVersion":"v1.36.3","kinds":[{"group":"g","kind":"K","version":"v1","resource":"ks","namespaced":true,"served":["v1"],"generation":3}],"providers":null},"objects":null}`,
 	} {
 		var want Shard
@@ -22,7 +23,8 @@ func TestDecodeShard(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := decodeShard([]byte(text), &budget{most: 2})
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Node{})); diff != "" || err != nil {
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(),
+			cmpopts.IgnoreUnexported(Node{})); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", text, err, diff)
 		}
 	}
@@ -37,12 +39,16 @@ func TestDecodeShardRefuses(t *testing.T) {
 		"text after the end":    {`{"objects":[]}{}`, "text after its end"},
 		"objects that are text": {`{"objects":"x"}`, "where a list has to be"},
 		"no object":             {`{"objects":[null]}`, "object 0 is incomplete"},
-		"an empty object":       {`{"objects":[` + shardObject + `,{"later":"` + strings.Repeat("x", 40) + `"}]}`, "object 1 is incomplete"},
-		"too many objects":      {`{"objects":[` + many(shardObject) + `]}`, "more objects than the 2 that the envelope counts"},
-		"many empty objects":    {`{"objects":[` + many(`{}`) + `]}`, "more objects than fit into it"},
-		"many empty needs":      {`{"objects":[` + strings.Replace(shardObject, `"needs":[`, `"needs":[`+many(`{}`)+`,`, 1) + `]}`, "more objects than fit into it"},
+		"an empty object": {`{"objects":[` + shardObject + `,{"later":"` + strings.Repeat("x", 40) +
+			`"}]}`, "object 1 is incomplete"},
+		"too many objects": {`{"objects":[` + many(shardObject) + `]}`,
+			"more objects than the 2 that the envelope counts"},
+		"many empty objects": {`{"objects":[` + many(`{}`) + `]}`, "more objects than fit into it"},
+		"many empty needs": {`{"objects":[` + strings.Replace(shardObject, `"needs":[`, `"needs":[`+
+			many(`{}`)+`,`, 1) + `]}`, "more objects than fit into it"},
 	} {
-		if _, err := decodeShard([]byte(tt.text), &budget{most: 2}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := decodeShard([]byte(tt.text), &budget{most: 2}); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}

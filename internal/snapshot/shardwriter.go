@@ -14,7 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// shardWrites is how many shards are encrypted and stored at once. A store far away answers after tens of milliseconds, and there is a shard for each workload cluster.
+// shardWrites is how many shards are encrypted and stored at once. A store far away answers after
+// tens of milliseconds, and there is a shard for each workload cluster.
 const shardWrites = 16
 
 // storedShard is a shard and where it is.
@@ -26,7 +27,8 @@ type storedShard struct {
 	kept  bool // taken over as it was from the run before
 }
 
-// is tells whether it has the same nodes, which nobody may have changed since, and says the same of the source.
+// is tells whether it has the same nodes, which nobody may have changed since, and says the same of
+// the source.
 func (s *storedShard) is(other *Shard) bool {
 	return slices.Equal(s.Objects, other.Objects) && reflect.DeepEqual(s.About, other.About)
 }
@@ -39,7 +41,8 @@ type shardWriter struct {
 	ahead   map[string]storedShard // written before it was sure that the snapshot has them
 }
 
-// putAhead stores shards as they probably will be. Those that become other ones stay in the store, named by nothing.
+// putAhead stores shards as they probably will be. Those that become other ones stay in the store,
+// named by nothing.
 func (w *shardWriter) putAhead(ctx context.Context, list []Shard) error {
 	stored, err := w.put(ctx, list, func(int64, int64) {})
 	if err != nil {
@@ -68,7 +71,8 @@ func (w *shardWriter) forget(nodes []*Node) {
 	}
 }
 
-func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done, total int64)) ([]storedShard, error) {
+func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done, total int64)) (
+	[]storedShard, error) {
 	stored := make([]storedShard, len(list))
 	var count atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -80,7 +84,8 @@ func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done,
 				stored[i] = was
 				return nil
 			}
-			if was, ok := w.kept[s.name()]; ok && was.is(&s) && w.reuse.again(w.reuse.tree.Shards, was.at.Key) {
+			if was, ok := w.kept[s.name()]; ok && was.is(&s) &&
+				w.reuse.again(w.reuse.tree.Shards, was.at.Key) {
 				stored[i] = storedShard{Shard: s, id: was.id, at: was.at, kept: true}
 				return nil
 			}

@@ -21,11 +21,15 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the format and, since one format has several writers, what is new in it.
-var makeStores = flag.String("make-stores", "", "write testdata/stores/`NAME`-encrypted and NAME-plain with the code of today")
+// makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the format
+// and, since one format has several writers, what is new in it.
+var makeStores = flag.String("make-stores", "", "write testdata/stores/`NAME`-encrypted and "+
+	"NAME-plain with the code of today")
 
-// TestMakeStores writes what TestStores reads. A store that is there is never written anew: that today's code reads what an earlier one wrote is what it is kept for.
-// Without the flag it writes the same into a temporary folder and reads it back, so that the next writer of the format has a way to leave its own.
+// TestMakeStores writes what TestStores reads. A store that is there is never written anew: that
+// today's code reads what an earlier one wrote is what it is kept for. Without the flag it writes
+// the same into a temporary folder and reads it back, so that the next writer of the format has a
+// way to leave its own.
 func TestMakeStores(t *testing.T) {
 	name, dir := *makeStores, filepath.Join("testdata", "stores")
 	if name == "" {
@@ -48,7 +52,8 @@ func TestMakeStores(t *testing.T) {
 	}
 }
 
-// recorded is a source of which testdata/stores/source holds all objects, in the order in which they are listed.
+// recorded is a source of which testdata/stores/source holds all objects, in the order in which
+// they are listed.
 type recorded struct {
 	version string // resourceVersion of the cut
 	kinds   []mgmt.Kind
@@ -78,15 +83,18 @@ func readRecorded(t *testing.T, file, version string) recorded {
 func (r recorded) Kinds(context.Context) ([]mgmt.Kind, error) { return r.kinds, nil }
 
 // Changes are not in the recording.
-func (r recorded) Changes(context.Context, mgmt.Kind, string, string, func(bool, []byte) error) error {
+func (r recorded) Changes(context.Context, mgmt.Kind, string, string,
+	func(bool, []byte) error) error {
 	return mgmt.ErrUnproven
 }
 
-func (r recorded) List(_ context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error) {
+func (r recorded) List(_ context.Context, k mgmt.Kind, o mgmt.ListOptions,
+	fn func(raw []byte) error) (mgmt.ListResult, error) {
 	result := mgmt.ListResult{ResourceVersion: r.version}
 	for _, raw := range r.objects {
 		ref := refOf(raw)
-		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace || o.Name != "" && ref.Name != o.Name {
+		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace ||
+			o.Name != "" && ref.Name != o.Name {
 			continue
 		}
 		result.Items++
@@ -104,7 +112,8 @@ func refOf(raw []byte) mgmt.Ref {
 	}
 	return mgmt.Ref{
 		Group: string(group), Kind: gjson.GetBytes(raw, "kind").String(),
-		Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw, "metadata.name").String(),
+		Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw,
+			"metadata.name").String(),
 	}
 }
 
@@ -132,7 +141,8 @@ func newStoreMaker(t *testing.T, root string, plain bool) *storeMaker {
 			t.Error(err)
 		}
 	})
-	return &storeMaker{t: t, root: root, plain: plain, memory: c, now: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)}
+	return &storeMaker{t: t, root: root, plain: plain, memory: c, now: time.Date(2026, 1, 2, 3, 4, 5,
+		678e6, time.UTC)}
 }
 
 // open opens the store to write. Who signs in a plain store does so because he wants to.
@@ -153,28 +163,34 @@ func (m *storeMaker) open(sign bool) *store.Store {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	st, err := store.Open(m.t.Context(), store.Options{Bucket: store.NewDir(m.root), Keys: keys, Plain: m.plain, Create: true, Now: func() time.Time { return m.now }})
+	st, err := store.Open(m.t.Context(), store.Options{Bucket: store.NewDir(m.root), Keys: keys,
+		Plain: m.plain, Create: true, Now: func() time.Time { return m.now }})
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	return st
 }
 
-// snapshot takes one of a recorded source and notes what has to be in it by the recording alone. It expires after ttl, unless that is 0.
-func (m *storeMaker) snapshot(st *store.Store, source recorded, ttl time.Duration) *snapshot.Result {
+// snapshot takes one of a recorded source and notes what has to be in it by the recording alone. It
+// expires after ttl, unless that is 0.
+func (m *storeMaker) snapshot(st *store.Store, source recorded,
+	ttl time.Duration) *snapshot.Result {
 	m.t.Helper()
 	const uid = "6f1b2c3d-0000-4000-8000-000000000001"
 	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
-		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st, Writer: "mgmtd test", Interval: time.Hour,
+		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
+		Writer: "mgmtd test", Interval: time.Hour,
 		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
 		Providers: func(context.Context, []mgmt.Kind) ([]mgmt.Provider, error) {
-			return []mgmt.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider", Version: "v1.14.0"}}, nil
+			return []mgmt.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider",
+				Version: "v1.14.0"}}, nil
 		},
 	})
 	if err != nil || r.NotRemembered != nil {
 		m.t.Fatal(err, r)
 	}
-	e := snapshotExpect{ID: string(r.ID), ResourceVersion: source.version, Objects: map[string]string{}, Trust: store.Trusted}
+	e := snapshotExpect{ID: string(r.ID), ResourceVersion: source.version,
+		Objects: map[string]string{}, Trust: store.Trusted}
 	if !st.Signs() {
 		e.Trust = store.Unsigned
 	}
@@ -195,8 +211,9 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded, ttl time.Duratio
 	return r
 }
 
-// make fills the store: one snapshot that is removed again; two, of which the second uses packs of the first, and in a plain store one that is not signed; a pin, the results
-// of two verifies, the record of a prune; the records of a move.
+// make fills the store: one snapshot that is removed again; two, of which the second uses packs of
+// the first, and in a plain store one that is not signed; a pin, the results of two verifies, the
+// record of a prune; the records of a move.
 func (m *storeMaker) make() storeExpect {
 	ctx, t := m.t.Context(), m.t
 	st := m.open(true)
@@ -219,8 +236,10 @@ func (m *storeMaker) make() storeExpect {
 	var previous *store.SignedOwner
 	for epoch := int64(1); epoch <= 2; epoch++ {
 		o := store.Owner{
-			WorkloadID: "0c1d2e3f-0000-4000-8000-000000000005", Workload: "team-a/web", Epoch: epoch, Operation: "20260102-030405-abcd", Time: m.now,
-			Owner: store.Source{UID: "6f1b2c3d-0000-4000-8000-000000000002", Name: "next", KubernetesVersion: "v1.36.3"},
+			WorkloadID: "0c1d2e3f-0000-4000-8000-000000000005", Workload: "team-a/web", Epoch: epoch,
+			Operation: "20260102-030405-abcd", Time: m.now,
+			Owner: store.Source{UID: "6f1b2c3d-0000-4000-8000-000000000002", Name: "next",
+				KubernetesVersion: "v1.36.3"},
 		}
 		signed, err := st.PutOwner(ctx, o, previous)
 		if err != nil {
@@ -228,30 +247,37 @@ func (m *storeMaker) make() storeExpect {
 		}
 		previous, m.expect.Owner = &signed, signed.Owner
 	}
-	m.expect.Records = map[string]string{"planned": "{\"plan\":1}\n", "running": "more than\none line\n"}
+	m.expect.Records = map[string]string{"planned": "{\"plan\":1}\n",
+		"running": "more than\none line\n"}
 	for i, state := range []string{"planned", "running"} {
-		if err := st.PutOperationRecord(ctx, "20260102-030405-abcd", int64(i+1), state, []byte(m.expect.Records[state])); err != nil {
+		if err := st.PutOperationRecord(ctx, "20260102-030405-abcd", int64(i+1), state,
+			[]byte(m.expect.Records[state])); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// What a store that was copied from an S3 server also has.
-	if err := os.WriteFile(filepath.Join(m.root, "conditional.json"), []byte(`{"format":1,"conditional":"yes"}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.root, "conditional.json"),
+		[]byte(`{"format":1,"conditional":"yes"}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return m.expect
 }
 
-// retain pins the first snapshot, records that a verify found the second whole and one the first damaged, and removes the one before them, of which a record is left.
+// retain pins the first snapshot, records that a verify found the second whole and one the first
+// damaged, and removes the one before them, of which a record is left.
 func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Result) {
 	m.t.Helper()
 	ctx, reason := m.t.Context(), "before the upgrade"
 	if err := st.PutPin(ctx, first.Key(), reason, m.now); err != nil {
 		m.t.Fatal(err)
 	}
-	m.expect.Pins, m.expect.Checks = map[string]string{string(first.ID): reason}, map[string]store.Check{}
+	m.expect.Pins, m.expect.Checks = map[string]string{string(first.ID): reason},
+		map[string]store.Check{}
 	for of, check := range map[*snapshot.Result]store.Check{
-		first:  {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1, First: []store.CheckedKey{{Code: string(store.VerifyMissing), Key: string(first.Tree)}}},
-		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects, Bytes: second.Bytes},
+		first: {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1,
+			First: []store.CheckedKey{{Code: string(store.VerifyMissing), Key: string(first.Tree)}}},
+		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects,
+			Bytes: second.Bytes},
 	} {
 		check.Time, check.Writer = m.now, "mgmtd test"
 		recorded, err := st.PutCheck(ctx, of.Signed, check)
@@ -260,7 +286,8 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 		}
 		m.expect.Checks[string(of.ID)] = recorded.Check
 	}
-	old := time.Now().Add(-24 * time.Hour) // of the storage: as if a newer one had been there for the grace
+	// of the storage: as if a newer one had been there for the grace
+	old := time.Now().Add(-24 * time.Hour)
 	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -270,10 +297,12 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	r, err := snapshot.Prune(ctx, snapshot.PruneOptions{Store: st, Delete: []store.EnvelopeKey{removed.Key()}})
+	r, err := snapshot.Prune(ctx, snapshot.PruneOptions{Store: st,
+		Delete: []store.EnvelopeKey{removed.Key()}})
 	if err != nil || len(r.Removed) != 1 || r.Freed.Keys < 2 {
 		m.t.Fatalf("prune: %+v, %v", r, err)
 	}
-	m.expect.Removed = map[string][]store.Range{removed.Source.UID: {{From: removed.Sequence, To: removed.Sequence}}}
+	m.expect.Removed = map[string][]store.Range{removed.Source.UID: {{From: removed.Sequence,
+		To: removed.Sequence}}}
 	m.now = m.now.Add(time.Hour)
 }

@@ -27,18 +27,20 @@ type storeExpect struct {
 	Owner     store.Owner       `json:"owner"`
 	Records   map[string]string `json:"records"` // texts of the one operation's records, by state
 	// What the first writer did not know.
-	Pins    map[string]string        `json:"pins,omitempty"`    // reasons, by snapshot
-	Checks  map[string]store.Check   `json:"checks,omitempty"`  // the one of each snapshot that was verified
+	Pins map[string]string `json:"pins,omitempty"` // reasons, by snapshot
+	// the one of each snapshot that was verified
+	Checks  map[string]store.Check   `json:"checks,omitempty"`
 	Removed map[string][]store.Range `json:"removed,omitempty"` // by source
 }
 
 type snapshotExpect struct {
-	ID              string            `json:"id"`
-	Trust           store.Trust       `json:"trust"`
-	ResourceVersion string            `json:"resourceVersion"`
-	Objects         map[string]string `json:"objects"` // SHA-256 of the bytes of each object, by ref
-	Missing         []string          `json:"missing"`
-	Expires         time.Time         `json:"expires,omitzero"`
+	ID              string      `json:"id"`
+	Trust           store.Trust `json:"trust"`
+	ResourceVersion string      `json:"resourceVersion"`
+	// SHA-256 of the bytes of each object, by ref
+	Objects map[string]string `json:"objects"`
+	Missing []string          `json:"missing"`
+	Expires time.Time         `json:"expires,omitzero"`
 }
 
 // testKey is a file of keys that are published with the tests.
@@ -46,7 +48,8 @@ func testKey(name string) string {
 	return filepath.Join("testdata", "stores", "keys-of-tests-only", name)
 }
 
-// TestStores is the promise of docs/format.md: every later version reads what an earlier one wrote. Each store was written by the code of its time, see TestMakeStores.
+// TestStores is the promise of docs/format.md: every later version reads what an earlier one wrote.
+// Each store was written by the code of its time, see TestMakeStores.
 func TestStores(t *testing.T) {
 	files, err := filepath.Glob("testdata/stores/*.json")
 	if err != nil || len(files) < 4 {
@@ -70,7 +73,8 @@ func checkStore(t *testing.T, root string) {
 	}
 	st := openToRead(t, root, !want.Encrypted)
 	if st.ID() != want.StoreID || st.Encrypted() != want.Encrypted {
-		t.Errorf("store %s, encrypted %v; want %s, %v", st.ID(), st.Encrypted(), want.StoreID, want.Encrypted)
+		t.Errorf("store %s, encrypted %v; want %s, %v", st.ID(), st.Encrypted(), want.StoreID,
+			want.Encrypted)
 	}
 	keys, err := st.Snapshots(ctx, "")
 	if err != nil || len(keys) != len(want.Snapshots) {
@@ -102,7 +106,8 @@ func checkStore(t *testing.T, root string) {
 	checkRetention(t, st, chain, want)
 }
 
-// checkRetention reads pins, results of verifies and records of prunes. A store that was written before there were any has none.
+// checkRetention reads pins, results of verifies and records of prunes. A store that was written
+// before there were any has none.
 func checkRetention(t *testing.T, st *store.Store, chain []store.Signed, want storeExpect) {
 	t.Helper()
 	ctx := t.Context()
@@ -154,7 +159,8 @@ func asText(t *testing.T, v any) string {
 	return string(data)
 }
 
-// openToRead opens a store with what a reader has: an identity and a trusted key, or for a plain store none of both.
+// openToRead opens a store with what a reader has: an identity and a trusted key, or for a plain
+// store none of both.
 func openToRead(t *testing.T, root string, plain bool) *store.Store {
 	t.Helper()
 	o := store.KeyOptions{TrustedKeyFiles: []string{testKey("signing.pub")}}
@@ -165,7 +171,8 @@ func openToRead(t *testing.T, root string, plain bool) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: keys, Plain: plain})
+	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: keys,
+		Plain: plain})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +183,8 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	t.Helper()
 	ctx := t.Context()
 	if string(e.ID) != want.ID || e.Trust != want.Trust || e.ResourceVersion != want.ResourceVersion {
-		t.Errorf("snapshot %s, %s, resourceVersion %s; want %s, %s, %s", e.ID, e.Trust, e.ResourceVersion, want.ID, want.Trust, want.ResourceVersion)
+		t.Errorf("snapshot %s, %s, resourceVersion %s; want %s, %s, %s", e.ID, e.Trust, e.ResourceVersion,
+			want.ID, want.Trust, want.ResourceVersion)
 	}
 	if !e.Expires.Equal(want.Expires) {
 		t.Errorf("snapshot %s expires %s, want %s", e.ID, e.Expires, want.Expires)
@@ -198,7 +206,8 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 		return f.Code == snapshot.CheckEdges // newer rules may read more edges than were known
 	})
 	if err != nil || len(checked.Findings) > 0 || checked.Objects != len(want.Objects) {
-		t.Errorf("verify in full: %d of %d objects, %v, %v", checked.Objects, len(want.Objects), checked.Findings, err)
+		t.Errorf("verify in full: %d of %d objects, %v, %v", checked.Objects, len(want.Objects),
+			checked.Findings, err)
 	}
 	contents, err := s.Load(ctx, s.Graph.Nodes, nil)
 	if err != nil {
@@ -229,7 +238,8 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	return tree
 }
 
-// checkRecords reads the ownership record and the records of the operation. In a plain store these are not signed, and its operator vouches for them by giving no key.
+// checkRecords reads the ownership record and the records of the operation. In a plain store these
+// are not signed, and its operator vouches for them by giving no key.
 func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) {
 	t.Helper()
 	ctx := t.Context()
@@ -267,7 +277,8 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	}
 }
 
-// TestStoreOfALaterFormat: a store that says it is of another format is refused, whatever else is in it.
+// TestStoreOfALaterFormat: a store that says it is of another format is refused, whatever else is
+// in it.
 func TestStoreOfALaterFormat(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "store")
 	if err := os.CopyFS(root, os.DirFS("testdata/stores/1-first-plain")); err != nil {

@@ -32,7 +32,8 @@ var (
 // errNothing says that there is no object to do that with.
 var errNothing = errors.New("nothing to do that with")
 
-// workload does random things to a source: what, follows from its seed; what the garbage collector makes of them meanwhile, does not.
+// workload does random things to a source: what, follows from its seed; what the garbage collector
+// makes of them meanwhile, does not.
 type workload struct {
 	t          *testing.T
 	ctx        context.Context
@@ -44,12 +45,14 @@ type workload struct {
 	made       int
 	revision   int // of the schema of Widgets
 	did        map[string]int
-	// remade says that Gizmos went since the last snapshot. Those of now may be of a kind that looks the same; the API server, whose cache of it is new, says 410 to who watches
-	// from before.
+	// remade says that Gizmos went since the last snapshot. Those of now may be of a kind that
+	// looks the same; the API server, whose cache of it is new, says 410 to who watches from
+	// before.
 	remade bool
 }
 
-// operation is one thing that may happen. Those that change kinds wait until the API server goes by them.
+// operation is one thing that may happen. Those that change kinds wait until the API server goes by
+// them.
 type operation struct {
 	name  string
 	run   func(*workload) error
@@ -83,12 +86,13 @@ var operations = []operation{
 func newWorkload(t *testing.T, m *mgmt.Mgmt, r *rand.Rand) *workload {
 	t.Helper()
 	w := &workload{t: t, ctx: t.Context(), m: m, rand: r, did: map[string]int{}}
-	if _, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{}, func(raw []byte) error {
-		if name := mgmtKey(raw).Name; strings.HasPrefix(name, randomPrefix) {
-			w.namespaces = append(w.namespaces, name)
-		}
-		return nil
-	}); err != nil || len(w.namespaces) == 0 {
+	if _, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{},
+		func(raw []byte) error {
+			if name := mgmtKey(raw).Name; strings.HasPrefix(name, randomPrefix) {
+				w.namespaces = append(w.namespaces, name)
+			}
+			return nil
+		}); err != nil || len(w.namespaces) == 0 {
 		t.Fatal(w.namespaces, err)
 	}
 	w.namespaces = append(w.namespaces, randomPrefix+"more")
@@ -116,7 +120,9 @@ func (w *workload) some(n int, quick bool) {
 		case err == nil:
 			w.did[o.name]++
 			n--
-		case errors.Is(err, errNothing), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err): // the garbage collector was there first
+		case errors.Is(err, errNothing), apierrors.IsNotFound(err), apierrors.IsConflict(err),
+			apierrors.IsAlreadyExists(err):
+			// the garbage collector was there first
 		case w.ctx.Err() == nil:
 			w.t.Errorf("%s: %v", o.name, err)
 		}
@@ -132,14 +138,16 @@ func (w *workload) kind(gk mgmt.GroupKind) mgmt.Kind {
 }
 
 func object(k mgmt.Kind, namespace, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.APIVersion(), "kind": k.Kind}}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.APIVersion(),
+		"kind": k.Kind}}
 	u.SetName(name)
 	u.SetNamespace(namespace)
 	return u
 }
 
 // pick gives a random object of one of these kinds, in a random namespace, that fits.
-func (w *workload) pick(fits func(*unstructured.Unstructured) bool, gks ...mgmt.GroupKind) (mgmt.Kind, *unstructured.Unstructured, error) {
+func (w *workload) pick(fits func(*unstructured.Unstructured) bool, gks ...mgmt.GroupKind) (
+	mgmt.Kind, *unstructured.Unstructured, error) {
 	k, ok := mgmt.FindKind(w.kinds, gks[w.rand.IntN(len(gks))])
 	if !ok {
 		return k, nil, errNothing
@@ -150,7 +158,8 @@ func (w *workload) pick(fits func(*unstructured.Unstructured) bool, gks ...mgmt.
 		if err := u.UnmarshalJSON(raw); err != nil {
 			return err
 		}
-		if (strings.HasPrefix(u.GetNamespace(), randomPrefix) || u.GetNamespace() == "") && u.GetName() != anchor && (fits == nil || fits(u)) {
+		if (strings.HasPrefix(u.GetNamespace(), randomPrefix) || u.GetNamespace() == "") &&
+			u.GetName() != anchor && (fits == nil || fits(u)) {
 			all = append(all, u)
 		}
 		return nil
@@ -180,8 +189,10 @@ var (
 	// plain are the kinds of which objects come and go without taking many along.
 	plain = []mgmt.GroupKind{secret, configMap, widgetKind, secret, configMap, widgetKind, gizmoKind}
 	fleet = append([]mgmt.GroupKind{
-		snapshot.ClusterKind, snapshot.MachineKind, snapshot.KubeadmControlPlane, {Group: "cluster.x-k8s.io", Kind: "MachineDeployment"},
-		{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}, {Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"},
+		snapshot.ClusterKind, snapshot.MachineKind, snapshot.KubeadmControlPlane,
+		{Group: "cluster.x-k8s.io", Kind: "MachineDeployment"},
+		{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"},
+		{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"},
 	}, plain...)
 )
 
@@ -200,7 +211,8 @@ func (w *workload) touch() error {
 	if err != nil {
 		return err
 	}
-	_, err = w.m.Writer().PatchMetadata(w.ctx, k, u.GetNamespace(), u.GetName(), map[string]any{"annotations": map[string]any{randomGroup + "/touched": w.number()}})
+	_, err = w.m.Writer().PatchMetadata(w.ctx, k, u.GetNamespace(), u.GetName(),
+		map[string]any{"annotations": map[string]any{randomGroup + "/touched": w.number()}})
 	return err
 }
 
@@ -253,7 +265,9 @@ func (w *workload) owned(u *unstructured.Unstructured) {
 	if err != nil {
 		return
 	}
-	_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"apiVersion": k.APIVersion(), "kind": k.Kind, "name": owner.GetName(), "uid": string(owner.GetUID())}}, "metadata", "ownerReferences")
+	_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"apiVersion": k.APIVersion(),
+		"kind": k.Kind, "name": owner.GetName(), "uid": string(owner.GetUID())}}, "metadata",
+		"ownerReferences")
 }
 
 func (w *workload) remove() error {
@@ -266,12 +280,17 @@ func (w *workload) remove() error {
 
 // again deletes an object and makes it anew under the same name. What it owned goes.
 func (w *workload) again() error {
-	k, u, err := w.pick(func(u *unstructured.Unstructured) bool { return alive(u) && len(u.GetFinalizers()) == 0 },
-		append(plain, snapshot.MachineKind, mgmt.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"})...)
+	k, u, err := w.pick(func(u *unstructured.Unstructured) bool {
+		return alive(u) &&
+			len(u.GetFinalizers()) == 0
+	},
+		append(plain, snapshot.MachineKind, mgmt.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
+			Kind: "DevMachine"})...)
 	if err != nil {
 		return err
 	}
-	if err := w.m.Writer().Delete(w.ctx, k, u.GetNamespace(), u.GetName(), u.GetUID(), ""); err != nil {
+	if err := w.m.Writer().Delete(w.ctx, k, u.GetNamespace(), u.GetName(), u.GetUID(),
+		""); err != nil {
 		return err
 	}
 	if err := w.until(func() (bool, error) {

@@ -16,7 +16,8 @@ import (
 
 var zeroTime metav1.Time
 
-// own gives an object another owner, none, or one that is gone, whose dependants the garbage collector deletes.
+// own gives an object another owner, none, or one that is gone, whose dependants the garbage
+// collector deletes.
 func (w *workload) own() error {
 	k, u, err := w.pick(alive, plain...)
 	if err != nil {
@@ -35,7 +36,8 @@ func (w *workload) own() error {
 	return w.update(k, u)
 }
 
-// relabel puts an object into a workload cluster, or out of it, or among those that are moved for their label alone.
+// relabel puts an object into a workload cluster, or out of it, or among those that are moved for
+// their label alone.
 func (w *workload) relabel() error {
 	k, u, err := w.pick(alive, secret, configMap, widgetKind)
 	if err != nil {
@@ -62,7 +64,8 @@ func (w *workload) relabel() error {
 	return w.update(k, u)
 }
 
-// name makes a Machine need another Secret: one that is there, left out so far or not, or one that is not.
+// name makes a Machine need another Secret: one that is there, left out so far or not, or one that
+// is not.
 func (w *workload) name() error {
 	k, machine, err := w.pick(alive, snapshot.MachineKind)
 	if err != nil {
@@ -70,13 +73,16 @@ func (w *workload) name() error {
 	}
 	name := "no-such-" + w.number()
 	if w.rand.IntN(3) > 0 {
-		_, u, err := w.pick(func(u *unstructured.Unstructured) bool { return u.GetNamespace() == machine.GetNamespace() }, secret)
+		_, u, err := w.pick(func(u *unstructured.Unstructured) bool {
+			return u.GetNamespace() == machine.GetNamespace()
+		}, secret)
 		if err != nil {
 			return err
 		}
 		name = u.GetName()
 	}
-	if err := unstructured.SetNestedField(machine.Object, name, "spec", "bootstrap", "dataSecretName"); err != nil {
+	if err := unstructured.SetNestedField(machine.Object, name, "spec", "bootstrap",
+		"dataSecretName"); err != nil {
 		return err
 	}
 	return w.update(k, machine)
@@ -124,7 +130,8 @@ func (w *workload) status() error {
 	if k.GroupKind == widgetKind {
 		u.Object["status"] = map[string]any{"seen": w.number()}
 	} else if err := unstructured.SetNestedSlice(u.Object, []any{map[string]any{
-		"type": "Random", "status": "True", "reason": "R" + fmt.Sprint(w.made), "message": w.number(), "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"type": "Random", "status": "True", "reason": "R" + fmt.Sprint(w.made), "message": w.number(),
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 	}}, "status", "conditions"); err != nil {
 		return err
 	}
@@ -132,7 +139,8 @@ func (w *workload) status() error {
 	return err
 }
 
-// renew renews a lease of kube-system, as components do all the time: the history of a source is known by them.
+// renew renews a lease of kube-system, as components do all the time: the history of a source is
+// known by them.
 func (w *workload) renew() error {
 	ctx, now := w.ctx, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
 	u, err := w.m.Reader().Get(ctx, mgmt.LeaseKind, "kube-system", randomPrefix+"lease")
@@ -152,6 +160,8 @@ func (w *workload) renew() error {
 }
 
 func (w *workload) namespace() error {
-	_, err := w.m.Writer().PatchMetadata(w.ctx, mgmt.NamespaceKind, "", w.namespaces[w.rand.IntN(len(w.namespaces))], map[string]any{"labels": map[string]any{"random": w.number()}})
+	_, err := w.m.Writer().PatchMetadata(w.ctx, mgmt.NamespaceKind, "",
+		w.namespaces[w.rand.IntN(len(w.namespaces))],
+		map[string]any{"labels": map[string]any{"random": w.number()}})
 	return err
 }

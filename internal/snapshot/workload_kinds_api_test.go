@@ -22,8 +22,9 @@ const contractLabel = "cluster.x-k8s.io/v1beta2"
 
 var plurals = map[mgmt.GroupKind]string{widgetKind: "widgets", gizmoKind: "gizmos"}
 
-// customKind is a CustomResourceDefinition of the test's own. Its schema has one field that no other revision has: objects that are stored show it at once, and lose that of the
-// revision before.
+// customKind is a CustomResourceDefinition of the test's own. Its schema has one field that no
+// other revision has: objects that are stored show it at once, and lose that of the revision
+// before.
 func customKind(gk mgmt.GroupKind, scope string, revision int) *unstructured.Unstructured {
 	plural := plurals[gk]
 	schema := fmt.Sprintf(`{"openAPIV3Schema":{"type":"object","properties":{"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true},"spec":{"type":"object","properties":{
@@ -44,7 +45,8 @@ func field(revision int) string { return fmt.Sprintf("r%d", revision) }
 // beginKinds makes the kinds of the test, which go with it.
 func (w *workload) beginKinds() {
 	w.t.Helper()
-	if _, err := w.m.Writer().Create(w.ctx, crdKind, customKind(widgetKind, "Namespaced", w.revision)); err != nil {
+	if _, err := w.m.Writer().Create(w.ctx, crdKind, customKind(widgetKind, "Namespaced",
+		w.revision)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
@@ -76,12 +78,14 @@ func (w *workload) served(gk mgmt.GroupKind) error {
 		if !ok {
 			return false, nil
 		}
-		_, err = w.m.Reader().List(w.ctx, k, mgmt.ListOptions{Limit: 1}, func([]byte) error { return nil })
+		_, err = w.m.Reader().List(w.ctx, k, mgmt.ListOptions{Limit: 1},
+			func([]byte) error { return nil })
 		return err == nil, nil
 	})
 }
 
-// labelKind changes the metadata of a kind: so that nothing is said of it, or so that it is of another provider, or so that it does not belong to Cluster API any more, or again.
+// labelKind changes the metadata of a kind: so that nothing is said of it, or so that it is of
+// another provider, or so that it does not belong to Cluster API any more, or again.
 func (w *workload) labelKind() error {
 	crd, err := w.m.Reader().Get(w.ctx, crdKind, "", "widgets."+randomGroup)
 	if err != nil {
@@ -104,7 +108,8 @@ func (w *workload) labelKind() error {
 	return w.served(widgetKind)
 }
 
-// upgradeKind gives Widgets another schema, which shows in all of them without a write to any, and perhaps serves or stores another version.
+// upgradeKind gives Widgets another schema, which shows in all of them without a write to any, and
+// perhaps serves or stores another version.
 func (w *workload) upgradeKind() error {
 	crd, err := w.m.Reader().Get(w.ctx, crdKind, "", "widgets."+randomGroup)
 	if err != nil {
@@ -145,7 +150,8 @@ func (w *workload) upgradeKind() error {
 	})
 }
 
-// comeOrGo makes the other kind, takes it away with all its objects, or both, which is another kind that looks the same.
+// comeOrGo makes the other kind, takes it away with all its objects, or both, which is another kind
+// that looks the same.
 func (w *workload) comeOrGo() error {
 	_, there := mgmt.FindKind(w.kinds, gizmoKind)
 	if there {

@@ -52,7 +52,8 @@ func (c Client) Ready(ctx context.Context) error {
 }
 
 func (c Client) do(ctx context.Context, method, path string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("make request %s %s: %w", method, path, err)
 	}
@@ -66,7 +67,8 @@ func (c Client) do(ctx context.Context, method, path string, body []byte) error 
 		return fmt.Errorf("read the cloud's answer to %s %s: %w", method, path, err)
 	}
 	if resp.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: the cloud answered %s: %s", method, path, resp.Status, strings.TrimSpace(string(text)))
+		return fmt.Errorf("%s %s: the cloud answered %s: %s", method, path, resp.Status,
+			strings.TrimSpace(string(text)))
 	}
 	return nil
 }

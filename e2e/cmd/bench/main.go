@@ -19,12 +19,17 @@ import (
 )
 
 func main() {
-	opts := bench.Options{Out: os.Stdout, Progress: func(line string) { fmt.Fprintln(os.Stderr, time.Now().Format("15:04:05"), line) }}
+	opts := bench.Options{Out: os.Stdout, Progress: func(line string) {
+		fmt.Fprintln(os.Stderr,
+			time.Now().Format("15:04:05"), line)
+	}}
 	flag.StringVar(&opts.Mgmtctl, "mgmtctl", "../bin/mgmtctl", "`path` of mgmtctl")
 	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
 	flag.IntVar(&opts.Repeat, "repeat", 5, "how often each figure is measured; the median counts")
-	flag.DurationVar(&opts.Settle, "settle", 10*time.Second, "how long the objects rest before they are read; after more than five minutes the API server has compacted their past")
-	sizes := flag.String("objects", "10000,50000", "comma-separated `numbers` of objects, one management cluster for each")
+	flag.DurationVar(&opts.Settle, "settle", 10*time.Second, "how long the objects rest before "+
+		"they are read; after more than five minutes the API server has compacted their past")
+	sizes := flag.String("objects", "10000,50000", "comma-separated `numbers` of objects, one "+
+		"management cluster for each")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and kube-apiserver with CRDs) and an S3 server on this machine, fills it with workload
 clusters copied from recorded live ones, and measures snapshots beside the LIST that they cannot do without.

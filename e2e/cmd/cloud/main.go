@@ -26,9 +26,11 @@ func main() {
 	var opts cloud.Options
 	controlPort := flag.Int("control-port", 0, "port of the control endpoint")
 	flag.IntVar(&opts.DebugPort, "debug-port", 0, "port that lists the workload API servers")
-	flag.IntVar(&opts.FirstWorkloadPort, "first-workload-port", 0, "first port for workload API servers")
+	flag.IntVar(&opts.FirstWorkloadPort, "first-workload-port", 0,
+		"first port for workload API servers")
 	flag.IntVar(&opts.LastWorkloadPort, "last-workload-port", 0, "last port for workload API servers")
-	flag.DurationVar(&opts.SyncPeriod, "sync-period", 20*time.Second, "resync period of the provider's controllers")
+	flag.DurationVar(&opts.SyncPeriod, "sync-period", 20*time.Second,
+		"resync period of the provider's controllers")
 	klog.InitFlags(nil)
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())

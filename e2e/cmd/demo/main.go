@@ -37,7 +37,8 @@ Flags:
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the demo at once, and with it every process of the lab
+	// a second Ctrl-C ends the demo at once, and with it every process of the lab
+	context.AfterFunc(ctx, stop)
 	err := demo.Run(ctx, opts)
 	switch {
 	case err == nil:

@@ -18,18 +18,23 @@ import (
 func runFleet(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	live := fleet.Options{Progress: printLine}
-	kubeconfig := flags.String("kubeconfig", "", "kubeconfig `file` of the management cluster (required)")
+	kubeconfig := flags.String("kubeconfig", "", "kubeconfig `file` of the management "+
+		"cluster (required)")
 	flags.StringVar(&live.Prefix, "namespace-prefix", "", "`prefix` of all namespaces")
 	shapes := flags.String("shapes", "", "live: comma-separated `names` of shapes (default: all)")
 	var bare fleet.BareOptions
-	isBare := flags.Bool("bare", false, "write finished workload clusters into an API server without controllers")
+	isBare := flags.Bool("bare", false, "write finished workload clusters into an API server "+
+		"without controllers")
 	flags.IntVar(&bare.Workloads, "workloads", 10, "bare: number of workload clusters")
 	flags.IntVar(&bare.Machines, "machines", 8, "bare: Machines of each workload cluster")
-	flags.BoolVar(&bare.MachinePools, "machine-pools", false, "bare: add a MachinePool to every second workload cluster")
+	flags.BoolVar(&bare.MachinePools, "machine-pools", false, "bare: add a MachinePool to every "+
+		"second workload cluster")
 	flags.Uint64Var(&bare.Seed, "seed", 1, "bare: seed of all random names")
-	flags.BoolVar(&bare.Fast, "fast", false, "bare: no server-side apply managers in managedFields; for tens of thousands of objects")
+	flags.BoolVar(&bare.Fast, "fast", false, "bare: no server-side apply managers in "+
+		"managedFields; for tens of thousands of objects")
 	timeout := flags.Duration("timeout", 30*time.Minute, "how long it may take")
-	record := flags.String("record", "", "record the prototypes of bare fleets into `folder`, and do nothing else")
+	record := flags.String("record", "", "record the prototypes of bare fleets into `folder`, and "+
+		"do nothing else")
 	var names []string
 	for _, shape := range fleet.Shapes() {
 		names = append(names, shape.Name)

@@ -35,7 +35,8 @@ func main() {
 	// The client library wants a logger; all that matters comes back as an error.
 	log.SetLogger(logr.Discard())
 	commands := map[string]func(context.Context, []string) error{
-		"build": runBuild, "up": runUp, "add": runChange, "kill": runChange, "restart": runChange, "fleet": runFleet,
+		"build": runBuild, "up": runUp, "add": runChange, "kill": runChange, "restart": runChange,
+		"fleet": runFleet,
 	}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprint(os.Stderr, usage)

@@ -42,8 +42,10 @@ func runUp(ctx context.Context, args []string) error {
 	opts := lab.Options{Progress: printLine}
 	flags.StringVar(&opts.Dir, "dir", "", "empty `folder` for data, logs and kubeconfigs (required)")
 	flags.IntVar(&opts.Mgmt, "mgmt", 1, "number of management clusters")
-	flags.IntVar(&opts.FirstPort, "first-port", 0, "first of 1000 ports (default: the first free block from 20000 on)")
-	flags.BoolVar(&opts.Bare, "bare", false, "API servers with CRDs alone: no controllers, no webhooks, no cloud")
+	flags.IntVar(&opts.FirstPort, "first-port", 0, "first of 1000 ports (default: the first free "+
+		"block from 20000 on)")
+	flags.BoolVar(&opts.Bare, "bare", false, "API servers with CRDs alone: no controllers, no "+
+		"webhooks, no cloud")
 	flags.BoolVar(&opts.Fsync, "fsync", false, "let etcd sync to disk")
 	timeout := flags.Duration("timeout", 5*time.Minute, "how long the start may take")
 	if err := parse(flags, `lab up runs management clusters mgmt-1, mgmt-2, ... on one shared cloud, in the foreground until Ctrl-C or SIGTERM.
@@ -113,7 +115,8 @@ func runChange(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("marshal command: %w", err)
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket(*dir))
 	}}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://lab/", bytes.NewReader(body))

@@ -1,5 +1,6 @@
-// Package mgmttest starts real API servers for tests: kube-apiserver, etcd and the garbage collector with the CRDs of Cluster API, but no Cluster API
-// controllers and no webhooks. They are built by "make lab".
+// Package mgmttest starts real API servers for tests: kube-apiserver, etcd and the garbage
+// collector with the CRDs of Cluster API, but no Cluster API controllers and no webhooks. They are
+// built by "make lab".
 package mgmttest
 
 import (
@@ -35,7 +36,8 @@ type Servers struct {
 	n   int
 }
 
-// Main starts n API servers for the tests of a package, runs them and ends the servers. set gets them before the tests run. Use it from TestMain.
+// Main starts n API servers for the tests of a package, runs them and ends the servers. set gets
+// them before the tests run. Use it from TestMain.
 func Main(m *testing.M, n int, set func(*Servers)) int {
 	s, err := start(n)
 	if err != nil {
@@ -58,7 +60,8 @@ func Start(t testing.TB, n int) *Servers {
 	return s
 }
 
-// Lab is the path of the program that "make lab" builds; beside it is what else it has built, such as kubectl.
+// Lab is the path of the program that "make lab" builds; beside it is what else it has built, such
+// as kubectl.
 func Lab() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -84,7 +87,8 @@ func start(n int) (*Servers, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(context.Background(), program, "up", "--bare", "--dir", dir, "--mgmt", strconv.Itoa(n))
+	cmd := exec.CommandContext(context.Background(), program, "up", "--bare", "--dir", dir, "--mgmt",
+		strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()
@@ -140,7 +144,8 @@ func (s *Servers) Connect(t testing.TB, i int) *mgmt.Mgmt {
 	return m
 }
 
-// Fleet fills server i with workload clusters as their controllers would have left them. args are those of "lab fleet --bare".
+// Fleet fills server i with workload clusters as their controllers would have left them. args are
+// those of "lab fleet --bare".
 func (s *Servers) Fleet(t testing.TB, i int, args ...string) {
 	t.Helper()
 	if err := s.Fill(t.Context(), i, args...); err != nil {
@@ -161,8 +166,8 @@ func (s *Servers) Fill(ctx context.Context, i int, args ...string) error {
 	return nil
 }
 
-// Compact makes the etcd of server i forget all that was before now. API servers do so every five minutes, and leave the last five. It returns the oldest resourceVersion that can
-// still be read.
+// Compact makes the etcd of server i forget all that was before now. API servers do so every five
+// minutes, and leave the last five. It returns the oldest resourceVersion that can still be read.
 func (s *Servers) Compact(ctx context.Context, i int) (string, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Options(i).KubeconfigFile)
 	if err != nil {
@@ -176,7 +181,8 @@ func (s *Servers) Compact(ctx context.Context, i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	etcd := fmt.Sprintf("http://%s:%d/v3/kv/", server.Hostname(), port+1) // as the lab lays its ports out
+	// as the lab lays its ports out
+	etcd := fmt.Sprintf("http://%s:%d/v3/kv/", server.Hostname(), port+1)
 	var newest struct {
 		Header struct {
 			Revision string `json:"revision"`
@@ -185,7 +191,8 @@ func (s *Servers) Compact(ctx context.Context, i int) (string, error) {
 	if err := post(ctx, etcd+"range", `{"key":"AA==","count_only":true}`, &newest); err != nil {
 		return "", err
 	}
-	return newest.Header.Revision, post(ctx, etcd+"compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, newest.Header.Revision), &struct{}{})
+	return newest.Header.Revision, post(ctx, etcd+"compaction",
+		fmt.Sprintf(`{"revision":%q,"physical":true}`, newest.Header.Revision), &struct{}{})
 }
 
 func post(ctx context.Context, address, body string, answer any) error {

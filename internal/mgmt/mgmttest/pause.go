@@ -21,12 +21,14 @@ import (
 
 // publishers are the kinds whose controllers publish the condition Paused.
 var publishers = []string{
-	"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MachinePool", "MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine",
+	"Cluster", "KubeadmControlPlane", "MachineDeployment", "MachineSet", "Machine", "MachinePool",
+	"MachineHealthCheck", "KubeadmConfig", "DevCluster", "DevMachine",
 	"DevMachinePool", "ClusterResourceSet",
 }
 
-// Acknowledge does on server i, until the test ends, the one thing that a pause needs of the controllers which bare servers lack: it publishes Paused, and on Clusters
-// with a class TopologyReconciled, as they do.
+// Acknowledge does on server i, until the test ends, the one thing that a pause needs of the
+// controllers which bare servers lack: it publishes Paused, and on Clusters with a class
+// TopologyReconciled, as they do.
 func (s *Servers) Acknowledge(t testing.TB, i int) {
 	t.Helper()
 	m := s.Connect(t, i)
@@ -45,12 +47,14 @@ func (s *Servers) Acknowledge(t testing.TB, i int) {
 	}
 	a := &acknowledger{
 		writer: m.Writer(), kinds: map[mgmt.GroupKind]followed{},
-		todo: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[mgmt.Ref](10*time.Millisecond, time.Second)),
+		todo: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[mgmt.Ref](10*time.Millisecond, time.Second)),
 	}
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
 	for _, k := range kinds {
 		if slices.Contains(publishers, k.Kind) && k.Status {
-			a.kinds[k.GroupKind] = followed{k, informers.ForResource(schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}).Informer()}
+			a.kinds[k.GroupKind] = followed{k, informers.ForResource(schema.GroupVersionResource{
+				Group: k.Group, Version: k.Version, Resource: k.Resource}).Informer()}
 		}
 	}
 	for gk, f := range a.kinds {
@@ -100,13 +104,15 @@ func (a *acknowledger) follow(gk mgmt.GroupKind) cache.ResourceEventHandlerFuncs
 		}
 		for other, f := range a.kinds {
 			for _, object := range f.informer.GetStore().List() {
-				if o := object.(*unstructured.Unstructured); o.GetNamespace() == u.GetNamespace() && o.GetLabels()[labelCluster] == u.GetName() {
+				if o := object.(*unstructured.Unstructured); o.GetNamespace() == u.GetNamespace() &&
+					o.GetLabels()[labelCluster] == u.GetName() {
 					a.todo.Add(refOf(other, o))
 				}
 			}
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, object any) { seen(object) }}
+	return cache.ResourceEventHandlerFuncs{AddFunc: seen,
+		UpdateFunc: func(_, object any) { seen(object) }}
 }
 
 func refOf(gk mgmt.GroupKind, u *unstructured.Unstructured) mgmt.Ref {
@@ -141,7 +147,8 @@ func (a *acknowledger) acknowledge(ctx context.Context, r mgmt.Ref) error {
 	_, paused := u.GetAnnotations()[annotationPaused]
 	cluster := u
 	if r.GroupKind() != clusterKind {
-		cluster = a.get(mgmt.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind, Namespace: r.Namespace, Name: u.GetLabels()[labelCluster]})
+		cluster = a.get(mgmt.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind, Namespace: r.Namespace,
+			Name: u.GetLabels()[labelCluster]})
 	}
 	if cluster != nil {
 		all, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
@@ -183,13 +190,16 @@ func publish(u *unstructured.Unstructured, paused bool) bool {
 func setCondition(u *unstructured.Unstructured, name, status, reason string) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	want := map[string]any{
-		"type": name, "status": status, "message": "", "reason": reason, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339), "observedGeneration": u.GetGeneration(),
+		"type": name, "status": status, "message": "", "reason": reason,
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"observedGeneration": u.GetGeneration(),
 	}
 	at := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == name })
 	switch {
 	case at < 0:
 		conditions = append(conditions, want)
-	case conditions[at].(map[string]any)["status"] == status && conditions[at].(map[string]any)["observedGeneration"] == u.GetGeneration():
+	case conditions[at].(map[string]any)["status"] == status &&
+		conditions[at].(map[string]any)["observedGeneration"] == u.GetGeneration():
 		return false
 	default:
 		conditions[at] = want

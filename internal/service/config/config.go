@@ -27,8 +27,8 @@ type Listen struct {
 	CertFile, KeyFile, ClientCAFile string
 }
 
-// Load reads and checks the file. Paths in it that are not absolute start at its folder. The error is an *InvalidError when the file can be read: it holds all
-// that is wrong with it.
+// Load reads and checks the file. Paths in it that are not absolute start at its folder. The error
+// is an *InvalidError when the file can be read: it holds all that is wrong with it.
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -65,13 +65,15 @@ func (r *reader) read(text []byte) *Config {
 		case d.apiVersion == veleroVersion && d.kind == scheduleKind:
 			schedules = append(schedules, d)
 		default:
-			d.problem("", fmt.Sprintf("apiVersion %q with kind %q is not known", d.apiVersion, d.kind), fmt.Sprintf("a document is %s %s, %s %s or %s %s",
-				ownVersion, ownKind, veleroVersion, locationKind, veleroVersion, scheduleKind))
+			d.problem("", fmt.Sprintf("apiVersion %q with kind %q is not known", d.apiVersion, d.kind),
+				fmt.Sprintf("a document is %s %s, %s %s or %s %s",
+					ownVersion, ownKind, veleroVersion, locationKind, veleroVersion, scheduleKind))
 		}
 	}
 	c := &Config{}
 	if len(own) == 0 {
-		r.add(Problem{Text: "no document is of kind " + ownKind, Hint: "add one with apiVersion " + ownVersion})
+		r.add(Problem{Text: "no document is of kind " + ownKind, Hint: "add one with apiVersion " +
+			ownVersion})
 	}
 	for i, d := range own {
 		if i > 0 {

@@ -51,7 +51,8 @@ func load(t *testing.T, dir, text string) (*Config, error) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "mgmtd.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "RECIPIENT", string(recipient))), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "RECIPIENT", string(recipient))),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return Load(file)
@@ -113,37 +114,47 @@ spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, 
 
 func TestLoad(t *testing.T) {
 	dir := folder(t)
-	c, err := load(t, dir, strings.Replace(goodOwn, "  listen", "  identityFile: identity.txt\n  listen", 1)+goodVelero)
+	c, err := load(t, dir, strings.Replace(goodOwn, "  listen",
+		"  identityFile: identity.txt\n  listen", 1)+goodVelero)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []service.Schedule{
-		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main", SkipImmediately: true, TTL: 720 * time.Hour},
-		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a", "b"}, Paused: true},
+		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main",
+			SkipImmediately: true, TTL: 720 * time.Hour},
+		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a",
+			"b"}, Paused: true},
 	}
 	if diff := cmp.Diff(want, c.Service.Schedules); diff != "" {
 		t.Error(diff)
 	}
 	main, disk := c.Service.Locations[0], c.Service.Locations[1]
-	if diff := cmp.Diff(&store.S3Options{Bucket: "mgmt-snapshots", Prefix: "prod", Endpoint: "https://s3.example:9000", Region: "eu-central-1", PathStyle: true, ChecksumOff: true,
-		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p", ObjectLock: store.LockGovernance, RetentionDays: 30}, main.Store.S3); diff != "" {
+	if diff := cmp.Diff(&store.S3Options{Bucket: "mgmt-snapshots", Prefix: "prod",
+		Endpoint: "https://s3.example:9000", Region: "eu-central-1", PathStyle: true, ChecksumOff: true,
+		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p", ObjectLock: store.LockGovernance,
+		RetentionDays: 30}, main.Store.S3); diff != "" {
 		t.Error(diff)
 	}
-	if !main.Default || main.Name != "main" || disk.Default || disk.Store.URL != "file://"+filepath.Join(dir, "snapshots") {
+	if !main.Default || main.Name != "main" || disk.Default || disk.Store.URL != "file://"+
+		filepath.Join(dir, "snapshots") {
 		t.Errorf("locations: %+v", c.Service.Locations)
 	}
 	for _, l := range c.Service.Locations {
-		if len(l.Store.Recipients) != 1 || l.Store.SigningKeyFile != filepath.Join(dir, "signing.key") || len(l.Store.TrustedKeyFiles) != 1 || l.Store.Plain {
+		if len(l.Store.Recipients) != 1 || l.Store.SigningKeyFile != filepath.Join(dir, "signing.key") ||
+			len(l.Store.TrustedKeyFiles) != 1 || l.Store.Plain {
 			t.Errorf("keys of %s: %+v", l.Name, l.Store)
 		}
 	}
-	if identity, err := c.Service.Verify.Identity(); err != nil || !strings.Contains(string(identity), "AGE-SECRET-KEY-") {
+	if identity, err := c.Service.Verify.Identity(); err != nil ||
+		!strings.Contains(string(identity), "AGE-SECRET-KEY-") {
 		t.Errorf("identity: %d bytes, %v", len(identity), err)
 	}
-	if c.Listen.Unix != filepath.Join(dir, "mgmtd.sock") || c.Metrics != "127.0.0.1:8085" || c.Service.CatalogFile != filepath.Join(dir, "catalog.db") || !c.Service.Daemon {
+	if c.Listen.Unix != filepath.Join(dir, "mgmtd.sock") || c.Metrics != "127.0.0.1:8085" ||
+		c.Service.CatalogFile != filepath.Join(dir, "catalog.db") || !c.Service.Daemon {
 		t.Errorf("config: %+v", c)
 	}
-	retention := service.Retention{Policy: snapshot.Policy{Last: 3, Daily: 7, Within: 36 * time.Hour}, Grace: 4 * time.Hour}
+	retention := service.Retention{Policy: snapshot.Policy{Last: 3, Daily: 7, Within: 36 * time.Hour},
+		Grace: 4 * time.Hour}
 	if diff := cmp.Diff(retention, c.Service.Retention); diff != "" {
 		t.Error(diff)
 	}
@@ -162,7 +173,8 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen.Unix != DefaultSocket || c.Service.CatalogFile != DefaultCatalog || c.Metrics != "" || !c.Service.Locations[0].Store.Plain {
+	if c.Listen.Unix != DefaultSocket || c.Service.CatalogFile != DefaultCatalog || c.Metrics != "" ||
+		!c.Service.Locations[0].Store.Plain {
 		t.Errorf("config: %+v", c)
 	}
 	if s := c.Service.Schedules[0]; s.Source != "prod" || s.Location != "disk" {
@@ -183,7 +195,8 @@ func TestProblems(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = load(t, dir, strings.NewReplacer("GOOD_OWN\n", goodOwn, "GOOD_VELERO\n", goodVelero).Replace(string(text)))
+			_, err = load(t, dir, strings.NewReplacer("GOOD_OWN\n", goodOwn, "GOOD_VELERO\n",
+				goodVelero).Replace(string(text)))
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -212,7 +225,8 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// FuzzRead: every problem says where it is and what it is, and what is taken has all that a daemon needs.
+// FuzzRead: every problem says where it is and what it is, and what is taken has all that a daemon
+// needs.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -223,13 +237,15 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add([]byte(strings.NewReplacer("GOOD_OWN\n", goodOwn, "GOOD_VELERO\n", goodVelero).Replace(string(text))))
+		f.Add([]byte(strings.NewReplacer("GOOD_OWN\n", goodOwn, "GOOD_VELERO\n", goodVelero).Replace(
+			string(text))))
 	}
 	f.Add([]byte(goodOwn + goodVelero))
 	f.Add([]byte(strings.ReplaceAll(fuzzPlain, "KUBECONFIG", "k")))
 	f.Add([]byte("a: &a [*a]\n---\n? [x]\n: y\n"))
 	dir := f.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "k"), []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://x"}}]}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "k"),
+		[]byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://x"}}]}`), 0o600); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -243,11 +259,13 @@ func FuzzRead(f *testing.F) {
 		if len(r.problems) > 0 {
 			return
 		}
-		if len(c.Service.Sources) == 0 || len(c.Service.Locations) == 0 || c.Service.CatalogFile == "" || c.Listen.Unix == "" && c.Listen.TCP == "" {
+		if len(c.Service.Sources) == 0 || len(c.Service.Locations) == 0 || c.Service.CatalogFile == "" ||
+			c.Listen.Unix == "" && c.Listen.TCP == "" {
 			t.Errorf("took %q", text)
 		}
 		for _, l := range c.Service.Locations {
-			if l.Name == "" || l.Store.URL == "" && l.Store.S3 == nil || l.Store.Plain == (len(l.Store.Recipients) > 0) {
+			if l.Name == "" || l.Store.URL == "" && l.Store.S3 == nil ||
+				l.Store.Plain == (len(l.Store.Recipients) > 0) {
 				t.Errorf("took %q with location %+v", text, l)
 			}
 		}

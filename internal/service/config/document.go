@@ -27,12 +27,14 @@ type document struct {
 	r                      *reader
 	apiVersion, kind, name string
 	line                   int
-	// fields is the document as plain maps, lists and scalars; lines gives the line of each path in it.
+	// fields is the document as plain maps, lists and scalars; lines gives the line of each path in
+	// it.
 	fields map[string]any
 	lines  map[string]int
 }
 
-// split takes the file apart. What is no mapping is a problem and left out; an empty document is left out.
+// split takes the file apart. What is no mapping is a problem and left out; an empty document is
+// left out.
 func (r *reader) split(text []byte) []*document {
 	var list []*document
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -75,7 +77,8 @@ func (r *reader) document(node *yaml.Node) *document {
 		return nil
 	}
 	if root.Kind != yaml.MappingNode {
-		r.add(Problem{Line: root.Line, Text: "a document is not a mapping", Hint: "begin it with apiVersion and kind"})
+		r.add(Problem{Line: root.Line, Text: "a document is not a mapping",
+			Hint: "begin it with apiVersion and kind"})
 		return nil
 	}
 	d := &document{r: r, line: root.Line, lines: map[string]int{}}
@@ -103,7 +106,8 @@ func (d *document) walk(path string, n *yaml.Node) any {
 			key, value := n.Content[i], n.Content[i+1]
 			field := join(path, key.Value)
 			if _, twice := values[key.Value]; twice || key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-				d.r.add(Problem{Line: key.Line, Field: field, Text: "this key is there twice, or is no plain word", Hint: "write each key once, as a word"})
+				d.r.add(Problem{Line: key.Line, Field: field, Text: "this key is there twice, or is " +
+					"no plain word", Hint: "write each key once, as a word"})
 				continue
 			}
 			values[key.Value] = d.walk(field, value)
@@ -123,7 +127,8 @@ func (d *document) walk(path string, n *yaml.Node) any {
 		}
 		return value
 	}
-	d.r.add(Problem{Line: n.Line, Field: path, Text: "anchors and aliases are not read", Hint: "write the value out"})
+	d.r.add(Problem{Line: n.Line, Field: path, Text: "anchors and aliases are not read",
+		Hint: "write the value out"})
 	return nil
 }
 
@@ -157,7 +162,8 @@ func (d *document) problem(field, text, hint string) {
 
 var unknownField = regexp.MustCompile(`^unknown field "(.+)"$`)
 
-// decode fills into, and reports fields that are not known and values of another type. It returns whether into can be used.
+// decode fills into, and reports fields that are not known and values of another type. It returns
+// whether into can be used.
 func (d *document) decode(into any) bool {
 	text, err := json.Marshal(d.fields)
 	if err != nil {
@@ -176,7 +182,8 @@ func (d *document) decode(into any) bool {
 		return true
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		d.problem(wrong.Field, fmt.Sprintf("got a %s, want %s", wrong.Value, typeName(wrong.Type.Kind().String())), "quote texts, do not quote numbers and booleans")
+		d.problem(wrong.Field, fmt.Sprintf("got a %s, want %s", wrong.Value,
+			typeName(wrong.Type.Kind().String())), "quote texts, do not quote numbers and booleans")
 	} else {
 		d.problem("", strings.TrimPrefix(err.Error(), "json: "), "")
 	}

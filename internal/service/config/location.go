@@ -22,21 +22,26 @@ const (
 )
 
 var locationRules = map[string]rule{
-	"spec.provider": honoured, "spec.config": honoured, "spec.default": honoured, "spec.accessMode": honoured,
-	"spec.objectStorage.bucket": honoured, "spec.objectStorage.prefix": honoured, "spec.objectStorage.caCert": honoured,
+	"spec.provider": honoured, "spec.config": honoured, "spec.default": honoured,
+	"spec.accessMode":           honoured,
+	"spec.objectStorage.bucket": honoured, "spec.objectStorage.prefix": honoured,
+	"spec.objectStorage.caCert": honoured,
 }
 
 var locationHints = map[string]string{
-	"spec.credential":              "remove it and name an AWS credentials file in spec.config.credentialsFile, or set the AWS variables",
+	"spec.credential": "remove it and name an AWS credentials file in " +
+		"spec.config.credentialsFile, or set the AWS variables",
 	"spec.objectStorage.caCertRef": "remove it and put the certificates into spec.objectStorage.caCert",
 	"spec.backupSyncPeriod":        "remove it: the store is read when it is asked about",
 	"spec.validationFrequency":     "remove it: the store is checked when it is used",
 }
 
 // readLocations makes locations of the documents; keys are those of the Config document.
-func (r *reader) readLocations(documents []*document, keys service.StoreOptions) []service.Location {
+func (r *reader) readLocations(documents []*document,
+	keys service.StoreOptions) []service.Location {
 	if len(documents) == 0 {
-		r.add(Problem{Text: "no document is of kind " + locationKind, Hint: "add one with apiVersion " + veleroVersion + ": snapshots need a place"})
+		r.add(Problem{Text: "no document is of kind " + locationKind, Hint: "add one with apiVersion " +
+			veleroVersion + ": snapshots need a place"})
 	}
 	var list []service.Location
 	seen := map[string]bool{}
@@ -53,7 +58,8 @@ func (r *reader) readLocations(documents []*document, keys service.StoreOptions)
 			d.readPlace(&bsl.Spec, &l.Store)
 		}
 		if l.Default && byDefault != "" {
-			d.problem("spec.default", fmt.Sprintf("%q is the default, too", byDefault), "let one be the default")
+			d.problem("spec.default", fmt.Sprintf("%q is the default, too", byDefault),
+				"let one be the default")
 		}
 		if l.Default {
 			byDefault = d.name
@@ -65,7 +71,8 @@ func (r *reader) readLocations(documents []*document, keys service.StoreOptions)
 
 func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
 	if spec.AccessMode != "" && spec.AccessMode != velerov1.BackupStorageLocationAccessModeReadWrite {
-		d.problem("spec.accessMode", fmt.Sprintf("%q is not honoured", spec.AccessMode), "remove it, or set ReadWrite")
+		d.problem("spec.accessMode", fmt.Sprintf("%q is not honoured", spec.AccessMode),
+			"remove it, or set ReadWrite")
 	}
 	switch spec.Provider {
 	case providerS3, providerVeleroS3:
@@ -75,36 +82,44 @@ func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *servic
 	case "":
 		d.problem("spec.provider", "missing", "set aws for S3, or "+providerDirectory+" for a folder")
 	default:
-		d.problem("spec.provider", fmt.Sprintf("%q is not known", spec.Provider), "set aws for S3, or "+providerDirectory+" for a folder")
+		d.problem("spec.provider", fmt.Sprintf("%q is not known", spec.Provider), "set aws for S3, or "+
+			providerDirectory+" for a folder")
 	}
 }
 
-// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured, and ours.
+// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured, and
+// ours.
 var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
-	"region":           func(_ *document, v string, o *store.S3Options) { o.Region = v },
-	"s3Url":            func(_ *document, v string, o *store.S3Options) { o.Endpoint = v },
-	"profile":          func(_ *document, v string, o *store.S3Options) { o.Profile = v },
-	"s3ForcePathStyle": func(d *document, v string, o *store.S3Options) { o.PathStyle = d.truth("s3ForcePathStyle", v) },
+	"region":  func(_ *document, v string, o *store.S3Options) { o.Region = v },
+	"s3Url":   func(_ *document, v string, o *store.S3Options) { o.Endpoint = v },
+	"profile": func(_ *document, v string, o *store.S3Options) { o.Profile = v },
+	"s3ForcePathStyle": func(d *document, v string, o *store.S3Options) {
+		o.PathStyle = d.truth("s3ForcePathStyle", v)
+	},
 	"insecureSkipTLSVerify": func(d *document, v string, o *store.S3Options) {
 		o.InsecureSkipTLSVerify = d.truth("insecureSkipTLSVerify", v)
 	},
 	"checksumAlgorithm": func(d *document, v string, o *store.S3Options) {
 		o.ChecksumOff = v == "" // as in Velero: the key there and empty turns checksums off
 		if v != "" && v != "SHA256" {
-			d.problem("spec.config.checksumAlgorithm", fmt.Sprintf("%q is not honoured", v), `set SHA256, "" to send none, or remove it`)
+			d.problem("spec.config.checksumAlgorithm", fmt.Sprintf("%q is not honoured", v),
+				`set SHA256, "" to send none, or remove it`)
 		}
 	},
 	// The next two are ours: where users of Velero have a lock, it is the bucket's own.
 	"objectLockMode": func(d *document, v string, o *store.S3Options) {
-		if o.ObjectLock = store.LockMode(v); o.ObjectLock != store.LockGovernance && o.ObjectLock != store.LockCompliance {
-			d.problem("spec.config.objectLockMode", fmt.Sprintf("%q is not known", v), "set governance or compliance, or remove it")
+		if o.ObjectLock = store.LockMode(v); o.ObjectLock != store.LockGovernance &&
+			o.ObjectLock != store.LockCompliance {
+			d.problem("spec.config.objectLockMode", fmt.Sprintf("%q is not known", v),
+				"set governance or compliance, or remove it")
 			o.ObjectLock = store.LockGovernance // one problem is enough
 		}
 	},
 	"retentionDays": func(d *document, v string, o *store.S3Options) {
 		days, err := strconv.Atoi(v)
 		if err != nil || days < 1 {
-			d.problem("spec.config.retentionDays", fmt.Sprintf("%q is not a number of days", v), `write "30", or remove it`)
+			d.problem("spec.config.retentionDays", fmt.Sprintf("%q is not a number of days", v),
+				`write "30", or remove it`)
 			days = 1
 		}
 		o.RetentionDays = days
@@ -124,7 +139,8 @@ func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.S
 			set(d, settings[key], s3)
 			continue
 		}
-		d.problem("spec.config."+key, "this key is not known or not honoured", "the keys are "+strings.Join(slices.Sorted(maps.Keys(s3Settings)), ", "))
+		d.problem("spec.config."+key, "this key is not known or not honoured", "the keys are "+
+			strings.Join(slices.Sorted(maps.Keys(s3Settings)), ", "))
 	}
 	storage := spec.ObjectStorage
 	if storage == nil || storage.Bucket == "" {
@@ -142,19 +158,22 @@ func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.S
 // truth reads "true" or "false", which Velero's config holds as texts.
 func (d *document) truth(key, value string) bool {
 	if value != "true" && value != "false" && value != "" {
-		d.problem("spec.config."+key, fmt.Sprintf("%q is not a truth value", value), `write "true" or "false"`)
+		d.problem("spec.config."+key, fmt.Sprintf("%q is not a truth value", value),
+			`write "true" or "false"`)
 	}
 	return value == "true"
 }
 
-func (d *document) readDirectory(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
+func (d *document) readDirectory(spec *velerov1.BackupStorageLocationSpec,
+	o *service.StoreOptions) {
 	for _, key := range slices.Sorted(maps.Keys(spec.Config)) {
 		if key != "path" {
 			d.problem("spec.config."+key, "this key is not known or not honoured", "the only key is path")
 		}
 	}
 	if s := spec.ObjectStorage; s != nil && (s.Bucket != "" || s.Prefix != "" || len(s.CACert) > 0) {
-		d.problem("spec.objectStorage", "not honoured with provider "+providerDirectory, "remove it and name the folder in spec.config.path")
+		d.problem("spec.objectStorage", "not honoured with provider "+providerDirectory,
+			"remove it and name the folder in spec.config.path")
 	}
 	path := spec.Config["path"]
 	if path == "" {

@@ -110,19 +110,24 @@ func (d *document) readOwn() *Config {
 
 // readRetention reads which snapshots prunes keep.
 func (d *document) readRetention(k keepEntry) service.Retention {
-	r := service.Retention{Policy: snapshot.Policy{Last: k.KeepLast, Hourly: k.KeepHourly, Daily: k.KeepDaily, Weekly: k.KeepWeekly, Monthly: k.KeepMonthly}}
+	r := service.Retention{Policy: snapshot.Policy{Last: k.KeepLast, Hourly: k.KeepHourly,
+		Daily: k.KeepDaily, Weekly: k.KeepWeekly, Monthly: k.KeepMonthly}}
 	counts := []struct {
 		field string
 		count int
-	}{{"keepLast", k.KeepLast}, {"keepHourly", k.KeepHourly}, {"keepDaily", k.KeepDaily}, {"keepWeekly", k.KeepWeekly}, {"keepMonthly", k.KeepMonthly}}
+	}{{"keepLast", k.KeepLast}, {"keepHourly", k.KeepHourly}, {"keepDaily", k.KeepDaily},
+		{"keepWeekly", k.KeepWeekly}, {"keepMonthly", k.KeepMonthly}}
 	for _, n := range counts {
 		if n.count < 0 || n.count > math.MaxInt32 {
-			d.problem("spec.retention."+n.field, "not a count", "write how many to keep, or 0 for no such rule")
+			d.problem("spec.retention."+n.field, "not a count", "write how many to keep, or 0 for "+
+				"no such rule")
 		}
 	}
 	r.Policy.Within = d.readAge("spec.retention.keepWithin", k.KeepWithin)
-	if r.Grace = d.readAge("spec.retention.grace", k.Grace); k.Grace != "" && r.Grace < service.MinGrace {
-		d.problem("spec.retention.grace", "shorter than "+snapshot.AgeText(service.MinGrace), "write at least that: a snapshot that is being taken needs it")
+	if r.Grace = d.readAge("spec.retention.grace", k.Grace); k.Grace != "" &&
+		r.Grace < service.MinGrace {
+		d.problem("spec.retention.grace", "shorter than "+snapshot.AgeText(service.MinGrace),
+			"write at least that: a snapshot that is being taken needs it")
 	}
 	return r
 }
@@ -145,7 +150,8 @@ const hintName = "use lower-case letters, digits, \"-\" and \".\""
 
 func (d *document) readMgmts(entries []mgmtEntry) []mgmt.Options {
 	if len(entries) == 0 {
-		d.problem("spec.managementClusters", "there is none", "name at least one, with the path of its kubeconfig")
+		d.problem("spec.managementClusters", "there is none", "name at least one, with the path of "+
+			"its kubeconfig")
 	}
 	var list []mgmt.Options
 	seen := map[string]bool{}
@@ -174,7 +180,8 @@ func (d *document) checkKubeconfig(field string, o mgmt.Options) {
 	kubeconfig, err := clientcmd.LoadFromFile(o.KubeconfigFile)
 	if err != nil {
 		// Not the error's text: a parser quotes what it could not read, which may be a token.
-		d.problem(field+".kubeconfigFile", o.KubeconfigFile+" is not a kubeconfig", "give the path of one")
+		d.problem(field+".kubeconfigFile", o.KubeconfigFile+" is not a kubeconfig",
+			"give the path of one")
 		return
 	}
 	context := o.Context
@@ -182,7 +189,8 @@ func (d *document) checkKubeconfig(field string, o mgmt.Options) {
 		context = kubeconfig.CurrentContext
 	}
 	if kubeconfig.Contexts[context] == nil {
-		d.problem(field+".context", fmt.Sprintf("%s has no context %q", o.KubeconfigFile, context), "name one that it has")
+		d.problem(field+".context", fmt.Sprintf("%s has no context %q", o.KubeconfigFile, context),
+			"name one that it has")
 	}
 }
 
@@ -204,18 +212,22 @@ func (d *document) checkFile(field, path string) bool {
 		if e, ok := errors.AsType[*os.PathError](err); ok {
 			err = e.Err
 		}
-		d.problem(field, fmt.Sprintf("read %s: %v", path, err), "give the path of a file that mgmtd can read")
+		d.problem(field, fmt.Sprintf("read %s: %v", path, err), "give the path of a file that "+
+			"mgmtd can read")
 	}
 	return err == nil
 }
 
 func (d *document) readKeys(s ownSpec) service.StoreOptions {
-	o := service.StoreOptions{Plain: s.Plain, Recipients: s.Recipients, SigningKeyFile: d.r.path(s.SigningKeyFile)}
+	o := service.StoreOptions{Plain: s.Plain, Recipients: s.Recipients,
+		SigningKeyFile: d.r.path(s.SigningKeyFile)}
 	switch {
 	case s.Plain && len(s.Recipients) > 0:
-		d.problem("spec.plain", "plain and recipients exclude each other", "remove plain to encrypt, or recipients to store Secrets as they are")
+		d.problem("spec.plain", "plain and recipients exclude each other",
+			"remove plain to encrypt, or recipients to store Secrets as they are")
 	case !s.Plain && len(s.Recipients) == 0:
-		d.problem("spec.recipients", "there is none", "give an age1... key (mgmtctl keygen makes one), or plain: true to store Secrets as they are")
+		d.problem("spec.recipients", "there is none", "give an age1... key (mgmtctl keygen makes "+
+			"one), or plain: true to store Secrets as they are")
 	}
 	for i, r := range s.Recipients {
 		d.checkKeys(fmt.Sprintf("spec.recipients[%d]", i), store.KeyOptions{Recipients: []string{r}})
@@ -226,7 +238,8 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 			d.checkKeys("spec.signingKeyFile", store.KeyOptions{SigningKeyFile: o.SigningKeyFile})
 		}
 	case !s.Plain:
-		d.problem("spec.signingKeyFile", "missing", "give the path of signing.key (mgmtctl keygen makes one): a restore refuses snapshots that are not signed")
+		d.problem("spec.signingKeyFile", "missing", "give the path of signing.key (mgmtctl keygen "+
+			"makes one): a restore refuses snapshots that are not signed")
 	}
 	for i, f := range s.TrustedKeyFiles {
 		field := fmt.Sprintf("spec.trustedKeyFiles[%d]", i)
@@ -238,7 +251,8 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 	return o
 }
 
-// readIdentity checks the identity file, and gives what reads it when it is needed; nil when there is none.
+// readIdentity checks the identity file, and gives what reads it when it is needed; nil when there
+// is none.
 func (d *document) readIdentity(s ownSpec) func() ([]byte, error) {
 	if s.IdentityFile == "" {
 		return nil
@@ -274,17 +288,20 @@ func hintOf(err error) string {
 }
 
 func (d *document) readListen(e listenEntry) Listen {
-	l := Listen{Unix: d.r.path(e.Unix), TCP: e.TCP, CertFile: d.r.path(e.CertFile), KeyFile: d.r.path(e.KeyFile), ClientCAFile: d.r.path(e.ClientCAFile)}
+	l := Listen{Unix: d.r.path(e.Unix), TCP: e.TCP, CertFile: d.r.path(e.CertFile),
+		KeyFile: d.r.path(e.KeyFile), ClientCAFile: d.r.path(e.ClientCAFile)}
 	if l.Unix == "" && l.TCP == "" {
 		l.Unix = DefaultSocket
 	}
 	files := []struct{ field, path string }{
-		{"spec.listen.certFile", l.CertFile}, {"spec.listen.keyFile", l.KeyFile}, {"spec.listen.clientCAFile", l.ClientCAFile},
+		{"spec.listen.certFile", l.CertFile}, {"spec.listen.keyFile", l.KeyFile},
+		{"spec.listen.clientCAFile", l.ClientCAFile},
 	}
 	if l.TCP == "" {
 		for _, f := range files {
 			if f.path != "" {
-				d.problem(f.field, "set without spec.listen.tcp", "set tcp, too, or remove it: a unix socket has no TLS")
+				d.problem(f.field, "set without spec.listen.tcp", "set tcp, too, or remove it: a unix "+
+					"socket has no TLS")
 			}
 		}
 		return l
@@ -293,7 +310,8 @@ func (d *document) readListen(e listenEntry) Listen {
 	ok := true
 	for _, f := range files {
 		if f.path == "" {
-			d.problem(f.field, "missing", "TCP is served with mutual TLS only: set certFile, keyFile and clientCAFile")
+			d.problem(f.field, "missing", "TCP is served with mutual TLS only: set certFile, keyFile and "+
+				"clientCAFile")
 			ok = false
 		} else if !d.checkFile(f.field, f.path) {
 			ok = false
@@ -303,10 +321,13 @@ func (d *document) readListen(e listenEntry) Listen {
 		return l
 	}
 	if _, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile); err != nil {
-		d.problem("spec.listen.certFile", strings.TrimPrefix(err.Error(), "tls: "), "give a PEM certificate and the key that it is for")
+		d.problem("spec.listen.certFile", strings.TrimPrefix(err.Error(), "tls: "),
+			"give a PEM certificate and the key that it is for")
 	}
-	if pem, err := os.ReadFile(l.ClientCAFile); err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		d.problem("spec.listen.clientCAFile", l.ClientCAFile+" holds no certificate", "give a file of PEM certificates")
+	if pem, err := os.ReadFile(l.ClientCAFile); err == nil &&
+		!x509.NewCertPool().AppendCertsFromPEM(pem) {
+		d.problem("spec.listen.clientCAFile", l.ClientCAFile+" holds no certificate",
+			"give a file of PEM certificates")
 	}
 	return l
 }
@@ -317,6 +338,7 @@ func (d *document) checkAddress(field, address string) {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		d.problem(field, fmt.Sprintf("%q is not an address", address), "write host:port, such as 127.0.0.1:8085")
+		d.problem(field, fmt.Sprintf("%q is not an address", address),
+			"write host:port, such as 127.0.0.1:8085")
 	}
 }

@@ -12,7 +12,8 @@ type Problem struct {
 	Line int
 	// Document is the kind and the name of the document, empty when it is about the whole file.
 	Document string
-	// Field is the path of the field, such as spec.template.ttl; empty when it is about the whole document.
+	// Field is the path of the field, such as spec.template.ttl; empty when it is about the whole
+	// document.
 	Field string
 	// Text says what is wrong, Hint what to do.
 	Text, Hint string
@@ -44,7 +45,8 @@ type InvalidError struct {
 // Error has a line for each problem.
 func (e *InvalidError) Error() string {
 	lines := make([]string, 0, 1+len(e.Problems))
-	lines = append(lines, fmt.Sprintf("read configuration %s: %d things are wrong:", e.File, len(e.Problems)))
+	lines = append(lines, fmt.Sprintf("read configuration %s: %d things are wrong:", e.File,
+		len(e.Problems)))
 	if len(e.Problems) == 1 {
 		lines[0] = fmt.Sprintf("read configuration %s: one thing is wrong:", e.File)
 	}

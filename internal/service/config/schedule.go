@@ -16,15 +16,18 @@ const sourceAnnotation = annotationPrefix + "management-cluster"
 
 var scheduleRules = map[string]rule{
 	"spec.schedule": honoured, "spec.paused": honoured, "spec.skipImmediately": honoured,
-	"spec.template.ttl": honoured, "spec.template.includedNamespaces": honoured, "spec.template.storageLocation": honoured,
+	"spec.template.ttl": honoured, "spec.template.includedNamespaces": honoured,
+	"spec.template.storageLocation": honoured,
 	// No volume is ever copied.
-	"spec.template.snapshotVolumes": falseOnly, "spec.template.snapshotMoveData": falseOnly, "spec.template.defaultVolumesToFsBackup": falseOnly,
-	"spec.template.defaultVolumesToRestic": falseOnly, "spec.useOwnerReferencesInBackup": falseOnly,
+	"spec.template.snapshotVolumes": falseOnly, "spec.template.snapshotMoveData": falseOnly,
+	"spec.template.defaultVolumesToFsBackup": falseOnly,
+	"spec.template.defaultVolumesToRestic":   falseOnly, "spec.useOwnerReferencesInBackup": falseOnly,
 }
 
 var scheduleHints = map[string]string{
-	"spec.template.labelSelector": "remove it and choose by includedNamespaces: selecting by labels is not honoured yet",
-	"spec.template.metadata":      "remove it: snapshots have no labels",
+	"spec.template.labelSelector": "remove it and choose by includedNamespaces: selecting by " +
+		"labels is not honoured yet",
+	"spec.template.metadata": "remove it: snapshots have no labels",
 }
 
 // readSchedules makes schedules of the documents. What they name must be in c.
@@ -41,9 +44,12 @@ func (r *reader) readSchedules(documents []*document, c *Config) []service.Sched
 		}
 		d.checkAnnotations(doc.Annotations, sourceAnnotation)
 		list = append(list, service.Schedule{
-			Name: d.name, Cron: d.readCron(doc.Spec.Schedule), Source: d.readSource(doc.Annotations[sourceAnnotation], c),
-			Location: d.readLocation(doc.Spec.Template.StorageLocation, c), Namespaces: d.readNamespaces(doc.Spec.Template.IncludedNamespaces),
-			TTL: d.readTTL(doc.Spec.Template.TTL.Duration), Paused: doc.Spec.Paused, SkipImmediately: doc.Spec.SkipImmediately != nil && *doc.Spec.SkipImmediately,
+			Name: d.name, Cron: d.readCron(doc.Spec.Schedule),
+			Source:     d.readSource(doc.Annotations[sourceAnnotation], c),
+			Location:   d.readLocation(doc.Spec.Template.StorageLocation, c),
+			Namespaces: d.readNamespaces(doc.Spec.Template.IncludedNamespaces),
+			TTL:        d.readTTL(doc.Spec.Template.TTL.Duration), Paused: doc.Spec.Paused,
+			SkipImmediately: doc.Spec.SkipImmediately != nil && *doc.Spec.SkipImmediately,
 		})
 	}
 	return list
@@ -51,18 +57,21 @@ func (r *reader) readSchedules(documents []*document, c *Config) []service.Sched
 
 func (d *document) readTTL(ttl time.Duration) time.Duration {
 	if ttl < 0 {
-		d.problem("spec.template.ttl", "negative", "write how long to keep the snapshots at least, such as 720h, or remove it")
+		d.problem("spec.template.ttl", "negative", "write how long to keep the snapshots at least, "+
+			"such as 720h, or remove it")
 	}
 	return ttl
 }
 
 func (d *document) readCron(expression string) string {
 	if expression == "" {
-		d.problem("spec.schedule", "missing", `write a cron expression, such as "0 3 * * *" or "@every 30s"`)
+		d.problem("spec.schedule", "missing",
+			`write a cron expression, such as "0 3 * * *" or "@every 30s"`)
 		return ""
 	}
 	if _, err := service.ParseCron(expression); err != nil {
-		d.problem("spec.schedule", err.Error(), `write five fields, such as "0 3 * * *", "@daily" or "@every 30s", perhaps after "CRON_TZ=Europe/Berlin "`)
+		d.problem("spec.schedule", err.Error(),
+			`write five fields, such as "0 3 * * *", "@daily" or "@every 30s", perhaps after "CRON_TZ=Europe/Berlin "`)
 	}
 	return expression
 }
@@ -80,7 +89,8 @@ func (d *document) readSource(name string, c *Config) string {
 	case name == "":
 		d.problem(field, "missing", "name one of "+strings.Join(names, ", "))
 	case !slices.Contains(names, name):
-		d.problem(field, fmt.Sprintf("no management cluster is named %q", name), "name one of "+strings.Join(names, ", "))
+		d.problem(field, fmt.Sprintf("no management cluster is named %q", name), "name one of "+
+			strings.Join(names, ", "))
 	}
 	return name
 }
@@ -100,9 +110,11 @@ func (d *document) readLocation(name string, c *Config) string {
 	case name == "" && byDefault != "":
 		return byDefault
 	case name == "":
-		d.problem(field, "missing, and no storage location is the default", "name one of "+strings.Join(names, ", "))
+		d.problem(field, "missing, and no storage location is the default", "name one of "+
+			strings.Join(names, ", "))
 	case !slices.Contains(names, name):
-		d.problem(field, fmt.Sprintf("no %s is named %q", locationKind, name), "name one of "+strings.Join(names, ", "))
+		d.problem(field, fmt.Sprintf("no %s is named %q", locationKind, name), "name one of "+
+			strings.Join(names, ", "))
 	}
 	return name
 }
@@ -114,7 +126,9 @@ func (d *document) readNamespaces(list []string) []string {
 	}
 	for i, n := range list {
 		if !name.MatchString(n) {
-			d.problem(fmt.Sprintf("spec.template.includedNamespaces[%d]", i), fmt.Sprintf("%q is not the name of a namespace", n), `name each one, or write "*" alone for all`)
+			d.problem(fmt.Sprintf("spec.template.includedNamespaces[%d]", i),
+				fmt.Sprintf("%q is not the name of a namespace", n),
+				`name each one, or write "*" alone for all`)
 		}
 	}
 	return list

@@ -21,13 +21,17 @@ const (
 
 // metadata that documents of both kinds may have.
 var metadataRules = map[string]rule{
-	"apiVersion": honoured, "kind": honoured, "metadata.name": honoured, "metadata.annotations": honoured,
-	"metadata.namespace": ignored, "metadata.labels": ignored, "metadata.uid": ignored, "metadata.resourceVersion": ignored, "metadata.generation": ignored,
-	"metadata.creationTimestamp": ignored, "metadata.managedFields": ignored, "metadata.selfLink": ignored, "status": ignored,
+	"apiVersion": honoured, "kind": honoured, "metadata.name": honoured,
+	"metadata.annotations": honoured,
+	"metadata.namespace":   ignored, "metadata.labels": ignored, "metadata.uid": ignored,
+	"metadata.resourceVersion": ignored, "metadata.generation": ignored,
+	"metadata.creationTimestamp": ignored, "metadata.managedFields": ignored,
+	"metadata.selfLink": ignored, "status": ignored,
 }
 
-// checkSet reports every field that is set, known, and not in the rules: so a field that a newer Velero brings cannot slip through. A rule holds for all
-// that is below its path. hints tell what to do instead; the others are told to remove it.
+// checkSet reports every field that is set, known, and not in the rules: so a field that a newer
+// Velero brings cannot slip through. A rule holds for all that is below its path. hints tell what
+// to do instead; the others are told to remove it.
 func (d *document) checkSet(rules map[string]rule, hints map[string]string) {
 	paths := d.setPaths("", d.fields)
 	sort.Strings(paths)
@@ -55,7 +59,8 @@ func (d *document) checkSet(rules map[string]rule, hints map[string]string) {
 // known reports whether decode had nothing to say about the field.
 func (d *document) known(path string) bool {
 	return !slices.ContainsFunc(d.r.problems, func(p Problem) bool {
-		return p.Document == d.title() && p.Field != "" && within(path, p.Field) && d.lines[p.Field] == p.Line
+		return p.Document == d.title() && p.Field != "" && within(path, p.Field) &&
+			d.lines[p.Field] == p.Line
 	})
 }
 
@@ -100,7 +105,8 @@ func (d *document) at(path string) any {
 	return value
 }
 
-// isZero reports whether a value says no more than its absence would. False is said on purpose where true is the default, so it is none.
+// isZero reports whether a value says no more than its absence would. False is said on purpose
+// where true is the default, so it is none.
 func isZero(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -145,7 +151,8 @@ func (d *document) checkAnnotations(annotations map[string]string, ours ...strin
 	}
 	sort.Strings(unknown)
 	for _, key := range unknown {
-		d.problem("metadata.annotations."+key, "this annotation is not known", "look for a typing error, or remove it")
+		d.problem("metadata.annotations."+key, "this annotation is not known",
+			"look for a typing error, or remove it")
 	}
 }
 

@@ -14,7 +14,8 @@ type verifyEntry struct {
 	FullEvery string `json:"fullEvery"`
 }
 
-// The defaults of spec.verify. To read all keys of a snapshot once a day finds what a disk or a server lost while older snapshots are still there.
+// The defaults of spec.verify. To read all keys of a snapshot once a day finds what a disk or a
+// server lost while older snapshots are still there.
 const (
 	defaultVerifyEvery = 24 * time.Hour
 	defaultFullEvery   = 7 * 24 * time.Hour
@@ -23,25 +24,30 @@ const (
 	levelNone      = "none"
 )
 
-// readVerify reads how snapshots are verified. readable says that their contents can be read: there is an identity, or nothing is encrypted.
+// readVerify reads how snapshots are verified. readable says that their contents can be read: there
+// is an identity, or nothing is encrypted.
 func (d *document) readVerify(e verifyEntry, readable bool) service.VerifyOptions {
 	const noIdentity = "give spec.identityFile, or verify the structure, which needs none"
-	o := service.VerifyOptions{Level: store.CheckLevel(e.Level), Every: d.readInterval("spec.verify.every", e.Every, defaultVerifyEvery)}
+	o := service.VerifyOptions{Level: store.CheckLevel(e.Level),
+		Every: d.readInterval("spec.verify.every", e.Every, defaultVerifyEvery)}
 	switch o.Level {
 	case "":
 		o.Level = store.CheckStructure
 	case store.CheckStructure:
 	case store.CheckSample, store.CheckFull:
 		if !readable {
-			d.problem("spec.verify.level", fmt.Sprintf("%s reads what is encrypted, and there is no spec.identityFile", o.Level), noIdentity)
+			d.problem("spec.verify.level", fmt.Sprintf("%s reads what is encrypted, and there is no "+
+				"spec.identityFile", o.Level), noIdentity)
 		}
 	case levelNone:
 		if e.Every != "" || e.FullEvery != "" {
-			d.problem("spec.verify.level", "none verifies nothing, so every and fullEvery have no meaning", "remove them, or the level")
+			d.problem("spec.verify.level", "none verifies nothing, so every and fullEvery have no meaning",
+				"remove them, or the level")
 		}
 		return service.VerifyOptions{}
 	default:
-		d.problem("spec.verify.level", fmt.Sprintf("%q is not a level", e.Level), "write structure, sample or full; none verifies nothing by itself")
+		d.problem("spec.verify.level", fmt.Sprintf("%q is not a level", e.Level),
+			"write structure, sample or full; none verifies nothing by itself")
 	}
 	switch {
 	case o.Level == store.CheckFull && e.FullEvery != "":
@@ -50,7 +56,8 @@ func (d *document) readVerify(e verifyEntry, readable bool) service.VerifyOption
 	case readable:
 		o.FullEvery = d.readInterval("spec.verify.fullEvery", e.FullEvery, defaultFullEvery)
 	case e.FullEvery != "":
-		d.problem("spec.verify.fullEvery", "it reads what is encrypted, and there is no spec.identityFile", noIdentity)
+		d.problem("spec.verify.fullEvery",
+			"it reads what is encrypted, and there is no spec.identityFile", noIdentity)
 	}
 	return o
 }
@@ -62,7 +69,8 @@ func (d *document) readInterval(field, text string, otherwise time.Duration) tim
 	}
 	interval, err := time.ParseDuration(text)
 	if err != nil || interval < shortestVerify {
-		d.problem(field, fmt.Sprintf("%q is not a duration of a minute or more", text), "write hours, such as 24h, or minutes, such as 30m")
+		d.problem(field, fmt.Sprintf("%q is not a duration of a minute or more", text),
+			"write hours, such as 24h, or minutes, such as 30m")
 		return otherwise
 	}
 	return interval

@@ -21,17 +21,27 @@ func TestVerify(t *testing.T) {
 	}{
 		{"encrypted", "", service.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
 		{"encrypted", "{every: 0s}", service.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
-		{"encrypted", "{every: 1m}", service.VerifyOptions{Every: time.Minute, Level: store.CheckStructure}, ""},
+		{"encrypted", "{every: 1m}", service.VerifyOptions{Every: time.Minute,
+			Level: store.CheckStructure}, ""},
 		{"encrypted", "{level: none}", service.VerifyOptions{}, ""},
-		{"plain", "", service.VerifyOptions{Every: day, Level: store.CheckStructure, FullEvery: 7 * day}, ""},
-		{"plain", "{level: sample, fullEvery: 720h}", service.VerifyOptions{Every: day, Level: store.CheckSample, FullEvery: 30 * day}, ""},
-		{"plain", "{level: full, every: 12h}", service.VerifyOptions{Every: day / 2, Level: store.CheckFull}, ""},
-		{"encrypted", "{level: full}", service.VerifyOptions{}, "spec.verify.level: full reads what is encrypted, and there is no spec.identityFile; give spec.identityFile"},
-		{"encrypted", "{level: sample}", service.VerifyOptions{}, "spec.verify.level: sample reads what is encrypted"},
-		{"encrypted", "{fullEvery: 168h}", service.VerifyOptions{}, "spec.verify.fullEvery: it reads what is encrypted"},
-		{"plain", "{level: full, fullEvery: 1h}", service.VerifyOptions{}, "spec.verify.fullEvery: set besides level full"},
-		{"plain", "{level: none, every: 1h}", service.VerifyOptions{}, "spec.verify.level: none verifies nothing"},
-		{"plain", "{every: 59s}", service.VerifyOptions{}, `spec.verify.every: "59s" is not a duration of a minute or more`},
+		{"plain", "", service.VerifyOptions{Every: day, Level: store.CheckStructure, FullEvery: 7 * day},
+			""},
+		{"plain", "{level: sample, fullEvery: 720h}", service.VerifyOptions{Every: day,
+			Level: store.CheckSample, FullEvery: 30 * day}, ""},
+		{"plain", "{level: full, every: 12h}", service.VerifyOptions{Every: day / 2,
+			Level: store.CheckFull}, ""},
+		{"encrypted", "{level: full}", service.VerifyOptions{}, "spec.verify.level: full reads what " +
+			"is encrypted, and there is no spec.identityFile; give spec.identityFile"},
+		{"encrypted", "{level: sample}", service.VerifyOptions{}, "spec.verify.level: sample reads " +
+			"what is encrypted"},
+		{"encrypted", "{fullEvery: 168h}", service.VerifyOptions{},
+			"spec.verify.fullEvery: it reads what is encrypted"},
+		{"plain", "{level: full, fullEvery: 1h}", service.VerifyOptions{},
+			"spec.verify.fullEvery: set besides level full"},
+		{"plain", "{level: none, every: 1h}", service.VerifyOptions{},
+			"spec.verify.level: none verifies nothing"},
+		{"plain", "{every: 59s}", service.VerifyOptions{},
+			`spec.verify.every: "59s" is not a duration of a minute or more`},
 		{"plain", "{every: 7d}", service.VerifyOptions{}, `spec.verify.every: "7d" is not a duration`},
 		{"plain", "{every: -1h}", service.VerifyOptions{}, `spec.verify.every: "-1h" is not a duration`},
 	} {
@@ -48,7 +58,8 @@ func TestVerify(t *testing.T) {
 {apiVersion: velero.io/v1, kind: BackupStorageLocation, metadata: {name: disk}, spec: {provider: mgmtd.dev/directory, config: {path: /snapshots}}}
 `, keys, verify))
 		if tt.problem != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.problem) || strings.Count(err.Error(), "\n") > 2 {
+			if err == nil || !strings.Contains(err.Error(), tt.problem) ||
+				strings.Count(err.Error(), "\n") > 2 {
 				t.Errorf("%s %s: %v", tt.keys, tt.verify, err)
 			}
 			continue

@@ -1,5 +1,6 @@
-// Package snapshottest has a source in memory, for tests of what becomes of snapshots once they are taken. What a real API server answers, and when, is not its
-// matter: the tests of package snapshot that have one look after that.
+// Package snapshottest has a source in memory, for tests of what becomes of snapshots once they are
+// taken. What a real API server answers, and when, is not its matter: the tests of package snapshot
+// that have one look after that.
 package snapshottest
 
 import (
@@ -29,15 +30,20 @@ var (
 	infraKind   = mgmt.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"}
 	configKind  = mgmt.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
 	sourceKinds = []mgmt.Kind{
-		{GroupKind: configKind, Version: "v1beta2", Resource: "kubeadmconfigs", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
-		{GroupKind: snapshot.ClusterKind, Version: "v1beta2", Resource: "clusters", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
-		{GroupKind: snapshot.MachineKind, Version: "v1beta2", Resource: "machines", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
+		{GroupKind: configKind, Version: "v1beta2", Resource: "kubeadmconfigs", Namespaced: true,
+			Served: []string{"v1beta2"}, Contract: true},
+		{GroupKind: snapshot.ClusterKind, Version: "v1beta2", Resource: "clusters", Namespaced: true,
+			Served: []string{"v1beta2"}, Contract: true},
+		{GroupKind: snapshot.MachineKind, Version: "v1beta2", Resource: "machines", Namespaced: true,
+			Served: []string{"v1beta2"}, Contract: true},
 		mgmt.ConfigMapKind, mgmt.NamespaceKind, mgmt.SecretKind,
-		{GroupKind: infraKind, Version: "v1beta2", Resource: "devmachines", Namespaced: true, Served: []string{"v1beta2"}, Contract: true},
+		{GroupKind: infraKind, Version: "v1beta2", Resource: "devmachines", Namespaced: true,
+			Served: []string{"v1beta2"}, Contract: true},
 	}
 )
 
-// Source is the objects of a management cluster, as of each of its last resourceVersions. All methods may be called concurrently.
+// Source is the objects of a management cluster, as of each of its last resourceVersions. All
+// methods may be called concurrently.
 type Source struct {
 	UID, Name string
 
@@ -49,11 +55,13 @@ type Source struct {
 
 var _ snapshot.Source = (*Source)(nil)
 
-// New makes a source with so many workload clusters, two a namespace, with two Machines each. The seed decides on the bytes of all objects and on what Change does.
+// New makes a source with so many workload clusters, two a namespace, with two Machines each. The
+// seed decides on the bytes of all objects and on what Change does.
 func New(name string, seed uint64, workloads int) *Source {
 	s := &Source{
 		UID: fmt.Sprintf("6f1b2c3d-0000-4000-8000-%012x", seed), Name: name,
-		rand: rand.New(rand.NewPCG(seed, 1)), views: map[int64]map[mgmt.Ref][]byte{0: {}}, //nolint:gosec // G404: a test has to be repeatable
+		rand: rand.New(rand.NewPCG(seed, 1)), views: map[int64]map[mgmt.Ref][]byte{
+			0: {}}, //nolint:gosec // G404: a test has to be repeatable
 	}
 	s.write(func(objects map[mgmt.Ref][]byte) {
 		for i := range workloads {
@@ -74,7 +82,8 @@ func (s *Source) write(change func(objects map[mgmt.Ref][]byte)) {
 	delete(s.views, s.version-versions)
 }
 
-func (s *Source) put(objects map[mgmt.Ref][]byte, gk mgmt.GroupKind, namespace, name, more, spec string) string {
+func (s *Source) put(objects map[mgmt.Ref][]byte, gk mgmt.GroupKind, namespace, name, more,
+	spec string) string {
 	k, _ := mgmt.FindKind(sourceKinds, gk)
 	uid := fmt.Sprintf("%08x-0000-4000-9000-%012x", s.version, s.rand.Uint64()>>16)
 	meta := fmt.Sprintf(`"name":%q,"uid":%q,"resourceVersion":"%d"`, name, uid, s.version)
@@ -82,17 +91,21 @@ func (s *Source) put(objects map[mgmt.Ref][]byte, gk mgmt.GroupKind, namespace, 
 		meta += fmt.Sprintf(`,"namespace":%q`, namespace)
 	}
 	ref := mgmt.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: namespace, Name: name}
-	objects[ref] = []byte(fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s%s},%s}`, k.APIVersion(), gk.Kind, meta, more, spec))
+	objects[ref] = []byte(fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s%s},%s}`,
+		k.APIVersion(), gk.Kind, meta, more, spec))
 	return uid
 }
 
 // workload makes a workload cluster and what it needs.
 func (s *Source) workload(objects map[mgmt.Ref][]byte, namespace, name string) {
 	s.put(objects, mgmt.NamespaceKind.GroupKind, "", namespace, "", `"spec":{}`)
-	owner := s.put(objects, snapshot.ClusterKind, namespace, name, `,"labels":{"team":"`+namespace+`"}`, `"spec":{"paused":false}`)
-	owned := fmt.Sprintf(`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":%q}]`, name, name, owner)
+	owner := s.put(objects, snapshot.ClusterKind, namespace, name, `,"labels":{"team":"`+namespace+
+		`"}`, `"spec":{"paused":false}`)
+	owned := fmt.Sprintf(
+		`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":%q}]`, name, name, owner)
 	s.put(objects, mgmt.SecretKind.GroupKind, namespace, name+"-ca", owned, s.secret())
-	s.put(objects, mgmt.ConfigMapKind.GroupKind, namespace, name+"-values", owned, `"data":{"text":"`+s.text(200)+`"}`)
+	s.put(objects, mgmt.ConfigMapKind.GroupKind, namespace, name+"-values", owned, `"data":{"text":"`+
+		s.text(200)+`"}`)
 	for i := range 2 {
 		m := name + "-" + strconv.Itoa(i)
 		s.put(objects, configKind, namespace, m, owned, `"spec":{},"status":{"dataSecretName":"`+m+`"}`)
@@ -136,7 +149,10 @@ func (s *Source) Change() {
 			s.workload(objects, fmt.Sprintf("team-%d", s.rand.IntN(4)), fmt.Sprintf("w-%d", s.rand.IntN(40)))
 		case n == 1 && len(refs) > 100:
 			gone := fmt.Sprintf("w-%d", s.rand.IntN(40))
-			maps.DeleteFunc(objects, func(r mgmt.Ref, _ []byte) bool { return r.Name == gone || strings.HasPrefix(r.Name, gone+"-") })
+			maps.DeleteFunc(objects, func(r mgmt.Ref, _ []byte) bool {
+				return r.Name == gone ||
+					strings.HasPrefix(r.Name, gone+"-")
+			})
 		}
 	})
 }
@@ -154,7 +170,8 @@ func (s *Source) At(resourceVersion string) (map[mgmt.Ref][]byte, bool) {
 func (s *Source) Kinds(ctx context.Context) ([]mgmt.Kind, error) { return sourceKinds, ctx.Err() }
 
 // List implements snapshot.Source. A version that is too old is mgmt.ErrExpired.
-func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (mgmt.ListResult, error) {
+func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
+	fn func(raw []byte) error) (mgmt.ListResult, error) {
 	s.mu.Lock()
 	version := strconv.FormatInt(s.version, 10)
 	s.mu.Unlock()
@@ -167,7 +184,8 @@ func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn f
 	}
 	result := mgmt.ListResult{ResourceVersion: version}
 	for _, ref := range slices.SortedFunc(maps.Keys(objects), mgmt.CompareRefs) {
-		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace || o.Name != "" && ref.Name != o.Name {
+		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace ||
+			o.Name != "" && ref.Name != o.Name {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -184,7 +202,8 @@ func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn f
 }
 
 // Changes implements snapshot.Source. A version that is too old is mgmt.ErrExpired.
-func (s *Source) Changes(ctx context.Context, k mgmt.Kind, from, to string, fn func(deleted bool, raw []byte) error) error {
+func (s *Source) Changes(ctx context.Context, k mgmt.Kind, from, to string,
+	fn func(deleted bool, raw []byte) error) error {
 	was, there := s.At(from)
 	is, ok := s.At(to)
 	if !there || !ok {

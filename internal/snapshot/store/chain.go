@@ -11,9 +11,11 @@ type ChainCode string
 
 // Codes of ChainFinding.
 const (
-	// ChainGap: sequence numbers From to To are not there, and no trusted record says that they were removed on purpose.
+	// ChainGap: sequence numbers From to To are not there, and no trusted record says that they
+	// were removed on purpose.
 	ChainGap ChainCode = "gap"
-	// ChainFork: a sequence number occurs more than once: two writers, or one that did not see the newest snapshot.
+	// ChainFork: a sequence number occurs more than once: two writers, or one that did not see the
+	// newest snapshot.
 	ChainFork ChainCode = "fork"
 	// ChainParent: a snapshot names as its parent another file than the one that is there.
 	ChainParent ChainCode = "parent"
@@ -27,12 +29,15 @@ type ChainFinding struct {
 	Message  string
 }
 
-// CheckChain reports all breaks in the chain of the envelopes of one source, given in any order; removed are the numbers of those that were removed on purpose, of
-// Store.Pruned. It cannot see that the newest ones are hidden: that shows as a gap or a fork after the next snapshot, or to who remembers the last sequence number.
+// CheckChain reports all breaks in the chain of the envelopes of one source, given in any order;
+// removed are the numbers of those that were removed on purpose, of Store.Pruned. It cannot see
+// that the newest ones are hidden: that shows as a gap or a fork after the next snapshot, or to who
+// remembers the last sequence number.
 func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
 	sorted := slices.Clone(envelopes)
 	slices.SortFunc(sorted, func(a, b Signed) int {
-		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), a.Time.Compare(b.Time),
+			cmp.Compare(a.ID, b.ID))
 	})
 	byID := make(map[SnapshotID]*Signed, len(sorted))
 	for i := range sorted {
@@ -44,10 +49,12 @@ func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
 		e := &sorted[i]
 		switch {
 		case i > 0 && e.Sequence == last:
-			findings = append(findings, ChainFinding{Code: ChainFork, Key: e.Key(), Message: fmt.Sprintf("snapshots %s and %s both have number %d", sorted[i-1].ID, e.ID, last)})
+			findings = append(findings, ChainFinding{Code: ChainFork, Key: e.Key(),
+				Message: fmt.Sprintf("snapshots %s and %s both have number %d", sorted[i-1].ID, e.ID, last)})
 		case e.Sequence > last+1:
 			for _, gap := range unexplained(last+1, e.Sequence-1, removed) {
-				findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: gap.From, To: gap.To, Message: gapMessage(gap.From, gap.To)})
+				findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: gap.From,
+					To: gap.To, Message: gapMessage(gap.From, gap.To)})
 			}
 		}
 		if reason := checkParent(e, byID, last, i > 0); reason != "" {
@@ -65,7 +72,8 @@ func gapMessage(from, to int64) string {
 	return fmt.Sprintf("snapshots number %d to %d are not there", from, to)
 }
 
-// checkParent returns what is wrong with the parent of e, whose predecessor in the list has the number last.
+// checkParent returns what is wrong with the parent of e, whose predecessor in the list has the
+// number last.
 func checkParent(e *Signed, byID map[SnapshotID]*Signed, last int64, hasLast bool) string {
 	if e.Parent == nil {
 		if e.Sequence > 1 {
@@ -78,7 +86,8 @@ func checkParent(e *Signed, byID map[SnapshotID]*Signed, last int64, hasLast boo
 	case ok && parent.SHA256 != e.Parent.SHA256:
 		return fmt.Sprintf("the envelope of %s is not the one that %s was made after", e.Parent.ID, e.ID)
 	case ok && parent.Sequence != e.Sequence-1:
-		return fmt.Sprintf("snapshot %s has number %d, its parent %s has %d", e.ID, e.Sequence, parent.ID, parent.Sequence)
+		return fmt.Sprintf("snapshot %s has number %d, its parent %s has %d", e.ID, e.Sequence, parent.ID,
+			parent.Sequence)
 	case !ok && hasLast && last == e.Sequence-1:
 		return fmt.Sprintf("snapshot %s was made after %s, which is not there; another one has its number", e.ID, e.Parent.ID)
 	}

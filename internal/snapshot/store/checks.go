@@ -21,7 +21,8 @@ const (
 	CheckFull      CheckLevel = "full"
 )
 
-// Settles tells whether a good result at level l, later on, means that damage found at level o is gone. A sample settles nothing: it may have read other packs.
+// Settles tells whether a good result at level l, later on, means that damage found at level o is
+// gone. A sample settles nothing: it may have read other packs.
 func (l CheckLevel) Settles(o CheckLevel) bool {
 	return l == CheckFull || l == CheckStructure && o == CheckStructure
 }
@@ -46,9 +47,10 @@ type Check struct {
 	Time     time.Time       `json:"time"`   // when it ended; PutCheck cuts it to milliseconds, UTC
 	Writer   string          `json:"writer"` // program and version
 	Outcome  CheckOutcome    `json:"result"`
-	Keys     int64           `json:"keys"`    // that were read for the structure
-	Objects  int64           `json:"objects"` // that were compared with their shards; 0 for the structure alone
-	Bytes    int64           `json:"bytes"`   // stored bytes that were read for the structure
+	Keys     int64           `json:"keys"` // that were read for the structure
+	// that were compared with their shards; 0 for the structure alone
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"` // stored bytes that were read for the structure
 	// Findings counts all, First names a few: those that an outcome of damaged is for come first.
 	Findings int64        `json:"findings"`
 	First    []CheckedKey `json:"first,omitempty"`
@@ -76,7 +78,8 @@ type SignedCheck struct {
 	KeyID string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
 }
 
-// CheckKey names the result of a verify: "checks/<source>/<snapshot's time>-<snapshot's id>/<time>-<id>.json". Those of one snapshot sort by time.
+// CheckKey names the result of a verify: "checks/<source>/<snapshot's time>-<snapshot's
+// id>/<time>-<id>.json". Those of one snapshot sort by time.
 type CheckKey struct {
 	Snapshot EnvelopeKey
 	Time     time.Time // UTC, whole milliseconds
@@ -84,11 +87,13 @@ type CheckKey struct {
 }
 
 const (
-	checkFolder   = "checks/"
-	checkSuffix   = ".json"
-	maxCheck      = 64 << 10
-	maxFirst      = 10             // findings that a record names
-	checkInterval = 23 * time.Hour // how often the same is said again of a snapshot; less than a day, for a daily verify does not end at the same second
+	checkFolder = "checks/"
+	checkSuffix = ".json"
+	maxCheck    = 64 << 10
+	maxFirst    = 10 // findings that a record names
+	// how often the same is said again of a snapshot; less than a day, for a daily verify does not
+	// end at the same second
+	checkInterval = 23 * time.Hour
 )
 
 // String returns the key as it is in the bucket.
@@ -96,12 +101,15 @@ func (k CheckKey) String() string {
 	return checksOf(k.Snapshot) + k.Time.UTC().Format(envelopeTime) + "-" + k.ID + checkSuffix
 }
 
-// checksOf is the folder of the checks of a snapshot: the key of its envelope, but for the first folder and the suffix.
+// checksOf is the folder of the checks of a snapshot: the key of its envelope, but for the first
+// folder and the suffix.
 func checksOf(k EnvelopeKey) string {
-	return checkFolder + strings.TrimSuffix(strings.TrimPrefix(k.String(), envelopeFolder), envelopeSuffix) + "/"
+	return checkFolder + strings.TrimSuffix(strings.TrimPrefix(k.String(), envelopeFolder),
+		envelopeSuffix) + "/"
 }
 
-// parseCheckKey reads a key; anything but the exact form is no key. Both names in it have the form of an envelope's.
+// parseCheckKey reads a key; anything but the exact form is no key. Both names in it have the form
+// of an envelope's.
 func parseCheckKey(s string) (CheckKey, bool) {
 	rest, ok := strings.CutPrefix(s, checkFolder)
 	folder, file, isFile := cutLast(rest, "/")
@@ -128,7 +136,8 @@ func (c *Check) check() error {
 	switch {
 	case !ok:
 		return fmt.Errorf("key %.120q is not that of a check", c.Key)
-	case s.Source != k.Snapshot.Source || s.ID != k.Snapshot.ID || !s.Time.Equal(k.Snapshot.Time) || !c.Time.Equal(k.Time) || c.ID != k.ID:
+	case s.Source != k.Snapshot.Source || s.ID != k.Snapshot.ID || !s.Time.Equal(k.Snapshot.Time) ||
+		!c.Time.Equal(k.Time) || c.ID != k.ID:
 		return errors.New("snapshot, time or id are not those of its key")
 	case !isHex(s.SHA256, 64):
 		return errors.New("sha256 of the envelope is not 64 lower-case hex digits")
@@ -155,24 +164,30 @@ func (c *Check) check() error {
 	return nil
 }
 
-// CanRecordChecks tells whether the result of a verify that is written with these keys would count for those who use them to read: it can be signed, or the store is
-// plain and was opened as such and without trusted keys.
+// CanRecordChecks tells whether the result of a verify that is written with these keys would count
+// for those who use them to read: it can be signed, or the store is plain and was opened as such
+// and without trusted keys.
 func (s *Store) CanRecordChecks() bool {
 	return s.keys.CanSign() || !s.Encrypted() && s.plain && !s.keys.CanTrust()
 }
 
-// PutCheck records the result of a verify of the snapshot e. Level, Time, Writer, Outcome, counts and findings are the caller's; it names at most ten of those. It writes
-// nothing, and returns what is there, when the last result at the same level that counts is the same and less than 23 hours old: else a snapshot that is verified by schedule would
-// fill the store. A *UsageError when it would not count: see CanRecordChecks.
+// PutCheck records the result of a verify of the snapshot e. Level, Time, Writer, Outcome, counts
+// and findings are the caller's; it names at most ten of those. It writes nothing, and returns what
+// is there, when the last result at the same level that counts is the same and less than 23 hours
+// old: else a snapshot that is verified by schedule would fill the store. A *UsageError when it
+// would not count: see CanRecordChecks.
 func (s *Store) PutCheck(ctx context.Context, e Signed, c Check) (SignedCheck, error) {
 	if !s.CanRecordChecks() {
-		return SignedCheck{}, &UsageError{Text: "record the result of a verify: no key to sign it with", Tip: "give the signing key (--signing-key)"}
+		return SignedCheck{}, &UsageError{Text: "record the result of a verify: no key to sign it with",
+			Tip: "give the signing key (--signing-key)"}
 	}
 	var id [snapshotIDLength / 2]byte
 	rand.Read(id[:]) // never fails
-	k := CheckKey{Snapshot: e.Key(), Time: c.Time.UTC().Truncate(time.Millisecond), ID: hex.EncodeToString(id[:])}
+	k := CheckKey{Snapshot: e.Key(), Time: c.Time.UTC().Truncate(time.Millisecond),
+		ID: hex.EncodeToString(id[:])}
 	c.Format, c.StoreID, c.Key, c.ID, c.Time = Format, s.ID(), k.String(), k.ID, k.Time
-	c.Snapshot = CheckedSnapshot{Source: e.Source.UID, SourceName: e.Source.Name, Time: e.Time, ID: e.ID, SHA256: e.SHA256}
+	c.Snapshot = CheckedSnapshot{Source: e.Source.UID, SourceName: e.Source.Name, Time: e.Time,
+		ID: e.ID, SHA256: e.SHA256}
 	c.First = c.First[:min(len(c.First), maxFirst)]
 	if err := c.check(); err != nil {
 		return SignedCheck{}, fmt.Errorf("record check: %w", err)
@@ -202,8 +217,9 @@ func (s *Store) PutCheck(ctx context.Context, e Signed, c Check) (SignedCheck, e
 	return s.openCheck(c.Key, data)
 }
 
-// GetCheck reads one result and checks it: the signature, then that it is what its name says and of this store. It does not require a signature: see Verdict.
-// Errors: ErrNotFound, *CorruptError, *FormatError, ErrForeign.
+// GetCheck reads one result and checks it: the signature, then that it is what its name says and of
+// this store. It does not require a signature: see Verdict. Errors: ErrNotFound, *CorruptError,
+// *FormatError, ErrForeign.
 func (s *Store) GetCheck(ctx context.Context, k CheckKey) (SignedCheck, error) {
 	data, err := readBounded(ctx, s.bucket, k.String(), maxCheck)
 	if err != nil {
@@ -225,8 +241,9 @@ func (s *Store) openCheck(key string, data []byte) (SignedCheck, error) {
 	return SignedCheck{Check: c, Trust: trust, KeyID: by}, nil
 }
 
-// CheckKeys lists the checks of the snapshots of one source, or of all when source is "", without reading them: by the key of the snapshot's envelope, newest first.
-// Files with other names are passed over.
+// CheckKeys lists the checks of the snapshots of one source, or of all when source is "", without
+// reading them: by the key of the snapshot's envelope, newest first. Files with other names are
+// passed over.
 func (s *Store) CheckKeys(ctx context.Context, source string) (map[string][]CheckKey, error) {
 	prefix := checkFolder
 	if source != "" {
@@ -253,8 +270,10 @@ func (s *Store) checkKeys(ctx context.Context, prefix string) (map[string][]Chec
 	return keys, err
 }
 
-// Checks lists and reads the checks of one snapshot, newest first. damaged says which records are there and cannot be read as such; they count for nothing.
-func (s *Store) Checks(ctx context.Context, of EnvelopeKey) (list []SignedCheck, damaged []error, err error) {
+// Checks lists and reads the checks of one snapshot, newest first. damaged says which records are
+// there and cannot be read as such; they count for nothing.
+func (s *Store) Checks(ctx context.Context, of EnvelopeKey) (list []SignedCheck, damaged []error,
+	err error) {
 	keys, err := s.checkKeys(ctx, checksOf(of))
 	if err != nil {
 		return nil, nil, err
@@ -263,7 +282,8 @@ func (s *Store) Checks(ctx context.Context, of EnvelopeKey) (list []SignedCheck,
 }
 
 // ReadChecks is Checks for keys that CheckKeys listed.
-func (s *Store) ReadChecks(ctx context.Context, keys []CheckKey) (list []SignedCheck, damaged []error, err error) {
+func (s *Store) ReadChecks(ctx context.Context, keys []CheckKey) (list []SignedCheck,
+	damaged []error, err error) {
 	for _, k := range keys {
 		c, err := s.GetCheck(ctx, k)
 		_, corrupt := errors.AsType[*CorruptError](err)
@@ -271,7 +291,8 @@ func (s *Store) ReadChecks(ctx context.Context, keys []CheckKey) (list []SignedC
 		switch {
 		case err == nil:
 			list = append(list, c)
-		case errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing): // deleted since it was listed
+		case errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing):
+			// deleted since it was listed
 		case corrupt, newer, errors.Is(err, ErrForeign):
 			damaged = append(damaged, err)
 		default:
@@ -286,8 +307,10 @@ func (s *Store) counts(c SignedCheck, e Signed) bool {
 	return s.vouched(c.Trust) && c.Snapshot.SHA256 == e.SHA256
 }
 
-// Verdict returns the one of a snapshot's checks, newest first, that says how it stands: the newest that found damage, unless a later one that found none settles that
-// (CheckLevel.Settles), else the newest. Checks that no trusted key signed, or that are of another envelope under this name, say nothing. False when none does.
+// Verdict returns the one of a snapshot's checks, newest first, that says how it stands: the newest
+// that found damage, unless a later one that found none settles that (CheckLevel.Settles), else the
+// newest. Checks that no trusted key signed, or that are of another envelope under this name, say
+// nothing. False when none does.
 func (s *Store) Verdict(e Signed, checks []SignedCheck) (SignedCheck, bool) {
 	var good []SignedCheck
 	for _, c := range checks {
@@ -296,7 +319,9 @@ func (s *Store) Verdict(e Signed, checks []SignedCheck) (SignedCheck, bool) {
 		}
 		if c.Outcome == CheckOK {
 			good = append(good, c)
-		} else if !slices.ContainsFunc(good, func(g SignedCheck) bool { return g.Level.Settles(c.Level) }) {
+		} else if !slices.ContainsFunc(good, func(g SignedCheck) bool {
+			return g.Level.Settles(c.Level)
+		}) {
 			return c, true
 		}
 	}
@@ -306,9 +331,11 @@ func (s *Store) Verdict(e Signed, checks []SignedCheck) (SignedCheck, bool) {
 	return good[0], true
 }
 
-// Verified returns the newest snapshot of a source that a verify found good, and that check: both signed by a trusted key (or of a plain store that was opened as such and
-// without trusted keys), the check about the very envelope that is there, and no damage found since. Whatever is deleted, this one is not. It costs two lists, and two reads for each
-// snapshot that was verified, from the newest to the one that it returns. ErrNotFound when there is none.
+// Verified returns the newest snapshot of a source that a verify found good, and that check: both
+// signed by a trusted key (or of a plain store that was opened as such and without trusted keys),
+// the check about the very envelope that is there, and no damage found since. Whatever is deleted,
+// this one is not. It costs two lists, and two reads for each snapshot that was verified, from the
+// newest to the one that it returns. ErrNotFound when there is none.
 func (s *Store) Verified(ctx context.Context, source string) (Signed, SignedCheck, error) {
 	checks, err := s.CheckKeys(ctx, source)
 	if err != nil {
@@ -327,7 +354,8 @@ func (s *Store) Verified(ctx context.Context, source string) (Signed, SignedChec
 		e, err := s.GetEnvelope(ctx, key)
 		_, corrupt := errors.AsType[*CorruptError](err)
 		_, newer := errors.AsType[*FormatError](err)
-		if corrupt || newer || errors.Is(err, ErrForeign) || errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing) {
+		if corrupt || newer || errors.Is(err, ErrForeign) || errors.Is(err, ErrNotFound) &&
+			!errors.Is(err, ErrStoreMissing) {
 			continue
 		}
 		if err != nil {
@@ -341,5 +369,6 @@ func (s *Store) Verified(ctx context.Context, source string) (Signed, SignedChec
 			return e, c, nil
 		}
 	}
-	return Signed{}, SignedCheck{}, &BucketError{Op: "find", Key: "verified snapshot of " + source, Class: ErrNotFound}
+	return Signed{}, SignedCheck{}, &BucketError{Op: "find", Key: "verified snapshot of " + source,
+		Class: ErrNotFound}
 }

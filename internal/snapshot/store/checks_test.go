@@ -14,12 +14,14 @@ import (
 
 // testCheck is a good result of a level, some hours after the snapshot.
 func testCheck(level CheckLevel, hours int) Check {
-	return Check{Level: level, Time: testTime.Add(time.Duration(hours) * time.Hour), Writer: "mgmtd test", Outcome: CheckOK, Keys: 2, Bytes: 300}
+	return Check{Level: level, Time: testTime.Add(time.Duration(hours) * time.Hour),
+		Writer: "mgmtd test", Outcome: CheckOK, Keys: 2, Bytes: 300}
 }
 
 func damagedCheck(level CheckLevel, hours int) Check {
 	c := testCheck(level, hours)
-	c.Outcome, c.Findings, c.First = CheckDamaged, 1, []CheckedKey{{Code: "missing", Key: "packs/ab/x"}}
+	c.Outcome, c.Findings, c.First = CheckDamaged, 1,
+		[]CheckedKey{{Code: "missing", Key: "packs/ab/x"}}
 	return c
 }
 
@@ -51,7 +53,8 @@ func TestCheckRoundTrip(t *testing.T) {
 		put := mustPutCheck(t, s, e, damagedCheck(CheckFull, 1))
 		want := damagedCheck(CheckFull, 1)
 		want.Format, want.StoreID, want.ID, want.Key = Format, s.ID(), put.ID, put.Key
-		want.Snapshot = CheckedSnapshot{Source: testSource, SourceName: "prod", Time: e.Time, ID: e.ID, SHA256: e.SHA256}
+		want.Snapshot = CheckedSnapshot{Source: testSource, SourceName: "prod", Time: e.Time, ID: e.ID,
+			SHA256: e.SHA256}
 		trust := Trusted
 		if !s.Encrypted() {
 			trust = Unsigned
@@ -59,7 +62,9 @@ func TestCheckRoundTrip(t *testing.T) {
 		if !reflect.DeepEqual(put.Check, want) || put.Trust != trust {
 			t.Errorf("put gives %+v, want %+v", put, want)
 		}
-		if files := checkFiles(t, root); !slices.Equal(files, []string{put.Key}) || !strings.HasPrefix(put.Key, "checks/"+testSource+"/20260102T030505.678Z-"+string(e.ID)+"/20260102T040405.678Z-") {
+		if files := checkFiles(t, root); !slices.Equal(files, []string{put.Key}) ||
+			!strings.HasPrefix(put.Key, "checks/"+testSource+"/20260102T030505.678Z-"+string(e.ID)+
+				"/20260102T040405.678Z-") {
 			t.Errorf("files: %v, key %s", files, put.Key)
 		}
 		list, damaged, err := s.Checks(t.Context(), e.Key())
@@ -82,13 +87,19 @@ func TestCheckRefused(t *testing.T) {
 	s, root := newTestStore(t, false)
 	e := mustWriteSnapshot(t, s, 1, nil)
 	for name, change := range map[string]func(*Check){
-		"unknown level":              func(c *Check) { c.Level = "deep" },
-		"unknown result":             func(c *Check) { c.Outcome = "fine" },
-		"damaged without a finding":  func(c *Check) { c.Outcome = CheckDamaged },
-		"negative count":             func(c *Check) { c.Objects = -1 },
-		"finding with an escape":     func(c *Check) { c.First = []CheckedKey{{Code: "x", Key: "\x1b[2J"}} },
-		"writer with a line":         func(c *Check) { c.Writer = "a\nb" },
-		"time that no key can carry": func(c *Check) { c.Time = time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"unknown level":             func(c *Check) { c.Level = "deep" },
+		"unknown result":            func(c *Check) { c.Outcome = "fine" },
+		"damaged without a finding": func(c *Check) { c.Outcome = CheckDamaged },
+		"negative count":            func(c *Check) { c.Objects = -1 },
+		"finding with an escape": func(c *Check) {
+			c.First = []CheckedKey{{Code: "x",
+				Key: "\x1b[2J"}}
+		},
+		"writer with a line": func(c *Check) { c.Writer = "a\nb" },
+		"time that no key can carry": func(c *Check) {
+			c.Time = time.Date(12026, 1, 1, 0, 0, 0, 0,
+				time.UTC)
+		},
 	} {
 		c := testCheck(CheckStructure, 1)
 		change(&c)
@@ -98,7 +109,8 @@ func TestCheckRefused(t *testing.T) {
 	}
 	// Without a signing key it would count for nobody.
 	reader := mustOpen(t, Options{Bucket: NewDir(root)})
-	if _, err := reader.PutCheck(t.Context(), e, testCheck(CheckStructure, 1)); err == nil || reader.CanRecordChecks() {
+	if _, err := reader.PutCheck(t.Context(), e, testCheck(CheckStructure, 1)); err == nil ||
+		reader.CanRecordChecks() {
 		t.Errorf("without a signing key: %v", err)
 	}
 	if files := checkFiles(t, root); len(files) > 0 {
@@ -131,7 +143,8 @@ func TestSameCheckIsNotRecordedTwice(t *testing.T) {
 	} {
 		got := mustPutCheck(t, s, e, step.c)
 		if files := checkFiles(t, root); len(files) != step.files || !slices.Contains(files, got.Key) {
-			t.Errorf("after %s %s at %s: %v, gives %s", step.c.Level, step.c.Outcome, step.c.Time, files, got.Key)
+			t.Errorf("after %s %s at %s: %v, gives %s", step.c.Level, step.c.Outcome, step.c.Time, files,
+				got.Key)
 		}
 	}
 	// What a stranger put there does not keep ours from being written.
@@ -160,12 +173,21 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 		damaged bool // not only passed over
 		tamper  func(t *testing.T, s *Store, root string, c SignedCheck)
 	}{
-		"unsigned": {false, func(t *testing.T, _ *Store, root string, c SignedCheck) { rewrite(t, root, c.Key, unsign) }},
+		"unsigned": {false, func(t *testing.T, _ *Store, root string, c SignedCheck) {
+			rewrite(t, root,
+				c.Key, unsign)
+		}},
 		"unsigned and changed": {false, func(t *testing.T, _ *Store, root string, c SignedCheck) {
-			rewrite(t, root, c.Key, func(b []byte) []byte { return bytes.Replace(unsign(b), []byte(`\"keys\":2`), []byte(`\"keys\":9`), 1) })
+			rewrite(t, root, c.Key, func(b []byte) []byte {
+				return bytes.Replace(unsign(b),
+					[]byte(`\"keys\":2`), []byte(`\"keys\":9`), 1)
+			})
 		}},
 		"changed": {true, func(t *testing.T, _ *Store, root string, c SignedCheck) {
-			rewrite(t, root, c.Key, func(b []byte) []byte { return bytes.Replace(b, []byte(`\"keys\":2`), []byte(`\"keys\":9`), 1) })
+			rewrite(t, root, c.Key, func(b []byte) []byte {
+				return bytes.Replace(b, []byte(`\"keys\":2`),
+					[]byte(`\"keys\":9`), 1)
+			})
 		}},
 		"cut short": {true, func(t *testing.T, _ *Store, root string, c SignedCheck) {
 			rewrite(t, root, c.Key, func(b []byte) []byte { return b[:len(b)/2] })
@@ -175,13 +197,15 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			stranger := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, testKeys(t))})
-			e, err := stranger.GetEnvelope(t.Context(), EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time, ID: c.Snapshot.ID})
+			e, err := stranger.GetEnvelope(t.Context(), EnvelopeKey{Source: c.Snapshot.Source,
+				Time: c.Snapshot.Time, ID: c.Snapshot.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
 			mustPutCheck(t, stranger, e, testCheck(CheckStructure, 1))
 		}},
-		"of another envelope of this name": {false, func(t *testing.T, s *Store, root string, c SignedCheck) {
+		"of another envelope of this name": {false, func(t *testing.T, s *Store, root string,
+			c SignedCheck) {
 			key := EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time, ID: c.Snapshot.ID}
 			e, err := s.GetEnvelope(t.Context(), key)
 			if err != nil {
@@ -194,8 +218,10 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 			}
 			rewrite(t, root, key.String(), func([]byte) []byte { return data })
 		}},
-		"of an envelope that is not signed any more": {false, func(t *testing.T, _ *Store, root string, c SignedCheck) {
-			rewrite(t, root, EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time, ID: c.Snapshot.ID}.String(), unsign)
+		"of an envelope that is not signed any more": {false, func(t *testing.T, _ *Store, root string,
+			c SignedCheck) {
+			rewrite(t, root, EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time,
+				ID: c.Snapshot.ID}.String(), unsign)
 		}},
 		"of a snapshot that is gone": {false, func(t *testing.T, _ *Store, root string, c SignedCheck) {
 			key := EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time, ID: c.Snapshot.ID}
@@ -203,7 +229,8 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"replayed under another snapshot": {true, func(t *testing.T, s *Store, root string, c SignedCheck) {
+		"replayed under another snapshot": {true, func(t *testing.T, s *Store, root string,
+			c SignedCheck) {
 			other := mustWriteSnapshot(t, s, 2, nil)
 			to := filepath.Join(root, checksOf(other.Key()), filepath.Base(c.Key))
 			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
@@ -237,7 +264,8 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 			s, root := newTestStore(t, false)
 			e := mustWriteSnapshot(t, s, 1, nil)
 			c := mustPutCheck(t, s, e, testCheck(CheckStructure, 1))
-			if got, by, err := s.Verified(t.Context(), testSource); err != nil || got.ID != e.ID || by.Key != c.Key {
+			if got, by, err := s.Verified(t.Context(), testSource); err != nil || got.ID != e.ID ||
+				by.Key != c.Key {
 				t.Fatalf("before: %v, %v, %v", got.ID, by.Key, err)
 			}
 			tt.tamper(t, s, root, c)
@@ -263,7 +291,8 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestI8VerifiedIsSigned: that we found the snapshot of a stranger whole does not make it one to rely on.
+// TestI8VerifiedIsSigned: that we found the snapshot of a stranger whole does not make it one to
+// rely on.
 func TestI8VerifiedIsSigned(t *testing.T) {
 	s, root := newTestStore(t, false)
 	stranger := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, testKeys(t))})
@@ -289,12 +318,15 @@ func TestVerdict(t *testing.T) {
 		{[]Check{testCheck(CheckStructure, 1)}, 0},
 		{[]Check{testCheck(CheckFull, 1), testCheck(CheckStructure, 2)}, 1},
 		{[]Check{testCheck(CheckFull, 1), damagedCheck(CheckStructure, 2)}, 1},
-		{[]Check{damagedCheck(CheckStructure, 1), testCheck(CheckStructure, 2)}, 1}, // the key came back
+		// the key came back
+		{[]Check{damagedCheck(CheckStructure, 1), testCheck(CheckStructure, 2)}, 1},
 		{[]Check{damagedCheck(CheckStructure, 1), testCheck(CheckSample, 2)}, 0},
 		{[]Check{damagedCheck(CheckFull, 1), testCheck(CheckStructure, 2)}, 0},
 		{[]Check{damagedCheck(CheckFull, 1), testCheck(CheckFull, 2), testCheck(CheckStructure, 3)}, 2},
-		{[]Check{damagedCheck(CheckSample, 1), testCheck(CheckSample, 2)}, 0}, // it may have read other packs
-		{[]Check{damagedCheck(CheckSample, 1), damagedCheck(CheckFull, 2), testCheck(CheckStructure, 3)}, 1},
+		// it may have read other packs
+		{[]Check{damagedCheck(CheckSample, 1), testCheck(CheckSample, 2)}, 0},
+		{[]Check{damagedCheck(CheckSample, 1), damagedCheck(CheckFull, 2), testCheck(CheckStructure, 3)},
+			1},
 	} {
 		var list []SignedCheck
 		for _, c := range tt.checks {
@@ -321,7 +353,8 @@ func TestVerifiedIsTheNewestGoodOne(t *testing.T) {
 		want := mustPutCheck(t, s, all[1], testCheck(CheckFull, 2))
 		mustPutCheck(t, s, all[2], testCheck(CheckStructure, 3))
 		mustPutCheck(t, s, all[2], damagedCheck(CheckStructure, 4))
-		if e, c, err := s.Verified(t.Context(), testSource); err != nil || e.SHA256 != all[1].SHA256 || c.Key != want.Key {
+		if e, c, err := s.Verified(t.Context(), testSource); err != nil || e.SHA256 != all[1].SHA256 ||
+			c.Key != want.Key {
 			t.Errorf("%s by %s, %v", e.ID, c.Key, err)
 		}
 		// An envelope that cannot be read is passed over.
@@ -340,11 +373,14 @@ func TestVerifiedIsTheNewestGoodOne(t *testing.T) {
 }
 
 func FuzzCheck(f *testing.F) {
-	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32), Encryption: encryptNo}, plain: true, limits: formatLimits()}
-	k := CheckKey{Snapshot: EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}, Time: testTime, ID: "ba9876543210"}
+	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32), Encryption: encryptNo}, plain: true,
+		limits: formatLimits()}
+	k := CheckKey{Snapshot: EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"},
+		Time: testTime, ID: "ba9876543210"}
 	c := damagedCheck(CheckFull, 0)
 	c.Format, c.StoreID, c.Key, c.ID = Format, s.ID(), k.String(), k.ID
-	c.Snapshot = CheckedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID, SHA256: sha256Hex(nil)}
+	c.Snapshot = CheckedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID,
+		SHA256: sha256Hex(nil)}
 	data, err := s.encodeSigned(c.Key, c)
 	if err != nil {
 		f.Fatal(err)

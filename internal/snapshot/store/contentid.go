@@ -13,7 +13,8 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// ContentID tells the same content again without saying what it is: a bare hash of a Secret would confirm guesses at it.
+// ContentID tells the same content again without saying what it is: a bare hash of a Secret would
+// confirm guesses at it.
 type ContentID = [20]byte
 
 // ContentIDs makes the ids of one writer, and seals what he alone is to read again.
@@ -25,8 +26,10 @@ type ContentIDs struct {
 // Signs tells whether there is a signing key.
 func (s *Store) Signs() bool { return s.keys.CanSign() }
 
-// ContentIDs makes ids by a secret that is kept with them and by the signing key, which is not: without one (a *UsageError) guesses could be confirmed. They differ
-// for other recipients and another store, so that content which the ids find again can be read by those whom new content is encrypted to.
+// ContentIDs makes ids by a secret that is kept with them and by the signing key, which is not:
+// without one (a *UsageError) guesses could be confirmed. They differ for other recipients and
+// another store, so that content which the ids find again can be read by those whom new content is
+// encrypted to.
 func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
 	if !s.Signs() {
 		return nil, &UsageError{Text: "make content ids: no signing key"}
@@ -44,7 +47,8 @@ func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
 			write([]byte(r))
 		}
 	}
-	// The signature of a text that nobody else signs or sees is as secret as the key, and the same each time.
+	// The signature of a text that nobody else signs or sees is as secret as the key, and the same
+	// each time.
 	signature, err := s.keys.sign(h.Sum(nil), "content ids")
 	if err != nil {
 		return nil, fmt.Errorf("make content ids: %w", err)
@@ -59,14 +63,16 @@ func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
 	return ids, nil
 }
 
-// Seal encrypts a text so that whoever has the catalog and not the signing key cannot read it: an index of Secrets has their bare hashes. name is bound to it.
+// Seal encrypts a text so that whoever has the catalog and not the signing key cannot read it: an
+// index of Secrets has their bare hashes. name is bound to it.
 func (c *ContentIDs) Seal(name ContentID, text []byte) []byte {
 	nonce := make([]byte, c.aead.NonceSize(), c.aead.NonceSize()+len(text)+c.aead.Overhead())
 	rand.Read(nonce) // never fails
 	return c.aead.Seal(nonce, nonce, text, name[:])
 }
 
-// Open gives the text of Seal; an error when it was sealed under another name, or by a writer with other keys or another secret.
+// Open gives the text of Seal; an error when it was sealed under another name, or by a writer with
+// other keys or another secret.
 func (c *ContentIDs) Open(name ContentID, sealed []byte) ([]byte, error) {
 	if len(sealed) < c.aead.NonceSize() {
 		return nil, errors.New("open sealed text: too short")

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestContentIDs: the same for the same content of the same writer, another one for whatever else is another.
+// TestContentIDs: the same for the same content of the same writer, another one for whatever else
+// is another.
 func TestContentIDs(t *testing.T) {
 	t.Parallel()
 	keys, others := testKeys(t), testKeys(t)
@@ -32,19 +33,22 @@ func TestContentIDs(t *testing.T) {
 	if again := id(open(root, nothing), "secret", "name", "content"); again != first {
 		t.Error("another id for the same")
 	}
-	if id(open(root, both), "secret", "name", "content") != id(open(root, back), "secret", "name", "content") {
+	if id(open(root, both), "secret", "name", "content") != id(open(root, back), "secret", "name",
+		"content") {
 		t.Error("the order of recipients counts")
 	}
-	if _, err := open(root, func(o *KeyOptions) { o.SigningKeyFile = "" }).ContentIDs([]byte("secret")); err == nil {
+	if _, err := open(root, func(o *KeyOptions) { o.SigningKeyFile = "" }).ContentIDs(
+		[]byte("secret")); err == nil {
 		t.Error("ids without a signing key")
 	}
 	for what, other := range map[string]ContentID{
-		"secret":      id(open(root, nothing), "other", "name", "content"),
-		"name":        id(open(root, nothing), "secret", "nam", "econtent"),
-		"content":     id(open(root, nothing), "secret", "name", "contents"),
-		"store":       id(open(t.TempDir(), nothing), "secret", "name", "content"),
-		"recipients":  id(open(root, both), "secret", "name", "content"),
-		"signing key": id(open(root, func(o *KeyOptions) { o.SigningKeyFile = others.SigningKeyFile }), "secret", "name", "content"),
+		"secret":     id(open(root, nothing), "other", "name", "content"),
+		"name":       id(open(root, nothing), "secret", "nam", "econtent"),
+		"content":    id(open(root, nothing), "secret", "name", "contents"),
+		"store":      id(open(t.TempDir(), nothing), "secret", "name", "content"),
+		"recipients": id(open(root, both), "secret", "name", "content"),
+		"signing key": id(open(root, func(o *KeyOptions) { o.SigningKeyFile = others.SigningKeyFile }),
+			"secret", "name", "content"),
 	} {
 		if other == first {
 			t.Errorf("the same id with another %s", what)

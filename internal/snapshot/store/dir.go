@@ -16,16 +16,19 @@ import (
 	"syscall"
 )
 
-// Dir is a Bucket in a directory: a key is the path of a file below it. Files have mode 0600, directories 0700. The file system must know hard links
-// (that is how a file appears whole and never replaces another).
+// Dir is a Bucket in a directory: a key is the path of a file below it. Files have mode 0600,
+// directories 0700. The file system must know hard links (that is how a file appears whole and
+// never replaces another).
 //
-// The directory is opened anew for every call: a file system that was unmounted, or mounted over, is then seen as such.
+// The directory is opened anew for every call: a file system that was unmounted, or mounted over,
+// is then seen as such.
 type Dir struct {
 	path string
 
 	mu sync.Mutex
-	// durable holds the directories whose entry in their parent this process has synced. A directory made by another process that has not synced it
-	// yet would otherwise take our file along when the power fails.
+	// durable holds the directories whose entry in their parent this process has synced. A
+	// directory made by another process that has not synced it yet would otherwise take our file
+	// along when the power fails.
 	durable map[string]bool
 }
 
@@ -34,7 +37,8 @@ var (
 	_ Remover = (*Dir)(nil)
 )
 
-// tempPrefix begins with a dot, which no key segment may: List and Get cannot see what a crash left behind.
+// tempPrefix begins with a dot, which no key segment may: List and Get cannot see what a crash left
+// behind.
 const tempPrefix = ".tmp-"
 
 // NewDir returns the bucket in the directory path, which need not be there yet. It touches nothing.
@@ -45,8 +49,8 @@ func NewDir(path string) *Dir {
 // String returns the path.
 func (d *Dir) String() string { return d.path }
 
-// Init makes the directory when it is not there, but not its parents: those missing means a wrong path or a file system that is not mounted. May run
-// twice. ErrStoreMissing, ErrDenied, ErrNoSpace.
+// Init makes the directory when it is not there, but not its parents: those missing means a wrong
+// path or a file system that is not mounted. May run twice. ErrStoreMissing, ErrDenied, ErrNoSpace.
 func (d *Dir) Init(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return &BucketError{Op: "open", Key: d.path, Err: err}
@@ -85,12 +89,14 @@ func (d *Dir) openRoot(op, key string) (*os.Root, error) {
 		return root, nil
 	}
 	if info, statErr := os.Stat(d.path); statErr == nil && !info.IsDir() {
-		err = &fs.PathError{Op: "open", Path: d.path, Err: syscall.ENOTDIR} // OpenRoot's error for a file cannot be told from others
+		// OpenRoot's error for a file cannot be told from others
+		err = &fs.PathError{Op: "open", Path: d.path, Err: syscall.ENOTDIR}
 	}
 	return nil, dirError(op, key, err, ErrStoreMissing)
 }
 
-// Put writes a temporary file beside the key, syncs it, links it to its name, which fails when the name is taken, and syncs the directory.
+// Put writes a temporary file beside the key, syncs it, links it to its name, which fails when the
+// name is taken, and syncs the directory.
 func (d *Dir) Put(ctx context.Context, key string, data []byte) error {
 	root, err := d.begin(ctx, "put", key)
 	if err != nil {
@@ -112,12 +118,14 @@ func (d *Dir) Put(ctx context.Context, key string, data []byte) error {
 	removeErr := root.Remove(temp)
 	if errors.Is(linkErr, syscall.EPERM) || errors.Is(linkErr, syscall.ENOTSUP) {
 		// Not "denied": the temporary file could be written right here.
-		return &BucketError{Op: "put", Key: key, Err: fmt.Errorf("the file system knows no hard links: %w", linkErr)}
+		return &BucketError{Op: "put", Key: key,
+			Err: fmt.Errorf("the file system knows no hard links: %w", linkErr)}
 	}
 	if linkErr != nil && !errors.Is(linkErr, fs.ErrExist) {
 		return dirError("put", key, linkErr, nil)
 	}
-	// Sync also when the key was taken: its writer may not have done so yet, and the caller will rely on the bytes being there.
+	// Sync also when the key was taken: its writer may not have done so yet, and the caller will
+	// rely on the bytes being there.
 	if err := errors.Join(removeErr, syncDir(root, dir)); err != nil {
 		return dirError("put", key, err, nil)
 	}
@@ -260,9 +268,10 @@ func (d *Dir) List(ctx context.Context, prefix string, fn func(Info) error) erro
 	return d.list(ctx, root, "", prefix, fn)
 }
 
-// list visits one directory, "" or ending in "/". A directory sorts as its name and a slash: "a-b" comes before "a/b", which is not the order of the
-// names "a" and "a-b".
-func (d *Dir) list(ctx context.Context, root *os.Root, dir, prefix string, fn func(Info) error) error {
+// list visits one directory, "" or ending in "/". A directory sorts as its name and a slash: "a-b"
+// comes before "a/b", which is not the order of the names "a" and "a-b".
+func (d *Dir) list(ctx context.Context, root *os.Root, dir, prefix string,
+	fn func(Info) error) error {
 	names, err := readNames(root, dir)
 	if errors.Is(err, fs.ErrNotExist) && dir != "" {
 		return nil // went away meanwhile
@@ -300,7 +309,8 @@ func (d *Dir) list(ctx context.Context, root *os.Root, dir, prefix string, fn fu
 	return nil
 }
 
-// readNames returns the regular files and, with a slash at the end, the directories that can be parts of keys, sorted.
+// readNames returns the regular files and, with a slash at the end, the directories that can be
+// parts of keys, sorted.
 func readNames(root *os.Root, dir string) ([]string, error) {
 	f, err := root.Open(path.Join(".", dir))
 	if err != nil {
@@ -344,7 +354,8 @@ func (r *dirReader) Read(p []byte) (int, error) {
 
 func (r *dirReader) Close() error { return r.file.Close() }
 
-// dirError sorts an error of the operating system into a class; missing is what "no such file" means here.
+// dirError sorts an error of the operating system into a class; missing is what "no such file"
+// means here.
 func dirError(op, key string, err, missing error) error {
 	e := &BucketError{Op: op, Key: key, Err: err}
 	switch {

@@ -22,7 +22,8 @@ import (
 // childEnv makes the test binary act as another process; see TestMain.
 const childEnv = "STORE_TEST_CHILD"
 
-// TestMain lets a test start this binary again with fewer rights, or with a limit on file sizes: neither can be had inside one process of root's.
+// TestMain lets a test start this binary again with fewer rights, or with a limit on file sizes:
+// neither can be had inside one process of root's.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(child(dir))
@@ -57,8 +58,12 @@ func TestDirContract(t *testing.T) {
 }
 
 func TestDirConditional(t *testing.T) {
-	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return store.NewDir(t.TempDir()) })
-	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return store.NewDir(t.TempDir()) })
+	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket {
+		return store.NewDir(t.TempDir())
+	})
+	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket {
+		return store.NewDir(t.TempDir())
+	})
 }
 
 func TestDirMissingRoot(t *testing.T) {
@@ -99,10 +104,12 @@ func TestDirMissingRoot(t *testing.T) {
 func TestDirModes(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	b := store.NewDir(root)
-	if err := errors.Join(b.Init(t.Context()), b.Put(t.Context(), "packs/ab/key", []byte("x"))); err != nil {
+	if err := errors.Join(b.Init(t.Context()), b.Put(t.Context(), "packs/ab/key",
+		[]byte("x"))); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]fs.FileMode{"": fs.ModeDir | 0o700, "packs": fs.ModeDir | 0o700, "packs/ab": fs.ModeDir | 0o700, "packs/ab/key": 0o600} {
+	for path, want := range map[string]fs.FileMode{"": fs.ModeDir | 0o700, "packs": fs.ModeDir | 0o700,
+		"packs/ab": fs.ModeDir | 0o700, "packs/ab/key": 0o600} {
 		info, err := os.Lstat(filepath.Join(root, path))
 		if err != nil || info.Mode() != want {
 			t.Errorf("%q: %v, %v, want %v", path, info.Mode(), err, want)
@@ -110,14 +117,16 @@ func TestDirModes(t *testing.T) {
 	}
 }
 
-// An interrupted Put leaves a temporary file. It is no key, does not stop the next Put, and neither does what a stranger left.
+// An interrupted Put leaves a temporary file. It is no key, does not stop the next Put, and neither
+// does what a stranger left.
 func TestDirPassesOverWhatIsNoKey(t *testing.T) {
 	root := t.TempDir()
 	b := store.NewDir(root)
 	if err := b.Put(t.Context(), "packs/ab/key", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"packs/ab/.tmp-LEFTOVER", ".DS_Store", "my notes.txt", "packs/ab/key~"} {
+	for _, name := range []string{"packs/ab/.tmp-LEFTOVER", ".DS_Store", "my notes.txt",
+		"packs/ab/key~"} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +224,8 @@ func TestDirDenied(t *testing.T) {
 	assertEmpty(t, root)
 }
 
-// runChild runs child in another process. The binary is copied to where another user may execute it.
+// runChild runs child in another process. The binary is copied to where another user may execute
+// it.
 func runChild(t *testing.T, dir string, attr *syscall.SysProcAttr, env ...string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -228,7 +238,8 @@ func runChild(t *testing.T, dir string, attr *syscall.SysProcAttr, env ...string
 	}
 	defer in.Close()
 	binary := filepath.Join(t.TempDir(), "child")
-	for _, d := range []string{filepath.Dir(binary), filepath.Dir(filepath.Dir(binary)), filepath.Dir(dir)} {
+	for _, d := range []string{filepath.Dir(binary), filepath.Dir(filepath.Dir(binary)),
+		filepath.Dir(dir)} {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}

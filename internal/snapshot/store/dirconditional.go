@@ -11,10 +11,12 @@ import (
 
 var _ Conditional = (*Dir)(nil)
 
-// lockName is the file in a folder that is locked while a key of that folder is replaced. It stays; it begins with a dot and so is no key.
+// lockName is the file in a folder that is locked while a key of that folder is replaced. It stays;
+// it begins with a dot and so is no key.
 const lockName = ".lock"
 
-// GetTagged reads a file; its tag is the SHA-256 of its bytes. It needs no lock: a file is replaced by renaming.
+// GetTagged reads a file; its tag is the SHA-256 of its bytes. It needs no lock: a file is replaced
+// by renaming.
 func (d *Dir) GetTagged(ctx context.Context, key string) ([]byte, string, error) {
 	data, err := readBounded(ctx, d, key, maxTagged)
 	if err != nil {
@@ -23,7 +25,8 @@ func (d *Dir) GetTagged(ctx context.Context, key string) ([]byte, string, error)
 	return data, sha256Hex(data), nil
 }
 
-// PutIf compares and renames under a lock on the folder, which the operating system takes back when a process dies.
+// PutIf compares and renames under a lock on the folder, which the operating system takes back when
+// a process dies.
 func (d *Dir) PutIf(ctx context.Context, key string, data []byte, tag string) (string, error) {
 	root, err := d.begin(ctx, "put", key)
 	if err != nil {
@@ -63,8 +66,9 @@ func (d *Dir) PutIf(ctx context.Context, key string, data []byte, tag string) (s
 	return sha256Hex(data), nil
 }
 
-// lockFile opens and locks a file; closing it gives the lock back. It looks again whether the file it has locked is still the one of that name, so
-// that somebody who tidies up does not let two writers in.
+// lockFile opens and locks a file; closing it gives the lock back. It looks again whether the file
+// it has locked is still the one of that name, so that somebody who tidies up does not let two
+// writers in.
 func lockFile(ctx context.Context, root *os.Root, name string) (*os.File, error) {
 	for {
 		f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)

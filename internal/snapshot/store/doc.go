@@ -1,10 +1,13 @@
-// Package store keeps snapshots in a bucket: it packs, compresses, encrypts, names and signs them, and checks all of that when it reads.
-// docs/format.md specifies every byte; cryptography and storage are reached only from here.
+// Package store keeps snapshots in a bucket: it packs, compresses, encrypts, names and signs them,
+// and checks all of that when it reads. docs/format.md specifies every byte; cryptography and
+// storage are reached only from here.
 //
-// Words: a Bucket holds bytes under keys. A store is what one mgmtd.json in a bucket describes. A pack is a tar of captured objects, a shard is the
-// JSON index of one unit (package snapshot defines it), a tree lists the keys of all shards and packs of a snapshot, and an envelope is the signed
-// document that names one tree. Reading goes envelope → tree → shards → packs; writing goes the other way round, so that the envelope comes last and
-// a run that dies leaves nothing that is visible.
+// Words: a Bucket holds bytes under keys. A store is what one mgmtd.json in a bucket describes. A
+// pack is a tar of captured objects, a shard is the JSON index of one unit (package snapshot
+// defines it), a tree lists the keys of all shards and packs of a snapshot, and an envelope is the
+// signed document that names one tree. Reading goes envelope → tree → shards → packs; writing goes
+// the other way round, so that the envelope comes last and a run that dies leaves nothing that is
+// visible.
 //
 // What holds:
 //   - Keys are written once (invariant I3). Nothing in this package deletes; only ownership records change, by conditional write (owner.go), and the

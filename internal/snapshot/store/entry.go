@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Entry says which object a file in a pack holds. An empty Group is the core group, an empty Namespace means cluster-scoped.
+// Entry says which object a file in a pack holds. An empty Group is the core group, an empty
+// Namespace means cluster-scoped.
 type Entry struct {
 	Group, Kind, Namespace, Name string
 }
@@ -20,8 +21,9 @@ const (
 	maxName     = 253 // of a Kubernetes object
 )
 
-// EntryName returns "<group>/<Kind>/<namespace>/<name>.json". It refuses what could leave the folder that a pack is unpacked into, or could mean two
-// objects: ParseEntryName gives back exactly e.
+// EntryName returns "<group>/<Kind>/<namespace>/<name>.json". It refuses what could leave the
+// folder that a pack is unpacked into, or could mean two objects: ParseEntryName gives back exactly
+// e.
 func EntryName(e Entry) (string, error) {
 	if err := e.check(); err != nil {
 		return "", fmt.Errorf("name entry of %.80q %.80q: %w", e.Kind, e.Namespace+"/"+e.Name, err)
@@ -85,7 +87,8 @@ func isDNSName(s string, most int) bool {
 		return false
 	}
 	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || label[0] == '-' || label[len(label)-1] == '-' {
+		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" ||
+			label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
 	}
@@ -106,10 +109,11 @@ func isKind(s string) bool {
 	return true
 }
 
-// isObjectName follows Kubernetes' rule for a path segment, which some kinds have instead of the DNS rule, and takes no backslash and nothing that
-// does not print.
+// isObjectName follows Kubernetes' rule for a path segment, which some kinds have instead of the
+// DNS rule, and takes no backslash and nothing that does not print.
 func isObjectName(s string) bool {
-	if s == "" || s == "." || s == ".." || len(s) > maxName || !utf8.ValidString(s) || strings.ContainsAny(s, `/\%`) {
+	if s == "" || s == "." || s == ".." || len(s) > maxName || !utf8.ValidString(s) ||
+		strings.ContainsAny(s, `/\%`) {
 		return false
 	}
 	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0

@@ -12,11 +12,15 @@ func TestEntryName(t *testing.T) {
 		entry Entry
 		want  string // "" when it must be refused
 	}{
-		{"namespaced", Entry{"cluster.x-k8s.io", "Cluster", "fleet", "alpha"}, "cluster.x-k8s.io/Cluster/fleet/alpha.json"},
+		{"namespaced", Entry{"cluster.x-k8s.io", "Cluster", "fleet", "alpha"},
+			"cluster.x-k8s.io/Cluster/fleet/alpha.json"},
 		{"core group", Entry{"", "Secret", "fleet", "alpha-ca"}, "core/Secret/fleet/alpha-ca.json"},
 		{"cluster-scoped", Entry{"", "Namespace", "", "fleet"}, "core/Namespace/_/fleet.json"},
-		{"dots in the name", Entry{"apiextensions.k8s.io", "CustomResourceDefinition", "", "clusters.cluster.x-k8s.io"}, "apiextensions.k8s.io/CustomResourceDefinition/_/clusters.cluster.x-k8s.io.json"},
-		{"colon in the name", Entry{"rbac.authorization.k8s.io", "ClusterRole", "", "system:node"}, "rbac.authorization.k8s.io/ClusterRole/_/system:node.json"},
+		{"dots in the name", Entry{"apiextensions.k8s.io", "CustomResourceDefinition", "",
+			"clusters.cluster.x-k8s.io"},
+			"apiextensions.k8s.io/CustomResourceDefinition/_/clusters.cluster.x-k8s.io.json"},
+		{"colon in the name", Entry{"rbac.authorization.k8s.io", "ClusterRole", "", "system:node"},
+			"rbac.authorization.k8s.io/ClusterRole/_/system:node.json"},
 		{"longest name", Entry{"", "Secret", "ns", long}, "core/Secret/ns/" + long + ".json"},
 		{"name too long", Entry{"", "Secret", "ns", long + "n"}, ""},
 		{"group that means core", Entry{"core", "Secret", "ns", "n"}, ""},
@@ -57,9 +61,12 @@ func TestEntryName(t *testing.T) {
 
 func TestParseEntryNameRefuses(t *testing.T) {
 	for _, name := range []string{
-		"", "/", "a", "core/Secret/ns", "core/Secret/ns/n", "core/Secret/ns/.json", "core/Secret/ns/n.yaml", "core/Secret/ns/n.json/", "/core/Secret/ns/n.json",
-		"core//ns/n.json", "core/Secret//n.json", "/Secret/ns/n.json", "core/Secret/ns/../n.json", "../core/Secret/n.json", "core/Secret/../n.json",
-		"core/Secret/./n.json", "./core/Secret/n.json", "core/Secret/ns/...json", "CORE/Secret/ns/n.json", "core/Secret/NS/n.json",
+		"", "/", "a", "core/Secret/ns", "core/Secret/ns/n", "core/Secret/ns/.json",
+		"core/Secret/ns/n.yaml", "core/Secret/ns/n.json/", "/core/Secret/ns/n.json",
+		"core//ns/n.json", "core/Secret//n.json", "/Secret/ns/n.json", "core/Secret/ns/../n.json",
+		"../core/Secret/n.json", "core/Secret/../n.json",
+		"core/Secret/./n.json", "./core/Secret/n.json", "core/Secret/ns/...json", "CORE/Secret/ns/n.json",
+		"core/Secret/NS/n.json",
 	} {
 		if e, err := ParseEntryName(name); err == nil {
 			t.Errorf("%q parses as %+v", name, e)

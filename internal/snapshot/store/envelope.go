@@ -8,29 +8,36 @@ import (
 	"unicode/utf8"
 )
 
-// Envelope is what is signed of a snapshot: when, of what, and which tree. It names no object and holds no content.
+// Envelope is what is signed of a snapshot: when, of what, and which tree. It names no object and
+// holds no content.
 type Envelope struct {
 	// Format and StoreID are set by PutEnvelope.
 	Format  int    `json:"format"`
 	StoreID string `json:"storeID"`
 
-	ID   SnapshotID `json:"id"`
-	Time time.Time  `json:"time"` // when the cut was taken; PutEnvelope cuts it to milliseconds, UTC
+	ID SnapshotID `json:"id"`
+	// when the cut was taken; PutEnvelope cuts it to milliseconds, UTC
+	Time time.Time `json:"time"`
 	// Source is the management cluster that was captured.
 	Source          Source `json:"source"`
 	ResourceVersion string `json:"resourceVersion"` // the cut
-	// Sequence counts the snapshots of a source from 1, Parent is the one before: together they show when one was taken away.
-	Sequence int64    `json:"sequence"`
-	Parent   *Parent  `json:"parent,omitempty"` // nil for the first
-	Tree     Key      `json:"tree"`
-	Counts   Counts   `json:"counts"`
-	Bytes    int64    `json:"bytes"`              // stored bytes of the shards and packs that the tree names
-	NotInCut []string `json:"notInCut,omitempty"` // kinds ("Kind.group") that could not be read at ResourceVersion
-	Partial  bool     `json:"partial"`            // only chosen namespaces were captured; which is said in the shards only
-	Writer   string   `json:"writer"`             // program and version
-	Interval int64    `json:"interval"`           // seconds of the schedule that took it, 0 when none did
-	// Expires is until when it is kept at least, and after which no more unless something else keeps it; zero when it says nothing about that. PutEnvelope cuts it to
-	// milliseconds, UTC.
+	// Sequence counts the snapshots of a source from 1, Parent is the one before: together they
+	// show when one was taken away.
+	Sequence int64   `json:"sequence"`
+	Parent   *Parent `json:"parent,omitempty"` // nil for the first
+	Tree     Key     `json:"tree"`
+	Counts   Counts  `json:"counts"`
+	// stored bytes of the shards and packs that the tree names
+	Bytes int64 `json:"bytes"`
+	// kinds ("Kind.group") that could not be read at ResourceVersion
+	NotInCut []string `json:"notInCut,omitempty"`
+	// only chosen namespaces were captured; which is said in the shards only
+	Partial bool   `json:"partial"`
+	Writer  string `json:"writer"` // program and version
+	// seconds of the schedule that took it, 0 when none did
+	Interval int64 `json:"interval"`
+	// Expires is until when it is kept at least, and after which no more unless something else
+	// keeps it; zero when it says nothing about that. PutEnvelope cuts it to milliseconds, UTC.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
@@ -71,10 +78,12 @@ func (e *Envelope) check() error {
 	if !validSource(e.Source.UID) {
 		return fmt.Errorf("source %.40q is not a UID", e.Source.UID)
 	}
-	if !e.Time.Equal(e.Time.Truncate(time.Millisecond)) || e.Time.UTC().Year() < 1970 || e.Time.UTC().Year() > 9999 {
+	if !e.Time.Equal(e.Time.Truncate(time.Millisecond)) || e.Time.UTC().Year() < 1970 ||
+		e.Time.UTC().Year() > 9999 {
 		return errors.New("time is not in whole milliseconds, or out of range")
 	}
-	if x := e.Expires; !x.Equal(x.Truncate(time.Millisecond)) || !x.IsZero() && (x.UTC().Year() < 1970 || x.UTC().Year() > 9999) {
+	if x := e.Expires; !x.Equal(x.Truncate(time.Millisecond)) || !x.IsZero() &&
+		(x.UTC().Year() < 1970 || x.UTC().Year() > 9999) {
 		return errors.New("expires is not in whole milliseconds, or out of range")
 	}
 	if e.Sequence < 1 {
@@ -85,12 +94,14 @@ func (e *Envelope) check() error {
 			return errors.New("parent is not an id and a SHA-256")
 		}
 	}
-	for _, n := range []int64{e.Counts.Objects, e.Counts.Units, e.Counts.Missing, e.Counts.NotInCut, e.Bytes, e.Interval} {
+	for _, n := range []int64{e.Counts.Objects, e.Counts.Units, e.Counts.Missing, e.Counts.NotInCut,
+		e.Bytes, e.Interval} {
 		if n < 0 {
 			return errors.New("a count is negative")
 		}
 	}
-	texts := append([]string{e.Source.Name, e.Source.KubernetesVersion, e.ResourceVersion, e.Writer}, e.NotInCut...)
+	texts := append([]string{e.Source.Name, e.Source.KubernetesVersion, e.ResourceVersion, e.Writer},
+		e.NotInCut...)
 	for _, text := range texts {
 		if !printable(text) {
 			return fmt.Errorf("%.80q does not print", text)
@@ -117,8 +128,9 @@ type Trust string
 
 // Levels of trust. A signature that does not fit is none of them but a *CorruptError.
 const (
-	Trusted   Trust = "trusted"   // signed by a trusted key
-	Stranger  Trust = "stranger"  // signed, by a key that is not among the trusted ones: the signature itself is not checked
+	Trusted Trust = "trusted" // signed by a trusted key
+	// signed, by a key that is not among the trusted ones: the signature itself is not checked
+	Stranger  Trust = "stranger"
 	Unsigned  Trust = "unsigned"  // not signed
 	Unchecked Trust = "unchecked" // signed, but no trusted keys were given
 )
@@ -140,7 +152,8 @@ func (s *Signed) RequireTrusted() error {
 	return &TrustError{Key: s.Key().String(), Trust: s.Trust, KeyID: s.KeyID}
 }
 
-// envelopeFile is the stored document. The payload is text inside it, so that what was signed is the very bytes that jq prints.
+// envelopeFile is the stored document. The payload is text inside it, so that what was signed is
+// the very bytes that jq prints.
 type envelopeFile struct {
 	Payload   string `json:"payload"`
 	Signature string `json:"signature"`
@@ -157,8 +170,8 @@ func decodeEnvelopeFile(data []byte) (payload []byte, signature string, err erro
 	return []byte(f.Payload), f.Signature, nil
 }
 
-// decodePayload reads a payload that is known to be signed, or known not to be. Names that it does not know are left to newer writers. The error is
-// damage, or a *FormatError without its key.
+// decodePayload reads a payload that is known to be signed, or known not to be. Names that it does
+// not know are left to newer writers. The error is damage, or a *FormatError without its key.
 func decodePayload(payload []byte) (Envelope, error) {
 	found, err := formatOf(payload)
 	if err != nil {

@@ -18,13 +18,15 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 	first := mustWriteSnapshot(t, s, 1, nil)
 	e := testEnvelope(first.Tree, 2)
 	e.Parent = &Parent{ID: first.ID, SHA256: first.SHA256}
-	e.Source.Name, e.NotInCut, e.Partial, e.Interval, e.Bytes = "prod <&> ü", []string{"Foo.example.org"}, true, 30, 12345
+	e.Source.Name, e.NotInCut, e.Partial, e.Interval, e.Bytes = "prod <&> ü",
+		[]string{"Foo.example.org"}, true, 30, 12345
 	e.Time = time.Date(2026, 1, 2, 4, 5, 6, 123_456_789, time.FixedZone("CET", 3600))
 	put, err := s.PutEnvelope(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "snapshots/" + testSource + "/20260102T030506.123Z-" + string(e.ID) + ".json"; put.Key().String() != want {
+	if want := "snapshots/" + testSource + "/20260102T030506.123Z-" + string(e.ID) +
+		".json"; put.Key().String() != want {
 		t.Errorf("key %s, want %s", put.Key(), want)
 	}
 	got, err := s.GetEnvelope(t.Context(), put.Key())
@@ -49,7 +51,8 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		t.Errorf("trust %s by %s", got.Trust, got.KeyID)
 	}
 	var doc map[string]string
-	if err := json.Unmarshal(data, &doc); err != nil || len(doc) != 2 || !strings.Contains(doc["payload"], "prod <&> ü") {
+	if err := json.Unmarshal(data, &doc); err != nil || len(doc) != 2 ||
+		!strings.Contains(doc["payload"], "prod <&> ü") {
 		t.Errorf("stored document %v, %v", doc, err)
 	}
 	again, err := s.PutEnvelope(t.Context(), e)
@@ -79,7 +82,10 @@ func TestPutEnvelopeRefuses(t *testing.T) {
 		"negative count":      func(e *Envelope) { e.Counts.Objects = -1 },
 		"escape in the name":  func(e *Envelope) { e.Source.Name = "\x1b[2J" },
 		"foreign store":       func(e *Envelope) { e.StoreID = newStoreID() },
-		"too large":           func(e *Envelope) { e.NotInCut = slicesRepeat(strings.Repeat("k", 512), 2100) },
+		"too large": func(e *Envelope) {
+			e.NotInCut = slicesRepeat(strings.Repeat("k", 512),
+				2100)
+		},
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +144,8 @@ func TestTrust(t *testing.T) {
 				t.Fatalf("trust %s by %q, %v, want %s by %q", got.Trust, got.KeyID, err, tt.want, tt.keyID)
 			}
 			err = got.RequireTrusted()
-			if e, ok := errors.AsType[*TrustError](err); ok == (tt.want == Trusted) || ok && (e.Error() == "" || e.Hint() == "") {
+			if e, ok := errors.AsType[*TrustError](err); ok == (tt.want == Trusted) || ok &&
+				(e.Error() == "" || e.Hint() == "") {
 				t.Errorf("RequireTrusted: %v", err)
 			}
 		})
@@ -176,46 +183,73 @@ func TestEnvelopeDamage(t *testing.T) {
 		})
 	}
 	unsigned := func(change func([]byte) []byte) func([]byte) []byte {
-		return func(b []byte) []byte { return edit(func(f *envelopeFile) { f.Signature = "" })(change(b)) }
+		return func(b []byte) []byte {
+			return edit(func(f *envelopeFile) { f.Signature = "" })(
+				change(b))
+		}
 	}
 	tests := map[string]func([]byte) []byte{
-		"payload changed":                     replace(`"objects":1`, `"objects":2`),
-		"white space in the payload":          replace(`{`, `{ `),
-		"another's signature":                 edit(func(f *envelopeFile) { f.Signature = mustFile(t, otherData).Signature }),
-		"signature is junk":                   edit(func(f *envelopeFile) { f.Signature = "trust me" }),
-		"replayed under a new name":           func([]byte) []byte { return otherData },
-		"another file":                        func([]byte) []byte { return []byte(`{"kind":"Secret"}`) },
-		"unknown outer field":                 func(b []byte) []byte { return bytes.Replace(b, []byte("}\n"), []byte(`,"more":1}`), 1) },
-		"payload twice":                       func(b []byte) []byte { return append([]byte(`{"payload":"{}",`), b[1:]...) },
-		"payload twice in another case":       func(b []byte) []byte { return append([]byte(`{"Payload":"{}",`), b[1:]...) },
-		"text after":                          func(b []byte) []byte { return append(b, "{}"...) },
-		"cut off":                             func(b []byte) []byte { return b[:len(b)-3] },
-		"not UTF-8":                           func(b []byte) []byte { return bytes.Replace(b, []byte("prod"), []byte("pr\xffd"), 1) },
-		"too large":                           func(b []byte) []byte { return append(b, bytes.Repeat([]byte(" "), maxEnvelope)...) },
-		"unsigned, other id":                  unsigned(replace(string(signed.ID), "0123456789ab")),
-		"unsigned, other source":              unsigned(replace(testSource, testSource[:35]+"2")),
-		"unsigned, other time":                unsigned(replace("2026-01-02T03:05:05", "2026-01-02T03:05:06")),
-		"unsigned, time with microseconds":    unsigned(replace("05.678Z", "05.6781Z")),
-		"unsigned, tree is a path":            unsigned(replace(`"tree":"trees/`, `"tree":"../trees/`)),
-		"unsigned, sequence 0":                unsigned(replace(`"sequence":1`, `"sequence":0`)),
-		"unsigned, sequence too large":        unsigned(replace(`"sequence":1`, `"sequence":1e30`)),
-		"unsigned, field twice":               unsigned(replace(`"sequence":1`, `"sequence":1,"Sequence":2`)),
-		"unsigned, escape in the name":        unsigned(replace(`"prod"`, `"\u001b[2J"`)),
-		"unsigned, no format":                 unsigned(replace(`"format":1,`, ``)),
-		"unsigned, payload is not JSON":       unsigned(edit(func(f *envelopeFile) { f.Payload = "hello" })),
-		"unsigned, nested without end":        unsigned(replace(`"sequence":1`, `"sequence":1,"x":`+strings.Repeat("[", 5000)+strings.Repeat("]", 5000))),
+		"payload changed":            replace(`"objects":1`, `"objects":2`),
+		"white space in the payload": replace(`{`, `{ `),
+		"another's signature": edit(func(f *envelopeFile) {
+			f.Signature = mustFile(t,
+				otherData).Signature
+		}),
+		"signature is junk":         edit(func(f *envelopeFile) { f.Signature = "trust me" }),
+		"replayed under a new name": func([]byte) []byte { return otherData },
+		"another file":              func([]byte) []byte { return []byte(`{"kind":"Secret"}`) },
+		"unknown outer field": func(b []byte) []byte {
+			return bytes.Replace(b,
+				[]byte("}\n"), []byte(`,"more":1}`), 1)
+		},
+		"payload twice": func(b []byte) []byte {
+			return append([]byte(`{"payload":"{}",`), b[1:]...)
+		},
+		"payload twice in another case": func(b []byte) []byte {
+			return append([]byte(`{"Payload":"{}",`), b[1:]...)
+		},
+		"text after": func(b []byte) []byte { return append(b, "{}"...) },
+		"cut off":    func(b []byte) []byte { return b[:len(b)-3] },
+		"not UTF-8": func(b []byte) []byte {
+			return bytes.Replace(b,
+				[]byte("prod"), []byte("pr\xffd"), 1)
+		},
+		"too large": func(b []byte) []byte {
+			return append(b,
+				bytes.Repeat([]byte(" "), maxEnvelope)...)
+		},
+		"unsigned, other id":     unsigned(replace(string(signed.ID), "0123456789ab")),
+		"unsigned, other source": unsigned(replace(testSource, testSource[:35]+"2")),
+		"unsigned, other time": unsigned(replace("2026-01-02T03:05:05",
+			"2026-01-02T03:05:06")),
+		"unsigned, time with microseconds": unsigned(replace("05.678Z", "05.6781Z")),
+		"unsigned, tree is a path":         unsigned(replace(`"tree":"trees/`, `"tree":"../trees/`)),
+		"unsigned, sequence 0":             unsigned(replace(`"sequence":1`, `"sequence":0`)),
+		"unsigned, sequence too large":     unsigned(replace(`"sequence":1`, `"sequence":1e30`)),
+		"unsigned, field twice": unsigned(replace(`"sequence":1`,
+			`"sequence":1,"Sequence":2`)),
+		"unsigned, escape in the name": unsigned(replace(`"prod"`, `"\u001b[2J"`)),
+		"unsigned, no format":          unsigned(replace(`"format":1,`, ``)),
+		"unsigned, payload is not JSON": unsigned(
+			edit(func(f *envelopeFile) { f.Payload = "hello" })),
+		"unsigned, nested without end": unsigned(replace(`"sequence":1`, `"sequence":1,"x":`+
+			strings.Repeat("[", 5000)+strings.Repeat("]", 5000))),
 		"unsigned, negative count in payload": unsigned(replace(`"units":1`, `"units":-1`)),
 	}
 	for name, change := range damages {
 		tests[name] = change
 	}
-	// These only change the newline at the end, which JSON does not mind: the hash that a child holds does.
+	// These only change the newline at the end, which JSON does not mind: the hash that a child
+	// holds does.
 	delete(tests, "flipped bit at the end")
 	delete(tests, "truncated")
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			var good []byte
-			rewrite(t, root, signed.Key().String(), func(b []byte) []byte { good = bytes.Clone(b); return change(b) })
+			rewrite(t, root, signed.Key().String(), func(b []byte) []byte {
+				good = bytes.Clone(b)
+				return change(b)
+			})
 			_, err := s.GetEnvelope(t.Context(), signed.Key())
 			wantCorrupt(t, err)
 			rewrite(t, root, signed.Key().String(), func([]byte) []byte { return good })
@@ -228,19 +262,22 @@ func TestEnvelopeDamage(t *testing.T) {
 			return unsigned(replace(`"format":1,`, `"format":2,`))(b)
 		})
 		_, err := s.GetEnvelope(t.Context(), signed.Key())
-		if f, ok := errors.AsType[*FormatError](err); !ok || f.Format != 2 || f.Key != signed.Key().String() {
+		if f, ok := errors.AsType[*FormatError](err); !ok || f.Format != 2 ||
+			f.Key != signed.Key().String() {
 			t.Errorf("error %v, want *FormatError", err)
 		}
 		rewrite(t, root, signed.Key().String(), func([]byte) []byte { return good })
 	})
 	t.Run("a later field of format 1", func(t *testing.T) {
-		rewrite(t, root, signed.Key().String(), unsigned(replace(`"sequence":1`, `"sequence":1,"later":{"a":[1]}`)))
+		rewrite(t, root, signed.Key().String(), unsigned(replace(`"sequence":1`,
+			`"sequence":1,"later":{"a":[1]}`)))
 		if _, err := s.GetEnvelope(t.Context(), signed.Key()); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("missing", func(t *testing.T) {
-		_, err := s.GetEnvelope(t.Context(), EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"})
+		_, err := s.GetEnvelope(t.Context(), EnvelopeKey{Source: testSource, Time: testTime,
+			ID: "0123456789ab"})
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("error %v, want ErrNotFound", err)
 		}
@@ -284,8 +321,10 @@ func TestParseEnvelopeKey(t *testing.T) {
 	}
 	s := good.String()
 	for _, bad := range []string{
-		"", "snapshots/", "snapshots/x.json", s + "x", s[1:], strings.Replace(s, ".678Z", ",678Z", 1), strings.Replace(s, "T", " ", 1), strings.Replace(s, "0123", "012G", 1),
-		strings.Replace(s, "-0123456789ab", "-0123456789AB", 1), strings.Replace(s, testSource, "..", 1), strings.Replace(s, testSource, "a/b", 1), strings.Replace(s, "20260102", "20261302", 1),
+		"", "snapshots/", "snapshots/x.json", s + "x", s[1:], strings.Replace(s, ".678Z", ",678Z", 1),
+		strings.Replace(s, "T", " ", 1), strings.Replace(s, "0123", "012G", 1),
+		strings.Replace(s, "-0123456789ab", "-0123456789AB", 1), strings.Replace(s, testSource, "..", 1),
+		strings.Replace(s, testSource, "a/b", 1), strings.Replace(s, "20260102", "20261302", 1),
 	} {
 		if k, err := ParseEnvelopeKey(bad); err == nil {
 			t.Errorf("%q parses as %v", bad, k)

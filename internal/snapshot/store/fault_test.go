@@ -17,9 +17,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
 )
 
-// TestFaultBucketWithoutFaults: the layer itself keeps the contract, so that what is found through it is the fault's, or the store's.
+// TestFaultBucketWithoutFaults: the layer itself keeps the contract, so that what is found through
+// it is the fault's, or the store's.
 func TestFaultBucketWithoutFaults(t *testing.T) {
-	open := func(t *testing.T) *faultbucket.Bucket { return faultbucket.New(store.NewDir(t.TempDir()), 1) }
+	open := func(t *testing.T) *faultbucket.Bucket {
+		return faultbucket.New(store.NewDir(t.TempDir()),
+			1)
+	}
 	buckettest.Run(t, func(t *testing.T) store.Bucket { return open(t) })
 	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return open(t) })
 	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return open(t) })
@@ -43,17 +47,20 @@ func newFaulty(t *testing.T, seed uint64) *faulty {
 		t.Fatal(err)
 	}
 	loaded, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{made.Recipient}, IdentityFiles: []string{filepath.Join(keys, store.IdentityFile)}, SigningKeyFile: filepath.Join(keys, store.SigningFile),
+		Recipients: []string{made.Recipient}, IdentityFiles: []string{filepath.Join(keys,
+			store.IdentityFile)}, SigningKeyFile: filepath.Join(keys, store.SigningFile),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &faulty{dir: store.NewDir(root), keys: loaded, rand: rand.New(rand.NewPCG(seed, 3))}
 	f.bucket = faultbucket.New(f.dir, seed)
-	if f.direct, err = store.Open(t.Context(), store.Options{Bucket: f.dir, Keys: loaded, Create: true}); err != nil {
+	if f.direct, err = store.Open(t.Context(), store.Options{Bucket: f.dir, Keys: loaded,
+		Create: true}); err != nil {
 		t.Fatal(err)
 	}
-	if f.Store, err = store.Open(t.Context(), store.Options{Bucket: f.bucket, Keys: loaded}); err != nil {
+	if f.Store, err = store.Open(t.Context(), store.Options{Bucket: f.bucket,
+		Keys: loaded}); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -84,10 +91,13 @@ func seeds(t *testing.T, n uint64, faults []faultbucket.Fault, test func(t *test
 func classified(t *testing.T, err error) {
 	t.Helper()
 	_, corrupt := errors.AsType[*store.CorruptError](err)
-	_, format := errors.AsType[*store.FormatError](err) // of a document of which not even the version can be read
+	// of a document of which not even the version can be read
+	_, format := errors.AsType[*store.FormatError](err)
 	var hinter interface{ Hint() string }
 	switch {
-	case !corrupt && !format && !errors.Is(err, store.ErrForeign) && !errors.Is(err, store.ErrStoreMissing) && !errors.Is(err, store.ErrUnreachable) && !errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrNotFound):
+	case !corrupt && !format && !errors.Is(err, store.ErrForeign) &&
+		!errors.Is(err, store.ErrStoreMissing) && !errors.Is(err, store.ErrUnreachable) &&
+		!errors.Is(err, store.ErrNoSpace) && !errors.Is(err, store.ErrNotFound):
 		t.Errorf("an error without a class: %v", err)
 	case !errors.As(err, &hinter) || hinter.Hint() == "":
 		t.Errorf("an error without a hint: %v", err)
@@ -104,9 +114,11 @@ func direct(t *testing.T, b store.Bucket, key string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// TestFaultsOfPut: what was put is there; what failed is there whole or not at all, and goes through when it is tried again.
+// TestFaultsOfPut: what was put is there; what failed is there whole or not at all, and goes
+// through when it is tried again.
 func TestFaultsOfPut(t *testing.T) {
-	faults := []faultbucket.Fault{faultbucket.Timeout, faultbucket.ServerError, faultbucket.SlowDown, faultbucket.NoSpace}
+	faults := []faultbucket.Fault{faultbucket.Timeout, faultbucket.ServerError, faultbucket.SlowDown,
+		faultbucket.NoSpace}
 	seeds(t, 4, faults, func(t *testing.T, f *faulty) {
 		for i := range 100 {
 			key, data := fmt.Sprintf("x/%d", i), bytes.Repeat([]byte{byte(i)}, 5000)
@@ -132,7 +144,8 @@ func TestFaultsOfPut(t *testing.T) {
 
 func entryOf(t *testing.T, i int) string {
 	t.Helper()
-	name, err := store.EntryName(store.Entry{Kind: "Secret", Namespace: "ns", Name: fmt.Sprint("s-", i)})
+	name, err := store.EntryName(store.Entry{Kind: "Secret", Namespace: "ns",
+		Name: fmt.Sprint("s-", i)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,18 +172,20 @@ func (f *faulty) write(t *testing.T, number int) (store.Signed, string, error) {
 	if err != nil {
 		return store.Signed{}, body, err
 	}
-	tree, err := f.PutTree(ctx, store.Tree{Shards: []store.Key{shard.Key}, Packs: []store.Key{ref.Key()}})
+	tree, err := f.PutTree(ctx, store.Tree{Shards: []store.Key{shard.Key},
+		Packs: []store.Key{ref.Key()}})
 	if err != nil {
 		return store.Signed{}, body, err
 	}
 	signed, err := f.PutEnvelope(ctx, store.Envelope{
-		ID: store.NewSnapshotID(), Sequence: int64(number) + 1, Time: time.Unix(1e9+int64(number), 0), Source: store.Source{UID: "source"}, Tree: tree,
+		ID: store.NewSnapshotID(), Sequence: int64(number) + 1, Time: time.Unix(1e9+int64(number), 0),
+		Source: store.Source{UID: "source"}, Tree: tree,
 	})
 	return signed, body, err
 }
 
-// TestFaultsOfSnapshots: one that was written is whole, whatever failed on the way to others; what is read is what was written, or an error; and a verify that finds
-// nothing is right.
+// TestFaultsOfSnapshots: one that was written is whole, whatever failed on the way to others; what
+// is read is what was written, or an error; and a verify that finds nothing is right.
 func TestFaultsOfSnapshots(t *testing.T) {
 	seeds(t, 6, faultbucket.All, func(t *testing.T, f *faulty) {
 		bodies := map[string]string{}
@@ -263,10 +278,12 @@ func (f *faulty) lookAtDamage(t *testing.T, e store.Signed) {
 	}
 }
 
-// TestFaultsOfOwners: an ownership record that was written is there; one that was not may be, and whoever looks again can go on.
+// TestFaultsOfOwners: an ownership record that was written is there; one that was not may be, and
+// whoever looks again can go on.
 func TestFaultsOfOwners(t *testing.T) {
 	seeds(t, 4, []faultbucket.Fault{
-		faultbucket.Timeout, faultbucket.ServerError, faultbucket.SlowDown, faultbucket.NoSpace, faultbucket.Cut, faultbucket.Broken, faultbucket.Flipped, faultbucket.Vanished,
+		faultbucket.Timeout, faultbucket.ServerError, faultbucket.SlowDown, faultbucket.NoSpace,
+		faultbucket.Cut, faultbucket.Broken, faultbucket.Flipped, faultbucket.Vanished,
 	}, func(t *testing.T, f *faulty) {
 		var epoch int64
 		for i := range 60 {
@@ -285,7 +302,8 @@ func TestFaultsOfOwners(t *testing.T) {
 				classified(t, err)
 				continue
 			}
-			next := store.Owner{WorkloadID: "w", Workload: "ns/w", Owner: store.Source{UID: "m"}, Epoch: 1, Operation: fmt.Sprint(i), Time: time.Unix(1e9, 0)}
+			next := store.Owner{WorkloadID: "w", Workload: "ns/w", Owner: store.Source{UID: "m"}, Epoch: 1,
+				Operation: fmt.Sprint(i), Time: time.Unix(1e9, 0)}
 			if previous != nil {
 				next.Epoch = previous.Epoch + 1
 			}
@@ -297,7 +315,8 @@ func TestFaultsOfOwners(t *testing.T) {
 				continue
 			}
 			there, err := f.direct.GetOwner(t.Context(), "w")
-			if err != nil || there.Epoch != next.Epoch || there.Operation != next.Operation || written.Epoch != next.Epoch || next.Epoch <= epoch {
+			if err != nil || there.Epoch != next.Epoch || there.Operation != next.Operation ||
+				written.Epoch != next.Epoch || next.Epoch <= epoch {
 				t.Fatalf("wrote %+v, there is %+v, %v", next, there.Owner, err)
 			}
 			epoch = next.Epoch
@@ -314,7 +333,8 @@ func TestFaultsOfOperationRecords(t *testing.T) {
 		for i := range int64(60) {
 			text := fmt.Sprintf("record %d %x", i, f.rand.Uint64())
 			key := store.OperationRecordKey{Operation: "op", Seq: i + 1, State: "running"}
-			if err := f.PutOperationRecord(t.Context(), key.Operation, key.Seq, key.State, []byte(text)); err != nil {
+			if err := f.PutOperationRecord(t.Context(), key.Operation, key.Seq, key.State,
+				[]byte(text)); err != nil {
 				classified(t, err)
 				continue
 			}
@@ -333,9 +353,11 @@ func TestFaultsOfOperationRecords(t *testing.T) {
 	})
 }
 
-// TestFaultsOfOpen: no second store is made in the place of one that is there. A wrong bit can show it under another id; nothing is written under that.
+// TestFaultsOfOpen: no second store is made in the place of one that is there. A wrong bit can show
+// it under another id; nothing is written under that.
 func TestFaultsOfOpen(t *testing.T) {
-	faults := slices.DeleteFunc(slices.Clone(faultbucket.All), func(f faultbucket.Fault) bool { return f == faultbucket.NoSpace })
+	faults := slices.DeleteFunc(slices.Clone(faultbucket.All),
+		func(f faultbucket.Fault) bool { return f == faultbucket.NoSpace })
 	opened, wrong := 0, 0
 	seeds(t, 4, faults, func(t *testing.T, f *faulty) {
 		f.bucket.Heal()
@@ -360,8 +382,10 @@ func TestFaultsOfOpen(t *testing.T) {
 			f.bucket.Heal()
 			through := &faulty{Store: st, rand: f.rand}
 			_, _, snapshotErr := through.write(t, 1)
-			_, ownerErr := st.PutOwner(t.Context(), store.Owner{WorkloadID: "w", Workload: "ns/w", Owner: store.Source{UID: "m"}, Epoch: 1, Operation: "o", Time: time.Unix(1e9, 0)}, nil)
-			for what, err := range map[string]error{"snapshot": snapshotErr, "owner": ownerErr, "record": st.PutOperationRecord(t.Context(), "op", 1, "running", nil)} {
+			_, ownerErr := st.PutOwner(t.Context(), store.Owner{WorkloadID: "w", Workload: "ns/w",
+				Owner: store.Source{UID: "m"}, Epoch: 1, Operation: "o", Time: time.Unix(1e9, 0)}, nil)
+			for what, err := range map[string]error{"snapshot": snapshotErr, "owner": ownerErr,
+				"record": st.PutOperationRecord(t.Context(), "op", 1, "running", nil)} {
 				if !errors.Is(err, store.ErrForeign) {
 					t.Errorf("%s under a wrong id: %v, want ErrForeign", what, err)
 				}

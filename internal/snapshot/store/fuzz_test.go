@@ -13,7 +13,8 @@ import (
 	"filippo.io/age"
 )
 
-// The parsers of bytes that a stranger may have written. Beside not crashing, what they take must come out the same when written again.
+// The parsers of bytes that a stranger may have written. Beside not crashing, what they take must
+// come out the same when written again.
 
 func FuzzEnvelope(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
@@ -32,7 +33,8 @@ func FuzzEnvelope(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if trust, _, err := s.keys.check(payload, signature); err == nil && (trust == Trusted || trust == Stranger) {
+		if trust, _, err := s.keys.check(payload, signature); err == nil &&
+			(trust == Trusted || trust == Stranger) {
 			t.Errorf("trust %s without any key", trust)
 		}
 		e, err := decodePayload(payload)
@@ -57,7 +59,8 @@ func FuzzEnvelope(f *testing.F) {
 }
 
 func FuzzTree(f *testing.F) {
-	text, err := encodeTree(Tree{Shards: sortedKeys([]Key{key(KindShard, true, "1"), key(KindShard, true, "2")}), Packs: []Key{key(KindPack, true, "1")}})
+	text, err := encodeTree(Tree{Shards: sortedKeys([]Key{key(KindShard, true, "1"),
+		key(KindShard, true, "2")}), Packs: []Key{key(KindPack, true, "1")}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -77,7 +80,8 @@ func FuzzTree(f *testing.F) {
 }
 
 func FuzzPack(f *testing.F) {
-	good := makeTar(f, file(nameA, "{}"), file(nameB, strings.Repeat("x", 1000)), file("core/Secret/n/"+strings.Repeat("l", 200)+".json", ""))
+	good := makeTar(f, file(nameA, "{}"), file(nameB, strings.Repeat("x", 1000)),
+		file("core/Secret/n/"+strings.Repeat("l", 200)+".json", ""))
 	f.Add(compress(f, good), false)
 	f.Add(good, true)
 	f.Add(good[:512], true)
@@ -107,7 +111,8 @@ func checkFile(t *testing.T, lim limits) func(string, []byte) error {
 }
 
 func FuzzEntryName(f *testing.F) {
-	for _, name := range []string{nameA, nameB, "core/Namespace/_/fleet.json", "../x/y/z.json", "core/Secret/ns/..json", "a/b/c/d.json"} {
+	for _, name := range []string{nameA, nameB, "core/Namespace/_/fleet.json", "../x/y/z.json",
+		"core/Secret/ns/..json", "a/b/c/d.json"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -127,7 +132,8 @@ func FuzzKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		k, err := ParseKey(s)
 		e, envelopeErr := ParseEnvelopeKey(s)
-		if err == nil && (ValidateKey(s) != nil || keyOf(k.Kind(), strings.HasSuffix(s, ".age"), nil).Kind() != k.Kind()) {
+		if err == nil && (ValidateKey(s) != nil || keyOf(k.Kind(), strings.HasSuffix(s, ".age"),
+			nil).Kind() != k.Kind()) {
 			t.Errorf("%q is a key but none of a bucket", s)
 		}
 		if envelopeErr == nil && (ValidateKey(s) != nil || e.String() != s) {
@@ -152,7 +158,8 @@ func fuzzStore(f *testing.F) *Store {
 func FuzzOwner(f *testing.F) {
 	s := fuzzStore(f)
 	o := Owner{
-		Format: Format, StoreID: s.ID(), WorkloadID: testSource, Workload: "team-a/web", Owner: Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"}, Epoch: 3,
+		Format: Format, StoreID: s.ID(), WorkloadID: testSource, Workload: "team-a/web",
+		Owner: Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"}, Epoch: 3,
 		Operation: "1a2b3c4d5e6f", Time: testTime,
 	}
 	data, err := s.encodeSigned(ownerKey(o.WorkloadID), o)
@@ -184,22 +191,26 @@ func FuzzOwner(f *testing.F) {
 		if len(again) > maxOwner {
 			return // escaped, it takes more than it did
 		}
-		if second, err := s.openOwner(ownerKey(o.WorkloadID), again, ""); err != nil || second.Owner != got.Owner || second.Trust != Trusted {
+		if second, err := s.openOwner(ownerKey(o.WorkloadID), again, ""); err != nil ||
+			second.Owner != got.Owner || second.Trust != Trusted {
 			t.Errorf("%+v became %+v, %v", got.Owner, second.Owner, err)
 		}
 	})
 }
 
-// FuzzOperationRecord: whoever resumes goes by a record, so that nothing but what was signed may come out.
+// FuzzOperationRecord: whoever resumes goes by a record, so that nothing but what was signed may
+// come out.
 func FuzzOperationRecord(f *testing.F) {
 	s := fuzzStore(f)
 	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", plain: true}
 	text := []byte("{\"plan\":1}\n")
-	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
+	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(),
+		Key: k.String(), SHA256: sha256Hex(text)})
 	if err != nil {
 		f.Fatal(err)
 	}
-	unsigned, err := (&Store{marker: s.marker}).encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
+	unsigned, err := (&Store{marker: s.marker}).encodeSigned(k.String(),
+		operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -240,7 +251,9 @@ func FuzzMarker(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := readMarker(t.Context(), oneKey{data: text}); err != nil || again.StoreID != m.StoreID || again.Encryption != m.Encryption || !again.Created.Equal(m.Created) {
+		if again, err := readMarker(t.Context(), oneKey{data: text}); err != nil ||
+			again.StoreID != m.StoreID || again.Encryption != m.Encryption ||
+			!again.Created.Equal(m.Created) {
 			t.Errorf("%+v became %+v, %v", m, again, err)
 		}
 	})
@@ -249,8 +262,10 @@ func FuzzMarker(f *testing.F) {
 // FuzzConditional: only a record that says so makes conditional writes be relied upon.
 func FuzzConditional(f *testing.F) {
 	for _, s := range []string{
-		`{"format":1,"conditional":"yes"}`, `{"format":1,"conditional":"probing"}`, `{"format":2,"conditional":"yes"}`, `{"format":1,"conditional":"no","conditional":"yes"}`,
-		`{"format":1,"Conditional":"yes"}`, `{"format":1,"conditional":true}`, `{"format":1}`, `null`, `{"format":1,"conditional":"yes"} {}`, "",
+		`{"format":1,"conditional":"yes"}`, `{"format":1,"conditional":"probing"}`,
+		`{"format":2,"conditional":"yes"}`, `{"format":1,"conditional":"no","conditional":"yes"}`,
+		`{"format":1,"Conditional":"yes"}`, `{"format":1,"conditional":true}`, `{"format":1}`, `null`,
+		`{"format":1,"conditional":"yes"} {}`, "",
 	} {
 		f.Add([]byte(s))
 	}
@@ -276,8 +291,11 @@ func FuzzConditional(f *testing.F) {
 
 func FuzzStoreURL(f *testing.F) {
 	for _, s := range []string{
-		"/backup/mgmt", "backup", "file:///backup/a%20b", "s3://bucket", "s3://bucket/a/b?region=eu-central-1&path-style=true&checksum=off", "s3://b?endpoint=http://host:9000/",
-		"s3://key:secret@bucket", "file://host/x", "s3://b?region=a&region=b", "", ":", "s3://b?endpoint=http://key:secret@host",
+		"/backup/mgmt", "backup", "file:///backup/a%20b", "s3://bucket",
+		"s3://bucket/a/b?region=eu-central-1&path-style=true&checksum=off",
+		"s3://b?endpoint=http://host:9000/",
+		"s3://key:secret@bucket", "file://host/x", "s3://b?region=a&region=b", "", ":",
+		"s3://b?endpoint=http://key:secret@host",
 	} {
 		f.Add(s)
 	}
@@ -297,7 +315,8 @@ func FuzzStoreURL(f *testing.F) {
 
 var errAsked = errors.New("asked for a passphrase")
 
-// FuzzIdentities reads identity files up to where a passphrase would be tried, which takes a second by design. What is in them must not be in an error.
+// FuzzIdentities reads identity files up to where a passphrase would be tried, which takes a second
+// by design. What is in them must not be in an error.
 func FuzzIdentities(f *testing.F) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -318,7 +337,8 @@ func FuzzIdentities(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if protected(text) {
 			plain, err := unprotect("file", text, func(string) (Secret, error) { return nil, errAsked })
-			if _, isKey := errors.AsType[*KeyError](err); plain != nil || !isKey && !errors.Is(err, errAsked) {
+			if _, isKey := errors.AsType[*KeyError](err); plain != nil || !isKey &&
+				!errors.Is(err, errAsked) {
 				t.Errorf("%q, %v", plain, err)
 			}
 			return
@@ -334,7 +354,8 @@ func FuzzIdentities(f *testing.F) {
 	})
 }
 
-// FuzzSigningKeys reads keys of minisign, and what a key signs is what its own public half believes.
+// FuzzSigningKeys reads keys of minisign, and what a key signs is what its own public half
+// believes.
 func FuzzSigningKeys(f *testing.F) {
 	public, private, err := minisign.GenerateKey(rand.Reader)
 	if err != nil {
@@ -347,7 +368,8 @@ func FuzzSigningKeys(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte("untrusted comment: minisign encrypted secret key\nRWRTY0Iy" + strings.Repeat("A", 204) + "\n"))
+	f.Add([]byte("untrusted comment: minisign encrypted secret key\nRWRTY0Iy" +
+		strings.Repeat("A", 204) + "\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if key, err := parseTrustedKey("file", text); err == nil {
 			again, err := key.MarshalText()
@@ -362,7 +384,8 @@ func FuzzSigningKeys(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A file whose halves do not belong together signs what nobody believes; it must not seem to be signed.
+		// A file whose halves do not belong together signs what nobody believes; it must not seem
+		// to be signed.
 		k := &Keys{signing: key}
 		if own, ok := key.Public().(minisign.PublicKey); ok {
 			k.trusted = []minisign.PublicKey{own}
@@ -380,12 +403,14 @@ func FuzzSigningKeys(f *testing.F) {
 func FuzzPruneRecord(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	const key = "prunes/20260102T030405.678Z-0123456789ab.json"
-	good, err := s.encodeSigned(key, pruneRecord{placed: placed{Format: Format, StoreID: s.ID(), Key: key}, Time: testTime, Removed: map[string][]Range{testSource: {{1, 3}, {5, 9}}}})
+	good, err := s.encodeSigned(key, pruneRecord{placed: placed{Format: Format, StoreID: s.ID(),
+		Key: key}, Time: testTime, Removed: map[string][]Range{testSource: {{1, 3}, {5, 9}}}})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good, int64(4), int64(7))
-	f.Add(bytes.Replace(good, []byte(`\"to\":9`), []byte(`\"to\":9223372036854775807`), 1), int64(1), int64(9))
+	f.Add(bytes.Replace(good, []byte(`\"to\":9`), []byte(`\"to\":9223372036854775807`), 1), int64(1),
+		int64(9))
 	f.Fuzz(func(t *testing.T, data []byte, from, to int64) {
 		var r pruneRecord
 		if trust, _, err := s.openPlaced(key, data, &r); err != nil || !r.sound() {
@@ -412,14 +437,16 @@ func FuzzPruneRecord(f *testing.F) {
 func FuzzPin(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	k := EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}
-	good, err := s.encodeSigned(pinKey(k), Pin{placed: placed{Format: Format, StoreID: s.ID(), Key: pinKey(k)}, Source: k.Source, ID: k.ID, Time: testTime, Reason: "why"})
+	good, err := s.encodeSigned(pinKey(k), Pin{placed: placed{Format: Format, StoreID: s.ID(),
+		Key: pinKey(k)}, Source: k.Source, ID: k.ID, Time: testTime, Reason: "why"})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good)
 	f.Add(bytes.Replace(good, []byte("why"), []byte(`\\u001b[2J`), 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if p, err := s.openPin(k, data); err == nil && (!printable(p.Reason) || p.ID != k.ID || p.Source != k.Source || p.Key != pinKey(k)) {
+		if p, err := s.openPin(k, data); err == nil && (!printable(p.Reason) || p.ID != k.ID ||
+			p.Source != k.Source || p.Key != pinKey(k)) {
 			t.Errorf("took %+v", p)
 		}
 	})

@@ -61,7 +61,8 @@ func newTestStore(t *testing.T, plain bool) (*Store, string) {
 
 // smallLimits are the format's limits in miniature, so that tests can reach them fast.
 func smallLimits() limits {
-	return limits{packTarget: 64 << 10, maxObject: 64 << 10, maxEntries: 128, maxPlain: 128 << 10, maxStored: 132 << 10}
+	return limits{packTarget: 64 << 10, maxObject: 64 << 10, maxEntries: 128, maxPlain: 128 << 10,
+		maxStored: 132 << 10}
 }
 
 // bothModes runs a test on an encrypted and on a plain store.
@@ -106,8 +107,10 @@ func writePack(t *testing.T, s *Store, files map[string]string) Key {
 // testEnvelope is a valid envelope of the given number.
 func testEnvelope(tree Key, sequence int64) Envelope {
 	return Envelope{
-		ID: NewSnapshotID(), Time: testTime.Add(time.Duration(sequence) * time.Minute), Source: Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"},
-		ResourceVersion: "12345", Sequence: sequence, Tree: tree, Counts: Counts{Objects: 1, Units: 1}, Writer: "mgmtd test",
+		ID: NewSnapshotID(), Time: testTime.Add(time.Duration(sequence) * time.Minute),
+		Source:          Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"},
+		ResourceVersion: "12345", Sequence: sequence, Tree: tree, Counts: Counts{Objects: 1, Units: 1},
+		Writer: "mgmtd test",
 	}
 }
 
@@ -187,7 +190,8 @@ func wantCorrupt(t *testing.T, err error) {
 
 var errCrash = errors.New("crash")
 
-// crashing is a bucket of which every Put after the first few fails, as when the process had died there.
+// crashing is a bucket of which every Put after the first few fails, as when the process had died
+// there.
 type crashing struct {
 	Bucket
 	puts atomic.Int32 // left before the crash

@@ -14,13 +14,15 @@ import (
 // maxIdentityFile is more than any file of identities has; what is larger is something else.
 const maxIdentityFile = 1 << 20
 
-const tipIdentity = "give the identity.txt that \"mgmtctl keygen\" wrote, or another age identity file of a recipient of the snapshots (--identity)"
+const tipIdentity = "give the identity.txt that \"mgmtctl keygen\" wrote, or another age " +
+	"identity file of a recipient of the snapshots (--identity)"
 
 const ageIntro = "age-encryption.org/"
 
-// ReadIdentities reads identity files and gives their text as one, which LoadKeys takes as one of its Identities. A file that is protected by a passphrase (as
-// "age -p" makes it) is opened with what ask gives for it; the text is no longer protected then, and never written anywhere. Nothing is asked for a file that is
-// not. Errors are *KeyError, or those of ask; none holds secret text.
+// ReadIdentities reads identity files and gives their text as one, which LoadKeys takes as one of
+// its Identities. A file that is protected by a passphrase (as "age -p" makes it) is opened with
+// what ask gives for it; the text is no longer protected then, and never written anywhere. Nothing
+// is asked for a file that is not. Errors are *KeyError, or those of ask; none holds secret text.
 func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secret, error) {
 	var all Secret
 	for _, file := range files {
@@ -63,7 +65,8 @@ func protected(text []byte) bool {
 	return bytes.HasPrefix(text, []byte(ageIntro)) || bytes.HasPrefix(text, []byte(armor.Header))
 }
 
-// unprotect decrypts an identity file. The work of trying a passphrase is bounded by age (scrypt with 2^22, some seconds and 4 GiB): a hostile file is refused.
+// unprotect decrypts an identity file. The work of trying a passphrase is bounded by age (scrypt
+// with 2^22, some seconds and 4 GiB): a hostile file is refused.
 func unprotect(file string, text []byte, ask func(file string) (Secret, error)) ([]byte, error) {
 	bad := func(reason string) ([]byte, error) { return nil, &KeyError{Object: file, Reason: reason} }
 	var sealed io.Reader = bytes.NewReader(text)
@@ -91,7 +94,8 @@ func unprotect(file string, text []byte, ask func(file string) (Secret, error)) 
 	}
 	plain, err := age.Decrypt(sealed, key)
 	if errors.Is(err, age.ErrIncorrectIdentity) {
-		return nil, &KeyError{Object: file, Reason: "the passphrase is wrong", Tip: "give the passphrase that this identity file was protected with"}
+		return nil, &KeyError{Object: file, Reason: "the passphrase is wrong",
+			Tip: "give the passphrase that this identity file was protected with"}
 	}
 	if err != nil {
 		return bad("damaged: " + err.Error())

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Key names a pack, a shard or a tree: "<kind>s/<first two digits>/<SHA-256 of the stored bytes><suffix>". A Key that ParseKey made is safe to use as
-// a path.
+// Key names a pack, a shard or a tree: "<kind>s/<first two digits>/<SHA-256 of the stored
+// bytes><suffix>". A Key that ParseKey made is safe to use as a path.
 type Key string
 
 // Kind is what a Key names.
@@ -116,12 +116,14 @@ func NewSnapshotID() SnapshotID {
 // ParseSnapshotID reads a whole id; Find takes the beginning of one.
 func ParseSnapshotID(s string) (SnapshotID, error) {
 	if !isHex(s, snapshotIDLength) {
-		return "", fmt.Errorf("parse snapshot id %.40q: not %d lower-case hex digits", s, snapshotIDLength)
+		return "", fmt.Errorf("parse snapshot id %.40q: not %d lower-case hex digits", s,
+			snapshotIDLength)
 	}
 	return SnapshotID(s), nil
 }
 
-// EnvelopeKey names an envelope: "snapshots/<source>/<time>-<id>.json". Keys of one source sort by time.
+// EnvelopeKey names an envelope: "snapshots/<source>/<time>-<id>.json". Keys of one source sort by
+// time.
 type EnvelopeKey struct {
 	Source string    // UID of the source's kube-system namespace
 	Time   time.Time // UTC, whole milliseconds

@@ -26,13 +26,16 @@ type Generated struct {
 	SigningKeyID string // as minisign prints it
 }
 
-// Keygen makes a new age identity and a new signing key in dir, which is made when it is not there, and syncs them to disk. It refuses to replace any
-// of the four files and then writes none: so it does not run twice. Errors are *UsageError for a file that exists, else of the file system.
+// Keygen makes a new age identity and a new signing key in dir, which is made when it is not there,
+// and syncs them to disk. It refuses to replace any of the four files and then writes none: so it
+// does not run twice. Errors are *UsageError for a file that exists, else of the file system.
 //
-// The identity is X25519, not post-quantum: a snapshot must open with the age tool that an old host has, too.
+// The identity is X25519, not post-quantum: a snapshot must open with the age tool that an old host
+// has, too.
 func Keygen(dir string, now time.Time) (Generated, error) { return KeygenProtected(dir, now, nil) }
 
-// KeygenProtected is Keygen with identity.txt protected by a passphrase, as of "age-keygen | age -p -a"; by none when that is empty.
+// KeygenProtected is Keygen with identity.txt protected by a passphrase, as of "age-keygen | age -p
+// -a"; by none when that is empty.
 func KeygenProtected(dir string, now time.Time, passphrase Secret) (Generated, error) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -51,7 +54,8 @@ func KeygenProtected(dir string, now time.Time, passphrase Secret) (Generated, e
 		return Generated{}, fmt.Errorf("make signing key: %w", err)
 	}
 	g := Generated{Recipient: identity.Recipient().String(), SigningKeyID: keyID(public.ID())}
-	identityText := fmt.Sprintf("# created: %s\n# public key: %s\n%s\n", now.Format(time.RFC3339), g.Recipient, identity)
+	identityText := fmt.Sprintf("# created: %s\n# public key: %s\n%s\n", now.Format(time.RFC3339),
+		g.Recipient, identity)
 	if len(passphrase) > 0 {
 		if identityText, err = protect(identityText, passphrase); err != nil {
 			return Generated{}, err
@@ -125,5 +129,6 @@ func writeKeyFiles(dir string, files []keyFile) (err error) {
 }
 
 func keyExists(dir, name string) error {
-	return &UsageError{Text: "write " + filepath.Join(dir, name) + ": the file exists, no key was written", Tip: "choose another folder with --out"}
+	return &UsageError{Text: "write " + filepath.Join(dir, name) +
+		": the file exists, no key was written", Tip: "choose another folder with --out"}
 }

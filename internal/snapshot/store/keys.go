@@ -31,15 +31,19 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText keeps the secret out of JSON and YAML.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// KeyOptions says where keys are. All are optional: what a Store can do follows from what it is given.
+// KeyOptions says where keys are. All are optional: what a Store can do follows from what it is
+// given.
 type KeyOptions struct {
-	// Recipients ("age1…") are whom packs and shards are encrypted to; writing to an encrypted store needs one.
+	// Recipients ("age1…") are whom packs and shards are encrypted to; writing to an encrypted
+	// store needs one.
 	Recipients []string
-	// IdentityFiles are age identity files, as age-keygen writes them; reading content needs one that fits.
+	// IdentityFiles are age identity files, as age-keygen writes them; reading content needs one
+	// that fits.
 	IdentityFiles []string
 	// Identities are the texts of further identity files, for those that came over the network.
 	Identities []Secret
-	// SigningKeyFile is a minisign secret key without password ("minisign -G -W"); without it envelopes are not signed.
+	// SigningKeyFile is a minisign secret key without password ("minisign -G -W"); without it
+	// envelopes are not signed.
 	SigningKeyFile string
 	// TrustedKeyFiles are minisign public keys; without them signatures are not checked.
 	TrustedKeyFiles []string
@@ -48,15 +52,17 @@ type KeyOptions struct {
 // Keys are keys ready for use. They print as counts and public parts only. The nil *Keys has none.
 type Keys struct {
 	recipients []age.Recipient
-	// recipientTexts are the recipients as they were given; not all kinds can be asked for their text.
+	// recipientTexts are the recipients as they were given; not all kinds can be asked for their
+	// text.
 	recipientTexts []string
 	identities     []age.Identity
 	signing        *minisign.PrivateKey
 	trusted        []minisign.PublicKey
 }
 
-// LoadKeys reads and checks all keys at once, so that a wrong one is found before the work and not after it. It returns a *KeyError for an identity
-// that is none, a *UsageError for all else; no message holds secret text.
+// LoadKeys reads and checks all keys at once, so that a wrong one is found before the work and not
+// after it. It returns a *KeyError for an identity that is none, a *UsageError for all else; no
+// message holds secret text.
 func LoadKeys(o KeyOptions) (*Keys, error) {
 	k := &Keys{}
 	if err := k.addRecipients(o.Recipients); err != nil {
@@ -89,7 +95,8 @@ func LoadKeys(o KeyOptions) (*Keys, error) {
 	for _, file := range o.TrustedKeyFiles {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, &KeyError{Object: "trusted key file", Reason: err.Error(), Tip: "give the path of signing.pub (--trusted-key)"}
+			return nil, &KeyError{Object: "trusted key file", Reason: err.Error(),
+				Tip: "give the path of signing.pub (--trusted-key)"}
 		}
 		key, err := parseTrustedKey(file, text)
 		if err != nil {
@@ -104,11 +111,13 @@ func (k *Keys) addRecipients(texts []string) error {
 	for _, text := range texts {
 		text = strings.TrimSpace(text)
 		if strings.HasPrefix(strings.ToUpper(text), "AGE-SECRET-KEY-") {
-			return &UsageError{Text: "parse recipient: this is a secret key", Tip: "a recipient begins with age1; it is in recipient.txt"}
+			return &UsageError{Text: "parse recipient: this is a secret key",
+				Tip: "a recipient begins with age1; it is in recipient.txt"}
 		}
 		parsed, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil || len(parsed) != 1 {
-			return &UsageError{Text: fmt.Sprintf("parse recipient %.80q: not an age recipient", text), Tip: "a recipient begins with age1"}
+			return &UsageError{Text: fmt.Sprintf("parse recipient %.80q: not an age recipient", text),
+				Tip: "a recipient begins with age1"}
 		}
 		k.recipients, k.recipientTexts = append(k.recipients, parsed...), append(k.recipientTexts, text)
 	}
@@ -124,7 +133,9 @@ func (k *Keys) addRecipients(texts []string) error {
 
 func (k *Keys) addIdentities(object string, text []byte) error {
 	if protected(text) {
-		return &KeyError{Object: object, Reason: "identity file is protected by a passphrase, and there is nobody to ask for it", Tip: "decrypt it with age -d, or give it to mgmtctl, which asks"}
+		return &KeyError{Object: object, Reason: "identity file is protected by a passphrase, and " +
+			"there is nobody to ask for it",
+			Tip: "decrypt it with age -d, or give it to mgmtctl, which asks"}
 	}
 	// The parser's error is not passed on: it can quote characters of the key.
 	identities, err := age.ParseIdentities(bytes.NewReader(text))
@@ -146,7 +157,8 @@ func readSigningKey(file string) (*minisign.PrivateKey, error) {
 func parseTrustedKey(file string, text []byte) (minisign.PublicKey, error) {
 	var key minisign.PublicKey
 	if err := key.UnmarshalText(bytes.TrimSpace(text)); err != nil {
-		return key, &KeyError{Object: "trusted key file " + file, Reason: "not a minisign public key", Tip: "give signing.pub, not signing.key"}
+		return key, &KeyError{Object: "trusted key file " + file, Reason: "not a minisign public key",
+			Tip: "give signing.pub, not signing.key"}
 	}
 	return key, nil
 }
@@ -154,11 +166,13 @@ func parseTrustedKey(file string, text []byte) (minisign.PublicKey, error) {
 func parseSigningKey(file string, text []byte) (*minisign.PrivateKey, error) {
 	text = bytes.TrimSpace(text)
 	if minisign.IsEncrypted(text) {
-		return nil, &UsageError{Text: "read signing key file " + file + ": the key has a password", Tip: "use a key without one (minisign -G -W) and guard the file"}
+		return nil, &UsageError{Text: "read signing key file " + file + ": the key has a password",
+			Tip: "use a key without one (minisign -G -W) and guard the file"}
 	}
 	var key minisign.PrivateKey
 	if err := key.UnmarshalText(text); err != nil {
-		return nil, &UsageError{Text: "read signing key file " + file + ": not a minisign secret key", Tip: "give signing.key, not signing.pub"}
+		return nil, &UsageError{Text: "read signing key file " + file + ": not a minisign secret key",
+			Tip: "give signing.key, not signing.pub"}
 	}
 	return &key, nil
 }
@@ -180,7 +194,8 @@ func (k *Keys) String() string {
 	if k == nil {
 		return "no keys"
 	}
-	s := fmt.Sprintf("%d recipients, %d identities, %d trusted keys", len(k.recipients), len(k.identities), len(k.trusted))
+	s := fmt.Sprintf("%d recipients, %d identities, %d trusted keys", len(k.recipients),
+		len(k.identities), len(k.trusted))
 	if k.signing != nil {
 		s += ", signing key " + keyID(k.signing.ID())
 	}
@@ -196,7 +211,8 @@ func (k *Keys) LogValue() slog.Value { return slog.StringValue(k.String()) }
 // keyID writes a minisign key id as minisign does.
 func keyID(id uint64) string { return fmt.Sprintf("%016X", id) }
 
-// sign returns the text of a minisign signature of payload, or "" without a signing key. The same payload gives the same text.
+// sign returns the text of a minisign signature of payload, or "" without a signing key. The same
+// payload gives the same text.
 func (k *Keys) sign(payload []byte, comment string) (string, error) {
 	if !k.CanSign() {
 		return "", nil
@@ -206,13 +222,14 @@ func (k *Keys) sign(payload []byte, comment string) (string, error) {
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return "", err
 	}
-	return string(r.SignWithComments(*k.signing, comment, "signed by mgmtd with key "+keyID(k.signing.ID()))), nil
+	return string(r.SignWithComments(*k.signing, comment, "signed by mgmtd with key "+
+		keyID(k.signing.ID()))), nil
 }
 
 var errBadSignature = errors.New("the signature does not fit the payload")
 
-// check tells by whom payload is signed. A signature that claims a trusted key's id and does not fit is an error, not a stranger: either the payload
-// or the signature was changed.
+// check tells by whom payload is signed. A signature that claims a trusted key's id and does not
+// fit is an error, not a stranger: either the payload or the signature was changed.
 func (k *Keys) check(payload []byte, signature string) (Trust, string, error) {
 	if signature == "" {
 		return Unsigned, "", nil

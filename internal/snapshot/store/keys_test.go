@@ -23,7 +23,8 @@ func TestKeygen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, mode := range map[string]os.FileMode{IdentityFile: 0o600, SigningFile: 0o600, RecipientFile: 0o644, SigningPubFile: 0o644} {
+	for name, mode := range map[string]os.FileMode{IdentityFile: 0o600, SigningFile: 0o600,
+		RecipientFile: 0o644, SigningPubFile: 0o644} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.Mode()&^0o044 != mode&^0o044 || info.Mode()&0o077&^mode != 0 {
 			t.Errorf("%s: %v, %v, want %v", name, info, err, mode)
@@ -37,11 +38,13 @@ func TestKeygen(t *testing.T) {
 		return string(data)
 	}
 	identity := read(IdentityFile)
-	if !strings.HasPrefix(identity, "# created: 2026-01-02T03:04:05Z\n# public key: "+g.Recipient+"\nAGE-SECRET-KEY-1") {
+	if !strings.HasPrefix(identity, "# created: 2026-01-02T03:04:05Z\n# public key: "+g.Recipient+
+		"\nAGE-SECRET-KEY-1") {
 		t.Error("identity.txt is not as age-keygen writes it")
 	}
 	ids, err := age.ParseIdentities(strings.NewReader(identity))
-	if err != nil || len(ids) != 1 || ids[0].(*age.X25519Identity).Recipient().String() != g.Recipient {
+	if err != nil || len(ids) != 1 ||
+		ids[0].(*age.X25519Identity).Recipient().String() != g.Recipient {
 		t.Errorf("age reads identity.txt as %d identities, %v", len(ids), err)
 	}
 	if read(RecipientFile) != g.Recipient+"\n" {
@@ -59,7 +62,8 @@ func TestKeygen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !minisign.Verify(public, []byte("m"), minisign.Sign(key, []byte("m"))) || keyID(public.ID()) != g.SigningKeyID {
+	if !minisign.Verify(public, []byte("m"), minisign.Sign(key, []byte("m"))) ||
+		keyID(public.ID()) != g.SigningKeyID {
 		t.Error("signing.key and signing.pub do not belong together")
 	}
 }
@@ -105,7 +109,8 @@ func TestLoadKeysErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	damaged := bytes.ToLower(identity[:len(identity)-3])
-	encryptedKey := "untrusted comment: minisign encrypted secret key\nRWRTY0Iy" + strings.Repeat("A", 204) + "\n"
+	encryptedKey := "untrusted comment: minisign encrypted secret key\nRWRTY0Iy" +
+		strings.Repeat("A", 204) + "\n"
 	type class int
 	const (
 		usage class = iota
@@ -117,28 +122,44 @@ func TestLoadKeysErrors(t *testing.T) {
 		want class
 		text string
 	}{
-		{"recipient is junk", KeyOptions{Recipients: []string{"me@example.com"}}, usage, "not an age recipient"},
+		{"recipient is junk", KeyOptions{Recipients: []string{"me@example.com"}}, usage,
+			"not an age recipient"},
 		{"recipient is empty", KeyOptions{Recipients: []string{""}}, usage, "not an age recipient"},
-		{"recipient is an identity", KeyOptions{Recipients: []string{hybrid.String()}}, usage, "secret key"},
-		{"recipients that do not go together", KeyOptions{Recipients: []string{good.Recipients[0], hybrid.Recipient().String()}}, usage, "together"},
-		{"identity file missing", KeyOptions{IdentityFiles: []string{filepath.Join(dir, "none")}}, usage, "no such file"},
-		{"identity file is a recipient", KeyOptions{IdentityFiles: []string{write("r", good.Recipients[0])}}, key, "not an age identity"},
-		{"identity file is damaged", KeyOptions{IdentityFiles: []string{write("d", string(damaged))}}, key, "not an age identity"},
-		{"identity file has a passphrase", KeyOptions{IdentityFiles: []string{write("p", "age-encryption.org/v1\n-> scrypt")}}, key, "passphrase"},
-		{"identity file has a passphrase, armored", KeyOptions{IdentityFiles: []string{write("pa", "-----BEGIN AGE ENCRYPTED FILE-----\n")}}, key, "passphrase"},
+		{"recipient is an identity", KeyOptions{Recipients: []string{hybrid.String()}}, usage,
+			"secret key"},
+		{"recipients that do not go together", KeyOptions{Recipients: []string{good.Recipients[0],
+			hybrid.Recipient().String()}}, usage, "together"},
+		{"identity file missing", KeyOptions{IdentityFiles: []string{filepath.Join(dir, "none")}}, usage,
+			"no such file"},
+		{"identity file is a recipient",
+			KeyOptions{IdentityFiles: []string{write("r", good.Recipients[0])}}, key, "not an age identity"},
+		{"identity file is damaged", KeyOptions{IdentityFiles: []string{write("d", string(damaged))}},
+			key, "not an age identity"},
+		{"identity file has a passphrase",
+			KeyOptions{IdentityFiles: []string{write("p", "age-encryption.org/v1\n-> scrypt")}}, key,
+			"passphrase"},
+		{"identity file has a passphrase, armored",
+			KeyOptions{IdentityFiles: []string{write("pa", "-----BEGIN AGE ENCRYPTED FILE-----\n")}}, key,
+			"passphrase"},
 		{"given identity is empty", KeyOptions{Identities: []Secret{nil}}, key, "given identity"},
-		{"signing key missing", KeyOptions{SigningKeyFile: filepath.Join(dir, "none")}, usage, "no such file"},
-		{"signing key has a password", KeyOptions{SigningKeyFile: write("s", encryptedKey)}, usage, "password"},
-		{"signing key is the public one", KeyOptions{SigningKeyFile: good.TrustedKeyFiles[0]}, usage, "not a minisign secret key"},
-		{"trusted key is the secret one", KeyOptions{TrustedKeyFiles: []string{good.SigningKeyFile}}, key, "not a minisign public key"},
-		{"trusted key missing", KeyOptions{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, key, "no such file"},
+		{"signing key missing", KeyOptions{SigningKeyFile: filepath.Join(dir, "none")}, usage,
+			"no such file"},
+		{"signing key has a password", KeyOptions{SigningKeyFile: write("s", encryptedKey)}, usage,
+			"password"},
+		{"signing key is the public one", KeyOptions{SigningKeyFile: good.TrustedKeyFiles[0]}, usage,
+			"not a minisign secret key"},
+		{"trusted key is the secret one", KeyOptions{TrustedKeyFiles: []string{good.SigningKeyFile}}, key,
+			"not a minisign public key"},
+		{"trusted key missing", KeyOptions{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, key,
+			"no such file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadKeys(tt.o)
 			_, isKey := errors.AsType[*KeyError](err)
 			_, isUsage := errors.AsType[*UsageError](err)
-			if tt.want == key && !isKey || tt.want == usage && !isUsage || !strings.Contains(err.Error(), tt.text) {
+			if tt.want == key && !isKey || tt.want == usage && !isUsage ||
+				!strings.Contains(err.Error(), tt.text) {
 				t.Errorf("error %v", err)
 			}
 			if strings.Contains(strings.ToUpper(fmt.Sprint(err)), "AGE-SECRET-KEY-") {
@@ -161,7 +182,8 @@ func TestSecretsNeverPrint(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	jsonLog := slog.New(slog.NewJSONHandler(&out, nil))
-	for _, v := range []any{keys, *keys, o, &o, o.Identities[0], &o.Identities[0], Options{Keys: keys}, &Store{keys: keys}} {
+	for _, v := range []any{keys, *keys, o, &o, o.Identities[0], &o.Identities[0], Options{Keys: keys},
+		&Store{keys: keys}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}
@@ -170,7 +192,8 @@ func TestSecretsNeverPrint(t *testing.T) {
 		data, _ := json.Marshal(v)
 		out.Write(data)
 	}
-	for _, leak := range []string{secret, hexSecret, strings.ToUpper(hexSecret), "65 71 69 45 83", fmt.Sprintf("%d", text[:10])} {
+	for _, leak := range []string{secret, hexSecret, strings.ToUpper(hexSecret), "65 71 69 45 83",
+		fmt.Sprintf("%d", text[:10])} {
 		if strings.Contains(out.String(), leak) {
 			t.Errorf("output holds %s", leak)
 		}
@@ -189,9 +212,11 @@ func TestIdentityKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, id := range map[string][2]string{"X25519": {classic.Recipient().String(), classic.String()}, "post-quantum": {hybrid.Recipient().String(), hybrid.String()}} {
+	for name, id := range map[string][2]string{"X25519": {classic.Recipient().String(),
+		classic.String()}, "post-quantum": {hybrid.Recipient().String(), hybrid.String()}} {
 		t.Run(name, func(t *testing.T) {
-			keys := mustLoad(t, KeyOptions{Recipients: []string{id[0]}, Identities: []Secret{Secret("# comment\n" + id[1] + "\n")}})
+			keys := mustLoad(t, KeyOptions{Recipients: []string{id[0]},
+				Identities: []Secret{Secret("# comment\n" + id[1] + "\n")}})
 			s := mustOpen(t, Options{Bucket: NewDir(t.TempDir()), Keys: keys, Create: true})
 			shard, err := s.PutShard(t.Context(), []byte("{}"))
 			if err != nil {
@@ -226,7 +251,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// TestReadIdentities reads identity files of all kinds, several at once, and asks for no more passphrases than it needs.
+// TestReadIdentities reads identity files of all kinds, several at once, and asks for no more
+// passphrases than it needs.
 func TestReadIdentities(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -253,7 +279,8 @@ func TestReadIdentities(t *testing.T) {
 	tooMuch := strings.Replace(protectWith(t, false, "x", scrypt), " 4\n", " 23\n", 1)
 	both := fmt.Sprintf("# mine\n%s\n\n# and another\n%s\n", identities[0], identities[1])
 	open, single := write("both", both), write("single", identities[2].String())
-	binary, armored := write("binary", protectWith(t, false, both, scrypt)), write("armored", "\n"+protectWith(t, true, both, scrypt))
+	binary, armored := write("binary", protectWith(t, false, both, scrypt)),
+		write("armored", "\n"+protectWith(t, true, both, scrypt))
 	tests := []struct {
 		name  string
 		files []string
@@ -269,12 +296,17 @@ func TestReadIdentities(t *testing.T) {
 		{"missing", []string{filepath.Join(dir, "none")}, 0, 0, "no such file"},
 		{"empty", []string{write("empty", "")}, 0, 0, "not an age identity file"},
 		{"a signing key", []string{testKeys(t).SigningKeyFile}, 0, 0, "not an age identity file"},
-		{"too large", []string{write("large", strings.Repeat("#", maxIdentityFile+1))}, 0, 0, "too large"},
-		{"encrypted to a key", []string{write("key", protectWith(t, false, both, identities[2].Recipient()))}, 0, 0, "encrypted to keys"},
+		{"too large", []string{write("large", strings.Repeat("#", maxIdentityFile+1))}, 0, 0,
+			"too large"},
+		{"encrypted to a key", []string{write("key", protectWith(t, false, both,
+			identities[2].Recipient()))}, 0, 0, "encrypted to keys"},
 		{"more work than is reasonable", []string{write("work", tooMuch)}, 1, 0, "work factor too large"},
-		{"no identity inside", []string{write("inside", protectWith(t, false, "hello", scrypt))}, 1, 0, "not an age identity file"},
-		{"header only", []string{write("header", "age-encryption.org/v1\n-> scrypt")}, 0, 0, "not an age identity file"},
-		{"armor only", []string{write("armor", "-----BEGIN AGE ENCRYPTED FILE-----\n")}, 0, 0, "not an age identity file"},
+		{"no identity inside", []string{write("inside", protectWith(t, false, "hello", scrypt))}, 1, 0,
+			"not an age identity file"},
+		{"header only", []string{write("header", "age-encryption.org/v1\n-> scrypt")}, 0, 0,
+			"not an age identity file"},
+		{"armor only", []string{write("armor", "-----BEGIN AGE ENCRYPTED FILE-----\n")}, 0, 0,
+			"not an age identity file"},
 		{"cut", []string{write("cut", protectWith(t, false, both, scrypt)[:200])}, 1, 0, "damaged"},
 	}
 	for _, tt := range tests {
@@ -288,7 +320,8 @@ func TestReadIdentities(t *testing.T) {
 				t.Errorf("asked %d times, want %d", asked, tt.asked)
 			}
 			if tt.text != "" {
-				if _, ok := errors.AsType[*KeyError](err); !ok || !strings.Contains(err.Error(), tt.text) || strings.Contains(err.Error(), "AGE-SECRET") {
+				if _, ok := errors.AsType[*KeyError](err); !ok || !strings.Contains(err.Error(), tt.text) ||
+					strings.Contains(err.Error(), "AGE-SECRET") {
 					t.Errorf("error %v", err)
 				}
 				return
@@ -308,12 +341,15 @@ func TestReadIdentities(t *testing.T) {
 		})
 	}
 	wrong := func(string) (Secret, error) { return Secret("tr0ub4dor"), nil }
-	if _, err := ReadIdentities([]string{armored}, wrong); err == nil || !strings.Contains(err.Error(), "the passphrase is wrong") || strings.Contains(err.Error(), "tr0ub4dor") {
+	if _, err := ReadIdentities([]string{armored}, wrong); err == nil ||
+		!strings.Contains(err.Error(), "the passphrase is wrong") ||
+		strings.Contains(err.Error(), "tr0ub4dor") {
 		t.Errorf("wrong passphrase: %v", err)
 	}
 }
 
-// TestKeygenProtected makes an identity that is of no use without its passphrase, and the same as another with it.
+// TestKeygenProtected makes an identity that is of no use without its passphrase, and the same as
+// another with it.
 func TestKeygenProtected(t *testing.T) {
 	dir := t.TempDir()
 	g, err := KeygenProtected(dir, testTime, Secret("correct horse"))
@@ -322,18 +358,22 @@ func TestKeygenProtected(t *testing.T) {
 	}
 	file := filepath.Join(dir, IdentityFile)
 	text, err := os.ReadFile(file)
-	if err != nil || !bytes.HasPrefix(text, []byte(armor.Header)) || bytes.Contains(text, []byte("AGE-SECRET")) {
+	if err != nil || !bytes.HasPrefix(text, []byte(armor.Header)) ||
+		bytes.Contains(text, []byte("AGE-SECRET")) {
 		t.Errorf("identity.txt: %.100s, %v", text, err)
 	}
-	if _, err := LoadKeys(KeyOptions{IdentityFiles: []string{file}}); err == nil || !strings.Contains(err.Error(), "protected by a passphrase") {
+	if _, err := LoadKeys(KeyOptions{IdentityFiles: []string{file}}); err == nil ||
+		!strings.Contains(err.Error(), "protected by a passphrase") {
 		t.Errorf("loaded without a passphrase: %v", err)
 	}
-	opened, err := ReadIdentities([]string{file}, func(string) (Secret, error) { return Secret("correct horse"), nil })
+	opened, err := ReadIdentities([]string{file},
+		func(string) (Secret, error) { return Secret("correct horse"), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	ids, err := age.ParseIdentities(bytes.NewReader(opened))
-	if err != nil || len(ids) != 1 || ids[0].(*age.X25519Identity).Recipient().String() != g.Recipient {
+	if err != nil || len(ids) != 1 ||
+		ids[0].(*age.X25519Identity).Recipient().String() != g.Recipient {
 		t.Errorf("%d identities, %v", len(ids), err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// lock takes the exclusive lock of an open file. It tries again and again instead of waiting in the kernel, so that ctx ends it.
+// lock takes the exclusive lock of an open file. It tries again and again instead of waiting in the
+// kernel, so that ctx ends it.
 func lock(ctx context.Context, f *os.File) error {
 	const pause = 2 * time.Millisecond // a holder is done after three fsyncs
 	for {

@@ -17,7 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The promise of docs/format.md: a snapshot opens without our programs. Those that it names are built by "make lab", what else a shell has is the system's.
+// The promise of docs/format.md: a snapshot opens without our programs. Those that it names are
+// built by "make lab", what else a shell has is the system's.
 
 // toolPath is a folder with the programs that docs/format.md names, and no others.
 func toolPath(t *testing.T) string {
@@ -39,7 +40,8 @@ func toolPath(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"bash", "cat", "cp", "head", "ls", "mkdir", "mktemp", "sha256sum", "tail", "tar"} {
+	for _, name := range []string{"bash", "cat", "cp", "head", "ls", "mkdir", "mktemp", "sha256sum",
+		"tail", "tar"} {
 		program, err := exec.LookPath(name)
 		if err == nil {
 			err = os.Symlink(program, filepath.Join(path, name))
@@ -59,7 +61,8 @@ func exists(path string) bool {
 // bash runs a script with these programs alone and gives what it printed.
 func bash(t *testing.T, path, dir, script string, env ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(path, "bash"), "-c", "set -euo pipefail\n"+script)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(path, "bash"), "-c", "set -euo pipefail\n"+
+		script)
 	cmd.Dir, cmd.Env = dir, append(env, "PATH="+path, "HOME="+t.TempDir(), "TMPDIR="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -88,7 +91,8 @@ func chapter(t *testing.T) string {
 	return script
 }
 
-// copyStore copies a store of testdata and gives the objects of its newest signed snapshot, as hashes by file; unsigned ones are left out.
+// copyStore copies a store of testdata and gives the objects of its newest signed snapshot, as
+// hashes by file; unsigned ones are left out.
 func copyStore(t *testing.T, name string) (root string, want map[string]string) {
 	t.Helper()
 	stores := "../testdata/stores/"
@@ -157,7 +161,8 @@ func openEnv(t *testing.T, root string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"STORE=" + root, "IDENTITY=" + keys + "/identity.txt", "SIGNING_PUB=" + keys + "/signing.pub"}
+	return []string{"STORE=" + root, "IDENTITY=" + keys + "/identity.txt", "SIGNING_PUB=" + keys +
+		"/signing.pub"}
 }
 
 // TestAPIOpenWithoutMgmtctl types the chapter, on each store that an earlier writer left.
@@ -195,7 +200,8 @@ func TestAPIOpenWithoutMgmtctl(t *testing.T) {
 	}
 }
 
-// TestAPIOpenDamaged: the chapter stops at what is not as it should be, before anything is unpacked.
+// TestAPIOpenDamaged: the chapter stops at what is not as it should be, before anything is
+// unpacked.
 func TestAPIOpenDamaged(t *testing.T) {
 	script, path := chapter(t), toolPath(t)
 	for name, c := range map[string]struct {
@@ -244,20 +250,24 @@ func TestAPIOpenDamaged(t *testing.T) {
 	root, _ := copyStore(t, "1-first-encrypted")
 	env := openEnv(t, root)
 	env[2] = "SIGNING_PUB=" + testKeys(t).TrustedKeyFiles[0]
-	if out, err := bash(t, path, t.TempDir(), script, env...); err == nil || !strings.Contains(out, "do not match") {
+	if out, err := bash(t, path, t.TempDir(), script, env...); err == nil ||
+		!strings.Contains(out, "do not match") {
 		t.Errorf("with another key: %v\n%s", err, out)
 	}
 }
 
-// TestAPIPackOpensWithTar: names that need a pax header unpack too, and what is encrypted is so to age.
+// TestAPIPackOpensWithTar: names that need a pax header unpack too, and what is encrypted is so to
+// age.
 func TestAPIPackOpensWithTar(t *testing.T) {
 	path, o, root := toolPath(t), testKeys(t), t.TempDir()
 	s := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o), Create: true})
 	long := "core/Secret/fleet/" + strings.Repeat("n", 240) + ".json"
-	files := map[string]string{nameA: `{"a":1}`, nameB: `{"b":2}`, long: "{}", "core/Secret/fleet/ä:b.json": "{}"}
+	files := map[string]string{nameA: `{"a":1}`, nameB: `{"b":2}`, long: "{}",
+		"core/Secret/fleet/ä:b.json": "{}"}
 	pack := writePack(t, s, files)
 	dir := t.TempDir()
-	if out, err := bash(t, path, dir, `age -d -i "$IDENTITY" "$PACK" | zstd -dc | tar -xf -`, "IDENTITY="+o.IdentityFiles[0], "PACK="+filepath.Join(root, string(pack))); err != nil {
+	if out, err := bash(t, path, dir, `age -d -i "$IDENTITY" "$PACK" | zstd -dc | tar -xf -`,
+		"IDENTITY="+o.IdentityFiles[0], "PACK="+filepath.Join(root, string(pack))); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, want := range files {
@@ -267,14 +277,17 @@ func TestAPIPackOpensWithTar(t *testing.T) {
 	}
 }
 
-// TestAPIKeysOfMinisign: our secret key signs in minisign, and one that minisign makes signs for us.
+// TestAPIKeysOfMinisign: our secret key signs in minisign, and one that minisign makes signs for
+// us.
 func TestAPIKeysOfMinisign(t *testing.T) {
 	path, o, dir := toolPath(t), testKeys(t), t.TempDir()
 	script := `echo hello > f; minisign -S -W -s "$KEY" -m f; minisign -V -p "$PUB" -m f; minisign -G -W -s k -p p`
-	if out, err := bash(t, path, dir, script, "KEY="+o.SigningKeyFile, "PUB="+o.TrustedKeyFiles[0]); err != nil {
+	if out, err := bash(t, path, dir, script, "KEY="+o.SigningKeyFile, "PUB="+
+		o.TrustedKeyFiles[0]); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	keys := mustLoad(t, KeyOptions{SigningKeyFile: filepath.Join(dir, "k"), TrustedKeyFiles: []string{filepath.Join(dir, "p")}})
+	keys := mustLoad(t, KeyOptions{SigningKeyFile: filepath.Join(dir, "k"),
+		TrustedKeyFiles: []string{filepath.Join(dir, "p")}})
 	signature, err := keys.sign([]byte("m"), "c")
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// OperationRecordKey names one record of an operation's journal: "operations/<id>/<seq>-<state>.json.zst.age". Keys of one operation sort by number.
+// OperationRecordKey names one record of an operation's journal:
+// "operations/<id>/<seq>-<state>.json.zst.age". Keys of one operation sort by number.
 type OperationRecordKey struct {
 	Operation string
 	Seq       int64
@@ -33,7 +34,8 @@ func (k OperationRecordKey) String() string {
 	if k.plain {
 		suffix = ".json.zst"
 	}
-	return fmt.Sprintf("%s%s/%0*d-%s%s", operationFolder, k.Operation, seqDigits, k.Seq, k.State, suffix)
+	return fmt.Sprintf("%s%s/%0*d-%s%s", operationFolder, k.Operation, seqDigits, k.Seq, k.State,
+		suffix)
 }
 
 func (k OperationRecordKey) check() error {
@@ -43,7 +45,8 @@ func (k OperationRecordKey) check() error {
 	if k.Seq < 1 || k.Seq > maxSeq {
 		return fmt.Errorf("number %d is not within 1 and %d", k.Seq, maxSeq)
 	}
-	if k.State == "" || len(k.State) > 64 || strings.Trim(k.State, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+	if k.State == "" || len(k.State) > 64 ||
+		strings.Trim(k.State, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
 		return fmt.Errorf("state %.40q is not lower-case letters, digits and dashes", k.State)
 	}
 	return nil
@@ -69,7 +72,8 @@ func parseOperationRecordKey(s string) (OperationRecordKey, bool) {
 	return k, k.check() == nil && k.String() == s
 }
 
-// operationRecord is what is signed of a record: its place, so that it cannot be moved under another key, and its text by hash.
+// operationRecord is what is signed of a record: its place, so that it cannot be moved under
+// another key, and its text by hash.
 type operationRecord struct {
 	Format  int    `json:"format"`
 	StoreID string `json:"storeID"`
@@ -77,9 +81,10 @@ type operationRecord struct {
 	SHA256  string `json:"sha256"` // of the text
 }
 
-// PutOperationRecord stores a record of an operation, signed if there is a signing key: whoever resumes goes by it. A record with that key being there
-// already is success, so it may run twice.
-func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq int64, state string, text []byte) error {
+// PutOperationRecord stores a record of an operation, signed if there is a signing key: whoever
+// resumes goes by it. A record with that key being there already is success, so it may run twice.
+func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq int64, state string,
+	text []byte) error {
 	if err := s.mayWrite(); err != nil {
 		return err
 	}
@@ -88,9 +93,11 @@ func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq in
 		return fmt.Errorf("write operation record: %w", err)
 	}
 	if most := s.limits.maxPlain - maxHead; int64(len(text)) > most {
-		return fmt.Errorf("write operation record %s: it has %d bytes, more than the %d of the format", k, len(text), most)
+		return fmt.Errorf("write operation record %s: it has %d bytes, more than the %d of the format", k,
+			len(text), most)
 	}
-	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
+	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(),
+		Key: k.String(), SHA256: sha256Hex(text)})
 	if err != nil {
 		return fmt.Errorf("write operation record: %w", err)
 	}
@@ -132,9 +139,10 @@ func (s *Store) Operations(ctx context.Context) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// OperationRecords lists the records of an operation without reading them, sorted by number. Files with other names, and those of the other kind of
-// store, are passed over.
-func (s *Store) OperationRecords(ctx context.Context, operation string) ([]OperationRecordKey, error) {
+// OperationRecords lists the records of an operation without reading them, sorted by number. Files
+// with other names, and those of the other kind of store, are passed over.
+func (s *Store) OperationRecords(ctx context.Context, operation string) ([]OperationRecordKey,
+	error) {
 	if !validSource(operation) {
 		return nil, fmt.Errorf("list operation records: operation %.40q is not an id", operation)
 	}
@@ -152,9 +160,10 @@ func (s *Store) operationRecords(ctx context.Context, prefix string) ([]Operatio
 	return keys, err
 }
 
-// GetOperationRecord returns the text of a record. The record must be signed by a trusted key, since it says what to do: otherwise a *TrustError. Only
-// who opened a plain store as such, and without trusted keys, vouches for what is in it. Other errors: ErrNotFound, *KeyError when no identity fits,
-// *CorruptError, *FormatError, ErrForeign.
+// GetOperationRecord returns the text of a record. The record must be signed by a trusted key,
+// since it says what to do: otherwise a *TrustError. Only who opened a plain store as such, and
+// without trusted keys, vouches for what is in it. Other errors: ErrNotFound, *KeyError when no
+// identity fits, *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([]byte, error) {
 	k.plain = !s.Encrypted()
 	if err := k.check(); err != nil {
@@ -181,7 +190,8 @@ func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([
 func (s *Store) openOperationRecord(key string, plain []byte) ([]byte, error) {
 	head, text, _ := bytes.Cut(plain, []byte("\n"))
 	if len(head) > maxHead {
-		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("its first line is larger than %d bytes", maxHead)}
+		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("its first line is larger than %d bytes",
+			maxHead)}
 	}
 	payload, trust, by, err := s.openSigned(key, head)
 	if err != nil {
@@ -195,7 +205,8 @@ func (s *Store) openOperationRecord(key string, plain []byte) ([]byte, error) {
 		return nil, &CorruptError{Key: key, Reason: "payload: " + err.Error()}
 	}
 	if record.StoreID != s.ID() {
-		return nil, &BucketError{Op: "get", Key: key, Class: ErrForeign, Err: fmt.Errorf("its store id is %.40q", record.StoreID)}
+		return nil, &BucketError{Op: "get", Key: key, Class: ErrForeign,
+			Err: fmt.Errorf("its store id is %.40q", record.StoreID)}
 	}
 	if record.Key != key {
 		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it is the record %.200q", record.Key)}

@@ -25,14 +25,16 @@ func TestOperationRecords(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		texts := map[int64]string{1: `{"plan":"…"}`, 2: "", 10: "two\nlines \x00 and \xff"}
 		for _, seq := range []int64{10, 2, 1, 2} { // a second time is no error
-			if err := s.PutOperationRecord(t.Context(), "0123456789ab", seq, "handed-over", []byte(texts[seq])); err != nil {
+			if err := s.PutOperationRecord(t.Context(), "0123456789ab", seq, "handed-over",
+				[]byte(texts[seq])); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := s.PutOperationRecord(t.Context(), "0123456789ac", 1, "planned", nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(root, "operations/0123456789ab/note.txt"), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(root, "operations/0123456789ab/note.txt"), nil,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		keys := recordKeys(t, s, "0123456789ab")
@@ -40,7 +42,8 @@ func TestOperationRecords(t *testing.T) {
 		for _, k := range keys {
 			got = append(got, k.Seq)
 			text, err := s.GetOperationRecord(t.Context(), k)
-			if err != nil || string(text) != texts[k.Seq] || k.State != "handed-over" || k.Operation != "0123456789ab" {
+			if err != nil || string(text) != texts[k.Seq] || k.State != "handed-over" ||
+				k.Operation != "0123456789ab" {
 				t.Errorf("record %s: %q, %v", k, text, err)
 			}
 		}
@@ -80,8 +83,10 @@ func TestOperationRecordKeys(t *testing.T) {
 		t.Error("listed an operation that is a path")
 	}
 	for _, key := range []string{
-		"operations/a/1-x.json.zst", "operations/a/000000001-x.json.zst", "operations/a/+0000001-x.json.zst", "operations/a/00000001-x.json.zst.bak",
-		"operations/a/00000001-.json.zst", "operations/a/00000001-x", "operations/a", "owners/a/00000001-x.json.zst", "operations/a/00000001-x.json.zst.age.age",
+		"operations/a/1-x.json.zst", "operations/a/000000001-x.json.zst",
+		"operations/a/+0000001-x.json.zst", "operations/a/00000001-x.json.zst.bak",
+		"operations/a/00000001-.json.zst", "operations/a/00000001-x", "operations/a",
+		"owners/a/00000001-x.json.zst", "operations/a/00000001-x.json.zst.age.age",
 	} {
 		if k, ok := parseOperationRecordKey(key); ok {
 			t.Errorf("%s was read as %+v", key, k)
@@ -101,20 +106,25 @@ func TestOperationRecordTrust(t *testing.T) {
 		"stranger":  {IdentityFiles: mine.IdentityFiles, TrustedKeyFiles: theirs.TrustedKeyFiles},
 		"unchecked": {IdentityFiles: mine.IdentityFiles},
 	} {
-		_, err := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o)}).GetOperationRecord(t.Context(), k)
+		_, err := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o)}).GetOperationRecord(
+			t.Context(), k)
 		if _, ok := errors.AsType[*TrustError](err); !ok {
 			t.Errorf("%s: %v, want *TrustError", name, err)
 		}
 	}
-	for name, o := range map[string]KeyOptions{"no identity": {TrustedKeyFiles: mine.TrustedKeyFiles}, "wrong identity": {IdentityFiles: theirs.IdentityFiles}} {
-		_, err := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o)}).GetOperationRecord(t.Context(), k)
+	for name, o := range map[string]KeyOptions{"no identity": {TrustedKeyFiles: mine.TrustedKeyFiles},
+		"wrong identity": {IdentityFiles: theirs.IdentityFiles}} {
+		_, err := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o)}).GetOperationRecord(
+			t.Context(), k)
 		if _, ok := errors.AsType[*KeyError](err); !ok {
 			t.Errorf("%s: %v, want *KeyError", name, err)
 		}
 	}
 	// Who can encrypt but not sign cannot make one up.
-	forger := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, KeyOptions{Recipients: mine.Recipients})})
-	if err := forger.PutOperationRecord(t.Context(), "op", 2, "paused", []byte("do evil")); err != nil {
+	forger := mustOpen(t, Options{Bucket: NewDir(root),
+		Keys: mustLoad(t, KeyOptions{Recipients: mine.Recipients})})
+	if err := forger.PutOperationRecord(t.Context(), "op", 2, "paused",
+		[]byte("do evil")); err != nil {
 		t.Fatal(err)
 	}
 	forged := k
@@ -138,7 +148,8 @@ func TestOperationRecordTrust(t *testing.T) {
 
 func TestOperationRecordDamage(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
-		if err := s.PutOperationRecord(t.Context(), "op", 1, "paused", []byte("some text that is long enough")); err != nil {
+		if err := s.PutOperationRecord(t.Context(), "op", 1, "paused",
+			[]byte("some text that is long enough")); err != nil {
 			t.Fatal(err)
 		}
 		k := recordKeys(t, s, "op")[0]
@@ -177,7 +188,8 @@ func TestOperationRecordHeadLimit(t *testing.T) {
 	}
 	head, text, _ := bytes.Cut(plain, []byte("\n"))
 	for size, ok := range map[int]bool{len(head): true, maxHead: true, maxHead + 1: false} {
-		padding := bytes.Repeat([]byte(" "), size-len(head)) // white space changes nothing that is signed
+		// white space changes nothing that is signed
+		padding := bytes.Repeat([]byte(" "), size-len(head))
 		_, sealed, err := s.seal(KindShard, slices.Concat(head, padding, []byte("\n"), text))
 		if err != nil {
 			t.Fatal(err)

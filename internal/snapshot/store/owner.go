@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Owner says which management cluster reconciles a workload cluster. The record with the highest epoch counts; whoever finds his own is behind has to
-// keep that workload cluster paused, provided that a trusted key signed the record.
+// Owner says which management cluster reconciles a workload cluster. The record with the highest
+// epoch counts; whoever finds his own is behind has to keep that workload cluster paused, provided
+// that a trusted key signed the record.
 type Owner struct {
 	// Format and StoreID are set by PutOwner.
 	Format  int    `json:"format"`
@@ -40,8 +41,8 @@ func (o *SignedOwner) RequireTrusted() error {
 	return &TrustError{Key: ownerKey(o.WorkloadID), Trust: o.Trust, KeyID: o.KeyID}
 }
 
-// Vouches tells whether a record is to be obeyed: a trusted key signed it, or it is of a plain store that was opened as such and without trusted keys, as with
-// envelopes.
+// Vouches tells whether a record is to be obeyed: a trusted key signed it, or it is of a plain
+// store that was opened as such and without trusted keys, as with envelopes.
 func (s *Store) Vouches(o SignedOwner) bool {
 	return s.vouched(o.Trust)
 }
@@ -65,7 +66,8 @@ func (o *Owner) check() error {
 	if o.Epoch < 1 {
 		return errors.New("epoch is less than 1")
 	}
-	if !o.Time.Equal(o.Time.Truncate(time.Millisecond)) || o.Time.UTC().Year() < 1970 || o.Time.UTC().Year() > 9999 {
+	if !o.Time.Equal(o.Time.Truncate(time.Millisecond)) || o.Time.UTC().Year() < 1970 ||
+		o.Time.UTC().Year() > 9999 {
 		return errors.New("time is not in whole milliseconds, or out of range")
 	}
 	if namespace, name, ok := strings.Cut(o.Workload, "/"); !ok || namespace == "" || name == "" {
@@ -79,9 +81,10 @@ func (o *Owner) check() error {
 	return nil
 }
 
-// GetOwner reads and checks the ownership record of a workload cluster: the signature, then that it is what its name says and of this store. It does
-// not require a signature: see SignedOwner.RequireTrusted. A bucket that cannot fence is read, too. Errors: ErrNotFound, *CorruptError, *FormatError,
-// ErrForeign.
+// GetOwner reads and checks the ownership record of a workload cluster: the signature, then that it
+// is what its name says and of this store. It does not require a signature: see
+// SignedOwner.RequireTrusted. A bucket that cannot fence is read, too. Errors: ErrNotFound,
+// *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetOwner(ctx context.Context, workloadID string) (SignedOwner, error) {
 	if !validSource(workloadID) {
 		return SignedOwner{}, fmt.Errorf("read owner: workload id %.40q is not a UID", workloadID)
@@ -104,7 +107,8 @@ func (s *Store) GetOwner(ctx context.Context, workloadID string) (SignedOwner, e
 
 func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, error) {
 	if len(data) > maxOwner {
-		return SignedOwner{}, &CorruptError{Key: key, Reason: fmt.Sprintf("it is larger than %d bytes", maxOwner)}
+		return SignedOwner{}, &CorruptError{Key: key, Reason: fmt.Sprintf("it is larger than %d bytes",
+			maxOwner)}
 	}
 	payload, trust, by, err := s.openSigned(key, data)
 	if err != nil {
@@ -118,7 +122,8 @@ func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, err
 		return SignedOwner{}, &CorruptError{Key: key, Reason: "payload: " + err.Error()}
 	}
 	if o.StoreID != s.ID() {
-		return SignedOwner{}, &BucketError{Op: "get", Key: key, Class: ErrForeign, Err: fmt.Errorf("its store id is %.40q", o.StoreID)}
+		return SignedOwner{}, &BucketError{Op: "get", Key: key, Class: ErrForeign,
+			Err: fmt.Errorf("its store id is %.40q", o.StoreID)}
 	}
 	if ownerKey(o.WorkloadID) != key {
 		return SignedOwner{}, &CorruptError{Key: key, Reason: "it is the record of " + o.WorkloadID}
@@ -127,8 +132,10 @@ func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, err
 	return SignedOwner{Owner: o, Trust: trust, KeyID: by, tag: tag}, nil
 }
 
-// openSigned splits a document of payload and signature, checks the signature, and then that the payload is of this format.
-func (s *Store) openSigned(key string, data []byte) (payload []byte, trust Trust, by string, err error) {
+// openSigned splits a document of payload and signature, checks the signature, and then that the
+// payload is of this format.
+func (s *Store) openSigned(key string, data []byte) (payload []byte, trust Trust, by string,
+	err error) {
 	payload, signature, err := decodeEnvelopeFile(data)
 	if err != nil {
 		return nil, "", "", &CorruptError{Key: key, Reason: err.Error()}
@@ -161,10 +168,12 @@ func (s *Store) encodeSigned(key string, v any) ([]byte, error) {
 	return encodeJSON(envelopeFile{Payload: string(payload), Signature: signature})
 }
 
-// PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when there must be none yet. It sets Format and StoreID and
-// signs. ErrConflict when the record there is not previous any more; *FenceError when this store cannot fence; an epoch that is not above that of
-// previous is refused. Whether previous is trusted is for the caller to look at.
-func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner) (SignedOwner, error) {
+// PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when
+// there must be none yet. It sets Format and StoreID and signs. ErrConflict when the record there
+// is not previous any more; *FenceError when this store cannot fence; an epoch that is not above
+// that of previous is refused. Whether previous is trusted is for the caller to look at.
+func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner) (SignedOwner,
+	error) {
 	c, err := s.fencing(ctx)
 	if err != nil {
 		return SignedOwner{}, err
@@ -176,10 +185,12 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 	key, tag := ownerKey(next.WorkloadID), ""
 	if previous != nil {
 		if previous.WorkloadID != next.WorkloadID || previous.tag == "" {
-			return SignedOwner{}, fmt.Errorf("write owner: the record before is not one that was read of %s", next.WorkloadID)
+			return SignedOwner{}, fmt.Errorf("write owner: the record before is not one that was read of %s",
+				next.WorkloadID)
 		}
 		if next.Epoch <= previous.Epoch {
-			return SignedOwner{}, fmt.Errorf("write owner of %s: epoch %d is not above %d", next.WorkloadID, next.Epoch, previous.Epoch)
+			return SignedOwner{}, fmt.Errorf("write owner of %s: epoch %d is not above %d", next.WorkloadID,
+				next.Epoch, previous.Epoch)
 		}
 		tag = previous.tag
 	}
@@ -200,9 +211,11 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 	return s.openOwner(key, data, newTag)
 }
 
-// Owners calls fn for every ownership record, sorted by id. err is what GetOwner says of that record; an error of fn ends the list and is returned as
-// it is. Files with other names are passed over.
-func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedOwner, err error) error) error {
+// Owners calls fn for every ownership record, sorted by id. err is what GetOwner says of that
+// record; an error of fn ends the list and is returned as it is. Files with other names are passed
+// over.
+func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedOwner,
+	err error) error) error {
 	var ids []string
 	err := s.bucket.List(ctx, ownerFolder, func(i Info) error {
 		id, ok := strings.CutSuffix(strings.TrimPrefix(i.Key, ownerFolder), ownerSuffix)

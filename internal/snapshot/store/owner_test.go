@@ -12,7 +12,8 @@ import (
 )
 
 func testOwner(id string, epoch int64) Owner {
-	return Owner{WorkloadID: id, Workload: "fleet/alpha", Owner: Source{UID: testSource, Name: "prod"}, Epoch: epoch, Operation: "0123456789ab", Time: testTime.Add(999)}
+	return Owner{WorkloadID: id, Workload: "fleet/alpha", Owner: Source{UID: testSource, Name: "prod"},
+		Epoch: epoch, Operation: "0123456789ab", Time: testTime.Add(999)}
 }
 
 func TestOwnerRoundTrip(t *testing.T) {
@@ -138,8 +139,10 @@ func TestOwnerTrust(t *testing.T) {
 	if _, err := s.PutOwner(t.Context(), testOwner("w1", 1), nil); err != nil {
 		t.Fatal(err)
 	}
-	other := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, KeyOptions{TrustedKeyFiles: theirs.TrustedKeyFiles})})
-	for want, s := range map[Trust]*Store{Trusted: s, Stranger: other, Unchecked: mustOpen(t, Options{Bucket: NewDir(root)})} {
+	other := mustOpen(t, Options{Bucket: NewDir(root),
+		Keys: mustLoad(t, KeyOptions{TrustedKeyFiles: theirs.TrustedKeyFiles})})
+	for want, s := range map[Trust]*Store{Trusted: s, Stranger: other,
+		Unchecked: mustOpen(t, Options{Bucket: NewDir(root)})} {
 		got, err := s.GetOwner(t.Context(), "w1")
 		if err != nil || got.Trust != want {
 			t.Errorf("trust %s, %v, want %s", got.Trust, err, want)
@@ -149,7 +152,8 @@ func TestOwnerTrust(t *testing.T) {
 			t.Errorf("RequireTrusted of %s: %v", want, got.RequireTrusted())
 		}
 	}
-	noKey := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, KeyOptions{Recipients: mine.Recipients})})
+	noKey := mustOpen(t, Options{Bucket: NewDir(root),
+		Keys: mustLoad(t, KeyOptions{Recipients: mine.Recipients})})
 	fence, ok := errors.AsType[*FenceError](noKey.CanFence(t.Context()))
 	if !ok || fence.Hint() == "" {
 		t.Errorf("CanFence without a signing key: %v", noKey.CanFence(t.Context()))
@@ -161,7 +165,8 @@ func TestOwnerTrust(t *testing.T) {
 		t.Error("the refused record is there")
 	}
 	// A restore has no recipients: ownership does not need them.
-	signOnly := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, KeyOptions{SigningKeyFile: mine.SigningKeyFile})})
+	signOnly := mustOpen(t, Options{Bucket: NewDir(root),
+		Keys: mustLoad(t, KeyOptions{SigningKeyFile: mine.SigningKeyFile})})
 	if _, err := signOnly.PutOwner(t.Context(), testOwner("w3", 1), nil); err != nil {
 		t.Errorf("put with a signing key only: %v", err)
 	}
@@ -170,7 +175,8 @@ func TestOwnerTrust(t *testing.T) {
 func TestOwnerDamage(t *testing.T) {
 	for name, damage := range damages {
 		if name == "truncated" {
-			damage = func(b []byte) []byte { return b[:len(b)-2] } // the last byte is a newline that nobody misses
+			// the last byte is a newline that nobody misses
+			damage = func(b []byte) []byte { return b[:len(b)-2] }
 		}
 		t.Run(name, func(t *testing.T) {
 			s, root := newTestStore(t, false)
@@ -231,7 +237,9 @@ func TestOwners(t *testing.T) {
 	if err != nil || !slices.Equal(good, []string{"w1", "w3"}) || !slices.Equal(bad, []string{"w2"}) {
 		t.Errorf("owners %v, damaged %v, %v", good, bad, err)
 	}
-	if err := s.Owners(t.Context(), func(string, SignedOwner, error) error { return errStop }); err != errStop {
+	if err := s.Owners(t.Context(), func(string, SignedOwner, error) error {
+		return errStop
+	}); err != errStop {
 		t.Errorf("error of fn: %v", err)
 	}
 }

@@ -19,11 +19,13 @@ type Stored struct {
 	Size int64
 }
 
-// uploads is how many packs are on their way at a time: two keep a link busy while the next pack is filled, and bound memory to about four packs.
+// uploads is how many packs are on their way at a time: two keep a link busy while the next pack is
+// filled, and bound memory to about four packs.
 const uploads = 2
 
-// PackWriter writes objects into packs and the packs to the store. Only compressed and encrypted bytes are buffered, never more than about four
-// packs. All methods may be called concurrently. Packs of a writer that fails or is aborted may stay in the store; nothing names them.
+// PackWriter writes objects into packs and the packs to the store. Only compressed and encrypted
+// bytes are buffered, never more than about four packs. All methods may be called concurrently.
+// Packs of a writer that fails or is aborted may stay in the store; nothing names them.
 type PackWriter struct {
 	store  *Store
 	mtime  time.Time
@@ -46,7 +48,8 @@ type PackRef struct {
 	key    Key
 }
 
-// Key returns the pack's key, or "" as long as Close has not returned nil: before that nobody may name the pack.
+// Key returns the pack's key, or "" as long as Close has not returned nil: before that nobody may
+// name the pack.
 func (r *PackRef) Key() Key {
 	r.writer.mu.Lock()
 	defer r.writer.mu.Unlock()
@@ -65,8 +68,9 @@ type openPack struct {
 	names  map[string]bool
 }
 
-// NewPackWriter begins to write packs; mtime, in whole seconds, becomes the time of all files in them. The context also ends the uploads in the
-// background. A *UsageError says that the store was not opened for writing. The caller ends it with Close, or with Abort, which may follow Close.
+// NewPackWriter begins to write packs; mtime, in whole seconds, becomes the time of all files in
+// them. The context also ends the uploads in the background. A *UsageError says that the store was
+// not opened for writing. The caller ends it with Close, or with Abort, which may follow Close.
 func (s *Store) NewPackWriter(ctx context.Context, mtime time.Time) (*PackWriter, error) {
 	if err := s.mayWrite(); err != nil {
 		return nil, err
@@ -78,20 +82,23 @@ func (s *Store) NewPackWriter(ctx context.Context, mtime time.Time) (*PackWriter
 	ctx, cancel := context.WithCancelCause(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(uploads)
-	return &PackWriter{store: s, mtime: mtime.UTC().Truncate(time.Second), cancel: cancel, ctx: ctx, group: group, enc: enc}, nil
+	return &PackWriter{store: s, mtime: mtime.UTC().Truncate(time.Second), cancel: cancel, ctx: ctx,
+		group: group, enc: enc}, nil
 }
 
 var errPacksClosed = errors.New("add to pack: the writer is closed")
 
-// Add puts an object into the pack that is being filled; name is from EntryName. The body is copied, and waits when uploads are slow. A name may come again, as
-// when an object changes while it is captured: each is in another pack. It refuses a bad name and more than 16 MiB; the writer goes on after those. An error of an
-// upload ends the writer.
+// Add puts an object into the pack that is being filled; name is from EntryName. The body is
+// copied, and waits when uploads are slow. A name may come again, as when an object changes while
+// it is captured: each is in another pack. It refuses a bad name and more than 16 MiB; the writer
+// goes on after those. An error of an upload ends the writer.
 func (w *PackWriter) Add(name string, body []byte) (*PackRef, error) {
 	if _, err := ParseEntryName(name); err != nil {
 		return nil, err
 	}
 	if most := w.store.limits.maxObject; int64(len(body)) > most {
-		return nil, fmt.Errorf("add %s to pack: it has %d bytes, more than the %d of the format", name, len(body), most)
+		return nil, fmt.Errorf("add %s to pack: it has %d bytes, more than the %d of the format", name,
+			len(body), most)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +127,8 @@ func (w *PackWriter) failed() error {
 func (w *PackWriter) add(name string, body []byte) (*PackRef, error) {
 	// A header has one block, three when the name is long.
 	need := int64(3*512) + int64(len(body)+511)/512*512
-	if w.pack != nil && (w.pack.names[name] || w.pack.size+need > w.store.limits.packTarget || len(w.pack.names) == w.store.limits.maxEntries) {
+	if w.pack != nil && (w.pack.names[name] || w.pack.size+need > w.store.limits.packTarget ||
+		len(w.pack.names) == w.store.limits.maxEntries) {
 		if err := w.cut(); err != nil {
 			return nil, err
 		}
@@ -131,7 +139,8 @@ func (w *PackWriter) add(name string, body []byte) (*PackRef, error) {
 		}
 	}
 	p := w.pack
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(body)), Mode: 0o600, ModTime: w.mtime}
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(body)), Mode: 0o600,
+		ModTime: w.mtime}
 	if err := p.tar.WriteHeader(header); err != nil {
 		return nil, err
 	}
@@ -146,7 +155,8 @@ func (w *PackWriter) add(name string, body []byte) (*PackRef, error) {
 func (w *PackWriter) begin() error {
 	p := &openPack{ref: &PackRef{writer: w}, names: map[string]bool{}}
 	var err error
-	if p.sealer, err = w.store.newSealer(&p.stored, w.enc, w.store.Encrypted(), uniqueFrame()); err != nil {
+	if p.sealer, err = w.store.newSealer(&p.stored, w.enc, w.store.Encrypted(),
+		uniqueFrame()); err != nil {
 		return err
 	}
 	p.tar = tar.NewWriter(p.sealer)
@@ -154,7 +164,8 @@ func (w *PackWriter) begin() error {
 	return nil
 }
 
-// cut ends the pack that is being filled and uploads it in the background. It waits while as many as allowed are on their way.
+// cut ends the pack that is being filled and uploads it in the background. It waits while as many
+// as allowed are on their way.
 func (w *PackWriter) cut() error {
 	p := w.pack
 	w.pack = nil
@@ -169,8 +180,8 @@ func (w *PackWriter) cut() error {
 	return nil
 }
 
-// Close uploads the last pack and waits for all; when it returns nil, all packs are durable and every PackRef has its key. It may be called again and
-// returns the same.
+// Close uploads the last pack and waits for all; when it returns nil, all packs are durable and
+// every PackRef has its key. It may be called again and returns the same.
 func (w *PackWriter) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +197,8 @@ func (w *PackWriter) Close() error {
 	return w.err
 }
 
-// Abort gives up what is not uploaded and waits for the background to end. After Close it does nothing, so it can be deferred.
+// Abort gives up what is not uploaded and waits for the background to end. After Close it does
+// nothing, so it can be deferred.
 func (w *PackWriter) Abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

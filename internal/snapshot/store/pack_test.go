@@ -29,8 +29,10 @@ func readPack(t *testing.T, s *Store, key Key) map[string]string {
 
 func TestPackRoundTrip(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
-		longName := entryName(t, Entry{Group: strings.Repeat("g.", 100) + "io", Kind: "Kind", Name: strings.Repeat("n", 253)})
-		want := map[string]string{nameA: `{"a":1}`, nameB: "", longName: "long", "core/Namespace/_/fleet.json": "{}"}
+		longName := entryName(t, Entry{Group: strings.Repeat("g.", 100) + "io", Kind: "Kind",
+			Name: strings.Repeat("n", 253)})
+		want := map[string]string{nameA: `{"a":1}`, nameB: "", longName: "long",
+			"core/Namespace/_/fleet.json": "{}"}
 		key := writePack(t, s, want)
 		if key.Kind() != KindPack || strings.HasSuffix(string(key), ".age") != s.Encrypted() {
 			t.Errorf("key %s", key)
@@ -49,7 +51,8 @@ func TestPackCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	sizes := []int{19 << 10, 19 << 10, 19 << 10, 19 << 10, int(s.limits.maxObject), 100, 1 << 10} // packs of 3, 1, 1, 2
+	// packs of 3, 1, 1, 2
+	sizes := []int{19 << 10, 19 << 10, 19 << 10, 19 << 10, int(s.limits.maxObject), 100, 1 << 10}
 	wantPack := []int{0, 0, 0, 1, 2, 3, 3}
 	var refs []*PackRef
 	for i, size := range sizes {
@@ -93,7 +96,8 @@ func TestPackCut(t *testing.T) {
 	}
 }
 
-// TestPackSameName: an object that changed while it was captured is written twice, and both can be read.
+// TestPackSameName: an object that changed while it was captured is written twice, and both can be
+// read.
 func TestPackSameName(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	w, err := s.NewPackWriter(t.Context(), testTime)
@@ -139,7 +143,8 @@ func TestPackAddRefuses(t *testing.T) {
 	if _, err := w.Add(nameA, []byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	for name, body := range map[string][]byte{"../../etc/passwd": nil, "/abs": nil, nameB: make([]byte, s.limits.maxObject+1)} {
+	for name, body := range map[string][]byte{"../../etc/passwd": nil, "/abs": nil,
+		nameB: make([]byte, s.limits.maxObject+1)} {
 		if _, err := w.Add(name, body); err == nil {
 			t.Errorf("add %s succeeded", name)
 		}

@@ -8,10 +8,12 @@ import (
 	"io"
 )
 
-// ReadPack reads a pack and calls fn for every file in it, in order; fn may keep body. The stored bytes are checked against the key before anything
-// is decrypted. Errors: ErrNotFound, *CorruptError, *KeyError when no identity fits; an error of fn is returned as it is. fn may have been called
-// before damage is found further on.
-func (s *Store) ReadPack(ctx context.Context, key Key, fn func(name string, body []byte) error) error {
+// ReadPack reads a pack and calls fn for every file in it, in order; fn may keep body. The stored
+// bytes are checked against the key before anything is decrypted. Errors: ErrNotFound,
+// *CorruptError, *KeyError when no identity fits; an error of fn is returned as it is. fn may have
+// been called before damage is found further on.
+func (s *Store) ReadPack(ctx context.Context, key Key,
+	fn func(name string, body []byte) error) error {
 	stored, err := s.getContent(ctx, key, KindPack)
 	if err != nil {
 		return err
@@ -34,7 +36,8 @@ func (s *Store) ReadPack(ctx context.Context, key Key, fn func(name string, body
 	return asCorrupt(key, err)
 }
 
-// readTar reads a tar as strictly as we write it: anything that an ordinary tar may also hold is damage.
+// readTar reads a tar as strictly as we write it: anything that an ordinary tar may also hold is
+// damage.
 func readTar(r io.Reader, lim limits, fn func(name string, body []byte) error) error {
 	t := tar.NewReader(r)
 	seen := map[string]bool{}

@@ -21,8 +21,14 @@ func TestContentDamage(t *testing.T) {
 		KindPack: func(s *Store, k Key) error {
 			return s.ReadPack(context.Background(), k, func(string, []byte) error { return nil })
 		},
-		KindShard: func(s *Store, k Key) error { _, err := s.GetShard(context.Background(), k); return err },
-		KindTree:  func(s *Store, k Key) error { _, err := s.GetTree(context.Background(), k); return err },
+		KindShard: func(s *Store, k Key) error {
+			_, err := s.GetShard(context.Background(), k)
+			return err
+		},
+		KindTree: func(s *Store, k Key) error {
+			_, err := s.GetTree(context.Background(), k)
+			return err
+		},
 	}
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		signed := mustWriteSnapshot(t, s, 1, nil)
@@ -34,7 +40,10 @@ func TestContentDamage(t *testing.T) {
 			for name, damage := range damages {
 				t.Run(string(key.Kind())+" "+name, func(t *testing.T) {
 					var good []byte
-					rewrite(t, root, string(key), func(b []byte) []byte { good = bytes.Clone(b); return damage(b) })
+					rewrite(t, root, string(key), func(b []byte) []byte {
+						good = bytes.Clone(b)
+						return damage(b)
+					})
 					wantCorrupt(t, read[key.Kind()](s, key))
 					rewrite(t, root, string(key), func([]byte) []byte { return good })
 					if err := read[key.Kind()](s, key); err != nil {
@@ -69,13 +78,16 @@ func TestIdentityMissingOrWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := testKeys(t)
-	for name, keys := range map[string]*Keys{"missing": nil, "wrong": mustLoad(t, KeyOptions{IdentityFiles: other.IdentityFiles})} {
+	for name, keys := range map[string]*Keys{"missing": nil,
+		"wrong": mustLoad(t, KeyOptions{IdentityFiles: other.IdentityFiles})} {
 		t.Run(name, func(t *testing.T) {
 			s := mustOpen(t, Options{Bucket: NewDir(root), Keys: keys})
 			_, shardErr := s.GetShard(t.Context(), tree.Shards[0])
-			packErr := s.ReadPack(t.Context(), tree.Packs[0], func(string, []byte) error { t.Error("fn was called"); return nil })
+			packErr := s.ReadPack(t.Context(), tree.Packs[0],
+				func(string, []byte) error { t.Error("fn was called"); return nil })
 			for _, err := range []error{shardErr, packErr} {
-				if k, ok := errors.AsType[*KeyError](err); !ok || !strings.Contains(k.Error(), "identity "+name) || k.Hint() == "" {
+				if k, ok := errors.AsType[*KeyError](err); !ok || !strings.Contains(k.Error(), "identity "+
+					name) || k.Hint() == "" {
 					t.Errorf("error %v, want *KeyError", err)
 				}
 			}
@@ -98,7 +110,8 @@ type tarFile struct {
 }
 
 func file(name, body string) tarFile {
-	return tarFile{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(body)), ModTime: testTime.Truncate(time.Second)}, body}
+	return tarFile{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(body)),
+		ModTime: testTime.Truncate(time.Second)}, body}
 }
 
 func makeTar(t testing.TB, files ...tarFile) []byte {
@@ -145,19 +158,33 @@ func TestPackHostileContent(t *testing.T) {
 		{"dot-dot inside", makeTar(t, file("core/Secret/../x.json", "x")), "parse entry name"},
 		{"absolute path", makeTar(t, file("/core/Secret/a/b.json", "x")), "parse entry name"},
 		{"other name", makeTar(t, file("readme.txt", "x")), "parse entry name"},
-		{"same name twice", makeTar(t, file(nameA, "1"), file(nameB, "2"), file(nameA, "3")), "two files"},
-		{"symbolic link", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Typeflag, h.Linkname = tar.TypeSymlink, "/etc/shadow" })), "not a regular file"},
-		{"hard link", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Typeflag, h.Linkname = tar.TypeLink, nameB })), "not a regular file"},
-		{"folder", makeTar(t, with(file("core/", ""), func(h *tar.Header) { h.Typeflag = tar.TypeDir })), "not a regular file"},
-		{"device", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Typeflag = tar.TypeChar })), "not a regular file"},
-		{"extended attribute", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.PAXRecords = map[string]string{"SCHILY.xattr.user.x": "y"} })), "tar record"},
-		{"other mode", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Mode = 0o4755 })), "not packed by mgmtd"},
-		{"GNU format", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Format = tar.FormatGNU })), "not packed by mgmtd"},
+		{"same name twice", makeTar(t, file(nameA, "1"), file(nameB, "2"), file(nameA, "3")),
+			"two files"},
+		{"symbolic link", makeTar(t, with(file(nameA, ""), func(h *tar.Header) {
+			h.Typeflag,
+				h.Linkname = tar.TypeSymlink, "/etc/shadow"
+		})), "not a regular file"},
+		{"hard link", makeTar(t, with(file(nameA, ""), func(h *tar.Header) {
+			h.Typeflag,
+				h.Linkname = tar.TypeLink, nameB
+		})), "not a regular file"},
+		{"folder", makeTar(t, with(file("core/", ""), func(h *tar.Header) { h.Typeflag = tar.TypeDir })),
+			"not a regular file"},
+		{"device", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Typeflag = tar.TypeChar })),
+			"not a regular file"},
+		{"extended attribute", makeTar(t, with(file(nameA, ""),
+			func(h *tar.Header) { h.PAXRecords = map[string]string{"SCHILY.xattr.user.x": "y"} })),
+			"tar record"},
+		{"other mode", makeTar(t, with(file(nameA, ""), func(h *tar.Header) { h.Mode = 0o4755 })),
+			"not packed by mgmtd"},
+		{"GNU format", makeTar(t, with(file(nameA, ""),
+			func(h *tar.Header) { h.Format = tar.FormatGNU })), "not packed by mgmtd"},
 		{"object too large", makeTar(t, file(nameA, zeros+"x")), "more than"},
 		{"bytes after the end", append(makeTar(t, file(nameA, "x")), "hidden"...), "after the end"},
 		{"truncated", makeTar(t, file(nameA, strings.Repeat("x", 2000)))[:1024], "read tar"},
 		{"not a tar", bytes.Repeat([]byte("junk"), 1000), "read tar"},
-		{"bomb of large files", makeTar(t, file("core/Secret/n/1.json", zeros), file("core/Secret/n/2.json", zeros)), "when decompressed"},
+		{"bomb of large files", makeTar(t, file("core/Secret/n/1.json", zeros),
+			file("core/Secret/n/2.json", zeros)), "when decompressed"},
 		{"bytes after an empty tar", make([]byte, 4096), "after the end"},
 		{"too many files", manyFiles(t, lim.maxEntries+1), "more than 128 files"},
 	}
@@ -226,7 +253,8 @@ func TestBrokenAge(t *testing.T) {
 	if err := errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for name, stored := range map[string][]byte{"not zstd inside": buf.Bytes(), "cut off": buf.Bytes()[:buf.Len()-1], "not age": []byte("hello"), "empty": {}} {
+	for name, stored := range map[string][]byte{"not zstd inside": buf.Bytes(),
+		"cut off": buf.Bytes()[:buf.Len()-1], "not age": []byte("hello"), "empty": {}} {
 		t.Run(name, func(t *testing.T) {
 			key := keyOf(KindPack, true, stored)
 			if err := s.putContent(t.Context(), key, stored); err != nil {

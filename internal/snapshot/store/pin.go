@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Pin keeps a snapshot from being removed. It is written once; its being there is what counts, so that a damaged one keeps the snapshot, too.
+// Pin keeps a snapshot from being removed. It is written once; its being there is what counts, so
+// that a damaged one keeps the snapshot, too.
 type Pin struct {
 	placed
 	Source string     `json:"source"`
@@ -22,9 +23,13 @@ const (
 	maxPin    = 64 << 10
 )
 
-func pinKey(k EnvelopeKey) string { return pinFolder + strings.TrimPrefix(k.String(), envelopeFolder) }
+func pinKey(k EnvelopeKey) string {
+	return pinFolder + strings.TrimPrefix(k.String(),
+		envelopeFolder)
+}
 
-// PutPin pins a snapshot. One that is pinned already stays as it is: success, so it may run twice. ErrNotFound when there is no such snapshot; it may be damaged.
+// PutPin pins a snapshot. One that is pinned already stays as it is: success, so it may run twice.
+// ErrNotFound when there is no such snapshot; it may be damaged.
 func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now time.Time) error {
 	if !printable(reason) {
 		return &UsageError{Text: "pin snapshot: the reason does not print, or is longer than 512 bytes"}
@@ -32,7 +37,8 @@ func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now ti
 	if _, err := s.bucket.Stat(ctx, k.String()); err != nil {
 		return err
 	}
-	p := Pin{placed: placed{Format: Format, StoreID: s.ID(), Key: pinKey(k)}, Source: k.Source, ID: k.ID, Time: now.UTC().Truncate(time.Millisecond), Reason: reason}
+	p := Pin{placed: placed{Format: Format, StoreID: s.ID(), Key: pinKey(k)}, Source: k.Source,
+		ID: k.ID, Time: now.UTC().Truncate(time.Millisecond), Reason: reason}
 	if err := s.putSigned(ctx, pinKey(k), &p, maxPin); err != nil && !errors.Is(err, ErrExists) {
 		return err
 	}
@@ -41,7 +47,8 @@ func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now ti
 	return err
 }
 
-// GetPin reads a pin, whoever signed it. Errors: ErrNotFound when the snapshot is not pinned; *CorruptError, *FormatError, ErrForeign when it is, all the same.
+// GetPin reads a pin, whoever signed it. Errors: ErrNotFound when the snapshot is not pinned;
+// *CorruptError, *FormatError, ErrForeign when it is, all the same.
 func (s *Store) GetPin(ctx context.Context, k EnvelopeKey) (Pin, error) {
 	data, err := readBounded(ctx, s.bucket, pinKey(k), maxPin)
 	if err != nil {
@@ -59,7 +66,8 @@ func (s *Store) openPin(k EnvelopeKey, data []byte) (Pin, error) {
 		return Pin{}, &CorruptError{Key: p.Key, Reason: "it is the pin of another snapshot"}
 	}
 	if !printable(p.Reason) {
-		return Pin{}, &CorruptError{Key: p.Key, Reason: fmt.Sprintf("payload: %.80q does not print", p.Reason)}
+		return Pin{}, &CorruptError{Key: p.Key, Reason: fmt.Sprintf("payload: %.80q does not print",
+			p.Reason)}
 	}
 	p.Time = p.Time.UTC()
 	return p, nil
@@ -74,7 +82,8 @@ func (s *Store) Pinned(ctx context.Context, k EnvelopeKey) (bool, error) {
 	return err == nil, err
 }
 
-// Pins lists the snapshots that are pinned, of one source, or of all when source is "", without reading the pins. Files with other names are passed over.
+// Pins lists the snapshots that are pinned, of one source, or of all when source is "", without
+// reading the pins. Files with other names are passed over.
 func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, error) {
 	prefix := pinFolder
 	if source != "" {
@@ -94,4 +103,7 @@ func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, 
 }
 
 // RemovePin takes a pin away. One that is not there is success. ErrRetained.
-func (s *Store) RemovePin(ctx context.Context, k EnvelopeKey) error { return s.remove(ctx, pinKey(k)) }
+func (s *Store) RemovePin(ctx context.Context, k EnvelopeKey) error {
+	return s.remove(ctx,
+		pinKey(k))
+}

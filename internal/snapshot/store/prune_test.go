@@ -13,10 +13,12 @@ import (
 func TestRanges(t *testing.T) {
 	type rs = []Range
 	for name, tt := range map[string]struct{ got, want rs }{
-		"merge nothing":       {mergeRanges(nil), nil},
-		"merge":               {mergeRanges(rs{{7, 9}, {1, 2}, {3, 3}, {5, 5}, {8, 8}}), rs{{1, 3}, {5, 5}, {7, 9}}},
-		"without nothing":     {without(rs{{1, 3}}, nil), rs{{1, 3}}},
-		"without the middle":  {without(rs{{1, 3}, {5, 9}}, []int64{9, 2, 4}), rs{{1, 1}, {3, 3}, {5, 8}}},
+		"merge nothing": {mergeRanges(nil), nil},
+		"merge": {mergeRanges(rs{{7, 9}, {1, 2}, {3, 3}, {5, 5}, {8, 8}}),
+			rs{{1, 3}, {5, 5}, {7, 9}}},
+		"without nothing": {without(rs{{1, 3}}, nil), rs{{1, 3}}},
+		"without the middle": {without(rs{{1, 3}, {5, 9}}, []int64{9, 2, 4}),
+			rs{{1, 1}, {3, 3}, {5, 8}}},
 		"without the ends":    {without(rs{{1, 3}}, []int64{1, 3, 3}), rs{{2, 2}}},
 		"without all":         {without(rs{{1, 2}}, []int64{2, 1}), nil},
 		"all explained":       {unexplained(2, 4, rs{{1, 9}}), nil},
@@ -83,7 +85,8 @@ func TestPruneRecords(t *testing.T) {
 		t.Errorf("records %v", p.keys)
 	}
 	p := put(map[string][]int64{testSource: {3}, "other": {7}}, map[string][]int64{testSource: {5, 6}})
-	if diff := cmp.Diff(map[string][]Range{testSource: {{1, 3}}, "other": {{7, 7}}}, p.Removed); diff != "" {
+	if diff := cmp.Diff(map[string][]Range{testSource: {{1, 3}}, "other": {{7, 7}}},
+		p.Removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
 	if len(p.keys) != 1 {
@@ -101,7 +104,8 @@ func TestPruneRecords(t *testing.T) {
 	}
 	stranger := testKeys(t)
 	other := mustOpen(t, Options{Bucket: bucket, Keys: mustLoad(t, stranger)})
-	if _, err := other.PutPruneRecord(t.Context(), Pruned{}, map[string][]int64{testSource: {4}}, nil, testTime); err != nil {
+	if _, err := other.PutPruneRecord(t.Context(), Pruned{}, map[string][]int64{testSource: {4}}, nil,
+		testTime); err != nil {
 		t.Fatal(err)
 	}
 	again, err := s.Pruned(t.Context())
@@ -109,7 +113,8 @@ func TestPruneRecords(t *testing.T) {
 		t.Errorf("unusable %v, removed %v, %v", again.Unusable, again.Removed, err)
 	}
 
-	unsigned := mustOpen(t, Options{Bucket: bucket, Keys: mustLoad(t, KeyOptions{Recipients: o.Recipients})})
+	unsigned := mustOpen(t, Options{Bucket: bucket,
+		Keys: mustLoad(t, KeyOptions{Recipients: o.Recipients})})
 	if _, usage := errors.AsType[*UsageError](unsigned.MayRemove()); !usage {
 		t.Error("an encrypted store may be pruned without a signing key")
 	}
@@ -127,7 +132,8 @@ func TestPins(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if pin, err := s.GetPin(t.Context(), k); err != nil || pin.Reason != "before the upgrade" || pin.ID != k.ID || !pin.Time.Equal(testTime) {
+		if pin, err := s.GetPin(t.Context(), k); err != nil || pin.Reason != "before the upgrade" ||
+			pin.ID != k.ID || !pin.Time.Equal(testTime) {
 			t.Errorf("pin %+v, %v", pin, err)
 		}
 		if pins, err := s.Pins(t.Context(), testSource); err != nil || len(pins) != 1 || !pins[k] {
@@ -190,10 +196,12 @@ func TestRemoveLeftovers(t *testing.T) {
 		}
 	}
 	exists := func(source, name string) bool { return source == testSource && name == here.Name() }
-	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(-time.Hour), exists); n != 0 || err != nil {
+	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(-time.Hour), exists); n != 0 ||
+		err != nil {
 		t.Errorf("%d young ones are gone, %v", n, err)
 	}
-	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(time.Hour), exists); n != 3 || err != nil {
+	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(time.Hour), exists); n != 3 ||
+		err != nil {
 		t.Errorf("%d are gone, %v", n, err)
 	}
 	for key, stays := range keys {

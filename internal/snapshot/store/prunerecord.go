@@ -16,7 +16,8 @@ type Range struct {
 	To   int64 `json:"to"`
 }
 
-// pruneRecord says which snapshots were removed on purpose, so that a gap in their numbers is not taken for a snapshot that somebody hides.
+// pruneRecord says which snapshots were removed on purpose, so that a gap in their numbers is not
+// taken for a snapshot that somebody hides.
 type pruneRecord struct {
 	placed
 	Time    time.Time          `json:"time"`
@@ -37,7 +38,8 @@ const (
 	replaceAfter   = time.Hour
 )
 
-// prunedTries is how often the records are listed anew of which one was replaced by a newer one meanwhile.
+// prunedTries is how often the records are listed anew of which one was replaced by a newer one
+// meanwhile.
 const prunedTries = 3
 
 // Pruned reads all records of what was removed.
@@ -51,7 +53,8 @@ func (s *Store) Pruned(ctx context.Context) (p Pruned, err error) {
 	return p, err
 }
 
-// readPruned tells also whether a record went since it was listed: what was in it is in a newer one, which may not have been listed.
+// readPruned tells also whether a record went since it was listed: what was in it is in a newer
+// one, which may not have been listed.
 func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err error) {
 	p.Removed = map[string][]Range{}
 	var keys []Info
@@ -114,12 +117,15 @@ func (r *pruneRecord) sound() bool {
 	return true
 }
 
-// PutPruneRecord records, before snapshots are removed, which are, by source and sequence number, together with what was read of earlier records less what is still
-// there; then those go that are not of this hour. It returns when that was by the clock of the storage.
-func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, removed, there map[string][]int64, now time.Time) (time.Time, error) {
+// PutPruneRecord records, before snapshots are removed, which are, by source and sequence number,
+// together with what was read of earlier records less what is still there; then those go that are
+// not of this hour. It returns when that was by the clock of the storage.
+func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, removed,
+	there map[string][]int64, now time.Time) (time.Time, error) {
 	now = now.UTC().Truncate(time.Millisecond)
 	key := pruneFolder + now.Format(envelopeTime) + "-" + string(NewSnapshotID()) + envelopeSuffix
-	r := pruneRecord{placed: placed{Format: Format, StoreID: s.ID(), Key: key}, Time: now, Removed: map[string][]Range{}}
+	r := pruneRecord{placed: placed{Format: Format, StoreID: s.ID(), Key: key}, Time: now,
+		Removed: map[string][]Range{}}
 	for source, ranges := range before.Removed {
 		r.Removed[source] = without(ranges, there[source])
 	}

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// This file is all that deletes from a store (I3), and it deletes nothing by itself: package snapshot decides what goes. Each is gone or whole afterwards, and a key
-// that is not there is success, so all of it may run twice. ErrRetained when the storage does not let it be deleted yet.
+// This file is all that deletes from a store (I3), and it deletes nothing by itself: package
+// snapshot decides what goes. Each is gone or whole afterwards, and a key that is not there is
+// success, so all of it may run twice. ErrRetained when the storage does not let it be deleted yet.
 
 func (s *Store) remove(ctx context.Context, key string) error {
 	r, ok := s.bucket.(Remover)
@@ -19,10 +20,12 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	return r.Delete(ctx, key)
 }
 
-// dated refuses a key of which the storage does not tell when it was written: what is young could not be told from what is old.
+// dated refuses a key of which the storage does not tell when it was written: what is young could
+// not be told from what is old.
 func (i Info) dated() error {
 	if i.Modified.Unix() <= 0 {
-		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not tell when it was written, so that nothing can be removed")}
+		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not tell when " +
+			"it was written, so that nothing can be removed")}
 	}
 	return nil
 }
@@ -35,12 +38,14 @@ func (s *Store) MayRemove() error {
 	return s.mayRecord()
 }
 
-// RemoveSnapshot removes the envelope of a snapshot, with which the snapshot is gone. What it names stays. The caller has made sure that no run may use its keys again.
+// RemoveSnapshot removes the envelope of a snapshot, with which the snapshot is gone. What it names
+// stays. The caller has made sure that no run may use its keys again.
 func (s *Store) RemoveSnapshot(ctx context.Context, k EnvelopeKey) error {
 	return s.remove(ctx, k.String())
 }
 
-// RemoveContent removes a pack, a shard or a tree. The caller has made sure that no envelope names it, and none will.
+// RemoveContent removes a pack, a shard or a tree. The caller has made sure that no envelope names
+// it, and none will.
 func (s *Store) RemoveContent(ctx context.Context, k Key) error { return s.remove(ctx, string(k)) }
 
 // StoredSnapshot is an envelope in the bucket, read or not.
@@ -51,7 +56,8 @@ type StoredSnapshot struct {
 	Modified time.Time
 }
 
-// StoredSnapshots lists the envelopes of all sources without reading them: oldest first within a source. Files with other names are passed over.
+// StoredSnapshots lists the envelopes of all sources without reading them: oldest first within a
+// source. Files with other names are passed over.
 func (s *Store) StoredSnapshots(ctx context.Context) ([]StoredSnapshot, error) {
 	var list []StoredSnapshot
 	err := s.bucket.List(ctx, envelopeFolder, func(i Info) error {
@@ -73,7 +79,8 @@ type StoredContent struct {
 	Modified time.Time
 }
 
-// Content calls fn for every tree, shard and pack that is stored, whether a snapshot names it or not. An error of fn ends the list and is returned as it is.
+// Content calls fn for every tree, shard and pack that is stored, whether a snapshot names it or
+// not. An error of fn ends the list and is returned as it is.
 func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error {
 	for _, folder := range []string{"trees/", "shards/", "packs/"} {
 		err := s.bucket.List(ctx, folder, func(i Info) error {
@@ -92,9 +99,11 @@ func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error
 	return nil
 }
 
-// RemoveLeftovers removes the pins and results of checks that are older than a time and whose snapshot is not there, which is for exists to say. What does not look
-// like one of them stays. It returns how many are gone; those that the storage retains are passed over.
-func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time, exists func(source, snapshot string) bool) (int, error) {
+// RemoveLeftovers removes the pins and results of checks that are older than a time and whose
+// snapshot is not there, which is for exists to say. What does not look like one of them stays. It
+// returns how many are gone; those that the storage retains are passed over.
+func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
+	exists func(source, snapshot string) bool) (int, error) {
 	var keys []string
 	for _, folder := range []string{pinFolder, checkFolder} {
 		err := s.bucket.List(ctx, folder, func(i Info) error {

@@ -23,24 +23,28 @@ type S3Options struct {
 	Prefix string
 	// Endpoint is "https://host:port" or "http://host:port"; empty means AWS.
 	Endpoint string
-	// Region is what requests are signed for. Empty means $AWS_REGION, then $AWS_DEFAULT_REGION; then AWS is asked where the bucket is, and us-east-1
-	// is taken elsewhere.
+	// Region is what requests are signed for. Empty means $AWS_REGION, then $AWS_DEFAULT_REGION;
+	// then AWS is asked where the bucket is, and us-east-1 is taken elsewhere.
 	Region string
-	// PathStyle puts the bucket into the path and not into the host name. It is so anyway where the endpoint is not that of a large cloud.
+	// PathStyle puts the bucket into the path and not into the host name. It is so anyway where the
+	// endpoint is not that of a large cloud.
 	PathStyle bool
 	// CAFile holds certificates (PEM) to trust besides those of the system.
 	CAFile string
 	// CACert is the same as text; Velero's storage locations hold it so.
 	CACert []byte
-	// InsecureSkipTLSVerify takes any certificate: whoever is in between can read and change what is not encrypted and signed.
+	// InsecureSkipTLSVerify takes any certificate: whoever is in between can read and change what
+	// is not encrypted and signed.
 	InsecureSkipTLSVerify bool
-	// ChecksumOff leaves out the header x-amz-checksum-sha256, for servers that do not know it. Bytes are guarded by the signature all the same.
+	// ChecksumOff leaves out the header x-amz-checksum-sha256, for servers that do not know it.
+	// Bytes are guarded by the signature all the same.
 	ChecksumOff bool
-	// CredentialsFile is an AWS credentials file; empty means the usual environment variables, files and role endpoints. Profile is a section in it.
+	// CredentialsFile is an AWS credentials file; empty means the usual environment variables,
+	// files and role endpoints. Profile is a section in it.
 	CredentialsFile string
 	Profile         string
-	// ObjectLock makes the storage keep every key that is written, but for those that change, from being deleted for RetentionDays. The bucket must have been created
-	// with Object Lock.
+	// ObjectLock makes the storage keep every key that is written, but for those that change, from
+	// being deleted for RetentionDays. The bucket must have been created with Object Lock.
 	ObjectLock    LockMode
 	RetentionDays int
 }
@@ -51,10 +55,12 @@ type S3 struct {
 	client  *minio.Client
 	creds   *s3Credentials
 	retry   retryPolicy
-	probed  chan *bool // holds one: whether the server honours conditions on writes, nil while that is not known
+	// holds one: whether the server honours conditions on writes, nil while that is not known
+	probed chan *bool
 
-	versions atomic.Pointer[bool] // whether the bucket keeps versions, or may; nil while that is not known
-	locks    atomic.Bool          // whether the bucket was asked if it has Object Lock
+	// whether the bucket keeps versions, or may; nil while that is not known
+	versions atomic.Pointer[bool]
+	locks    atomic.Bool // whether the bucket was asked if it has Object Lock
 }
 
 var (
@@ -71,14 +77,18 @@ const (
 	defaultRegion = "us-east-1"
 )
 
-// NewS3 checks the options and reads CAFile; it sends nothing, and looks for credentials at the first request only. *UsageError.
+// NewS3 checks the options and reads CAFile; it sends nothing, and looks for credentials at the
+// first request only. *UsageError.
 func NewS3(o S3Options) (*S3, error) {
 	o.Prefix = strings.Trim(o.Prefix, "/")
 	if s3utils.CheckValidBucketName(o.Bucket) != nil {
-		return nil, &UsageError{Text: "open S3 store: not the name of a bucket: " + quoted(o.Bucket), Tip: "write s3://bucket/prefix"}
+		return nil, &UsageError{Text: "open S3 store: not the name of a bucket: " + quoted(o.Bucket),
+			Tip: "write s3://bucket/prefix"}
 	}
 	if o.Prefix != "" && ValidateKey(o.Prefix) != nil {
-		return nil, &UsageError{Text: "open S3 store: prefix " + quoted(o.Prefix) + " cannot be part of keys", Tip: "use letters, digits, \".\", \"_\" and \"-\", with \"/\" between"}
+		return nil, &UsageError{Text: "open S3 store: prefix " + quoted(o.Prefix) +
+			" cannot be part of keys",
+			Tip: "use letters, digits, \".\", \"_\" and \"-\", with \"/\" between"}
 	}
 	if err := o.checkRetention(); err != nil {
 		return nil, err
@@ -106,18 +116,22 @@ func NewS3(o S3Options) (*S3, error) {
 	}
 	creds := newS3Credentials(o.CredentialsFile, o.Profile)
 	client, err := minio.New(endpoint.Host, &minio.Options{
-		Creds: creds.provider(), Secure: endpoint.Scheme == "https", Transport: witness{transport}, Region: region, BucketLookup: lookup,
-		MaxRetries: 1, // which means none: retries are ours, so that they end when we say and are seen in errors
+		Creds: creds.provider(), Secure: endpoint.Scheme == "https", Transport: witness{transport},
+		Region: region, BucketLookup: lookup,
+		// which means none: retries are ours, so that they end when we say and are seen in errors
+		MaxRetries: 1,
 	})
 	if err != nil {
 		return nil, &UsageError{Text: "open S3 store: endpoint " + quoted(o.Endpoint), Err: err}
 	}
-	b := &S3{options: o, client: client, creds: creds, retry: defaultRetry(), probed: make(chan *bool, 1)}
+	b := &S3{options: o, client: client, creds: creds, retry: defaultRetry(), probed: make(chan *bool,
+		1)}
 	b.probed <- nil
 	return b, nil
 }
 
-// parseEndpoint takes a scheme, a host and perhaps a port. No message quotes what may be a password.
+// parseEndpoint takes a scheme, a host and perhaps a port. No message quotes what may be a
+// password.
 func parseEndpoint(s string) (*url.URL, error) {
 	if s == "" {
 		s = awsEndpoint
@@ -130,16 +144,19 @@ func parseEndpoint(s string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, &UsageError{Text: "open S3 store: endpoint holds credentials", Tip: tipCredentials}
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.Contains(u.Host, "@"):
-		return nil, &UsageError{Text: "open S3 store: endpoint is not http:// or https:// and a host", Tip: tip}
+		return nil, &UsageError{Text: "open S3 store: endpoint is not http:// or https:// and a host",
+			Tip: tip}
 	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return nil, &UsageError{Text: "open S3 store: endpoint has more than a host and a port", Tip: tip}
 	}
 	return u, nil
 }
 
-// newTransport makes connections that give up: a server that stops answering must not hold a snapshot up for ever.
+// newTransport makes connections that give up: a server that stops answering must not hold a
+// snapshot up for ever.
 func newTransport(o *S3Options) (*http.Transport, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.InsecureSkipTLSVerify} //nolint:gosec // asked for in so many words
+	config := &tls.Config{MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: o.InsecureSkipTLSVerify} //nolint:gosec // asked for in so many words
 	if o.CAFile != "" || len(o.CACert) > 0 {
 		pool, err := x509.SystemCertPool()
 		if err != nil {
@@ -151,17 +168,20 @@ func newTransport(o *S3Options) (*http.Transport, error) {
 				return nil, &UsageError{Text: "open S3 store: read ca-file", Err: err}
 			}
 			if !pool.AppendCertsFromPEM(pem) {
-				return nil, &UsageError{Text: "open S3 store: ca-file " + o.CAFile + " holds no certificate", Tip: "give a file of PEM certificates"}
+				return nil, &UsageError{Text: "open S3 store: ca-file " + o.CAFile + " holds no certificate",
+					Tip: "give a file of PEM certificates"}
 			}
 		}
 		if len(o.CACert) > 0 && !pool.AppendCertsFromPEM(o.CACert) {
-			return nil, &UsageError{Text: "open S3 store: the CA certificates given as text hold no certificate", Tip: "give PEM certificates"}
+			return nil, &UsageError{Text: "open S3 store: the CA certificates given as text hold " +
+				"no certificate", Tip: "give PEM certificates"}
 		}
 		config.RootCAs = pool
 	}
 	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: 10 * time.Second,
+			KeepAlive: 15 * time.Second}).DialContext,
 		TLSClientConfig:       config,
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: time.Minute,
@@ -172,7 +192,8 @@ func newTransport(o *S3Options) (*http.Transport, error) {
 	}, nil
 }
 
-// String returns the URL of the store in the form that ParseURL reads. There is no place for credentials in it.
+// String returns the URL of the store in the form that ParseURL reads. There is no place for
+// credentials in it.
 func (b *S3) String() string {
 	u := url.URL{Scheme: "s3", Host: b.options.Bucket}
 	if b.options.Prefix != "" {
@@ -181,7 +202,8 @@ func (b *S3) String() string {
 	var query []string
 	add := func(name, value string) {
 		if value != "" {
-			query = append(query, name+"="+strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(value)))
+			query = append(query, name+"="+strings.NewReplacer("%3A", ":", "%2F",
+				"/").Replace(url.QueryEscape(value)))
 		}
 	}
 	add("endpoint", b.options.Endpoint)

@@ -34,7 +34,8 @@ func newBucket(t *testing.T, s *s3test.Server, create func(t testing.TB, name st
 		prefix = "some/prefix"
 	}
 	create(t, name)
-	return newS3(t, store.S3Options{Bucket: name, Prefix: prefix, Endpoint: s.Endpoint, CAFile: s.CAFile, CredentialsFile: s.CredentialsFile})
+	return newS3(t, store.S3Options{Bucket: name, Prefix: prefix, Endpoint: s.Endpoint,
+		CAFile: s.CAFile, CredentialsFile: s.CredentialsFile})
 }
 
 // onEach runs a test with each kind of server.
@@ -47,17 +48,29 @@ func onEach(t *testing.T, o s3test.Options, run func(t *testing.T, s *s3test.Ser
 // contract runs what every bucket has to do, with buckets that create makes.
 func contract(t *testing.T, s *s3test.Server, create func(t testing.TB, name string)) {
 	buckettest.Run(t, func(t *testing.T) store.Bucket { return newBucket(t, s, create) })
-	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return newBucket(t, s, create) })
-	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return newBucket(t, s, create) })
+	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket {
+		return newBucket(t,
+			s, create)
+	})
+	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket {
+		return newBucket(t, s,
+			create)
+	})
 }
 
 func TestAPIS3Contract(t *testing.T) {
 	onEach(t, s3test.Options{}, func(t *testing.T, s *s3test.Server) { contract(t, s, s.NewBucket) })
 	t.Run("TLS", func(t *testing.T) {
-		onEach(t, s3test.Options{TLS: true}, func(t *testing.T, s *s3test.Server) { contract(t, s, s.NewBucket) })
+		onEach(t, s3test.Options{TLS: true}, func(t *testing.T, s *s3test.Server) {
+			contract(t, s,
+				s.NewBucket)
+		})
 	})
 	t.Run("versions", func(t *testing.T) {
-		onEach(t, s3test.Options{Versions: true}, func(t *testing.T, s *s3test.Server) { contract(t, s, s.NewVersionedBucket) })
+		onEach(t, s3test.Options{Versions: true}, func(t *testing.T, s *s3test.Server) {
+			contract(t, s,
+				s.NewVersionedBucket)
+		})
 	})
 	t.Run("Object Lock", func(t *testing.T) {
 		onEach(t, s3test.Options{Versions: true}, func(t *testing.T, s *s3test.Server) {
@@ -68,7 +81,8 @@ func TestAPIS3Contract(t *testing.T) {
 	})
 }
 
-// newLocked makes a bucket with Object Lock in which what is written is retained for a day, or more.
+// newLocked makes a bucket with Object Lock in which what is written is retained for a day, or
+// more.
 func newLocked(t *testing.T, s *s3test.Server, mode store.LockMode) *store.S3 {
 	t.Helper()
 	name := fmt.Sprintf("locked-%d", buckets.Add(1))
@@ -76,9 +90,11 @@ func newLocked(t *testing.T, s *s3test.Server, mode store.LockMode) *store.S3 {
 	return openLocked(t, s, name, mode, 1)
 }
 
-func openLocked(t *testing.T, s *s3test.Server, name string, mode store.LockMode, days int) *store.S3 {
+func openLocked(t *testing.T, s *s3test.Server, name string, mode store.LockMode,
+	days int) *store.S3 {
 	t.Helper()
 	return newS3(t, store.S3Options{
-		Bucket: name, Prefix: "p", Endpoint: s.Endpoint, CAFile: s.CAFile, CredentialsFile: s.CredentialsFile, ObjectLock: mode, RetentionDays: days,
+		Bucket: name, Prefix: "p", Endpoint: s.Endpoint, CAFile: s.CAFile,
+		CredentialsFile: s.CredentialsFile, ObjectLock: mode, RetentionDays: days,
 	})
 }

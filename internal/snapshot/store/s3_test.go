@@ -41,7 +41,8 @@ func wantNoSecret(t *testing.T, err error) {
 	if h, ok := err.(interface{ Hint() string }); ok {
 		text += h.Hint()
 	}
-	for _, secret := range []string{fakeKey, fakeSecret, fakeToken, "AKIATESTACCESSKEY", "test-secret-"} {
+	for _, secret := range []string{fakeKey, fakeSecret, fakeToken, "AKIATESTACCESSKEY",
+		"test-secret-"} {
 		if strings.Contains(text, secret) {
 			t.Errorf("credentials in an error: %s", text)
 		}
@@ -80,7 +81,8 @@ func openFake(t *testing.T, o store.S3Options) *store.S3 {
 // answer writes an S3 error, which sends back all that was in the request, as no server should.
 func answer(w http.ResponseWriter, r *http.Request, status int, code string) {
 	w.WriteHeader(status)
-	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s of %s %s %s</Message><AWSAccessKeyId>%s</AWSAccessKeyId></Error>",
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s of %s %s "+
+		"%s</Message><AWSAccessKeyId>%s</AWSAccessKeyId></Error>",
 		code, code, fakeKey, r.Header.Get("X-Amz-Security-Token"), fakeSecret, fakeKey)
 }
 
@@ -95,17 +97,28 @@ func TestS3Answers(t *testing.T) {
 		again  bool // whether it is asked more than once
 	}{
 		{"denied", 403, "AccessDenied", nil, store.ErrDenied, "lack rights", false},
-		{"key not known", 403, "InvalidAccessKeyId", nil, store.ErrDenied, "does not take these credentials", false},
-		{"wrong secret", 403, "SignatureDoesNotMatch", nil, store.ErrDenied, "does not take these credentials", false},
+		{"key not known", 403, "InvalidAccessKeyId", nil, store.ErrDenied,
+			"does not take these credentials", false},
+		{"wrong secret", 403, "SignatureDoesNotMatch", nil, store.ErrDenied,
+			"does not take these credentials", false},
 		{"token expired", 400, "ExpiredToken", nil, store.ErrDenied, "session token", false},
 		{"another 403", 403, "Nonsense", nil, store.ErrDenied, "AWS_ACCESS_KEY_ID", false},
 		{"no bucket", 404, "NoSuchBucket", nil, store.ErrStoreMissing, "create the bucket", false},
 		{"no key", 404, "NoSuchKey", nil, store.ErrNotFound, "", false},
-		{"clock behind", 403, "RequestTimeTooSkewed", map[string]string{"Date": time.Now().Add(2 * time.Hour).UTC().Format(http.TimeFormat)}, store.ErrDenied, "behind that of the storage server", false},
-		{"clock ahead", 403, "RequestTimeTooSkewed", map[string]string{"Date": time.Now().Add(-2 * time.Hour).UTC().Format(http.TimeFormat)}, store.ErrDenied, "it is 2h0m", false},
-		{"other region", 301, "PermanentRedirect", map[string]string{"X-Amz-Bucket-Region": "eu-south-7"}, store.ErrUnreachable, "region=eu-south-7", true},
-		{"other region by signature", 400, "AuthorizationHeaderMalformed", map[string]string{"X-Amz-Bucket-Region": "eu-south-7"}, store.ErrUnreachable, "region=eu-south-7", true},
-		{"other endpoint", 307, "TemporaryRedirect", map[string]string{"Location": "https://other.example.com/bucket/key"}, store.ErrUnreachable, "endpoint=https://other.example.com", false},
+		{"clock behind", 403, "RequestTimeTooSkewed",
+			map[string]string{"Date": time.Now().Add(2 * time.Hour).UTC().Format(http.TimeFormat)},
+			store.ErrDenied, "behind that of the storage server", false},
+		{"clock ahead", 403, "RequestTimeTooSkewed",
+			map[string]string{"Date": time.Now().Add(-2 * time.Hour).UTC().Format(http.TimeFormat)},
+			store.ErrDenied, "it is 2h0m", false},
+		{"other region", 301, "PermanentRedirect", map[string]string{"X-Amz-Bucket-Region": "eu-south-7"},
+			store.ErrUnreachable, "region=eu-south-7", true},
+		{"other region by signature", 400, "AuthorizationHeaderMalformed",
+			map[string]string{"X-Amz-Bucket-Region": "eu-south-7"}, store.ErrUnreachable,
+			"region=eu-south-7", true},
+		{"other endpoint", 307, "TemporaryRedirect",
+			map[string]string{"Location": "https://other.example.com/bucket/key"}, store.ErrUnreachable,
+			"endpoint=https://other.example.com", false},
 		{"redirect to somewhere", 302, "", nil, store.ErrUnreachable, "endpoint=", false},
 		{"full", 507, "InsufficientStorage", nil, store.ErrNoSpace, "make room", false},
 		{"full without a code", 507, "", nil, store.ErrNoSpace, "make room", false},
@@ -160,10 +173,12 @@ func TestS3Unreachable(t *testing.T) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	for name, tt := range map[string]struct{ endpoint, hint string }{
-		"nothing listens":          {closed.URL, "nothing listens there"},
-		"no such host":             {"http://no-such-host.invalid:9000", ""}, // a resolver may not answer at all
-		"authority not known":      {secure.URL, "ca-file="},
-		"TLS to a plain server":    {"https://" + strings.TrimPrefix(plain.URL, "http://"), "does not speak TLS"},
+		"nothing listens": {closed.URL, "nothing listens there"},
+		// a resolver may not answer at all
+		"no such host":        {"http://no-such-host.invalid:9000", ""},
+		"authority not known": {secure.URL, "ca-file="},
+		"TLS to a plain server": {"https://" + strings.TrimPrefix(plain.URL, "http://"),
+			"does not speak TLS"},
 		"plain text to TLS server": {"http://" + strings.TrimPrefix(secure.URL, "https://"), "https://"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +224,8 @@ func TestS3SilentServer(t *testing.T) {
 	t.Cleanup(func() { close(end) })
 	b.HurryRetries(200*time.Millisecond, 50*time.Millisecond)
 	_, err := b.Get(t.Context(), "key")
-	if !errors.Is(err, store.ErrUnreachable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if !errors.Is(err, store.ErrUnreachable) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("get: %v, want ErrUnreachable alone", err)
 	}
 }
@@ -222,7 +238,8 @@ func TestS3Credentials(t *testing.T) {
 	}))
 	defer server.Close()
 	open := func(file, profile string) error {
-		b, err := store.NewS3(store.S3Options{Bucket: "bucket", Endpoint: server.URL, CredentialsFile: file, Profile: profile})
+		b, err := store.NewS3(store.S3Options{Bucket: "bucket", Endpoint: server.URL,
+			CredentialsFile: file, Profile: profile})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,8 +251,12 @@ func TestS3Credentials(t *testing.T) {
 	// Nothing of this host counts, and role endpoints do not answer.
 	home := t.TempDir()
 	for name, value := range map[string]string{
-		"HOME": home, "AWS_PROFILE": "", "AWS_ACCESS_KEY_ID": "", "AWS_ACCESS_KEY": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SECRET_KEY": "", "AWS_SESSION_TOKEN": "", "AWS_SHARED_CREDENTIALS_FILE": "",
-		"AWS_CONFIG_FILE": "", "AWS_WEB_IDENTITY_TOKEN_FILE": "", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:1/",
+		"HOME": home, "AWS_PROFILE": "", "AWS_ACCESS_KEY_ID": "", "AWS_ACCESS_KEY": "",
+		"AWS_SECRET_ACCESS_KEY": "", "AWS_SECRET_KEY": "", "AWS_SESSION_TOKEN": "",
+		"AWS_SHARED_CREDENTIALS_FILE": "",
+		"AWS_CONFIG_FILE":             "", "AWS_WEB_IDENTITY_TOKEN_FILE": "",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI":     "http://127.0.0.1:1/",
 	} {
 		t.Setenv(name, value)
 	}
@@ -250,14 +271,16 @@ func TestS3Credentials(t *testing.T) {
 	file := fakeCredentials(t)
 	usage("profile not there", open(file, "other"))
 	broken := filepath.Join(home, "broken")
-	if err := os.WriteFile(broken, []byte("[default]\naws_access_key_id="+fakeKey+"\n"+fakeSecret+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(broken, []byte("[default]\naws_access_key_id="+fakeKey+"\n"+fakeSecret+
+		"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	usage("broken file", open(broken, ""))
 
 	signed := func(name string, err error) {
 		t.Helper()
-		if !errors.Is(err, store.ErrDenied) || got.Get("X-Amz-Security-Token") != fakeToken || !strings.Contains(got.Get("Authorization"), "Credential="+fakeKey+"/") {
+		if !errors.Is(err, store.ErrDenied) || got.Get("X-Amz-Security-Token") != fakeToken ||
+			!strings.Contains(got.Get("Authorization"), "Credential="+fakeKey+"/") {
 			t.Errorf("%s: %v, header %v, want signed with key and token", name, err, got)
 		}
 	}
@@ -270,7 +293,8 @@ func TestS3Credentials(t *testing.T) {
 	t.Setenv("AWS_SESSION_TOKEN", fakeToken)
 	signed("environment", open("", ""))
 	b := openFake(t, store.S3Options{Endpoint: server.URL})
-	if text := fmt.Sprintf("%v %s", b, b.String()); strings.Contains(text, fakeSecret) || strings.Contains(text, fakeToken) || strings.Contains(text, fakeKey) {
+	if text := fmt.Sprintf("%v %s", b, b.String()); strings.Contains(text, fakeSecret) ||
+		strings.Contains(text, fakeToken) || strings.Contains(text, fakeKey) {
 		t.Errorf("credentials in the name: %s", text)
 	}
 }
@@ -282,9 +306,10 @@ func TestS3Requests(t *testing.T) {
 		checksum bool
 		region   string
 	}{
-		"defaults":     {store.S3Options{}, "/bucket/key", true, "us-east-1"},
-		"prefix":       {store.S3Options{Prefix: "/a/b/"}, "/bucket/a/b/key", true, "us-east-1"},
-		"no checksum":  {store.S3Options{ChecksumOff: true, PathStyle: true}, "/bucket/key", false, "us-east-1"},
+		"defaults": {store.S3Options{}, "/bucket/key", true, "us-east-1"},
+		"prefix":   {store.S3Options{Prefix: "/a/b/"}, "/bucket/a/b/key", true, "us-east-1"},
+		"no checksum": {store.S3Options{ChecksumOff: true, PathStyle: true}, "/bucket/key", false,
+			"us-east-1"},
 		"other region": {store.S3Options{Region: "eu-south-7"}, "/bucket/key", true, "eu-south-7"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -333,8 +358,9 @@ func TestS3Options(t *testing.T) {
 		"no certificate":         {Bucket: "bucket", CAFile: empty},
 		"lock without days":      {Bucket: "bucket", ObjectLock: store.LockGovernance},
 		"days without lock":      {Bucket: "bucket", RetentionDays: 3},
-		"too many days":          {Bucket: "bucket", ObjectLock: store.LockCompliance, RetentionDays: 40000},
-		"lock not known":         {Bucket: "bucket", ObjectLock: "GOVERNANCE", RetentionDays: 3},
+		"too many days": {Bucket: "bucket", ObjectLock: store.LockCompliance,
+			RetentionDays: 40000},
+		"lock not known": {Bucket: "bucket", ObjectLock: "GOVERNANCE", RetentionDays: 3},
 	} {
 		_, err := store.NewS3(o)
 		if _, ok := errors.AsType[*store.UsageError](err); !ok {

@@ -16,7 +16,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-// weather is a proxy on a bad day: a share of all requests fails, before they have an effect or after it.
+// weather is a proxy on a bad day: a share of all requests fails, before they have an effect or
+// after it.
 type weather struct {
 	*proxy
 	mu   sync.Mutex
@@ -66,7 +67,8 @@ func (w *weather) fault(resp http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// TestAPIS3ContractInBadWeather: what passes is tried again, an answer that got lost is looked up, and the whole contract holds as if nothing had been.
+// TestAPIS3ContractInBadWeather: what passes is tried again, an answer that got lost is looked up,
+// and the whole contract holds as if nothing had been.
 func TestAPIS3ContractInBadWeather(t *testing.T) {
 	for i, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// PutIf writes with If-None-Match or If-Match; its tag is the ETag. A server that ignores those is refused.
+// PutIf writes with If-None-Match or If-Match; its tag is the ETag. A server that ignores those is
+// refused.
 func (b *S3) PutIf(ctx context.Context, key string, data []byte, tag string) (string, error) {
 	if err := b.begin(ctx, "put", key); err != nil {
 		return "", err
@@ -25,7 +26,8 @@ func (b *S3) PutIf(ctx context.Context, key string, data []byte, tag string) (st
 	if tag == "" {
 		when = mustNotExist
 	}
-	newTag, err := b.write(ctx, key, data, condition{when: when}) // not retained: each write leaves a version behind, and only the newest one counts
+	// not retained: each write leaves a version behind, and only the newest one counts
+	newTag, err := b.write(ctx, key, data, condition{when: when})
 	if err != nil || newTag != "" {
 		return newTag, err
 	}
@@ -33,7 +35,8 @@ func (b *S3) PutIf(ctx context.Context, key string, data []byte, tag string) (st
 	return newTag, err
 }
 
-// conditionalKey says whether the server honours conditions on writes; docs/format.md has the protocol.
+// conditionalKey says whether the server honours conditions on writes; docs/format.md has the
+// protocol.
 const conditionalKey = "conditional.json"
 
 // conditionalRecord is what is in it.
@@ -88,7 +91,8 @@ func (b *S3) readConditional(ctx context.Context) (state, tag string, err error)
 
 func parseConditional(data []byte) (state string, err error) {
 	if len(data) > maxConditional {
-		return "", &CorruptError{Key: conditionalKey, Reason: fmt.Sprintf("it is larger than %d bytes", maxConditional)}
+		return "", &CorruptError{Key: conditionalKey, Reason: fmt.Sprintf("it is larger than %d bytes",
+			maxConditional)}
 	}
 	if found, err := formatOf(data); err != nil {
 		return "", &CorruptError{Key: conditionalKey, Reason: err.Error()}
@@ -102,8 +106,8 @@ func parseConditional(data []byte) (state string, err error) {
 	return r.Conditional, nil
 }
 
-// probe tries the server out with the record itself: each write that a server takes although it should refuse it leaves the record "no", so that
-// several may probe at once and die at any step.
+// probe tries the server out with the record itself: each write that a server takes although it
+// should refuse it leaves the record "no", so that several may probe at once and die at any step.
 func (b *S3) probe(ctx context.Context) (string, error) {
 	for _, step := range []struct{ state, when string }{
 		{conditionalNo, neverTag},
@@ -138,8 +142,8 @@ func (b *S3) probe(ctx context.Context) (string, error) {
 
 var errNotImplemented = errors.New("not implemented")
 
-// putRecord writes without looking up lost answers: whoever else probes writes the same bytes. A lost answer of a write that was taken shows as a
-// conflict, after which the record is read.
+// putRecord writes without looking up lost answers: whoever else probes writes the same bytes. A
+// lost answer of a write that was taken shows as a conflict, after which the record is read.
 func (b *S3) putRecord(ctx context.Context, state, when string) error {
 	data, err := encodeJSON(conditionalRecord{Format: Format, Conditional: state})
 	if err != nil {

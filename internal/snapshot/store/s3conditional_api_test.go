@@ -34,10 +34,12 @@ func (p *proxy) ignore(headers ...string) {
 	})
 }
 
-// unconditional puts the body with a request of its own: the condition is signed and cannot be taken out of the one that came.
+// unconditional puts the body with a request of its own: the condition is signed and cannot be
+// taken out of the one that came.
 func (p *proxy) unconditional(w http.ResponseWriter, r *http.Request) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	if _, err := p.client.PutObject(r.Context(), bucket, key, r.Body, r.ContentLength, minio.PutObjectOptions{}); err != nil {
+	if _, err := p.client.PutObject(r.Context(), bucket, key, r.Body, r.ContentLength,
+		minio.PutObjectOptions{}); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -52,7 +54,8 @@ func (p *proxy) refuse() {
 		}
 		p.hits.Add(1)
 		w.WriteHeader(http.StatusNotImplemented)
-		_, _ = w.Write([]byte("<Error><Code>NotImplemented</Code><Message>A header you provided implies functionality that is not implemented</Message></Error>"))
+		_, _ = w.Write([]byte("<Error><Code>NotImplemented</Code><Message>A header you provided " +
+			"implies functionality that is not implemented</Message></Error>"))
 		return true
 	})
 }
@@ -77,7 +80,8 @@ func getObject(t *testing.T, c *minio.Client, bucket, key string) []byte {
 	return data
 }
 
-const recordYes, recordNo = `{"format":1,"conditional":"yes"}` + "\n", `{"format":1,"conditional":"no"}` + "\n"
+const recordYes, recordNo = `{"format":1,"conditional":"yes"}` + "\n",
+	`{"format":1,"conditional":"no"}` + "\n"
 
 func TestAPIS3WithoutConditions(t *testing.T) { onEach(t, s3test.Options{}, s3WithoutConditions) }
 
@@ -124,7 +128,10 @@ func s3WithoutConditions(t *testing.T, s *s3test.Server) {
 				t.Error("another process tried the server out again")
 			}
 			var keys []string
-			if err := b.List(t.Context(), "", func(i store.Info) error { keys = append(keys, i.Key); return nil }); err != nil {
+			if err := b.List(t.Context(), "", func(i store.Info) error {
+				keys = append(keys, i.Key)
+				return nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 			if want := []string{"mgmtd.json", "once"}; !slices.Equal(keys, want) {
@@ -193,7 +200,8 @@ func s3ProbeDies(t *testing.T, s *s3test.Server) {
 				}
 				return false
 			})
-			if _, err := b.PutIf(t.Context(), "owners/x", nil, ""); !errors.Is(err, store.ErrDenied) && p.hits.Load() > 0 {
+			if _, err := b.PutIf(t.Context(), "owners/x", nil, ""); !errors.Is(err, store.ErrDenied) &&
+				p.hits.Load() > 0 {
 				t.Errorf("%s: %v, want ErrDenied", name, err)
 			}
 			p.set(nil)

@@ -14,9 +14,11 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-const tipCredentials = "credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from ~/.aws/credentials and AWS_PROFILE"
+const tipCredentials = "credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or " +
+	"from ~/.aws/credentials and AWS_PROFILE"
 
-// s3Credentials finds credentials in the usual order and remembers them, so that a message in which a server sends them back can be cleaned.
+// s3Credentials finds credentials in the usual order and remembers them, so that a message in which
+// a server sends them back can be cleaned.
 type s3Credentials struct {
 	chain []credentials.Provider
 	file  string // when only this file counts
@@ -30,7 +32,8 @@ var _ credentials.Provider = (*s3Credentials)(nil)
 
 func newS3Credentials(file, profile string) *s3Credentials {
 	if file != "" {
-		return &s3Credentials{file: file, chain: []credentials.Provider{&credentials.FileAWSCredentials{Filename: file, Profile: profile}}}
+		return &s3Credentials{file: file, chain: []credentials.Provider{&credentials.FileAWSCredentials{
+			Filename: file, Profile: profile}}}
 	}
 	return &s3Credentials{chain: []credentials.Provider{
 		&credentials.EnvAWS{},
@@ -43,11 +46,16 @@ func newS3Credentials(file, profile string) *s3Credentials {
 func (c *s3Credentials) provider() *credentials.Credentials { return credentials.New(c) }
 
 // Retrieve is RetrieveWithCredContext.
-func (c *s3Credentials) Retrieve() (credentials.Value, error) { return c.RetrieveWithCredContext(nil) }
+func (c *s3Credentials) Retrieve() (credentials.Value, error) {
+	return c.RetrieveWithCredContext(
+		nil)
+}
 
-// RetrieveWithCredContext takes the first credentials that there are. Without any it is an error and not an anonymous request, which a server answers
-// with a "denied" that would mislead. The providers' errors are not passed on: the parser of credentials files quotes lines.
-func (c *s3Credentials) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value, error) {
+// RetrieveWithCredContext takes the first credentials that there are. Without any it is an error
+// and not an anonymous request, which a server answers with a "denied" that would mislead. The
+// providers' errors are not passed on: the parser of credentials files quotes lines.
+func (c *s3Credentials) RetrieveWithCredContext(cc *credentials.CredContext) (credentials.Value,
+	error) {
 	if c.file != "" {
 		f, err := os.Open(c.file)
 		if err != nil {
@@ -57,10 +65,12 @@ func (c *s3Credentials) RetrieveWithCredContext(cc *credentials.CredContext) (cr
 			return credentials.Value{}, &UsageError{Text: "read S3 credentials file", Err: err}
 		}
 	}
-	// The role endpoints have fixed addresses where nothing listens outside of a cloud: do not wait for them as long as for a store.
+	// The role endpoints have fixed addresses where nothing listens outside of a cloud: do not wait
+	// for them as long as for a store.
 	local := &credentials.CredContext{Client: &http.Client{
-		Timeout:   10 * time.Second,
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true},
+		Timeout: 10 * time.Second,
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment,
+			DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, DisableKeepAlives: true},
 	}}
 	if cc != nil {
 		local.Endpoint = cc.Endpoint
@@ -77,9 +87,12 @@ func (c *s3Credentials) RetrieveWithCredContext(cc *credentials.CredContext) (cr
 		return value, nil
 	}
 	if c.file != "" {
-		return credentials.Value{}, &UsageError{Text: "read S3 credentials file " + c.file + ": no complete credentials in it for this profile", Tip: "it needs a section with aws_access_key_id and aws_secret_access_key"}
+		return credentials.Value{}, &UsageError{Text: "read S3 credentials file " + c.file +
+			": no complete credentials in it for this profile", Tip: "it needs a section with " +
+			"aws_access_key_id and aws_secret_access_key"}
 	}
-	return credentials.Value{}, &UsageError{Text: "open S3 store: no credentials found", Tip: tipCredentials}
+	return credentials.Value{}, &UsageError{Text: "open S3 store: no credentials found",
+		Tip: tipCredentials}
 }
 
 // IsExpired tells whether new ones are needed.

@@ -25,11 +25,14 @@ type verdict struct {
 }
 
 const (
-	tipBusy      = "the storage server answers, but only with errors: look at its log, or try again later"
-	tipElsewhere = "the bucket is in another region or behind another endpoint: set region= and endpoint= in the --store URL"
+	tipBusy = "the storage server answers, but only with errors: look at its log, or " +
+		"try again later"
+	tipElsewhere = "the bucket is in another region or behind another endpoint: set region= and " +
+		"endpoint= in the --store URL"
 )
 
-// answers gives the error codes of S3 servers their class, their hint, and whether to try again. What is on no line goes by its HTTP status.
+// answers gives the error codes of S3 servers their class, their hint, and whether to try again.
+// What is on no line goes by its HTTP status.
 var answers = []struct {
 	codes []string
 	class error
@@ -37,16 +40,31 @@ var answers = []struct {
 	again bool
 }{
 	{[]string{"NoSuchKey", "NoSuchVersion", "NotFound"}, ErrNotFound, "", false},
-	{[]string{"NoSuchBucket"}, ErrStoreMissing, "create the bucket on the storage server, or correct its name in the --store URL", false},
-	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied, "the storage server knows these credentials, but they lack rights here: reading needs GetObject and ListBucket, writing PutObject; what versions, Object Lock and deleting need is in docs/config.md", false},
-	{[]string{"InvalidAccessKeyId", "InvalidAccessKeyID", "SignatureDoesNotMatch", "InvalidSecurity", "XMinioInvalidAccessKey", "XAdminUserNotFound"}, ErrDenied, "the storage server does not take these credentials; " + tipCredentials, false},
-	{[]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "ExpiredTokenException"}, ErrDenied, "the session token has expired or does not belong to the key: get new credentials", false},
-	{[]string{"RequestTimeTooSkewed", "RequestExpired"}, ErrDenied, "set the clock of this host, or that of the storage server", false},
-	{[]string{"PermanentRedirect", "TemporaryRedirect", "Redirect", "MovedPermanently", "AuthorizationHeaderMalformed", "InvalidRegion", "IllegalLocationConstraintException"}, ErrUnreachable, tipElsewhere, false},
-	{[]string{"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "ServiceQuotaExceeded"}, ErrNoSpace, "", false},
+	{[]string{"NoSuchBucket"}, ErrStoreMissing, "create the bucket on the storage server, or " +
+		"correct its name in the --store URL", false},
+	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, ErrDenied,
+		"the storage server knows these credentials, but they lack rights here: reading needs " +
+			"GetObject and ListBucket, writing PutObject; what versions, Object Lock and deleting need " +
+			"is in docs/config.md", false},
+	{[]string{"InvalidAccessKeyId", "InvalidAccessKeyID", "SignatureDoesNotMatch", "InvalidSecurity",
+		"XMinioInvalidAccessKey", "XAdminUserNotFound"}, ErrDenied,
+		"the storage server does not take these credentials; " + tipCredentials, false},
+	{[]string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "ExpiredTokenException"},
+		ErrDenied, "the session token has expired or does not belong to the key: get new credentials",
+		false},
+	{[]string{"RequestTimeTooSkewed", "RequestExpired"}, ErrDenied,
+		"set the clock of this host, or that of the storage server", false},
+	{[]string{"PermanentRedirect", "TemporaryRedirect", "Redirect", "MovedPermanently",
+		"AuthorizationHeaderMalformed", "InvalidRegion", "IllegalLocationConstraintException"},
+		ErrUnreachable, tipElsewhere, false},
+	{[]string{"InsufficientStorage", "QuotaExceeded", "StorageFull", "XMinioStorageFull",
+		"XMinioAdminBucketQuotaExceeded", "ServiceQuotaExceeded"}, ErrNoSpace, "", false},
 	{[]string{"PreconditionFailed"}, ErrConflict, "", false},
-	{[]string{"ConditionalRequestConflict", "OperationAborted"}, ErrConflict, "", true}, // two writers met, and neither has won
-	{[]string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "InternalError", "RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded"}, ErrUnreachable, tipBusy, true},
+	// two writers met, and neither has won
+	{[]string{"ConditionalRequestConflict", "OperationAborted"}, ErrConflict, "", true},
+	{[]string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "InternalError",
+		"RequestTimeout", "Throttling", "ThrottlingException", "RequestLimitExceeded"}, ErrUnreachable,
+		tipBusy, true},
 }
 
 // judge sorts what a request ended with.
@@ -111,11 +129,13 @@ func (b *S3) refine(e *BucketError, answer minio.ErrorResponse, seen *attempt, v
 		}
 		switch {
 		case region != "":
-			e.Tip = "the bucket is in another region: set region=" + b.creds.clean(region) + " in the --store URL"
+			e.Tip = "the bucket is in another region: set region=" + b.creds.clean(region) +
+				" in the --store URL"
 			// Without a region given, minio-go has remembered this one.
 			v.again, v.once = b.options.Region == "", true
 		case target.Host != "":
-			e.Tip = "the bucket is behind another endpoint: set endpoint=" + b.creds.clean(target.Scheme+"://"+target.Host) + " in the --store URL, if you trust that host"
+			e.Tip = "the bucket is behind another endpoint: set endpoint=" + b.creds.clean(target.Scheme+
+				"://"+target.Host) + " in the --store URL, if you trust that host"
 		}
 	}
 }
@@ -127,7 +147,8 @@ func skew(d time.Duration) string {
 	return d.Round(time.Second).String() + " ahead of that of the storage server"
 }
 
-// answerError is the text of an answer: the code, and what the server says without our credentials in it.
+// answerError is the text of an answer: the code, and what the server says without our credentials
+// in it.
 func (b *S3) answerError(answer minio.ErrorResponse) error {
 	text := b.creds.clean(answer.Code)
 	if answer.Message != "" && answer.Message != answer.Code {
@@ -153,11 +174,13 @@ func (b *S3) judgeConnection(e *BucketError, err error, seen *attempt) verdict {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	switch {
 	case noAuthority:
-		e.Tip = "the certificate of the storage server is not signed by an authority that this host knows: give its certificate with ca-file= in the --store URL"
+		e.Tip = "the certificate of the storage server is not signed by an authority that this host " +
+			"knows: give its certificate with ca-file= in the --store URL"
 	case wrongHost:
 		e.Tip = "the certificate of the storage server is for another name: use that name in endpoint="
 	case isInvalid:
-		e.Tip = fmt.Sprintf("the certificate of the storage server is not valid (%v): renew it, or set the clock of this host", invalid)
+		e.Tip = fmt.Sprintf("the certificate of the storage server is not valid (%v): renew it, or "+
+			"set the clock of this host", invalid)
 	case notTLS || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		e.Tip = "the endpoint does not speak TLS: write endpoint=http://, or use its other port"
 	case strings.Contains(err.Error(), "malformed HTTP response"):
@@ -165,7 +188,8 @@ func (b *S3) judgeConnection(e *BucketError, err error, seen *attempt) verdict {
 	case isDNS && dns.IsNotFound:
 		e.Tip = "there is no such host: check endpoint= in the --store URL"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		e.Tip = "nothing listens there: check endpoint= in the --store URL, and whether the storage server runs"
+		e.Tip = "nothing listens there: check endpoint= in the --store URL, and whether the " +
+			"storage server runs"
 		return verdict{err: e, again: true, refused: true}
 	default:
 		return verdict{err: e, again: true}

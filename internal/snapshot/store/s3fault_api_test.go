@@ -43,10 +43,11 @@ func newProxy(t *testing.T, server *s3test.Server) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{server: server, client: server.Client(t), next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(target)
-		r.Out.Host = r.In.Host // which is signed
-	}}}
+	p := &proxy{server: server, client: server.Client(t),
+		next: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host // which is signed
+		}}}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.all.Add(1)
 		p.mu.Lock()
@@ -79,7 +80,8 @@ func (p *proxy) record(r *http.Request) *httptest.ResponseRecorder {
 // open opens a bucket through the proxy; direct is the same one without it.
 func (p *proxy) open(t *testing.T, name string) (b, direct *store.S3) {
 	t.Helper()
-	o := store.S3Options{Bucket: name, Prefix: "p", Endpoint: p.URL, CredentialsFile: p.server.CredentialsFile}
+	o := store.S3Options{Bucket: name, Prefix: "p", Endpoint: p.URL,
+		CredentialsFile: p.server.CredentialsFile}
 	b = newS3(t, o)
 	o.Endpoint = p.server.Endpoint
 	return b, newS3(t, o)
@@ -102,7 +104,8 @@ func (p *proxy) wantHits(t *testing.T, n int32) {
 func abort() { panic(http.ErrAbortHandler) }
 
 // first runs a fault for the first n requests of a method to a key.
-func (p *proxy) first(n int32, method, key string, fault func(w http.ResponseWriter, r *http.Request)) {
+func (p *proxy) first(n int32, method, key string, fault func(w http.ResponseWriter,
+	r *http.Request)) {
 	var left atomic.Int32
 	left.Store(n)
 	p.set(func(w http.ResponseWriter, r *http.Request) bool {
@@ -132,10 +135,12 @@ func s3Retries(t *testing.T, s *s3test.Server) {
 	b, direct := p.bucket(t, "retries")
 	slow := func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, "<Error><Code>SlowDown</Code><Message>"+p.server.AccessKey+"</Message></Error>")
+		_, _ = io.WriteString(w, "<Error><Code>SlowDown</Code><Message>"+p.server.AccessKey+
+			"</Message></Error>")
 	}
 	reset := func(http.ResponseWriter, *http.Request) { abort() }
-	for name, fault := range map[string]func(http.ResponseWriter, *http.Request){"slow-down": slow, "reset": reset} {
+	for name, fault := range map[string]func(http.ResponseWriter, *http.Request){"slow-down": slow,
+		"reset": reset} {
 		data := []byte("data of " + name)
 		p.first(3, http.MethodPut, name, fault)
 		if err := b.Put(t.Context(), name, data); err != nil {
@@ -151,7 +156,8 @@ func s3Retries(t *testing.T, s *s3test.Server) {
 		}
 		p.first(3, http.MethodGet, "retries/", fault)
 		n := 0
-		if err := b.List(t.Context(), "", func(store.Info) error { n++; return nil }); err != nil || n == 0 {
+		if err := b.List(t.Context(), "", func(store.Info) error { n++; return nil }); err != nil ||
+			n == 0 {
 			t.Errorf("list after 3 × %s: %d keys, %v", name, n, err)
 		}
 	}
@@ -168,7 +174,8 @@ func s3Retries(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// cut answers with at most n bytes of the body, and then breaks the connection; or holds it, until the client goes.
+// cut answers with at most n bytes of the body, and then breaks the connection; or holds it, until
+// the client goes.
 func (p *proxy) cut(n int, hold bool) func(w http.ResponseWriter, r *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rec := p.record(r)
@@ -254,7 +261,8 @@ func s3BrokenReads(t *testing.T, s *s3test.Server) {
 	})
 }
 
-// An answer that is lost is looked up: what was written counts as written, and what another one wrote does not.
+// An answer that is lost is looked up: what was written counts as written, and what another one
+// wrote does not.
 func TestAPII5S3LostAnswers(t *testing.T) { onEach(t, s3test.Options{}, s3LostAnswers) }
 
 func s3LostAnswers(t *testing.T, s *s3test.Server) {
@@ -285,7 +293,8 @@ func s3LostAnswers(t *testing.T, s *s3test.Server) {
 	if tag, err = b.PutIf(t.Context(), "owner", []byte("two"), tag); err != nil {
 		t.Fatalf("replace: %v", err)
 	}
-	if data, there, err := direct.GetTagged(t.Context(), "owner"); err != nil || string(data) != "two" || there != tag {
+	if data, there, err := direct.GetTagged(t.Context(), "owner"); err != nil ||
+		string(data) != "two" || there != tag {
 		t.Errorf("there is %q, %v, tag %q, want %q", data, err, there, tag)
 	}
 	steal := func(key, tag string) func(http.ResponseWriter, *http.Request) {
@@ -297,7 +306,8 @@ func s3LostAnswers(t *testing.T, s *s3test.Server) {
 		}
 	}
 	p.first(1, http.MethodPut, "owner", steal("owner", tag))
-	if _, err := b.PutIf(t.Context(), "owner", []byte("three"), tag); !errors.Is(err, store.ErrConflict) {
+	if _, err := b.PutIf(t.Context(), "owner", []byte("three"), tag); !errors.Is(err,
+		store.ErrConflict) {
 		t.Errorf("replace what another one replaced: %v, want ErrConflict", err)
 	}
 	for key, ours := range map[string]string{"shorter": "ours", "longer": "more than theirs"} {

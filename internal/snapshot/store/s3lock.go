@@ -17,7 +17,8 @@ type LockMode string
 
 // Modes of S3Options.ObjectLock.
 const (
-	// LockGovernance lets who has the right BypassGovernanceRetention delete all the same; mgmtd never uses it.
+	// LockGovernance lets who has the right BypassGovernanceRetention delete all the same; mgmtd
+	// never uses it.
 	LockGovernance LockMode = "governance"
 	// LockCompliance binds everyone, the owner of the account too.
 	LockCompliance LockMode = "compliance"
@@ -28,7 +29,8 @@ const (
 	maxDays    = 36500 // of S3
 	timeFormat = "2006-01-02T15:04:05Z"
 
-	// retainMargin is what a snapshot may take from the look at what it uses again to its envelope, and what the clocks of this host and the server may differ by.
+	// retainMargin is what a snapshot may take from the look at what it uses again to its envelope,
+	// and what the clocks of this host and the server may differ by.
 	retainMargin = time.Hour
 )
 
@@ -38,11 +40,16 @@ func (o *S3Options) checkRetention() error {
 	case o.ObjectLock == "" && o.RetentionDays == 0:
 		return nil
 	case o.ObjectLock != LockGovernance && o.ObjectLock != LockCompliance && o.ObjectLock != "":
-		return &UsageError{Text: "open S3 store: Object Lock mode " + quoted(string(o.ObjectLock)) + " is not known", Tip: "use governance or compliance"}
+		return &UsageError{Text: "open S3 store: Object Lock mode " + quoted(string(o.ObjectLock)) +
+			" is not known", Tip: "use governance or compliance"}
 	case o.ObjectLock == "":
-		return &UsageError{Text: "open S3 store: days of retention without an Object Lock mode", Tip: "give a mode, too: object-lock= in the --store URL, objectLockMode in the file, governance or compliance"}
+		return &UsageError{Text: "open S3 store: days of retention without an Object Lock mode",
+			Tip: "give a mode, too: object-lock= in the --store URL, objectLockMode in the file, " +
+				"governance or compliance"}
 	case o.RetentionDays < 1 || o.RetentionDays > maxDays:
-		return &UsageError{Text: fmt.Sprintf("open S3 store: Object Lock needs days of retention, 1 to %d", maxDays), Tip: "give the days, too: retention-days= in the --store URL, retentionDays in the file"}
+		return &UsageError{Text: fmt.Sprintf(
+			"open S3 store: Object Lock needs days of retention, 1 to %d", maxDays),
+			Tip: "give the days, too: retention-days= in the --store URL, retentionDays in the file"}
 	}
 	return nil
 }
@@ -51,8 +58,8 @@ func (b *S3) lockMode() minio.RetentionMode {
 	return minio.RetentionMode(strings.ToUpper(string(b.options.ObjectLock)))
 }
 
-// Retention implements Retainer. Content is kept for up to eight days more: snapshots use it again for a week at most, so that where the days are many it never has to
-// be retained anew.
+// Retention implements Retainer. Content is kept for up to eight days more: snapshots use it again
+// for a week at most, so that where the days are many it never has to be retained anew.
 func (b *S3) Retention() (envelope, content time.Duration) {
 	days := time.Duration(b.options.RetentionDays) * day
 	if days == 0 {
@@ -67,13 +74,15 @@ func (b *S3) retainNew(key string) time.Time {
 	if content == 0 {
 		return time.Time{}
 	}
-	if strings.HasPrefix(key, envelopeFolder) || strings.HasPrefix(key, operationFolder) { // nothing uses them again
+	// nothing uses them again
+	if strings.HasPrefix(key, envelopeFolder) || strings.HasPrefix(key, operationFolder) {
 		return time.Now().AddDate(0, 0, b.options.RetentionDays)
 	}
 	return time.Now().Add(content)
 }
 
-// checkLock makes sure, once, that a bucket of which Object Lock is asked has it: a server that does not know it would ignore it. *UsageError.
+// checkLock makes sure, once, that a bucket of which Object Lock is asked has it: a server that
+// does not know it would ignore it. *UsageError.
 func (b *S3) checkLock(ctx context.Context) error {
 	if b.options.ObjectLock == "" || b.locks.Load() {
 		return nil
@@ -101,10 +110,12 @@ func (b *S3) noLock(err error) error {
 	}
 }
 
-// lockMissing turns what servers say to a write that is to be retained in a bucket without Object Lock into that.
+// lockMissing turns what servers say to a write that is to be retained in a bucket without Object
+// Lock into that.
 func (b *S3) lockMissing(err error) error {
 	if e, ok := errors.AsType[*BucketError](err); ok && b.options.ObjectLock != "" && e.Class == nil {
-		if text := strings.ToLower(strings.ReplaceAll(err.Error(), " ", "")); strings.Contains(text, "objectlockconfiguration") {
+		if text := strings.ToLower(strings.ReplaceAll(err.Error(), " ", "")); strings.Contains(text,
+			"objectlockconfiguration") {
 			return b.noLock(err)
 		}
 	}
@@ -129,7 +140,8 @@ func (b *S3) Retain(ctx context.Context, key string) (time.Time, error) {
 	}
 	// Whoever may overwrite keys must not have us retain his bytes, and let go of ours.
 	want, sum := Key(key).SHA256(), info.ChecksumSHA256
-	if raw, err := base64.StdEncoding.DecodeString(sum); want != "" && sum != "" && err == nil && hex.EncodeToString(raw) != want {
+	if raw, err := base64.StdEncoding.DecodeString(sum); want != "" && sum != "" && err == nil &&
+		hex.EncodeToString(raw) != want {
 		return time.Time{}, &CorruptError{Key: key, Reason: reasonHash}
 	}
 	now := time.Now()
@@ -142,25 +154,31 @@ func (b *S3) Retain(ctx context.Context, key string) (time.Time, error) {
 	}
 	until := now.Add(content).UTC().Truncate(time.Second)
 	err = b.do(ctx, "retain", key, 0, func(ctx context.Context) error {
-		o := minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until, VersionID: info.VersionID}
+		o := minio.PutObjectRetentionOptions{Mode: &mode, RetainUntilDate: &until,
+			VersionID: info.VersionID}
 		return b.client.PutObjectRetention(ctx, b.options.Bucket, b.key(key), o)
 	})
 	return until, b.lockMissing(err)
 }
 
-// retention is what a version says of itself; the zero value is none, or that these credentials may not see it.
+// retention is what a version says of itself; the zero value is none, or that these credentials may
+// not see it.
 type retention struct {
 	mode  minio.RetentionMode
 	until time.Time
 	held  bool // by a legal hold
 }
 
-// retained asks for the head of a version, the newest by default: there all servers say the same, other than when they are asked for the retention alone.
-func (b *S3) retained(ctx context.Context, op, key, version string) (info minio.ObjectInfo, kept retention, err error) {
+// retained asks for the head of a version, the newest by default: there all servers say the same,
+// other than when they are asked for the retention alone.
+func (b *S3) retained(ctx context.Context, op, key, version string) (info minio.ObjectInfo,
+	kept retention, err error) {
 	err = b.do(ctx, op, key, 0, func(ctx context.Context) (err error) {
-		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key), minio.StatObjectOptions{VersionID: version, Checksum: true})
+		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key),
+			minio.StatObjectOptions{VersionID: version, Checksum: true})
 		h := headerOf(ctx)
-		kept = retention{mode: minio.RetentionMode(h.Get("X-Amz-Object-Lock-Mode")), held: h.Get("X-Amz-Object-Lock-Legal-Hold") == "ON"}
+		kept = retention{mode: minio.RetentionMode(h.Get("X-Amz-Object-Lock-Mode")),
+			held: h.Get("X-Amz-Object-Lock-Legal-Hold") == "ON"}
 		kept.until, _ = time.Parse(time.RFC3339, h.Get("X-Amz-Object-Lock-Retain-Until-Date"))
 		return err
 	})

@@ -15,7 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
 )
 
-// days is how long the newest version of a key is retained, in days from now and rounded; 0 when it is not.
+// days is how long the newest version of a key is retained, in days from now and rounded; 0 when it
+// is not.
 func days(t *testing.T, c *minio.Client, bucket, key string) (mode string, days float64) {
 	t.Helper()
 	info, err := c.StatObject(t.Context(), bucket, key, minio.StatObjectOptions{})
@@ -35,7 +36,8 @@ func days(t *testing.T, c *minio.Client, bucket, key string) (mode string, days 
 
 func wantRetained(t *testing.T, err error, says string) {
 	t.Helper()
-	if !errors.Is(err, store.ErrRetained) || !strings.Contains(err.Error(), says) || !strings.Contains(hintOf(err), "next prune") {
+	if !errors.Is(err, store.ErrRetained) || !strings.Contains(err.Error(), says) ||
+		!strings.Contains(hintOf(err), "next prune") {
 		t.Errorf("delete: %v (hint %q), want ErrRetained with %q and a hint", err, hintOf(err), says)
 	}
 }
@@ -59,7 +61,8 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 		if err := b.Put(t.Context(), "k/key", []byte("kept")); err != nil {
 			t.Fatal(err)
 		}
-		if got, n := days(t, c, bucket, "p/k/key"); got != strings.ToUpper(string(mode)) || n < 37 || n > 38 {
+		if got, n := days(t, c, bucket, "p/k/key"); got != strings.ToUpper(string(mode)) || n < 37 ||
+			n > 38 {
 			t.Errorf("retained for %v days by %s", n, got)
 		}
 		keeps("kept", "(Object Lock, "+string(mode)+")")
@@ -71,7 +74,8 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 			t.Errorf("after the refusal: %v", err)
 		}
 		// What nothing uses again is retained as it was asked for; what changes is not.
-		for key, want := range map[string]float64{"snapshots/uid/x.json": 30, "operations/x/y": 30, "mgmtd.json": 37.5} {
+		for key, want := range map[string]float64{"snapshots/uid/x.json": 30, "operations/x/y": 30,
+			"mgmtd.json": 37.5} {
 			if err := b.Put(t.Context(), key, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -97,23 +101,27 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 		// A legal hold is no retention, but keeps as well.
 		overwrite(t, c, bucket, "p/held", "held")
 		on := minio.LegalHoldEnabled
-		if err := c.PutObjectLegalHold(t.Context(), bucket, "p/held", minio.PutObjectLegalHoldOptions{Status: &on}); err != nil {
+		if err := c.PutObjectLegalHold(t.Context(), bucket, "p/held",
+			minio.PutObjectLegalHoldOptions{Status: &on}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Delete(t.Context(), "held"); !errors.Is(err, store.ErrRetained) || !strings.Contains(hintOf(err), "legal hold") {
+		if err := b.Delete(t.Context(), "held"); !errors.Is(err, store.ErrRetained) ||
+			!strings.Contains(hintOf(err), "legal hold") {
 			t.Errorf("delete of what is held: %v", err)
 		}
 	}
 }
 
-// Keys are retained anew when the days that are asked for would otherwise not be reached, and only then; by the mode that they have.
+// Keys are retained anew when the days that are asked for would otherwise not be reached, and only
+// then; by the mode that they have.
 func TestAPIS3Retain(t *testing.T) { onEach(t, s3test.Options{Versions: true}, s3Retain) }
 
 func s3Retain(t *testing.T, s *s3test.Server) {
 	s.NewLockedBucket(t, "retain")
 	p := newProxy(t, s)
 	short := openLocked(t, s, "retain", store.LockGovernance, 1)
-	long := newS3(t, store.S3Options{Bucket: "retain", Prefix: "p", Endpoint: p.URL, CredentialsFile: s.CredentialsFile, ObjectLock: store.LockCompliance, RetentionDays: 10})
+	long := newS3(t, store.S3Options{Bucket: "retain", Prefix: "p", Endpoint: p.URL,
+		CredentialsFile: s.CredentialsFile, ObjectLock: store.LockCompliance, RetentionDays: 10})
 	if err := short.Put(t.Context(), "a", []byte("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +139,8 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 			t.Fatal(err)
 		}
 		got, n := days(t, p.client, "retain", "p/"+key)
-		if p.hits.Load() != want || got != mode || n < least || n > least+0.1 || time.Until(until) < 10*24*time.Hour {
+		if p.hits.Load() != want || got != mode || n < least || n > least+0.1 ||
+			time.Until(until) < 10*24*time.Hour {
 			t.Errorf("%s: %d writes, retained for %v days by %s", key, p.hits.Load(), n, got)
 		}
 	}
@@ -145,7 +154,9 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 		t.Fatal(err)
 	}
 	puts("new", 0, "COMPLIANCE", 12.5)
-	if until, err := short.Retain(t.Context(), "a"); err != nil || time.Until(until) < 12*24*time.Hour { // never for less than before
+	// never for less than before
+	if until, err := short.Retain(t.Context(), "a"); err != nil ||
+		time.Until(until) < 12*24*time.Hour {
 		t.Errorf("retain for less: %v, %v", until, err)
 	}
 	if _, err := long.Retain(t.Context(), "none"); !errors.Is(err, store.ErrNotFound) {
@@ -160,9 +171,12 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 	st := openIn(t, openLocked(t, s, "checksum", store.LockGovernance, 1))
 	shards, _ := putSnapshot(t, st)
 	// What was put with a checksum, and is not that of its name, is not ours.
-	o := minio.PutObjectOptions{UserMetadata: map[string]string{"x-amz-checksum-sha256": "uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek="}, DisableContentSha256: true}
+	o := minio.PutObjectOptions{UserMetadata: map[string]string{
+		"x-amz-checksum-sha256": "uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek="},
+		DisableContentSha256: true}
 	core := minio.Core{Client: p.client}
-	if _, err := core.PutObject(t.Context(), "checksum", "p/"+string(shards[0]), strings.NewReader("hello world"), 11, "", "", o); err != nil {
+	if _, err := core.PutObject(t.Context(), "checksum", "p/"+string(shards[0]),
+		strings.NewReader("hello world"), 11, "", "", o); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Retain(t.Context(), shards); err == nil {
@@ -190,7 +204,10 @@ func s3ExistingIsRetained(t *testing.T, s *s3test.Server) {
 }
 
 // Object Lock that the bucket does not have is an error at the first write, and nothing is written.
-func TestAPIS3NoObjectLock(t *testing.T) { onEach(t, s3test.Options{Versions: true}, s3NoObjectLock) }
+func TestAPIS3NoObjectLock(t *testing.T) {
+	onEach(t, s3test.Options{Versions: true},
+		s3NoObjectLock)
+}
 
 func s3NoObjectLock(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)
@@ -198,7 +215,8 @@ func s3NoObjectLock(t *testing.T, s *s3test.Server) {
 	s.NewVersionedBucket(t, "versioned")
 	for _, bucket := range []string{"plain", "versioned"} {
 		for denied := range 2 {
-			o := store.S3Options{Bucket: bucket, Endpoint: p.URL, CredentialsFile: s.CredentialsFile, ObjectLock: store.LockGovernance, RetentionDays: 7}
+			o := store.S3Options{Bucket: bucket, Endpoint: p.URL, CredentialsFile: s.CredentialsFile,
+				ObjectLock: store.LockGovernance, RetentionDays: 7}
 			p.set(func(w http.ResponseWriter, r *http.Request) bool {
 				if denied == 0 || !r.URL.Query().Has("object-lock") {
 					return false
@@ -208,7 +226,9 @@ func s3NoObjectLock(t *testing.T, s *s3test.Server) {
 				return true
 			})
 			_, err := store.Open(t.Context(), store.Options{Bucket: newS3(t, o), Plain: true, Create: true})
-			if usage, ok := errors.AsType[*store.UsageError](err); !ok || !strings.Contains(usage.Error(), "has none") || !strings.Contains(usage.Hint(), "with Object Lock") {
+			if usage, ok := errors.AsType[*store.UsageError](err); !ok ||
+				!strings.Contains(usage.Error(), "has none") ||
+				!strings.Contains(usage.Hint(), "with Object Lock") {
 				t.Errorf("%s, may not ask: %v: %v, want *UsageError", bucket, denied == 1, err)
 			}
 			p.wantHits(t, int32(denied))

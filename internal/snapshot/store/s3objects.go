@@ -26,8 +26,9 @@ func (b *S3) begin(ctx context.Context, op, key string) error {
 	return nil
 }
 
-// Put writes a key if it is not there. Where the server does not honour that condition it looks first, which keeps a key from being written twice one
-// after the other, but not from being written by two at once; content-addressed keys do not mind.
+// Put writes a key if it is not there. Where the server does not honour that condition it looks
+// first, which keeps a key from being written twice one after the other, but not from being written
+// by two at once; content-addressed keys do not mind.
 func (b *S3) Put(ctx context.Context, key string, data []byte) error {
 	if err := b.begin(ctx, "put", key); err != nil {
 		return err
@@ -78,12 +79,16 @@ const (
 	mustNotExist  = "*"
 )
 
-var errPrecondition = minio.ErrorResponse{Code: "PreconditionFailed", StatusCode: http.StatusPreconditionFailed}
+var errPrecondition = minio.ErrorResponse{Code: "PreconditionFailed",
+	StatusCode: http.StatusPreconditionFailed}
 
-// write puts a whole key. When an answer was lost and the next one is that the condition does not hold, it may have been we who changed the key: then
-// the bytes there tell. Where the key must not be there they are looked at even before the next try: a server may refuse a write without reading its bytes, and
-// the connection that breaks over these would look like one more answer that was lost.
-func (b *S3) write(ctx context.Context, key string, data []byte, c condition) (tag string, err error) {
+// write puts a whole key. When an answer was lost and the next one is that the condition does not
+// hold, it may have been we who changed the key: then the bytes there tell. Where the key must not
+// be there they are looked at even before the next try: a server may refuse a write without reading
+// its bytes, and the connection that breaks over these would look like one more answer that was
+// lost.
+func (b *S3) write(ctx context.Context, key string, data []byte, c condition) (tag string,
+	err error) {
 	lost := false
 	// look tells whether the key is there, and whether it is we who wrote it.
 	look := func(ctx context.Context) (there, ours bool, err error) {
@@ -130,10 +135,12 @@ func (b *S3) write(ctx context.Context, key string, data []byte, c condition) (t
 // isConflict tells whether an answer says that the condition of a write does not hold.
 func isConflict(err error) bool {
 	answer := minio.ToErrorResponse(err)
-	return answer.Code == "PreconditionFailed" || answer.Code == "NoSuchKey" || answer.StatusCode == http.StatusPreconditionFailed
+	return answer.Code == "PreconditionFailed" || answer.Code == "NoSuchKey" ||
+		answer.StatusCode == http.StatusPreconditionFailed
 }
 
-func (b *S3) putOnce(ctx context.Context, key string, data []byte, c condition) (minio.UploadInfo, error) {
+func (b *S3) putOnce(ctx context.Context, key string, data []byte, c condition) (minio.UploadInfo,
+	error) {
 	sum := sha256.Sum256(data)
 	// The signature covers the hash of the bytes, over TLS too, and needs no chunks.
 	o := minio.PutObjectOptions{DisableContentSha256: true, UserMetadata: map[string]string{}}
@@ -154,7 +161,8 @@ func (b *S3) putOnce(ctx context.Context, key string, data []byte, c condition) 
 		md5Sum = base64.StdEncoding.EncodeToString(sum[:])
 	}
 	core := minio.Core{Client: b.client}
-	return core.PutObject(ctx, b.options.Bucket, b.key(key), bytes.NewReader(data), int64(len(data)), md5Sum, hex.EncodeToString(sum[:]), o)
+	return core.PutObject(ctx, b.options.Bucket, b.key(key), bytes.NewReader(data), int64(len(data)),
+		md5Sum, hex.EncodeToString(sum[:]), o)
 }
 
 // Stat asks for the head of a key.
@@ -176,7 +184,8 @@ func wholeSeconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) 
 // listPage is how many keys are asked for at once; no server gives more.
 const listPage = 1000
 
-// List asks for one page after the other, each from the last key on, so that a page that fails can be asked for again.
+// List asks for one page after the other, each from the last key on, so that a page that fails can
+// be asked for again.
 func (b *S3) List(ctx context.Context, prefix string, fn func(Info) error) error {
 	if err := ctx.Err(); err != nil {
 		return &BucketError{Op: "list", Key: prefix, Err: err}
@@ -195,11 +204,13 @@ func (b *S3) List(ctx context.Context, prefix string, fn func(Info) error) error
 				return &BucketError{Op: "list", Key: prefix, Err: err}
 			}
 			if info.Key <= last {
-				return &BucketError{Op: "list", Key: prefix, Err: fmt.Errorf("the storage server lists %q after %q", info.Key, last)}
+				return &BucketError{Op: "list", Key: prefix, Err: fmt.Errorf("the storage server "+
+					"lists %q after %q", info.Key, last)}
 			}
 			last = info.Key
 			info.Key = strings.TrimPrefix(info.Key, b.key(""))
-			if ValidateKey(info.Key) != nil || info.Key == conditionalKey { // which is ours, not the store's
+			// which is ours, not the store's
+			if ValidateKey(info.Key) != nil || info.Key == conditionalKey {
 				continue
 			}
 			if err := fn(info); err != nil {
@@ -213,16 +224,19 @@ func (b *S3) List(ctx context.Context, prefix string, fn func(Info) error) error
 }
 
 // listPage returns names as they are in the S3 bucket.
-func (b *S3) listPage(ctx context.Context, prefix, after string) (page []Info, more bool, err error) {
+func (b *S3) listPage(ctx context.Context, prefix, after string) (page []Info, more bool,
+	err error) {
 	noOwner := false
-	o := minio.ListObjectsOptions{Prefix: b.key(prefix), Recursive: true, StartAfter: after, MaxKeys: listPage, FetchOwner: &noOwner}
+	o := minio.ListObjectsOptions{Prefix: b.key(prefix), Recursive: true, StartAfter: after,
+		MaxKeys: listPage, FetchOwner: &noOwner}
 	err = b.do(ctx, "list", prefix, 0, func(ctx context.Context) error {
 		page, more = nil, false
 		for object := range b.client.ListObjectsIter(ctx, b.options.Bucket, o) {
 			if object.Err != nil {
 				return object.Err
 			}
-			page = append(page, Info{Key: object.Key, Size: object.Size, Modified: wholeSeconds(object.LastModified)})
+			page = append(page, Info{Key: object.Key, Size: object.Size,
+				Modified: wholeSeconds(object.LastModified)})
 			if len(page) == listPage {
 				more = true
 				return nil

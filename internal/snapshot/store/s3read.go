@@ -11,7 +11,8 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// Get opens a key. The reader goes on where a broken connection left off, and never gives fewer bytes than the key has without an error.
+// Get opens a key. The reader goes on where a broken connection left off, and never gives fewer
+// bytes than the key has without an error.
 func (b *S3) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	if err := b.begin(ctx, "get", key); err != nil {
 		return nil, err
@@ -42,7 +43,8 @@ type s3Reader struct {
 	since    time.Time
 }
 
-// open asks for the rest of the content. The request's context outlives the try that do gives: it ends with the reader, or when no byte comes for long.
+// open asks for the rest of the content. The request's context outlives the try that do gives: it
+// ends with the reader, or when no byte comes for long.
 func (r *s3Reader) open() error {
 	return r.bucket.do(r.ctx, "get", r.key, 0, func(try context.Context) error {
 		ctx, cancel := context.WithCancel(context.WithValue(r.ctx, attemptKey{}, try.Value(attemptKey{})))
@@ -117,7 +119,8 @@ func (r *s3Reader) Read(p []byte) (int, error) {
 	}
 }
 
-// again waits before the key is opened once more; an error when that has been tried for long enough without a byte coming.
+// again waits before the key is opened once more; an error when that has been tried for long enough
+// without a byte coming.
 func (r *s3Reader) again(cause error) error {
 	r.close()
 	if r.ctx.Err() != nil {
@@ -132,7 +135,8 @@ func (r *s3Reader) again(cause error) error {
 			return &BucketError{Op: "get", Key: r.key, Err: r.ctx.Err()}
 		}
 		text := fmt.Sprintf("it ends after %d of %d bytes, again and again: %v", r.read, r.size, cause)
-		return &BucketError{Op: "get", Key: r.key, Class: ErrUnreachable, Err: errors.New(r.bucket.creds.clean(text))}
+		return &BucketError{Op: "get", Key: r.key, Class: ErrUnreachable,
+			Err: errors.New(r.bucket.creds.clean(text))}
 	}
 	return nil
 }
@@ -175,7 +179,8 @@ var errNoLength = errors.New("the storage server does not say how long the conte
 
 var errTagged = fmt.Errorf("it is larger than %d bytes", maxTagged)
 
-// getOnce reads a whole key in one request: bytes and ETag are of the same write. errTagged when it has more bytes than most.
+// getOnce reads a whole key in one request: bytes and ETag are of the same write. errTagged when it
+// has more bytes than most.
 func (b *S3) getOnce(ctx context.Context, key string, most int64) ([]byte, string, error) {
 	core := minio.Core{Client: b.client}
 	body, info, _, err := core.GetObject(ctx, b.options.Bucket, b.key(key), minio.GetObjectOptions{})

@@ -8,17 +8,20 @@ import (
 	"time"
 )
 
-// retryPolicy says how long a request is tried again. minio-go itself waits up to 200 ms after an answer that it would try again.
+// retryPolicy says how long a request is tried again. minio-go itself waits up to 200 ms after an
+// answer that it would try again.
 type retryPolicy struct {
 	first   time.Duration // longest wait before the second try; doubles from there
 	longest time.Duration // of one wait
 	total   time.Duration // after which no new try begins
-	refused time.Duration // the same where nothing listens: a server that restarts is back soon, a wrong port never
+	// the same where nothing listens: a server that restarts is back soon, a wrong port never
+	refused time.Duration
 	attempt time.Duration // for one request, besides the time that its bytes may take
 }
 
 func defaultRetry() retryPolicy {
-	return retryPolicy{first: 250 * time.Millisecond, longest: 5 * time.Second, total: time.Minute, refused: 10 * time.Second, attempt: time.Minute}
+	return retryPolicy{first: 250 * time.Millisecond, longest: 5 * time.Second, total: time.Minute,
+		refused: 10 * time.Second, attempt: time.Minute}
 }
 
 // slowest is the speed in bytes a second that is still waited for.
@@ -31,7 +34,8 @@ func (p retryPolicy) wait(failures int) time.Duration {
 }
 
 // sleep waits before the next try; false when that would be too late, or ctx ended.
-func (p retryPolicy) sleep(ctx context.Context, since time.Time, failures int, limit time.Duration) bool {
+func (p retryPolicy) sleep(ctx context.Context, since time.Time, failures int,
+	limit time.Duration) bool {
 	wait := p.wait(failures)
 	if time.Since(since)+wait > limit {
 		return false
@@ -46,7 +50,8 @@ func (p retryPolicy) sleep(ctx context.Context, since time.Time, failures int, l
 	}
 }
 
-// attempt is what was seen of one request on the wire. minio-go keeps neither the kind of a broken connection nor the headers of an error.
+// attempt is what was seen of one request on the wire. minio-go keeps neither the kind of a broken
+// connection nor the headers of an error.
 type attempt struct {
 	status int
 	header http.Header
@@ -72,13 +77,16 @@ func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errTooSlow = errors.New("no answer in time")
 
-// do runs a request until it succeeds, fails for good, or time is up. size is how many bytes it moves. call gets a context that ends with the try, and
-// returns what minio-go says. What comes out is a *BucketError, a *UsageError without credentials, or an error that wraps ctx.Err().
-func (b *S3) do(ctx context.Context, op, key string, size int64, call func(ctx context.Context) error) error {
+// do runs a request until it succeeds, fails for good, or time is up. size is how many bytes it
+// moves. call gets a context that ends with the try, and returns what minio-go says. What comes out
+// is a *BucketError, a *UsageError without credentials, or an error that wraps ctx.Err().
+func (b *S3) do(ctx context.Context, op, key string, size int64,
+	call func(ctx context.Context) error) error {
 	begin := time.Now()
 	for failures := 0; ; failures++ {
 		seen := &attempt{}
-		try, cancel := context.WithTimeout(context.WithValue(ctx, attemptKey{}, seen), b.retry.attempt+time.Duration(size/slowest)*time.Second)
+		try, cancel := context.WithTimeout(context.WithValue(ctx, attemptKey{}, seen),
+			b.retry.attempt+time.Duration(size/slowest)*time.Second)
 		err := call(try)
 		timedOut := try.Err() != nil && ctx.Err() == nil
 		cancel()

@@ -27,7 +27,8 @@ func s3RealErrors(t *testing.T, s *s3test.Server) {
 	s.NewBucket(t, "errors")
 	file := func(key, secret string) string {
 		f := filepath.Join(t.TempDir(), "credentials")
-		if err := os.WriteFile(f, []byte("[default]\naws_access_key_id="+key+"\naws_secret_access_key="+secret+"\n"), 0o600); err != nil {
+		if err := os.WriteFile(f, []byte("[default]\naws_access_key_id="+key+"\naws_secret_access_key="+
+			secret+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return f
@@ -37,19 +38,27 @@ func s3RealErrors(t *testing.T, s *s3test.Server) {
 		class   error
 		hint    string
 	}{
-		"wrong secret":        {store.S3Options{Bucket: "errors", CAFile: s.CAFile, CredentialsFile: file(s.AccessKey, fakeSecret)}, store.ErrDenied, "does not take these credentials"},
-		"wrong key":           {store.S3Options{Bucket: "errors", CAFile: s.CAFile, CredentialsFile: file(fakeKey, fakeSecret)}, store.ErrDenied, "does not take these credentials"},
-		"wrong region":        {store.S3Options{Bucket: "errors", CAFile: s.CAFile, CredentialsFile: s.CredentialsFile, Region: "eu-south-7"}, store.ErrUnreachable, "region="},
-		"no bucket":           {store.S3Options{Bucket: "none", CAFile: s.CAFile, CredentialsFile: s.CredentialsFile}, store.ErrStoreMissing, "create the bucket"},
-		"authority not known": {store.S3Options{Bucket: "errors", CredentialsFile: s.CredentialsFile}, store.ErrUnreachable, "ca-file="},
+		"wrong secret": {store.S3Options{Bucket: "errors", CAFile: s.CAFile,
+			CredentialsFile: file(s.AccessKey, fakeSecret)}, store.ErrDenied,
+			"does not take these credentials"},
+		"wrong key": {store.S3Options{Bucket: "errors", CAFile: s.CAFile,
+			CredentialsFile: file(fakeKey, fakeSecret)}, store.ErrDenied, "does not take these credentials"},
+		"wrong region": {store.S3Options{Bucket: "errors", CAFile: s.CAFile,
+			CredentialsFile: s.CredentialsFile, Region: "eu-south-7"}, store.ErrUnreachable, "region="},
+		"no bucket": {store.S3Options{Bucket: "none", CAFile: s.CAFile,
+			CredentialsFile: s.CredentialsFile}, store.ErrStoreMissing, "create the bucket"},
+		"authority not known": {store.S3Options{Bucket: "errors", CredentialsFile: s.CredentialsFile},
+			store.ErrUnreachable, "ca-file="},
 	} {
 		tt.options.Endpoint = s.Endpoint
 		b := newS3(t, tt.options)
 		_, getErr := b.Get(t.Context(), "key")
-		errs := map[string]error{"get": getErr, "put": b.Put(t.Context(), "key", nil), "list": b.List(t.Context(), "", func(store.Info) error { return nil })}
+		errs := map[string]error{"get": getErr, "put": b.Put(t.Context(), "key", nil),
+			"list": b.List(t.Context(), "", func(store.Info) error { return nil })}
 		for call, err := range errs {
 			if !errors.Is(err, tt.class) || !strings.Contains(hintOf(err), tt.hint) {
-				t.Errorf("%s: %s: %v (hint %q), want %v and hint %q", name, call, err, hintOf(err), tt.class, tt.hint)
+				t.Errorf("%s: %s: %v (hint %q), want %v and hint %q", name, call, err, hintOf(err), tt.class,
+					tt.hint)
 			}
 			wantNoSecret(t, err)
 		}
@@ -72,7 +81,8 @@ func s3LongList(t *testing.T, s *s3test.Server) {
 	for i := range 2300 {
 		key := fmt.Sprintf("packs/%02x/%05d", i%7, i)
 		if i%3 == 0 {
-			key = fmt.Sprintf("packs/%02x-%05d/x", i%7, i) // sorts before what is in the folder of the same name
+			// sorts before what is in the folder of the same name
+			key = fmt.Sprintf("packs/%02x-%05d/x", i%7, i)
 		}
 		want = append(want, key)
 		g.Go(func() error { return direct.Put(t.Context(), key, []byte("x")) })
@@ -99,7 +109,8 @@ func s3LongList(t *testing.T, s *s3test.Server) {
 		return nil
 	})
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("list: %d keys, want %d, equal %v, %v", len(got), len(want), slices.Equal(got, want), err)
+		t.Errorf("list: %d keys, want %d, equal %v, %v", len(got), len(want), slices.Equal(got, want),
+			err)
 	}
 	p.wantHits(t, 2)
 }
@@ -116,7 +127,8 @@ func s3Store(t *testing.T, server *s3test.Server) {
 		t.Fatal(err)
 	}
 	keys, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{g.Recipient}, IdentityFiles: []string{filepath.Join(dir, store.IdentityFile)}, SigningKeyFile: filepath.Join(dir, store.SigningFile),
+		Recipients: []string{g.Recipient}, IdentityFiles: []string{filepath.Join(dir,
+			store.IdentityFile)}, SigningKeyFile: filepath.Join(dir, store.SigningFile),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -153,13 +165,15 @@ func s3Store(t *testing.T, server *s3test.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := s.GetShard(t.Context(), shard.Key); err != nil || string(text) != `{"unit":"fleet/alpha"}` {
+	if text, err := s.GetShard(t.Context(), shard.Key); err != nil ||
+		string(text) != `{"unit":"fleet/alpha"}` {
 		t.Errorf("shard %q, %v", text, err)
 	}
 	if err := s.CanFence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	owner := store.Owner{WorkloadID: "w1", Workload: "fleet/alpha", Owner: store.Source{UID: "uid-a", Name: "a"}, Epoch: 1, Operation: "op", Time: time.Now()}
+	owner := store.Owner{WorkloadID: "w1", Workload: "fleet/alpha", Owner: store.Source{UID: "uid-a",
+		Name: "a"}, Epoch: 1, Operation: "op", Time: time.Now()}
 	first, err := s.PutOwner(t.Context(), owner, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +186,8 @@ func s3Store(t *testing.T, server *s3test.Server) {
 	if _, err := s.PutOwner(t.Context(), owner, &first); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("hand over what was handed over: %v, want ErrConflict", err)
 	}
-	if got, err := s.GetOwner(t.Context(), "w1"); err != nil || got.Epoch != 2 || got.Trust != store.Trusted {
+	if got, err := s.GetOwner(t.Context(), "w1"); err != nil || got.Epoch != 2 ||
+		got.Trust != store.Trusted {
 		t.Errorf("owner %+v, %v", got, err)
 	}
 	if err := s.PutOperationRecord(t.Context(), "op", 1, "paused", []byte("text")); err != nil {
@@ -182,7 +197,8 @@ func s3Store(t *testing.T, server *s3test.Server) {
 	if err != nil || len(records) != 1 {
 		t.Fatalf("records %v, %v", records, err)
 	}
-	if text, err := s.GetOperationRecord(t.Context(), records[0]); err != nil || string(text) != "text" {
+	if text, err := s.GetOperationRecord(t.Context(), records[0]); err != nil ||
+		string(text) != "text" {
 		t.Errorf("record %q, %v", text, err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// keepsVersions tells whether the bucket keeps versions, or may do so. It is asked once: whoever turns versions on later is found out by the next deletion.
+// keepsVersions tells whether the bucket keeps versions, or may do so. It is asked once: whoever
+// turns versions on later is found out by the next deletion.
 func (b *S3) keepsVersions(ctx context.Context) (bool, error) {
 	if known := b.versions.Load(); known != nil {
 		return *known, nil
@@ -34,7 +35,8 @@ func (b *S3) keepsVersions(ctx context.Context) (bool, error) {
 	return keeps, nil
 }
 
-// refused tells whether the server answered, but would not do, or does not know, what it was asked for.
+// refused tells whether the server answered, but would not do, or does not know, what it was asked
+// for.
 func refused(err error) bool {
 	e, ok := errors.AsType[*BucketError](err)
 	if !ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -60,9 +62,11 @@ func (b *S3) listVersions(ctx context.Context, key string) ([]minio.ObjectInfo, 
 		return ctx.Err() // the iterator just stops
 	})
 	if e, ok := errors.AsType[*BucketError](err); ok && e.Class == ErrDenied {
-		e.Tip = "these credentials may not see the versions of a key: grant GetBucketVersioning and ListBucketVersions"
+		e.Tip = "these credentials may not see the versions of a key: grant GetBucketVersioning and " +
+			"ListBucketVersions"
 	}
-	slices.SortStableFunc(found, func(a, b minio.ObjectInfo) int { // some servers give delete markers last
+	// some servers give delete markers last
+	slices.SortStableFunc(found, func(a, b minio.ObjectInfo) int {
 		switch {
 		case a.IsLatest == b.IsLatest:
 			return b.LastModified.Compare(a.LastModified)
@@ -74,7 +78,8 @@ func (b *S3) listVersions(ctx context.Context, key string) ([]minio.ObjectInfo, 
 	return found, err
 }
 
-// deleted tells whether a key that must not be there, and the server says is, is one that was deleted: versitygw means the delete marker, too.
+// deleted tells whether a key that must not be there, and the server says is, is one that was
+// deleted: versitygw means the delete marker, too.
 func (b *S3) deleted(ctx context.Context, key string) (bool, error) {
 	if keeps, err := b.keepsVersions(ctx); err != nil || !keeps {
 		return false, err
@@ -117,7 +122,8 @@ func (b *S3) Older(ctx context.Context, key string, fn func(io.Reader) error) er
 	return nil
 }
 
-// Delete removes a key: with one request where the bucket keeps no versions, else with a list and one request for each version.
+// Delete removes a key: with one request where the bucket keeps no versions, else with a list and
+// one request for each version.
 func (b *S3) Delete(ctx context.Context, key string) error {
 	if err := b.begin(ctx, "delete", key); err != nil {
 		return err
@@ -134,14 +140,16 @@ func (b *S3) Delete(ctx context.Context, key string) error {
 		b.versions.Store(&left)
 	}
 	versions, err := b.listVersions(ctx, key)
-	if e, ok := errors.AsType[*BucketError](err); ok && e.Class == nil && refused(err) { // a server that knows nothing of versions
+	// a server that knows nothing of versions
+	if e, ok := errors.AsType[*BucketError](err); ok && e.Class == nil && refused(err) {
 		_, err = b.deleteOne(ctx, key, "")
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	// Delete markers go first and the newest bytes last: whenever this ends, the key is gone for good, or it is listed and can be read.
+	// Delete markers go first and the newest bytes last: whenever this ends, the key is gone for
+	// good, or it is listed and can be read.
 	for _, markers := range []bool{true, false} {
 		for _, v := range slices.Backward(versions) {
 			if v.IsDeleteMarker != markers {
@@ -155,11 +163,14 @@ func (b *S3) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// deleteOne removes one version, or without one the key, and tells whether the bucket has kept a version of it. What is not there is success.
+// deleteOne removes one version, or without one the key, and tells whether the bucket has kept a
+// version of it. What is not there is success.
 func (b *S3) deleteOne(ctx context.Context, key, version string) (left bool, err error) {
 	err = b.do(ctx, "delete", key, 0, func(ctx context.Context) error {
-		err := b.client.RemoveObject(ctx, b.options.Bucket, b.key(key), minio.RemoveObjectOptions{VersionID: version})
-		left = headerOf(ctx).Get("X-Amz-Version-Id") != "" || headerOf(ctx).Get("X-Amz-Delete-Marker") == "true"
+		err := b.client.RemoveObject(ctx, b.options.Bucket, b.key(key),
+			minio.RemoveObjectOptions{VersionID: version})
+		left = headerOf(ctx).Get("X-Amz-Version-Id") != "" ||
+			headerOf(ctx).Get("X-Amz-Delete-Marker") == "true"
 		return err
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -168,7 +179,8 @@ func (b *S3) deleteOne(ctx context.Context, key, version string) (left bool, err
 	return left, err
 }
 
-// headerOf is that of the answer to the request that was made with this context: minio-go does not give it for all of them.
+// headerOf is that of the answer to the request that was made with this context: minio-go does not
+// give it for all of them.
 func headerOf(ctx context.Context) http.Header {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && a.header != nil {
 		return a.header
@@ -176,7 +188,8 @@ func headerOf(ctx context.Context) http.Header {
 	return http.Header{}
 }
 
-// whyKept turns the refusal to delete a version into ErrRetained, if that is why. Servers differ in how they say it, so the version is asked.
+// whyKept turns the refusal to delete a version into ErrRetained, if that is why. Servers differ in
+// how they say it, so the version is asked.
 func (b *S3) whyKept(ctx context.Context, key, version string, refusal error) error {
 	answered, ok := errors.AsType[*BucketError](refusal)
 	if !ok || !refused(refusal) {
@@ -187,19 +200,23 @@ func (b *S3) whyKept(ctx context.Context, key, version string, refusal error) er
 	switch {
 	case err != nil:
 	case kept.until.After(time.Now().Add(-retainMargin)):
-		e.Err = fmt.Errorf("until %s (Object Lock, %s)", kept.until.UTC().Format(timeFormat), strings.ToLower(string(kept.mode)))
+		e.Err = fmt.Errorf("until %s (Object Lock, %s)", kept.until.UTC().Format(timeFormat),
+			strings.ToLower(string(kept.mode)))
 		return e
 	case kept.held:
-		e.Err, e.Tip = errors.New("by a legal hold"), "somebody put a legal hold on it: it can be deleted when that is taken away"
+		e.Err, e.Tip = errors.New("by a legal hold"), "somebody put a legal hold on it: it can be "+
+			"deleted when that is taken away"
 		return e
 	}
 	// versitygw does not tell of versions that are not the newest.
-	if text := strings.ToLower(refusal.Error()); strings.Contains(text, "object lock") || strings.Contains(text, "worm") {
+	if text := strings.ToLower(refusal.Error()); strings.Contains(text, "object lock") ||
+		strings.Contains(text, "worm") {
 		e.Err = answered.Err
 		return e
 	}
 	if answered.Class == ErrDenied {
-		answered.Tip = "these credentials may not delete versions: grant DeleteObject and DeleteObjectVersion"
+		answered.Tip = "these credentials may not delete versions: grant DeleteObject and " +
+			"DeleteObjectVersion"
 	}
 	return refusal
 }

@@ -19,7 +19,8 @@ import (
 // versions are all that a bucket keeps of keys with a prefix, delete markers too.
 func versions(t *testing.T, c *minio.Client, bucket, prefix string) (list []minio.ObjectInfo) {
 	t.Helper()
-	for v := range c.ListObjectsIter(t.Context(), bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true, WithVersions: true}) {
+	for v := range c.ListObjectsIter(t.Context(), bucket, minio.ListObjectsOptions{Prefix: prefix,
+		Recursive: true, WithVersions: true}) {
 		if v.Err != nil {
 			t.Fatal(v.Err)
 		}
@@ -31,7 +32,8 @@ func versions(t *testing.T, c *minio.Client, bucket, prefix string) (list []mini
 // overwrite does what nobody should: it writes a key that is there, without a condition.
 func overwrite(t *testing.T, c *minio.Client, bucket, key, data string) {
 	t.Helper()
-	if _, err := c.PutObject(t.Context(), bucket, key, strings.NewReader(data), int64(len(data)), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
+	if _, err := c.PutObject(t.Context(), bucket, key, strings.NewReader(data), int64(len(data)),
+		minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -67,7 +69,8 @@ func putSnapshot(t *testing.T, s *store.Store) (shards []store.Key, signed store
 	tree, err := s.PutTree(t.Context(), store.Tree{Shards: shards})
 	if err == nil {
 		signed, err = s.PutEnvelope(t.Context(), store.Envelope{
-			ID: store.NewSnapshotID(), Time: time.Now(), Source: store.Source{UID: "6f1b2c3d-0000-4000-8000-000000000001", Name: "prod"}, Sequence: 1,
+			ID: store.NewSnapshotID(), Time: time.Now(),
+			Source: store.Source{UID: "6f1b2c3d-0000-4000-8000-000000000001", Name: "prod"}, Sequence: 1,
 			ResourceVersion: "1", Tree: tree, Writer: "mgmtd test",
 		})
 	}
@@ -77,7 +80,8 @@ func putSnapshot(t *testing.T, s *store.Store) (shards []store.Key, signed store
 	return shards, signed
 }
 
-// What is deleted leaves no version and no delete marker behind; keys that only begin so stay with all that they have.
+// What is deleted leaves no version and no delete marker behind; keys that only begin so stay with
+// all that they have.
 func TestAPIS3DeleteVersions(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3DeleteVersions)
 }
@@ -128,7 +132,8 @@ func s3DeleteVersions(t *testing.T, s *s3test.Server) {
 					t.Fatal(err)
 				}
 			}
-			// Five of each of the keys: three writes and two delete markers; a server may take two markers for one.
+			// Five of each of the keys: three writes and two delete markers; a server may take two
+			// markers for one.
 			left := versions(t, p.client, "versions", "p/k/one")
 			if len(left) != before*2/3 || len(left) < 8 {
 				t.Errorf("%d of %d versions are left", len(left), before)
@@ -139,7 +144,8 @@ func s3DeleteVersions(t *testing.T, s *s3test.Server) {
 				}
 			}
 			mark(t, p.client, "versions", "p/k/two")
-			for _, key := range []string{"k/one.more", "k/one-more", "k/two"} { // also one that is not seen
+			// also one that is not seen
+			for _, key := range []string{"k/one.more", "k/one-more", "k/two"} {
 				if err := b.Delete(t.Context(), key); err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +160,8 @@ func s3DeleteVersions(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// A bucket that keeps no versions costs one request for each deletion; one that began to keep some is noticed.
+// A bucket that keeps no versions costs one request for each deletion; one that began to keep some
+// is noticed.
 func TestAPIS3DeleteRequests(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3DeleteRequests)
 }
@@ -189,12 +196,14 @@ func s3DeleteRequests(t *testing.T, s *s3test.Server) {
 	}
 	remove("new")
 	remove("later")
-	if left := versions(t, p.client, "plain", "p/"); len(left) != 1 || left[0].Key != "p/conditional.json" {
+	if left := versions(t, p.client, "plain", "p/"); len(left) != 1 ||
+		left[0].Key != "p/conditional.json" {
 		t.Errorf("left: %v", left)
 	}
 }
 
-// Where nothing tells whether versions are kept, nothing is deleted: a delete marker over them would hide what goes on to cost. A server that knows none has none.
+// Where nothing tells whether versions are kept, nothing is deleted: a delete marker over them
+// would hide what goes on to cost. A server that knows none has none.
 func TestAPIS3VersionsNotKnown(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3VersionsNotKnown)
 }
@@ -236,18 +245,24 @@ func s3VersionsNotKnown(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Whoever overwrites or deletes content where versions are kept destroys nothing: it is read all the same, and verify says what happened.
-func TestAPIS3OlderVersions(t *testing.T) { onEach(t, s3test.Options{Versions: true}, s3OlderVersions) }
+// Whoever overwrites or deletes content where versions are kept destroys nothing: it is read all
+// the same, and verify says what happened.
+func TestAPIS3OlderVersions(t *testing.T) {
+	onEach(t, s3test.Options{Versions: true},
+		s3OlderVersions)
+}
 
 func s3OlderVersions(t *testing.T, server *s3test.Server) {
 	server.NewVersionedBucket(t, "older")
 	c := server.Client(t)
-	b := newS3(t, store.S3Options{Bucket: "older", Endpoint: server.Endpoint, CredentialsFile: server.CredentialsFile})
+	b := newS3(t, store.S3Options{Bucket: "older", Endpoint: server.Endpoint,
+		CredentialsFile: server.CredentialsFile})
 	s := openIn(t, b)
 	shards, signed := putSnapshot(t, s)
 	check := func(want ...store.VerifyCode) {
 		t.Helper()
-		if got, err := s.GetShard(t.Context(), shards[0]); err != nil || string(got) != `{"unit":"fleet/alpha"}` {
+		if got, err := s.GetShard(t.Context(), shards[0]); err != nil ||
+			string(got) != `{"unit":"fleet/alpha"}` {
 			t.Errorf("shard: %q, %v", got, err)
 		}
 		report, err := s.VerifyStructure(t.Context(), signed.Envelope, nil)
@@ -279,7 +294,8 @@ func s3OlderVersions(t *testing.T, server *s3test.Server) {
 	for _, key := range []string{shard, string(signed.Tree)} {
 		for _, v := range versions(t, c, "older", key) {
 			if v.IsDeleteMarker || v.Size < 20 {
-				if err := c.RemoveObject(t.Context(), "older", key, minio.RemoveObjectOptions{VersionID: v.VersionID}); err != nil {
+				if err := c.RemoveObject(t.Context(), "older", key,
+					minio.RemoveObjectOptions{VersionID: v.VersionID}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// limits of what is stored, in bytes. Writers stay within them, readers refuse what is beyond: they are part of the format. A Store has its own so
-// that tests can reach them.
+// limits of what is stored, in bytes. Writers stay within them, readers refuse what is beyond: they
+// are part of the format. A Store has its own so that tests can reach them.
 type limits struct {
 	packTarget int64 // uncompressed tar after which a pack is cut
 	maxObject  int64 // one object; etcd takes a tenth of that
@@ -25,20 +25,26 @@ type limits struct {
 }
 
 func formatLimits() limits {
-	return limits{packTarget: 16 << 20, maxObject: 16 << 20, maxEntries: 1 << 15, maxPlain: 32 << 20, maxStored: 33 << 20}
+	return limits{packTarget: 16 << 20, maxObject: 16 << 20, maxEntries: 1 << 15, maxPlain: 32 << 20,
+		maxStored: 33 << 20}
 }
 
 // zstdWindow is the memory that a reader must have for decompression; part of the format.
 const zstdWindow = 8 << 20
 
-// newEncoder makes a compressor of packs; Reset gives it a destination. With less memory it would move its whole window at each block.
+// newEncoder makes a compressor of packs; Reset gives it a destination. With less memory it would
+// move its whole window at each block.
 func newEncoder() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(zstdWindow), zstd.WithZeroFrames(true))
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault),
+		zstd.WithWindowSize(zstdWindow), zstd.WithZeroFrames(true))
 }
 
-// encoders are those of whole documents. Each has megabytes of tables, which cost more to make than a small document to compress.
+// encoders are those of whole documents. Each has megabytes of tables, which cost more to make than
+// a small document to compress.
 var encoders = sync.Pool{New: func() any {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithWindowSize(documentWindow), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault),
+		zstd.WithWindowSize(documentWindow), zstd.WithEncoderConcurrency(1),
+		zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
 	if err != nil {
 		panic(err) // the options are constant
 	}
@@ -48,25 +54,30 @@ var encoders = sync.Pool{New: func() any {
 // documentWindow is enough for a shard, in which what repeats is near.
 const documentWindow = 1 << 20
 
-// sealer compresses, then encrypts unless the store is plain. Close ends the stream but leaves the destination open.
+// sealer compresses, then encrypts unless the store is plain. Close ends the stream but leaves the
+// destination open.
 type sealer struct {
 	zstd *zstd.Encoder
 	age  io.WriteCloser // nil in a plain store
 }
 
-// uniqueFrame is a zstd frame that every reader passes over, with random bytes in it. So no two writes have one key, not even of the same bytes: a writer that found
-// its key there already could rely on one that a prune, to which it is old and named by nothing, is about to delete.
+// uniqueFrame is a zstd frame that every reader passes over, with random bytes in it. So no two
+// writes have one key, not even of the same bytes: a writer that found its key there already could
+// rely on one that a prune, to which it is old and named by nothing, is about to delete.
 func uniqueFrame() []byte {
 	const magic, size = 0x184D2A50, 16
 	frame := binary.LittleEndian.AppendUint32(nil, magic)
 	frame = binary.LittleEndian.AppendUint32(frame, size)
 	frame = append(frame, make([]byte, size)...)
-	rand.Read(frame[len(frame)-size:]) // never fails: crypto/rand ends the process when there is no randomness
+	// never fails: crypto/rand ends the process when there is no randomness
+	rand.Read(frame[len(frame)-size:])
 	return frame
 }
 
-// newSealer begins a stream into dst; head comes before what is compressed. Trees are never encrypted: they hold hashes only, and "verify" without a key needs them.
-func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool, head []byte) (*sealer, error) {
+// newSealer begins a stream into dst; head comes before what is compressed. Trees are never
+// encrypted: they hold hashes only, and "verify" without a key needs them.
+func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool, head []byte) (*sealer,
+	error) {
 	sl := &sealer{zstd: enc}
 	if encrypt {
 		w, err := age.Encrypt(dst, s.keys.recipients...)
@@ -97,7 +108,8 @@ func (s *sealer) Close() error {
 // seal makes the stored bytes of a whole document and their key.
 func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
 	if int64(len(plain)) > s.limits.maxPlain {
-		return "", nil, fmt.Errorf("store %s: it has %d bytes, more than the %d of the format", kind, len(plain), s.limits.maxPlain)
+		return "", nil, fmt.Errorf("store %s: it has %d bytes, more than the %d of the format", kind,
+			len(plain), s.limits.maxPlain)
 	}
 	enc := encoders.Get().(*zstd.Encoder)
 	defer func() {
@@ -132,8 +144,9 @@ func asCorrupt(key Key, err error) error {
 	return err
 }
 
-// unseal begins to read what getContent returned for key: decrypts if the key says so, decompresses, and bounds how much comes out. The caller closes
-// it. *KeyError when no identity fits, damage when it is no age file.
+// unseal begins to read what getContent returned for key: decrypts if the key says so,
+// decompresses, and bounds how much comes out. The caller closes it. *KeyError when no identity
+// fits, damage when it is no age file.
 func (s *Store) unseal(key Key, stored []byte) (io.ReadCloser, error) {
 	f, _, _ := splitKey(string(key))
 	return s.open(string(key), stored, f.encrypted)
@@ -159,7 +172,8 @@ func (s *Store) open(key string, stored []byte, encrypted bool) (io.ReadCloser, 
 
 // decompress bounds memory by the window and the output by most, however small the input is.
 func decompress(r io.Reader, most int64) (io.ReadCloser, error) {
-	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(most, zstdWindow))+1))
+	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(most, zstdWindow))+1))
 	if err != nil {
 		return nil, damage("decompress: " + err.Error())
 	}
@@ -172,7 +186,8 @@ type plainReader struct {
 	most int64
 }
 
-// Read returns damage for all that is wrong with the stream, so that callers need not tell apart whose error it is.
+// Read returns damage for all that is wrong with the stream, so that callers need not tell apart
+// whose error it is.
 func (p *plainReader) Read(b []byte) (int, error) {
 	n, err := p.dec.Read(b)
 	if p.read += int64(n); p.read > p.most {

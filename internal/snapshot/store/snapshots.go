@@ -10,9 +10,10 @@ import (
 	"time"
 )
 
-// PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses (ErrNotFound) when the tree is not there. It sets
-// Format and StoreID and signs if there is a signing key. Run twice with the same envelope it succeeds; ErrExists when another one has its key,
-// ErrForeign when StoreID is set to another store's, or the bucket holds another store by now.
+// PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses
+// (ErrNotFound) when the tree is not there. It sets Format and StoreID and signs if there is a
+// signing key. Run twice with the same envelope it succeeds; ErrExists when another one has its
+// key, ErrForeign when StoreID is set to another store's, or the bucket holds another store by now.
 func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	if err := s.mayWrite(); err != nil {
 		return Signed{}, err
@@ -52,8 +53,9 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	return s.openEnvelope(key, data)
 }
 
-// GetEnvelope reads and checks one envelope: the signature, then that it is what its name says (an old one under a new name is damage) and of this
-// store. It does not require a signature: see Signed.RequireTrusted. Errors: ErrNotFound, *CorruptError, *FormatError, ErrForeign.
+// GetEnvelope reads and checks one envelope: the signature, then that it is what its name says (an
+// old one under a new name is damage) and of this store. It does not require a signature: see
+// Signed.RequireTrusted. Errors: ErrNotFound, *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error) {
 	data, err := readBounded(ctx, s.bucket, key.String(), maxEnvelope)
 	if err != nil {
@@ -83,16 +85,18 @@ func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {
 		return corrupt(err.Error())
 	}
 	if e.StoreID != s.ID() {
-		return Signed{}, &BucketError{Op: "get", Key: key.String(), Class: ErrForeign, Err: fmt.Errorf("its store id is %.40q", e.StoreID)}
+		return Signed{}, &BucketError{Op: "get", Key: key.String(), Class: ErrForeign,
+			Err: fmt.Errorf("its store id is %.40q", e.StoreID)}
 	}
 	if e.Key().String() != key.String() {
 		return corrupt("it is the envelope of " + e.Key().String())
 	}
-	return Signed{Envelope: e, SHA256: sha256Hex(data), Size: int64(len(data)), Trust: trust, KeyID: by}, nil
+	return Signed{Envelope: e, SHA256: sha256Hex(data), Size: int64(len(data)), Trust: trust,
+		KeyID: by}, nil
 }
 
-// Snapshots lists the envelopes of one source, or of all when source is "", without reading them: oldest first within a source. Files with other names
-// are passed over.
+// Snapshots lists the envelopes of one source, or of all when source is "", without reading them:
+// oldest first within a source. Files with other names are passed over.
 func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, error) {
 	prefix := envelopeFolder
 	if source != "" {
@@ -114,8 +118,9 @@ func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, er
 	return keys, nil
 }
 
-// SnapshotGone tells whether a snapshot that was listed is not there any more: neither found nor listed. A storage that does not find a key once, or for a while, is not
-// believed alone, for what nothing names is removed.
+// SnapshotGone tells whether a snapshot that was listed is not there any more: neither found nor
+// listed. A storage that does not find a key once, or for a while, is not believed alone, for what
+// nothing names is removed.
 func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
 	_, err := s.bucket.Stat(ctx, k.String())
 	if err == nil || !errors.Is(err, ErrNotFound) || errors.Is(err, ErrStoreMissing) {
@@ -146,13 +151,16 @@ func (s *Store) Sources(ctx context.Context) ([]string, error) {
 // Latest is what Find takes for the newest snapshot.
 const Latest = "latest"
 
-// Find looks a snapshot of a source up: "latest", the beginning of an id, or a time (RFC 3339), which means the newest that is not after it. It reads no
-// envelope, so "newest" is by the time in the name. Errors: *LookupError when there is none or several, *UsageError when ref is none of the three.
+// Find looks a snapshot of a source up: "latest", the beginning of an id, or a time (RFC 3339),
+// which means the newest that is not after it. It reads no envelope, so "newest" is by the time in
+// the name. Errors: *LookupError when there is none or several, *UsageError when ref is none of the
+// three.
 func (s *Store) Find(ctx context.Context, source, ref string) (EnvelopeKey, error) {
 	when, timeErr := time.Parse(time.RFC3339, ref)
 	isID := ref != "" && len(ref) <= snapshotIDLength && strings.Trim(ref, hexDigits) == ""
 	if ref != Latest && timeErr != nil && !isID {
-		return EnvelopeKey{}, &UsageError{Text: fmt.Sprintf("find snapshot %.80q: not a snapshot id", ref), Tip: "give \"latest\", the beginning of an id, or a time such as 2006-01-02T15:04:05Z"}
+		return EnvelopeKey{}, &UsageError{Text: fmt.Sprintf("find snapshot %.80q: not a snapshot id",
+			ref), Tip: "give \"latest\", the beginning of an id, or a time such as 2006-01-02T15:04:05Z"}
 	}
 	keys, err := s.Snapshots(ctx, source)
 	if err != nil {

@@ -26,12 +26,15 @@ func TestSnapshotsAndSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, junk := range []string{"note.json", string(first.ID), "20260102T030405.678Z-0123456789ab.json.bak"} {
-		if err := os.WriteFile(filepath.Join(root, "snapshots", testSource, junk), nil, 0o600); err != nil {
+	for _, junk := range []string{"note.json", string(first.ID),
+		"20260102T030405.678Z-0123456789ab.json.bak"} {
+		if err := os.WriteFile(filepath.Join(root, "snapshots", testSource, junk), nil,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for source, want := range map[string][]EnvelopeKey{testSource: {first.Key(), second.Key()}, "a-other": {other.Key()}, "a": nil, "": {first.Key(), second.Key(), other.Key()}} {
+	for source, want := range map[string][]EnvelopeKey{testSource: {first.Key(), second.Key()},
+		"a-other": {other.Key()}, "a": nil, "": {first.Key(), second.Key(), other.Key()}} {
 		got, err := s.Snapshots(t.Context(), source)
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +43,8 @@ func TestSnapshotsAndSources(t *testing.T) {
 			t.Errorf("snapshots of %q (-want +got):\n%s", source, diff)
 		}
 	}
-	if got, err := s.Sources(t.Context()); err != nil || !slices.Equal(got, []string{testSource, "a-other"}) {
+	if got, err := s.Sources(t.Context()); err != nil ||
+		!slices.Equal(got, []string{testSource, "a-other"}) {
 		t.Errorf("sources %v, %v", got, err)
 	}
 	if _, err := s.Snapshots(t.Context(), "../packs"); err == nil {
@@ -74,7 +78,8 @@ func TestFind(t *testing.T) {
 		{"unknown id", "uid", "fff", -1, "there is none, source uid has 0123456789ab"},
 		{"at its time", "uid", at(1, 0), 1, ""},
 		{"between", "uid", at(1, time.Second), 1, ""},
-		{"in another zone", "uid", keys[0].Time.Add(time.Second).In(time.FixedZone("x", 7200)).Format(time.RFC3339), 0, ""},
+		{"in another zone", "uid", keys[0].Time.Add(time.Second).In(time.FixedZone("x", 7200)).Format(
+			time.RFC3339), 0, ""},
 		{"after all", "uid", at(2, time.Hour), 2, ""},
 		{"before all", "uid", at(0, -time.Millisecond), -1, "there is none"},
 		{"unknown source", "none", "latest", -1, "source none has no snapshots"},
@@ -110,7 +115,8 @@ func TestVerifyStructure(t *testing.T) {
 		verify := func(t *testing.T) VerifyReport {
 			t.Helper()
 			var last VerifyProgress
-			report, err := keyless.VerifyStructure(t.Context(), signed.Envelope, func(p VerifyProgress) { last = p })
+			report, err := keyless.VerifyStructure(t.Context(), signed.Envelope,
+				func(p VerifyProgress) { last = p })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,10 +133,14 @@ func TestVerifyStructure(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				var good [][]byte
 				for _, key := range []Key{tree.Packs[0], tree.Shards[0]} {
-					rewrite(t, root, string(key), func(b []byte) []byte { good = append(good, slices.Clone(b)); return damage(b) })
+					rewrite(t, root, string(key), func(b []byte) []byte {
+						good = append(good, slices.Clone(b))
+						return damage(b)
+					})
 				}
 				got := verify(t).Findings
-				if len(got) != 2 || got[0].Key != tree.Packs[0] || got[0].Code != VerifyDamaged || got[1].Key != tree.Shards[0] || got[1].Code != VerifyDamaged {
+				if len(got) != 2 || got[0].Key != tree.Packs[0] || got[0].Code != VerifyDamaged ||
+					got[1].Key != tree.Shards[0] || got[1].Code != VerifyDamaged {
 					t.Errorf("findings %v, want both keys damaged", got)
 				}
 				for i, key := range []Key{tree.Packs[0], tree.Shards[0]} {
@@ -141,11 +151,13 @@ func TestVerifyStructure(t *testing.T) {
 		if err := os.Remove(filepath.Join(root, string(tree.Shards[0]))); err != nil {
 			t.Fatal(err)
 		}
-		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyMissing || got[0].Key != tree.Shards[0] {
+		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyMissing ||
+			got[0].Key != tree.Shards[0] {
 			t.Errorf("findings %v, want the shard missing", got)
 		}
 		rewrite(t, root, string(signed.Tree), damages["truncated"])
-		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyDamaged || got[0].Key != signed.Tree {
+		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyDamaged ||
+			got[0].Key != signed.Tree {
 			t.Errorf("findings %v, want the tree damaged", got)
 		}
 		if err := os.Remove(filepath.Join(root, string(signed.Tree))); err != nil {
@@ -168,7 +180,8 @@ func TestVerifyStructureErrors(t *testing.T) {
 	if err := os.Rename(root, root+"-gone"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.VerifyStructure(t.Context(), signed.Envelope, nil); !errors.Is(err, ErrStoreMissing) {
+	if _, err := s.VerifyStructure(t.Context(), signed.Envelope, nil); !errors.Is(err,
+		ErrStoreMissing) {
 		t.Errorf("store gone: %v, want ErrStoreMissing", err)
 	}
 }
@@ -176,7 +189,8 @@ func TestVerifyStructureErrors(t *testing.T) {
 func TestCheckChain(t *testing.T) {
 	var chain []Signed
 	for n := range int64(5) {
-		e := Signed{Envelope: testEnvelope("", n+1), SHA256: strings.Repeat("0", 63) + string(rune('a'+n))}
+		e := Signed{Envelope: testEnvelope("", n+1), SHA256: strings.Repeat("0",
+			63) + string(rune('a'+n))}
 		if n > 0 {
 			e.Parent = &Parent{ID: chain[n-1].ID, SHA256: chain[n-1].SHA256}
 		}
@@ -207,14 +221,19 @@ func TestCheckChain(t *testing.T) {
 		{"whole", chain, nil},
 		{"in another order", []Signed{chain[3], chain[0], chain[4], chain[2], chain[1]}, nil},
 		{"newest hidden cannot be seen", without(4), nil},
-		{"newest hidden, then another made", append(slices.Clone(hidden), chain[4]), []ChainFinding{{Code: ChainFork}}},
+		{"newest hidden, then another made", append(slices.Clone(hidden), chain[4]),
+			[]ChainFinding{{Code: ChainFork}}},
 		{"one hidden", without(2), []ChainFinding{{Code: ChainGap, From: 3, To: 3}}},
 		{"two hidden", without(1, 2), []ChainFinding{{Code: ChainGap, From: 2, To: 3}}},
 		{"oldest deleted", without(0, 1), []ChainFinding{{Code: ChainGap, From: 1, To: 2}}},
-		{"parent changed", changed(1, func(e *Signed) { e.SHA256 = strings.Repeat("f", 64) }), []ChainFinding{{Code: ChainParent}}},
-		{"parent replaced", changed(1, func(e *Signed) { e.ID = NewSnapshotID() }), []ChainFinding{{Code: ChainParent}}},
-		{"no parent named", changed(2, func(e *Signed) { e.Parent = nil }), []ChainFinding{{Code: ChainParent}}},
-		{"number jumps", changed(4, func(e *Signed) { e.Sequence = 9 }), []ChainFinding{{Code: ChainGap, From: 5, To: 8}, {Code: ChainParent}}},
+		{"parent changed", changed(1, func(e *Signed) { e.SHA256 = strings.Repeat("f", 64) }),
+			[]ChainFinding{{Code: ChainParent}}},
+		{"parent replaced", changed(1, func(e *Signed) { e.ID = NewSnapshotID() }),
+			[]ChainFinding{{Code: ChainParent}}},
+		{"no parent named", changed(2, func(e *Signed) { e.Parent = nil }),
+			[]ChainFinding{{Code: ChainParent}}},
+		{"number jumps", changed(4, func(e *Signed) { e.Sequence = 9 }),
+			[]ChainFinding{{Code: ChainGap, From: 5, To: 8}, {Code: ChainParent}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,8 +22,8 @@ const (
 	encryptNo  = "none"
 )
 
-// Store is an opened store. It holds no connection, no lock and no cache; opening another one on the same bucket, say with an identity, costs one
-// read. All methods may be called concurrently.
+// Store is an opened store. It holds no connection, no lock and no cache; opening another one on
+// the same bucket, say with an identity, costs one read. All methods may be called concurrently.
 type Store struct {
 	bucket Bucket
 	keys   *Keys
@@ -45,7 +45,8 @@ type Options struct {
 	Bucket Bucket
 	// Keys may be nil.
 	Keys *Keys
-	// Plain asks for a store that is not encrypted, in so many words: without it nothing is written to a plain store.
+	// Plain asks for a store that is not encrypted, in so many words: without it nothing is written
+	// to a plain store.
 	Plain bool
 	// Create makes the store when there is none, for the first snapshot.
 	Create bool
@@ -53,9 +54,11 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Open opens the store in a bucket or, with Create, makes it. It may run twice, and from several hosts at once: one makes the store, all open it.
-// Errors: ErrStoreMissing without Create; *FormatError when the store is too new, or when Create finds a bucket that holds something else;
-// *CorruptError when mgmtd.json is damaged, or gone while snapshots are there; *UsageError when Plain or Recipients do not fit the store.
+// Open opens the store in a bucket or, with Create, makes it. It may run twice, and from several
+// hosts at once: one makes the store, all open it. Errors: ErrStoreMissing without Create;
+// *FormatError when the store is too new, or when Create finds a bucket that holds something else;
+// *CorruptError when mgmtd.json is damaged, or gone while snapshots are there; *UsageError when
+// Plain or Recipients do not fit the store.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -74,7 +77,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			} else if err := orphaned(other); err != nil {
 				return nil, err
 			}
-			return nil, &BucketError{Op: "open", Key: o.Bucket.String(), Class: ErrStoreMissing, Err: errors.New("it holds no " + markerKey)}
+			return nil, &BucketError{Op: "open", Key: o.Bucket.String(), Class: ErrStoreMissing,
+				Err: errors.New("it holds no " + markerKey)}
 		}
 		m, err = create(ctx, o)
 	}
@@ -83,16 +87,20 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{bucket: o.Bucket, keys: o.Keys, plain: o.Plain, marker: m, limits: formatLimits()}
 	if o.Plain && s.Encrypted() {
-		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is encrypted, not plain", Tip: "leave out --plain; give recipients to write, an identity to read"}
+		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is encrypted, not plain",
+			Tip: "leave out --plain; give recipients to write, an identity to read"}
 	}
 	if o.Keys.CanEncrypt() && !s.Encrypted() {
-		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is plain, recipients would not be used", Tip: "use another store, or ask for this one with --plain"}
+		return nil, &UsageError{Text: "open store " + o.Bucket.String() +
+			": it is plain, recipients would not be used", Tip: "use another store, or ask for this one " +
+			"with --plain"}
 	}
 	return s, nil
 }
 
 func errNoRecipient() error {
-	return &UsageError{Text: "write to store: no recipient to encrypt to", Tip: "give --recipient age1…, or --plain to store Secrets unencrypted"}
+	return &UsageError{Text: "write to store: no recipient to encrypt to",
+		Tip: "give --recipient age1…, or --plain to store Secrets unencrypted"}
 }
 
 // create writes mgmtd.json. Of several at once one wins, the others read what it wrote.
@@ -117,7 +125,8 @@ func create(ctx context.Context, o Options) (marker, error) {
 		}
 		return marker{}, &FormatError{Key: o.Bucket.String(), Reason: "it holds " + other}
 	}
-	m := marker{Format: Format, StoreID: newStoreID(), Created: o.Now().UTC().Truncate(time.Second), Encryption: encryptAge}
+	m := marker{Format: Format, StoreID: newStoreID(), Created: o.Now().UTC().Truncate(time.Second),
+		Encryption: encryptAge}
 	if o.Plain {
 		m.Encryption = encryptNo
 	}
@@ -178,7 +187,8 @@ func readMarker(ctx context.Context, b Bucket) (marker, error) {
 	case !isHex(m.StoreID, 32):
 		return marker{}, &CorruptError{Key: markerKey, Reason: "storeID is not 32 lower-case hex digits"}
 	case m.Encryption != encryptAge && m.Encryption != encryptNo:
-		return marker{}, &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" nor \"none\""}
+		return marker{}, &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" " +
+			"nor \"none\""}
 	}
 	return m, nil
 }
@@ -215,26 +225,32 @@ func (s *Store) mayWrite() error {
 	case s.Encrypted() && !s.keys.CanEncrypt():
 		return errNoRecipient()
 	case !s.Encrypted() && !s.plain:
-		return &UsageError{Text: "write to store " + s.String() + ": it is plain", Tip: "ask for that with --plain, or use another store"}
+		return &UsageError{Text: "write to store " + s.String() + ": it is plain",
+			Tip: "ask for that with --plain, or use another store"}
 	}
 	return nil
 }
 
-// still looks whether the bucket still holds the store that was opened: what is signed names the store, and nobody could read it under a wrong id. It may have been
-// opened with a wrong bit in the id, or another store may have come in its place since. ErrForeign, ErrStoreMissing, and what Open returns.
+// still looks whether the bucket still holds the store that was opened: what is signed names the
+// store, and nobody could read it under a wrong id. It may have been opened with a wrong bit in the
+// id, or another store may have come in its place since. ErrForeign, ErrStoreMissing, and what Open
+// returns.
 func (s *Store) still(ctx context.Context) error {
 	m, err := readMarker(ctx, s.bucket)
 	if errors.Is(err, ErrNotFound) {
-		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing, Err: errors.New("it holds no " + markerKey + " any more")}
+		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing,
+			Err: errors.New("it holds no " + markerKey + " any more")}
 	}
 	if err == nil && m.StoreID != s.ID() {
-		return &BucketError{Op: "open", Key: s.String(), Class: ErrForeign, Err: fmt.Errorf("it was opened as store %s, now it is %s", s.ID(), m.StoreID)}
+		return &BucketError{Op: "open", Key: s.String(), Class: ErrForeign,
+			Err: fmt.Errorf("it was opened as store %s, now it is %s", s.ID(), m.StoreID)}
 	}
 	return err
 }
 
-// putContent stores bytes under the key made of their hash; the key being there already with these bytes is success, so it may run twice. It reads them, for a
-// snapshot must not name a key that went bad. Then it is retained as a new one is.
+// putContent stores bytes under the key made of their hash; the key being there already with these
+// bytes is success, so it may run twice. It reads them, for a snapshot must not name a key that
+// went bad. Then it is retained as a new one is.
 func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
 	err := s.bucket.Put(ctx, string(key), data)
 	if !errors.Is(err, ErrExists) {
@@ -250,8 +266,9 @@ func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
 	return err
 }
 
-// getContent reads a key of a kind, or an older version of it, and checks the bytes against the name, and the name against the kind of store: a plain pack in an encrypted store
-// was put there by somebody who could not encrypt.
+// getContent reads a key of a kind, or an older version of it, and checks the bytes against the
+// name, and the name against the kind of store: a plain pack in an encrypted store was put there by
+// somebody who could not encrypt.
 func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, error) {
 	if err := s.checkKey(key, want); err != nil {
 		return nil, err
@@ -269,16 +286,20 @@ func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, err
 // errFits ends the search of getOlder.
 var errFits = errors.New("it fits")
 
-// getOlder looks among the versions that the bucket may have kept of a key for the bytes of its name, when the newest are damaged or deleted, which newest says: who
-// overwrites or deletes a key by mistake or in bad faith destroys nothing there. Without one that fits, newest is what comes back.
+// getOlder looks among the versions that the bucket may have kept of a key for the bytes of its
+// name, when the newest are damaged or deleted, which newest says: who overwrites or deletes a key
+// by mistake or in bad faith destroys nothing there. Without one that fits, newest is what comes
+// back.
 func (s *Store) getOlder(ctx context.Context, key Key, newest error) ([]byte, error) {
 	v, ok := s.bucket.(Versioned)
-	if _, damaged := errors.AsType[*CorruptError](newest); !ok || !damaged && !errors.Is(newest, ErrNotFound) {
+	if _, damaged := errors.AsType[*CorruptError](newest); !ok || !damaged &&
+		!errors.Is(newest, ErrNotFound) {
 		return nil, newest
 	}
 	var data []byte
 	err := v.Older(ctx, string(key), func(r io.Reader) (err error) {
-		if data, err = io.ReadAll(io.LimitReader(r, s.limits.maxStored+1)); err == nil && sha256Hex(data) == key.SHA256() {
+		if data, err = io.ReadAll(io.LimitReader(r, s.limits.maxStored+1)); err == nil &&
+			sha256Hex(data) == key.SHA256() {
 			err = errFits
 		}
 		return err
@@ -297,7 +318,8 @@ const reasonHash = "its bytes do not fit the hash in its name"
 func (s *Store) checkKey(key Key, want Kind) error {
 	f, _, ok := splitKey(string(key))
 	if !ok || f.kind != want {
-		return &CorruptError{Key: fmt.Sprintf("%.120q", string(key)), Reason: "it is not the key of a " + string(want)}
+		return &CorruptError{Key: fmt.Sprintf("%.120q", string(key)), Reason: "it is not the key of a " +
+			string(want)}
 	}
 	if want != KindTree && f.encrypted != s.Encrypted() {
 		return &CorruptError{Key: string(key), Reason: "it is not encrypted as the store says"}

@@ -14,7 +14,8 @@ func TestOpen(t *testing.T) {
 	const goodID = "0123456789abcdef0123456789abcdef"
 	keys := mustLoad(t, testKeys(t))
 	reader := &Keys{identities: keys.identities}
-	const age1 = `{"format":1,"storeID":"` + goodID + `","created":"2026-01-02T03:04:05Z","encryption":"age"}`
+	const age1 = `{"format":1,"storeID":"` + goodID +
+		`","created":"2026-01-02T03:04:05Z","encryption":"age"}`
 	plain1 := strings.Replace(age1, `"age"`, `"none"`, 1)
 	isUsage := func(err error) bool { _, ok := errors.AsType[*UsageError](err); return ok }
 	isFormat := func(n int) func(error) bool {
@@ -24,7 +25,10 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	isCorrupt := func(err error) bool { _, ok := errors.AsType[*CorruptError](err); return ok }
-	isMissing := func(err error) bool { return errors.Is(err, ErrStoreMissing) && !errors.Is(err, ErrNotFound) }
+	isMissing := func(err error) bool {
+		return errors.Is(err, ErrStoreMissing) &&
+			!errors.Is(err, ErrNotFound)
+	}
 	tests := []struct {
 		name   string
 		marker string // of the store that is there; "" for none
@@ -47,17 +51,21 @@ func TestOpen(t *testing.T) {
 		{"plain, with recipients", plain1, "", Options{Keys: keys}, isUsage},
 		{"plain, with recipients, create", plain1, "", Options{Keys: keys, Create: true}, isUsage},
 		{"future format", strings.Replace(age1, `:1,`, `:2,`, 1), "", Options{}, isFormat(2)},
-		{"future format, nothing else known", `{"format":7,"layout":[]}`, "", Options{Keys: keys, Create: true}, isFormat(7)},
+		{"future format, nothing else known", `{"format":7,"layout":[]}`, "",
+			Options{Keys: keys, Create: true}, isFormat(7)},
 		{"a later field of format 1", strings.Replace(age1, `}`, `,"note":"x"}`, 1), "", Options{}, nil},
 		{"marker is not JSON", "hello", "", Options{}, isFormat(0)},
 		{"marker is empty", " ", "", Options{}, isFormat(0)},
 		{"marker of something else", `{"version":3}`, "", Options{}, isFormat(0)},
 		{"marker has a bad id", strings.Replace(age1, goodID, "x", 1), "", Options{}, isCorrupt},
-		{"marker names a field twice", strings.Replace(age1, `}`, `,"Encryption":"none"}`, 1), "", Options{}, isCorrupt},
-		{"marker has another cipher", strings.Replace(age1, `"age"`, `"rot13"`, 1), "", Options{}, isCorrupt},
+		{"marker names a field twice", strings.Replace(age1, `}`, `,"Encryption":"none"}`, 1), "",
+			Options{}, isCorrupt},
+		{"marker has another cipher", strings.Replace(age1, `"age"`, `"rot13"`, 1), "", Options{},
+			isCorrupt},
 		{"marker is huge", age1 + strings.Repeat(" ", maxMarker), "", Options{}, isCorrupt},
 		{"foreign files", "", "home/file", Options{Keys: keys, Create: true}, isFormat(0)},
-		{"snapshots without a marker", "", "snapshots/uid/20260102T150405.000Z-0123456789ab.json", Options{Keys: keys, Create: true}, isCorrupt},
+		{"snapshots without a marker", "", "snapshots/uid/20260102T150405.000Z-0123456789ab.json",
+			Options{Keys: keys, Create: true}, isCorrupt},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,7 +75,8 @@ func TestOpen(t *testing.T) {
 					continue
 				}
 				path := filepath.Join(root, name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text),
+					0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -99,7 +108,8 @@ func TestOpen(t *testing.T) {
 func TestOpenCreatesOnlyTheLastFolder(t *testing.T) {
 	parent := t.TempDir()
 	mustOpen(t, Options{Bucket: NewDir(filepath.Join(parent, "new")), Plain: true, Create: true})
-	_, err := Open(t.Context(), Options{Bucket: NewDir(filepath.Join(parent, "not-mounted", "store")), Plain: true, Create: true})
+	_, err := Open(t.Context(), Options{Bucket: NewDir(filepath.Join(parent, "not-mounted", "store")),
+		Plain: true, Create: true})
 	if !errors.Is(err, ErrStoreMissing) {
 		t.Errorf("error %v, want ErrStoreMissing", err)
 	}
@@ -130,14 +140,16 @@ func TestOpenCreateAtOnce(t *testing.T) {
 func TestWriteNeedsToBeAskedFor(t *testing.T) {
 	_, encryptedRoot := newTestStore(t, false)
 	_, plainRoot := newTestStore(t, true)
-	for name, root := range map[string]string{"encrypted without recipient": encryptedRoot, "plain without Plain": plainRoot} {
+	for name, root := range map[string]string{"encrypted without recipient": encryptedRoot,
+		"plain without Plain": plainRoot} {
 		t.Run(name, func(t *testing.T) {
 			s := mustOpen(t, Options{Bucket: NewDir(root)})
 			_, packErr := s.NewPackWriter(t.Context(), time.Time{})
 			_, shardErr := s.PutShard(t.Context(), nil)
 			_, treeErr := s.PutTree(t.Context(), Tree{})
 			_, envelopeErr := s.PutEnvelope(t.Context(), Envelope{})
-			for call, err := range map[string]error{"pack": packErr, "shard": shardErr, "tree": treeErr, "envelope": envelopeErr} {
+			for call, err := range map[string]error{"pack": packErr, "shard": shardErr, "tree": treeErr,
+				"envelope": envelopeErr} {
 				if _, ok := errors.AsType[*UsageError](err); !ok {
 					t.Errorf("%s: %v, want *UsageError", call, err)
 				}
@@ -169,7 +181,8 @@ func TestCrashBetweenPutsLeavesNoSnapshot(t *testing.T) {
 			t.Fatalf("crash at put %d: snapshots %v, %v", n, keys, err)
 		}
 		signed := mustWriteSnapshot(t, s, 1, nil)
-		report, err := mustOpen(t, Options{Bucket: NewDir(root)}).VerifyStructure(t.Context(), signed.Envelope, nil)
+		report, err := mustOpen(t, Options{Bucket: NewDir(root)}).VerifyStructure(t.Context(),
+			signed.Envelope, nil)
 		if err != nil || len(report.Findings) != 0 {
 			t.Errorf("after a crash at put %d and another run: %v, %v", n, report.Findings, err)
 		}
@@ -192,8 +205,10 @@ func TestParseURL(t *testing.T) {
 		{"current folder", ".", "file://" + cwd},
 		{"s3", "s3://bucket/prefix?region=x", "s3://bucket/prefix?region=x"},
 		{"s3 without a prefix", "s3://bucket", "s3://bucket"},
-		{"s3 with all options", "s3://bucket/a/b/?checksum=off&path-style=true&region=eu-1&endpoint=https://s3.example.com:9000/", "s3://bucket/a/b?endpoint=https://s3.example.com:9000&region=eu-1&path-style=true&checksum=off"},
-		{"s3 with Object Lock", "s3://bucket?retention-days=30&object-lock=compliance", "s3://bucket?object-lock=compliance&retention-days=30"},
+		{"s3 with all options",
+			"s3://bucket/a/b/?checksum=off&path-style=true&region=eu-1&endpoint=https://s3.example.com:9000/", "s3://bucket/a/b?endpoint=https://s3.example.com:9000&region=eu-1&path-style=true&checksum=off"},
+		{"s3 with Object Lock", "s3://bucket?retention-days=30&object-lock=compliance",
+			"s3://bucket?object-lock=compliance&retention-days=30"},
 		{"s3 with an odd Object Lock", "s3://bucket?object-lock=yes&retention-days=30", ""},
 		{"s3 with odd days", "s3://bucket?object-lock=governance&retention-days=0", ""},
 		{"s3 with Object Lock without days", "s3://bucket?object-lock=governance", ""},
@@ -235,8 +250,10 @@ func TestParseURL(t *testing.T) {
 		})
 	}
 	for _, in := range []string{
-		"s3://key:hunter2@bucket", "s3://key:hunter2/x@bucket", "s3://key:hunter2%@bucket", "s3://bucket?endpoint=http://key:hunter2@host", "s3://bucket?endpoint=http://key:hunter2%@host",
-		"s3://bucket?secret-key=hunter2", "s3://bucket?endpoint=hunter2", "s3://bucket?region=hunter2%20", "s3://bucket?checksum=hunter2", "s3://bucket?path-style=hunter2",
+		"s3://key:hunter2@bucket", "s3://key:hunter2/x@bucket", "s3://key:hunter2%@bucket",
+		"s3://bucket?endpoint=http://key:hunter2@host", "s3://bucket?endpoint=http://key:hunter2%@host",
+		"s3://bucket?secret-key=hunter2", "s3://bucket?endpoint=hunter2", "s3://bucket?region=hunter2%20",
+		"s3://bucket?checksum=hunter2", "s3://bucket?path-style=hunter2",
 	} {
 		_, err := ParseURL(in)
 		usage, ok := errors.AsType[*UsageError](err)

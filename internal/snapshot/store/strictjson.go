@@ -11,9 +11,10 @@ import (
 	"unicode/utf8"
 )
 
-// decodeStrict reads one JSON object that a stranger may have written. It refuses what two readers could understand differently, since jq and minisign
-// are readers too: invalid UTF-8, a name that occurs twice in one object (whatever its case, because encoding/json ignores case), text after the end.
-// When names are given, the object's own names must be among them, exactly.
+// decodeStrict reads one JSON object that a stranger may have written. It refuses what two readers
+// could understand differently, since jq and minisign are readers too: invalid UTF-8, a name that
+// occurs twice in one object (whatever its case, because encoding/json ignores case), text after
+// the end. When names are given, the object's own names must be among them, exactly.
 func decodeStrict(data []byte, v any, names ...string) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")
@@ -86,7 +87,8 @@ func checkValue(dec *json.Decoder, depth int) error {
 	return nil
 }
 
-// encodeJSON writes one line of JSON, without the escapes for HTML that encoding/json likes: people read these files.
+// encodeJSON writes one line of JSON, without the escapes for HTML that encoding/json likes: people
+// read these files.
 func encodeJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

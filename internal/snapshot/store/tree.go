@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// Tree lists the keys of all shards and packs of a snapshot, each list sorted and without repeats. A snapshot in which nothing changed names the tree of the one
-// before.
+// Tree lists the keys of all shards and packs of a snapshot, each list sorted and without repeats.
+// A snapshot in which nothing changed names the tree of the one before.
 type Tree struct {
 	Shards []Key `json:"shards"`
 	Packs  []Key `json:"packs"`
 }
 
-// PutTree stores a tree and returns its key; it sorts a copy of the lists and drops repeats. Run twice it leaves a second copy; only an envelope makes
-// one count.
+// PutTree stores a tree and returns its key; it sorts a copy of the lists and drops repeats. Run
+// twice it leaves a second copy; only an envelope makes one count.
 func (s *Store) PutTree(ctx context.Context, t Tree) (Key, error) {
 	if err := s.mayWrite(); err != nil {
 		return "", err
@@ -52,7 +52,8 @@ func (s *Store) GetTree(ctx context.Context, key Key) (Tree, error) {
 	}
 	for _, k := range slices.Concat(t.Shards, t.Packs) {
 		if err := s.checkKey(k, k.Kind()); err != nil {
-			return Tree{}, &CorruptError{Key: string(key), Reason: "it names " + string(k) + ", which is not encrypted as the store says"}
+			return Tree{}, &CorruptError{Key: string(key), Reason: "it names " + string(k) +
+				", which is not encrypted as the store says"}
 		}
 	}
 	return t, nil
@@ -69,10 +70,12 @@ const minKey = 80
 
 func encodeTree(t Tree) ([]byte, error) { return encodeJSON(t) }
 
-// decodeTree takes only the bytes that encodeTree makes of the same tree: so there is nothing in a tree but sorted keys, each once.
+// decodeTree takes only the bytes that encodeTree makes of the same tree: so there is nothing in a
+// tree but sorted keys, each once.
 func decodeTree(text []byte) (Tree, error) {
 	var t Tree
-	if bytes.Count(text, []byte(`"`)) > 2*(len(text)/minKey+2) { // a short text must not become a list of millions of short strings
+	// a short text must not become a list of millions of short strings
+	if bytes.Count(text, []byte(`"`)) > 2*(len(text)/minKey+2) {
 		return Tree{}, damage("it names more keys than fit into it")
 	}
 	if err := json.Unmarshal(text, &t); err != nil {

@@ -18,7 +18,8 @@ func TestTreeRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, err := s.PutTree(t.Context(), Tree{Shards: []Key{shards[2], shards[0], shards[1], shards[0]}, Packs: []Key{packs[1], packs[0], packs[1]}})
+		second, err := s.PutTree(t.Context(), Tree{Shards: []Key{shards[2], shards[0], shards[1],
+			shards[0]}, Packs: []Key{packs[1], packs[0], packs[1]}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +28,8 @@ func TestTreeRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Tree{Shards: sortedKeys(shards), Packs: sortedKeys(packs)}, got); diff != "" {
+			if diff := cmp.Diff(Tree{Shards: sortedKeys(shards), Packs: sortedKeys(packs)},
+				got); diff != "" {
 				t.Errorf("tree (-want +got):\n%s", diff)
 			}
 		}
@@ -38,7 +40,8 @@ func TestTreeRoundTrip(t *testing.T) {
 		if got, err := s.GetTree(t.Context(), empty); err != nil || len(got.Packs)+len(got.Shards) != 0 {
 			t.Errorf("empty tree: %v, %v", got, err)
 		}
-		for _, bad := range []Tree{{Shards: packs}, {Packs: shards}, {Packs: []Key{"packs/../x"}}, {Packs: []Key{key(KindPack, !e, "1")}}} {
+		for _, bad := range []Tree{{Shards: packs}, {Packs: shards}, {Packs: []Key{"packs/../x"}},
+			{Packs: []Key{key(KindPack, !e, "1")}}} {
 			if _, err := s.PutTree(t.Context(), bad); err == nil {
 				t.Errorf("stored %v", bad)
 			}
@@ -46,7 +49,8 @@ func TestTreeRoundTrip(t *testing.T) {
 	})
 }
 
-// TestPutLooksAtWhatIsThere: a snapshot must not name a key that went bad, though it has the name of the bytes that are put.
+// TestPutLooksAtWhatIsThere: a snapshot must not name a key that went bad, though it has the name
+// of the bytes that are put.
 func TestPutLooksAtWhatIsThere(t *testing.T) {
 	for name, change := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +69,8 @@ func TestPutLooksAtWhatIsThere(t *testing.T) {
 }
 
 func TestDecodeTreeRefuses(t *testing.T) {
-	a, b, pack := string(key(KindShard, true, "1")), string(key(KindShard, true, "2")), string(key(KindPack, true, "1"))
+	a, b, pack := string(key(KindShard, true, "1")), string(key(KindShard, true, "2")),
+		string(key(KindPack, true, "1"))
 	if b < a {
 		a, b = b, a
 	}
@@ -109,13 +114,16 @@ func TestDecodeTreeRefuses(t *testing.T) {
 func TestParseKey(t *testing.T) {
 	for _, f := range forms {
 		k := keyOf(f.kind, f.encrypted, []byte("x"))
-		if got, err := ParseKey(string(k)); err != nil || got != k || k.Kind() != f.kind || k.SHA256() != sha256Hex([]byte("x")) {
+		if got, err := ParseKey(string(k)); err != nil || got != k || k.Kind() != f.kind ||
+			k.SHA256() != sha256Hex([]byte("x")) {
 			t.Errorf("%s: %v, %v", k, got, err)
 		}
 		if err := ValidateKey(string(k)); err != nil {
 			t.Errorf("%s is no key of a bucket: %v", k, err)
 		}
-		for _, bad := range []string{"", "x", "/" + string(k), string(k) + "/", string(k) + ".gz", strings.ToUpper(string(k)), strings.Replace(string(k), "/", "//", 1), string(k[1:]), string(k)[:20]} {
+		for _, bad := range []string{"", "x", "/" + string(k), string(k) + "/", string(k) + ".gz",
+			strings.ToUpper(string(k)), strings.Replace(string(k), "/", "//", 1), string(k[1:]),
+			string(k)[:20]} {
 			if got, err := ParseKey(bad); err == nil {
 				t.Errorf("%q parses as %s", bad, got)
 			}

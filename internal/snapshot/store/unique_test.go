@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A prune deletes keys that nothing names. A writer must therefore never find what it is about to store there already.
+// A prune deletes keys that nothing names. A writer must therefore never find what it is about to
+// store there already.
 func TestSameContentIsStoredUnderNewKeys(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
 		files := map[string]string{nameA: `{"a":1}`}

@@ -17,9 +17,10 @@ type URL struct {
 
 const tipURL = "use s3://bucket/prefix?endpoint=https://host:port, file:///dir or a path"
 
-// ParseURL reads what --store takes: "file:///dir", or the path of a directory, which may be relative to the working directory; or
-// "s3://bucket/prefix" with the options endpoint, region, path-style, ca-file, checksum=off, object-lock and retention-days. Anything else is a *UsageError, which never quotes
-// what may be a password.
+// ParseURL reads what --store takes: "file:///dir", or the path of a directory, which may be
+// relative to the working directory; or "s3://bucket/prefix" with the options endpoint, region,
+// path-style, ca-file, checksum=off, object-lock and retention-days. Anything else is a
+// *UsageError, which never quotes what may be a password.
 func ParseURL(s string) (URL, error) {
 	if s == "" {
 		return URL{}, &UsageError{Text: "parse store URL: empty", Tip: tipURL}
@@ -27,7 +28,8 @@ func ParseURL(s string) (URL, error) {
 	scheme, _, found := strings.Cut(s, "://")
 	if !found {
 		if strings.HasPrefix(s, "file:") {
-			return URL{}, &UsageError{Text: "parse store URL " + s + ": two slashes missing", Tip: "write file:///dir with three slashes, or just the path"}
+			return URL{}, &UsageError{Text: "parse store URL " + s + ": two slashes missing",
+				Tip: "write file:///dir with three slashes, or just the path"}
 		}
 		return dirURL(s)
 	}
@@ -43,13 +45,16 @@ func ParseURL(s string) (URL, error) {
 		return URL{}, &UsageError{Text: "parse store URL", Err: err}
 	}
 	if u.Host != "" && u.Host != "localhost" {
-		return URL{}, &UsageError{Text: "parse store URL " + s + ": names the host " + u.Host, Tip: "write file:///dir with three slashes, or just the path"}
+		return URL{}, &UsageError{Text: "parse store URL " + s + ": names the host " + u.Host,
+			Tip: "write file:///dir with three slashes, or just the path"}
 	}
 	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return URL{}, &UsageError{Text: "parse store URL: a file URL takes no options", Tip: "write a \"?\" or \"#\" of the path as %3F or %23"}
+		return URL{}, &UsageError{Text: "parse store URL: a file URL takes no options",
+			Tip: "write a \"?\" or \"#\" of the path as %3F or %23"}
 	}
 	if u.Path == "" {
-		return URL{}, &UsageError{Text: "parse store URL " + s + ": no path", Tip: "use file:///dir or a path"}
+		return URL{}, &UsageError{Text: "parse store URL " + s + ": no path",
+			Tip: "use file:///dir or a path"}
 	}
 	return dirURL(u.Path)
 }
@@ -100,7 +105,8 @@ func s3URL(s string) (URL, error) {
 // set takes one option of a URL.
 func (o *S3Options) set(name, value string) error {
 	wrong := func(tip string) error {
-		return &UsageError{Text: "parse store URL: option " + name + " has a value that is not known", Tip: tip}
+		return &UsageError{Text: "parse store URL: option " + name + " has a value that is not known",
+			Tip: tip}
 	}
 	switch name {
 	case "endpoint":
@@ -134,7 +140,9 @@ func (o *S3Options) set(name, value string) error {
 		}
 		o.RetentionDays = days
 	default:
-		return &UsageError{Text: "parse store URL: option " + quoted(name) + " is not known", Tip: "an s3 store takes endpoint, region, path-style, ca-file, checksum=off, object-lock and retention-days; " + tipCredentials}
+		return &UsageError{Text: "parse store URL: option " + quoted(name) + " is not known",
+			Tip: "an s3 store takes endpoint, region, path-style, ca-file, checksum=off, object-lock and " +
+				"retention-days; " + tipCredentials}
 	}
 	return nil
 }

@@ -19,8 +19,9 @@ type VerifyCode string
 
 // Codes of VerifyFinding.
 const (
-	VerifyMissing    VerifyCode = "missing"    // the key is not there
-	VerifyDamaged    VerifyCode = "damaged"    // its bytes do not fit its name, or it breaks the format
+	VerifyMissing VerifyCode = "missing" // the key is not there
+	// its bytes do not fit its name, or it breaks the format
+	VerifyDamaged    VerifyCode = "damaged"
 	VerifyUnreadable VerifyCode = "unreadable" // the store did not give it
 )
 
@@ -33,9 +34,10 @@ type VerifyFinding struct {
 
 // VerifyReport is the result of VerifyStructure.
 type VerifyReport struct {
-	Keys     int             // shards and packs that the tree names
-	Bytes    int64           // of those that were read
-	Findings []VerifyFinding // sorted by key; none means that every key is there and its bytes fit its name
+	Keys  int   // shards and packs that the tree names
+	Bytes int64 // of those that were read
+	// sorted by key; none means that every key is there and its bytes fit its name
+	Findings []VerifyFinding
 }
 
 // VerifyProgress tells how far VerifyStructure is.
@@ -44,13 +46,17 @@ type VerifyProgress struct {
 	Bytes       int64
 }
 
-// verifyReads is how many keys are read at a time; more do not help a disk, and each needs little memory.
+// verifyReads is how many keys are read at a time; more do not help a disk, and each needs little
+// memory.
 const verifyReads = 4
 
-// VerifyStructure checks without an identity that the tree of an envelope is well formed and that every key it names is there with the bytes of its
-// name. It reads all of them, streaming, and reports all findings; also where an older version of a key is whole, which is what would be read. The error is
-// about the check itself: a cancelled context, the store gone or not answering. progress may be nil; it is called from one goroutine at a time.
-func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(VerifyProgress)) (VerifyReport, error) {
+// VerifyStructure checks without an identity that the tree of an envelope is well formed and that
+// every key it names is there with the bytes of its name. It reads all of them, streaming, and
+// reports all findings; also where an older version of a key is whole, which is what would be read.
+// The error is about the check itself: a cancelled context, the store gone or not answering.
+// progress may be nil; it is called from one goroutine at a time.
+func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(VerifyProgress)) (
+	VerifyReport, error) {
 	var report VerifyReport
 	tree, err := s.GetTree(ctx, e.Tree)
 	if err != nil {
@@ -113,7 +119,8 @@ func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) 
 		return size, err
 	}
 	if size > s.limits.maxStored {
-		return size, &CorruptError{Key: string(key), Reason: fmt.Sprintf("it is larger than %d bytes", s.limits.maxStored)}
+		return size, &CorruptError{Key: string(key), Reason: fmt.Sprintf("it is larger than %d bytes",
+			s.limits.maxStored)}
 	}
 	if hex.EncodeToString(h.Sum(nil)) != key.SHA256() {
 		return size, &CorruptError{Key: string(key), Reason: reasonHash}
@@ -121,7 +128,8 @@ func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) 
 	return size, nil
 }
 
-// verifyFinding tells what an error says about the key, or returns the error when it is not about the key.
+// verifyFinding tells what an error says about the key, or returns the error when it is not about
+// the key.
 func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFinding, error) {
 	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) || errors.Is(err, ErrUnreachable) {
 		return VerifyFinding{}, err
@@ -138,4 +146,5 @@ func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFi
 	return f, nil
 }
 
-const olderIsWhole = "; the bucket has kept an older version that is whole, and restores read that one"
+const olderIsWhole = "; the bucket has kept an older version that is whole, and restores " +
+	"read that one"

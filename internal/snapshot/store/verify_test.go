@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestVerifyStructureStreams: what it allocates does not grow with the snapshot. Ten packs of 30 MiB cost less than a tenth of one of them.
+// TestVerifyStructureStreams: what it allocates does not grow with the snapshot. Ten packs of 30
+// MiB cost less than a tenth of one of them.
 func TestVerifyStructureStreams(t *testing.T) {
 	s, root := newTestStore(t, true)
 	var tree Tree

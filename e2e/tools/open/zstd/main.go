@@ -1,5 +1,7 @@
-// Command zstd decompresses as "zstd -dc [FILE...]" does, and does nothing else: the tests type the commands of docs/format.md on machines that have no zstd. No module
-// has the original program, but this one has the original library in C (github.com/DataDog/zstd), and shares no code with the product, which uses another one.
+// Command zstd decompresses as "zstd -dc [FILE...]" does, and does nothing else: the tests type the
+// commands of docs/format.md on machines that have no zstd. No module has the original program, but
+// this one has the original library in C (github.com/DataDog/zstd), and shares no code with the
+// product, which uses another one.
 package main
 
 import (
@@ -54,7 +56,8 @@ func decompress(name string, in io.Reader) error {
 	return nil
 }
 
-// skip passes over skippable frames in front (RFC 8878, section 3.1.2), as the original program does; the reader of this library takes one for the end.
+// skip passes over skippable frames in front (RFC 8878, section 3.1.2), as the original program
+// does; the reader of this library takes one for the end.
 func skip(b *bufio.Reader) error {
 	for {
 		head, err := b.Peek(8)

@@ -196,7 +196,8 @@ func testList(t *testing.T, b store.Bucket) {
 		put(t, b, key, make([]byte, i))
 	}
 	slices.Sort(keys)
-	for _, prefix := range []string{"", "a", "a/", "a/b", "a/bc", "a/bc/", "a/bc/d", "a/bc/d/", "z", "z/y/x", "none", "none/x", "B"} {
+	for _, prefix := range []string{"", "a", "a/", "a/b", "a/bc", "a/bc/", "a/bc/d", "a/bc/d/", "z",
+		"z/y/x", "none", "none/x", "B"} {
 		var want, got []string
 		for _, key := range keys {
 			if strings.HasPrefix(key, prefix) {
@@ -234,7 +235,8 @@ func testListStops(t *testing.T, b store.Bucket) {
 
 func testBadKeys(t *testing.T, b store.Bucket) {
 	bad := []string{
-		"", "/", "/abs", "dir/", "a//b", ".", "..", "../up", "a/../b", "a/./b", ".hidden", "a/.tmp-x", "space here", "back\\slash", "nul\x00", "é",
+		"", "/", "/abs", "dir/", "a//b", ".", "..", "../up", "a/../b", "a/./b", ".hidden", "a/.tmp-x",
+		"space here", "back\\slash", "nul\x00", "é",
 		"new\nline", "per%2fcent", "co:lon", strings.Repeat("n", 256), strings.Repeat("d/", 600) + "x",
 	}
 	for _, key := range bad {

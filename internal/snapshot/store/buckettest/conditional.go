@@ -19,7 +19,8 @@ type ConditionalBucket interface {
 	store.Conditional
 }
 
-// RunConditional tests the conditional writes of a bucket; open returns a new and empty one for each test.
+// RunConditional tests the conditional writes of a bucket; open returns a new and empty one for
+// each test.
 func RunConditional(t *testing.T, open func(t *testing.T) ConditionalBucket) {
 	tests := []struct {
 		name string
@@ -57,7 +58,8 @@ func wantTagged(t *testing.T, b ConditionalBucket, key, data, tag string) {
 }
 
 func testTags(t *testing.T, b ConditionalBucket) {
-	if _, tag, err := b.GetTagged(t.Context(), "owners/a.json"); !errors.Is(err, store.ErrNotFound) || tag != "" {
+	if _, tag, err := b.GetTagged(t.Context(), "owners/a.json"); !errors.Is(err, store.ErrNotFound) ||
+		tag != "" {
 		t.Errorf("get of nothing: tag %q, %v, want ErrNotFound", tag, err)
 	}
 	first := putIf(t, b, "owners/a.json", "one", "")
@@ -91,7 +93,8 @@ func testConflicts(t *testing.T, b ConditionalBucket) {
 		"must be there, but is not":        {"o/none", second},
 		"must be there, nor is its folder": {"new/none", second},
 	} {
-		if tag, err := b.PutIf(t.Context(), c.key, []byte("three"), c.tag); !errors.Is(err, store.ErrConflict) {
+		if tag, err := b.PutIf(t.Context(), c.key, []byte("three"), c.tag); !errors.Is(err,
+			store.ErrConflict) {
 			t.Errorf("%s: tag %q, %v, want ErrConflict", name, tag, err)
 		}
 	}
@@ -146,7 +149,8 @@ func testReplaceRace(t *testing.T, b ConditionalBucket) {
 	}
 }
 
-// testIncrements lets each writer sign what it adds, as records do: when an answer is lost, who wrote the same bytes as another cannot be told from him.
+// testIncrements lets each writer sign what it adds, as records do: when an answer is lost, who
+// wrote the same bytes as another cannot be told from him.
 func testIncrements(t *testing.T, b ConditionalBucket) {
 	const each = 5
 	putIf(t, b, "count", "begin", "")

@@ -8,7 +8,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/store"
 )
 
-// Clocked is a bucket whose storage has a clock of its own, which tests set: what is removed depends on when it was written.
+// Clocked is a bucket whose storage has a clock of its own, which tests set: what is removed
+// depends on when it was written.
 type Clocked struct {
 	Whole
 
@@ -67,7 +68,8 @@ func (c *Clocked) PutIf(ctx context.Context, key string, data []byte, tag string
 	return c.Whole.PutIf(ctx, key, data, tag)
 }
 
-// Delete implements store.Remover. A key that is written again has a new time; a list that has begun may still tell of the old one.
+// Delete implements store.Remover. A key that is written again has a new time; a list that has
+// begun may still tell of the old one.
 func (c *Clocked) Delete(ctx context.Context, key string) error {
 	err := c.Whole.Delete(ctx, key)
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package faultbucket puts faults between a store and its bucket, for tests: what networks, proxies, servers and disks do at their worst, in an order that a seed
-// decides on.
+// Package faultbucket puts faults between a store and its bucket, for tests: what networks,
+// proxies, servers and disks do at their worst, in an order that a seed decides on.
 //
 // This holds under all of them, and tests hold the store, the snapshots and the service to it:
 //
@@ -28,7 +28,8 @@ import (
 // Fault is one kind of fault.
 type Fault string
 
-// The faults. Those of a call may come before it has an effect, or after it: then the answer is lost.
+// The faults. Those of a call may come before it has an effect, or after it: then the answer is
+// lost.
 const (
 	Timeout     Fault = "timeout"      // of any call
 	ServerError Fault = "server error" // of any call: 500
@@ -43,7 +44,8 @@ const (
 )
 
 // All are all faults.
-var All = []Fault{Timeout, ServerError, SlowDown, NoSpace, Cut, Broken, Flipped, Vanished, Lost, Stale}
+var All = []Fault{Timeout, ServerError, SlowDown, NoSpace, Cut, Broken, Flipped, Vanished, Lost,
+	Stale}
 
 var (
 	ofCalls  = []Fault{Timeout, ServerError, SlowDown}
@@ -84,12 +86,15 @@ type change struct {
 
 var _ Whole = (*Bucket)(nil)
 
-// New returns a bucket on another one. The same seed and the same calls, in the same order, give the same faults.
+// New returns a bucket on another one. The same seed and the same calls, in the same order, give
+// the same faults.
 func New(next Whole, seed uint64) *Bucket {
-	return &Bucket{next: next, rand: rand.New(rand.NewPCG(seed, 2)), hits: map[Fault]int{}, lost: map[string]bool{}} //nolint:gosec // G404: a test has to be repeatable
+	return &Bucket{next: next, rand: rand.New(rand.NewPCG(seed, 2)), hits: map[Fault]int{},
+		lost: map[string]bool{}} //nolint:gosec // G404: a test has to be repeatable
 }
 
-// Set lets a share of the calls from now on meet one of the faults that are given, as far as they can meet it.
+// Set lets a share of the calls from now on meet one of the faults that are given, as far as they
+// can meet it.
 func (b *Bucket) Set(share float64, faults ...Fault) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +114,8 @@ func (b *Bucket) Find() {
 	clear(b.lost)
 }
 
-// Settle lets lists know of all that was done so far: those that are behind are so by minutes, not by hours.
+// Settle lets lists know of all that was done so far: those that are behind are so by minutes, not
+// by hours.
 func (b *Bucket) Settle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +136,8 @@ func (b *Bucket) pick(possible []Fault) (f Fault, after bool) {
 	if b.share == 0 || b.rand.Float64() >= b.share {
 		return "", false
 	}
-	set := slices.DeleteFunc(slices.Clone(possible), func(f Fault) bool { return !slices.Contains(b.faults, f) })
+	set := slices.DeleteFunc(slices.Clone(possible),
+		func(f Fault) bool { return !slices.Contains(b.faults, f) })
 	if len(set) == 0 {
 		return "", false
 	}
@@ -210,7 +217,8 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 }
 
 // PutIf implements store.Conditional.
-func (b *Bucket) PutIf(ctx context.Context, key string, data []byte, tag string) (newTag string, err error) {
+func (b *Bucket) PutIf(ctx context.Context, key string, data []byte, tag string) (newTag string,
+	err error) {
 	err = b.write("put", key, ofWrites, func() error {
 		newTag, err = b.next.PutIf(ctx, key, data, tag)
 		return err

@@ -12,8 +12,9 @@ import (
 // ErrDied is what every call of a Mortal answers after its last one.
 var ErrDied = errors.New("the process died")
 
-// Mortal is a bucket as a process sees it that dies at one of its calls: that call has its effect or not, nobody hears its answer, and there is no later one. The same goes for
-// the commits of its catalog.
+// Mortal is a bucket as a process sees it that dies at one of its calls: that call has its effect
+// or not, nobody hears its answer, and there is no later one. The same goes for the commits of its
+// catalog.
 type Mortal struct {
 	bucket store.Bucket
 
@@ -33,7 +34,8 @@ func (l *life) over() bool { return l.last > 0 && l.n >= l.last }
 // NewMortal gives a Mortal that does not die.
 func NewMortal(b store.Bucket) *Mortal { return &Mortal{bucket: b} }
 
-// DieAt makes call number n, from 1 on and counted from now, the last; with after it still has its effect. 0 lets it live.
+// DieAt makes call number n, from 1 on and counted from now, the last; with after it still has its
+// effect. 0 lets it live.
 func (m *Mortal) DieAt(n int, after bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

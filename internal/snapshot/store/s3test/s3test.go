@@ -1,4 +1,5 @@
-// Package s3test runs real S3 servers for tests: versitygw or MinIO, over a folder. They are built by "make lab".
+// Package s3test runs real S3 servers for tests: versitygw or MinIO, over a folder. They are built
+// by "make lab".
 package s3test
 
 import (
@@ -61,7 +62,8 @@ type Server struct {
 	output    *lockedBuffer
 }
 
-// Start starts a server and waits until it answers. It fails the test when the program is not there.
+// Start starts a server and waits until it answers. It fails the test when the program is not
+// there.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.Kind == "" {
@@ -71,10 +73,13 @@ func Start(t testing.TB, o Options) *Server {
 	dir := t.TempDir()
 	s := &Server{
 		AccessKey: "AKIATESTACCESSKEY", SecretKey: "test-secret-0123456789abcdefghijklmnop",
-		Root: filepath.Join(dir, "root"), CredentialsFile: filepath.Join(dir, "credentials"), kind: o.Kind, output: &lockedBuffer{}, transport: &http.Transport{DisableKeepAlives: true},
+		Root: filepath.Join(dir, "root"), CredentialsFile: filepath.Join(dir, "credentials"),
+		kind: o.Kind, output: &lockedBuffer{}, transport: &http.Transport{DisableKeepAlives: true},
 	}
-	ini := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", s.AccessKey, s.SecretKey)
-	if err := errors.Join(os.Mkdir(s.Root, 0o700), os.WriteFile(s.CredentialsFile, []byte(ini), 0o600)); err != nil {
+	ini := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n", s.AccessKey,
+		s.SecretKey)
+	if err := errors.Join(os.Mkdir(s.Root, 0o700), os.WriteFile(s.CredentialsFile, []byte(ini),
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
 	s.address = freeAddress(t)
@@ -93,13 +98,16 @@ func Start(t testing.TB, o Options) *Server {
 	case VersityGW:
 		args = s.versitygw(t, o, dir)
 	case MinIO:
-		args = []string{"server", "--quiet", "--address", s.address, "--console-address", "127.0.0.1:0", "--certs-dir", filepath.Join(dir, "certs"), s.Root}
+		args = []string{"server", "--quiet", "--address", s.address, "--console-address", "127.0.0.1:0",
+			"--certs-dir", filepath.Join(dir, "certs"), s.Root}
 	}
 	s.cmd = exec.CommandContext(t.Context(), program, args...)
 	s.cmd.Env = append(
 		os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey,
-		// MinIO on the file system of the test's folder, without its web pages, its look for updates, and its proxies.
-		"MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey, "MINIO_CI_CD=1", "MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_SITE_REGION=us-east-1", "HOME="+dir,
+		// MinIO on the file system of the test's folder, without its web pages, its look for
+		// updates, and its proxies.
+		"MINIO_ROOT_USER="+s.AccessKey, "MINIO_ROOT_PASSWORD="+s.SecretKey, "MINIO_CI_CD=1",
+		"MINIO_BROWSER=off", "MINIO_UPDATE=off", "MINIO_SITE_REGION=us-east-1", "HOME="+dir,
 	)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	endWithParent(s.cmd)
@@ -123,7 +131,8 @@ func (s *Server) versitygw(t testing.TB, o Options, dir string) []string {
 	t.Helper()
 	args := []string{"--port", s.address, "--quiet"}
 	if o.TLS {
-		args = append(args, "--cert", filepath.Join(dir, "certs", "public.crt"), "--key", filepath.Join(dir, "certs", "private.key"))
+		args = append(args, "--cert", filepath.Join(dir, "certs", "public.crt"), "--key",
+			filepath.Join(dir, "certs", "private.key"))
 	}
 	args = append(args, "posix")
 	if o.Versions {
@@ -141,7 +150,8 @@ func (s *Server) await(t testing.TB, ended <-chan struct{}) {
 	t.Helper()
 	client := s.Client(t)
 	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(
+		20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		_, err = client.ListBuckets(ctx)
 		cancel()
@@ -161,7 +171,8 @@ func (s *Server) await(t testing.TB, ended <-chan struct{}) {
 func (s *Server) Client(t testing.TB) *minio.Client {
 	t.Helper()
 	c, err := minio.New(s.address, &minio.Options{
-		Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Secure: s.CAFile != "", Transport: s.transport, Region: "us-east-1", MaxRetries: 1,
+		Creds: credentials.NewStaticV4(s.AccessKey, s.SecretKey, ""), Secure: s.CAFile != "",
+		Transport: s.transport, Region: "us-east-1", MaxRetries: 1,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +208,8 @@ func (s *Server) newBucket(t testing.TB, name string, o minio.MakeBucketOptions)
 	}
 }
 
-// URL is the store URL of a place in a bucket, as --store takes it; the credentials are to come from the environment (Setenv).
+// URL is the store URL of a place in a bucket, as --store takes it; the credentials are to come
+// from the environment (Setenv).
 func (s *Server) URL(bucket, prefix string) string {
 	u := "s3://" + bucket
 	if prefix != "" {
@@ -217,7 +229,8 @@ func (s *Server) Setenv(t testing.TB) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", s.SecretKey)
 }
 
-// findProgram looks in the repository that holds the current folder, which is that of the package under test.
+// findProgram looks in the repository that holds the current folder, which is that of the package
+// under test.
 func findProgram(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := os.Getwd()
