@@ -17,7 +17,8 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // copyObject copies an object of the source to the target, without its owners.
@@ -25,9 +26,9 @@ func (l *lab) copyObject(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: copy REF")
 	}
-	ref, err := mgmt.ParseRef(args[0])
+	ref, err := object.ParseRef(args[0])
 	ts.Check(err)
-	k, ok := mgmt.FindKind(l.kinds, ref.GroupKind())
+	k, ok := kube.FindKind(l.kinds, ref.GroupKind())
 	if !ok {
 		ts.Fatalf("copy: no kind %s", ref.GroupKind())
 	}

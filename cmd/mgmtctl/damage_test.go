@@ -14,7 +14,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // mostMemory is what mgmtctl may take at most, in bytes, whatever is in the store.

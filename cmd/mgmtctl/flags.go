@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // enum is a flag that takes one of a few words.
@@ -108,12 +108,12 @@ func (c *checkedOne) Set(s string) error {
 func (c *checkedOne) Type() string { return c.what }
 
 func checkWorkload(s string) error {
-	_, err := mgmt.ParseKey(s)
+	_, err := object.ParseKey(s)
 	return err
 }
 
 func checkRef(s string) error {
-	_, err := mgmt.ParseRef(s)
+	_, err := object.ParseRef(s)
 	return err
 }
 

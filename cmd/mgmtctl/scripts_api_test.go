@@ -14,9 +14,9 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 )
 
 // The scripts of testdata/api run mgmtctl against two real API servers without Cluster API
@@ -151,21 +151,21 @@ func (l *lab) params(mode string, files ...string) testscript.Params {
 // lab is two bare API servers, the source and the target, and the daemon's program.
 type lab struct {
 	t              *testing.T
-	servers        *mgmttest.Servers
+	servers        *kubetest.Servers
 	s3             *s3test.Server
 	bin, mgmtd     string
-	source, target *mgmt.Mgmt
-	kinds          []mgmt.Kind
+	source, target *kube.Mgmt
+	kinds          []kube.Kind
 }
 
 // startLab starts the servers for the time of one test; the other tests of the package need none.
 func startLab(t *testing.T) *lab {
 	t.Helper()
-	program, err := mgmttest.Lab()
+	program, err := kubetest.Lab()
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, bin: filepath.Dir(program), servers: mgmttest.Start(t, 2),
+	l := &lab{t: t, bin: filepath.Dir(program), servers: kubetest.Start(t, 2),
 		s3: s3test.Start(t, s3test.Options{Versions: true})}
 	l.s3.Setenv(t) // mgmtctl runs in this process, and the S3 client reads the environment of that
 	l.source, l.target = l.servers.Connect(t, 0), l.servers.Connect(t, 1)
@@ -225,7 +225,7 @@ func (l *lab) setup(env *testscript.Env, mode string) error {
 // access is what a script works with.
 type access struct {
 	work, namespace, recipient string
-	source, target             mgmt.Options
+	source, target             kube.Options
 	s3                         *s3test.Server
 	bucket                     string
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
@@ -225,11 +225,11 @@ func serveStandalone(f standaloneFlags, p *program) (server, error) {
 		Version: readBuild().Version,
 	}
 	if f.sourceKubeconfig != "" {
-		cfg.Sources = []mgmt.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig,
+		cfg.Sources = []kube.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig,
 			Context: f.sourceContext}}
 	}
 	if f.targetKubeconfig != "" {
-		cfg.Targets = []mgmt.Options{{Name: f.targetName, KubeconfigFile: f.targetKubeconfig,
+		cfg.Targets = []kube.Options{{Name: f.targetName, KubeconfigFile: f.targetKubeconfig,
 			Context: f.targetContext}}
 	}
 	return service.New(cfg), nil

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
 // state is what must not change: objects with their UIDs and versions, files with their hashes.
@@ -40,9 +40,9 @@ func (l *lab) look(ts *testscript.TestScript) state {
 	ns := ts.Getenv("NS")
 	var g errgroup.Group
 	g.SetLimit(8)
-	for side, m := range map[string]*mgmt.Mgmt{"source": l.source, "target": l.target} {
+	for side, m := range map[string]*kube.Mgmt{"source": l.source, "target": l.target} {
 		for _, k := range l.kinds {
-			o := mgmt.ListOptions{Namespace: ns, Metadata: true}
+			o := kube.ListOptions{Namespace: ns, Metadata: true}
 			if !k.Namespaced {
 				o.Name = ns
 			}

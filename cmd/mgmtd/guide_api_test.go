@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 )
 
 // shellBlocks finds what the guide asks its reader to type.
@@ -37,7 +37,7 @@ func TestAPIGuide(t *testing.T) {
 	if err := os.Symlink(programs(t), filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	servers := mgmttest.Start(t, 2)
+	servers := kubetest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "guide-", "--workloads", "2", "--machines", "1",
 		"--fast")
 	servers.Acknowledge(t, 0)

@@ -17,7 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -141,7 +141,7 @@ func blind(t *testing.T, a *asked) {
 // carries an identity, which exists nowhere but in this test. A restore that it died in waits for
 // one.
 func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
-	servers := mgmttest.Start(t, 2)
+	servers := kubetest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "keys-", "--workloads", "2", "--machines", "2", "--fast")
 	bin, dir := programs(t), shortDir(t)
 	identity, recipient := newKeys(t, dir)

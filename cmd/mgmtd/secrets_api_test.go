@@ -25,8 +25,8 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 )
 
 // seeds are values that must not be found, by what they are.
@@ -202,7 +202,7 @@ func (r *commands) mgmtctl(code int, args ...string) string {
 // kubectl runs the lab's kubectl and gives all that it wrote.
 func kubectl(t *testing.T, kubeconfig, stdin string, args ...string) (string, error) {
 	t.Helper()
-	lab, err := mgmttest.Lab()
+	lab, err := kubetest.Lab()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ type yard struct {
 // management clusters and around them, takes snapshots, reads, restores, fails and moves, and finds
 // none of them, raw or encoded, in anything that is written (invariant I6).
 func TestAPISecretsStayInside(t *testing.T) {
-	servers := mgmttest.Start(t, 2)
+	servers := kubetest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "secrets-", "--workloads", "4", "--machines", "1")
 	servers.Acknowledge(t, 0)
 	servers.Acknowledge(t, 1)

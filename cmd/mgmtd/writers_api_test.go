@@ -22,10 +22,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -48,14 +49,14 @@ type writer struct {
 	*asked
 	p                   *process
 	dir, name, identity string
-	source              *mgmt.Mgmt
-	secrets             mgmt.Kind
+	source              *kube.Mgmt
+	secrets             kube.Kind
 	taken               []string // ids, the oldest first
 }
 
 // newWriters starts a daemon for each server. Each trusts the keys of both, and encrypts to its
 // own.
-func newWriters(t *testing.T, servers *mgmttest.Servers, s3 *s3test.Server) (list [2]*writer) {
+func newWriters(t *testing.T, servers *kubetest.Servers, s3 *s3test.Server) (list [2]*writer) {
 	t.Helper()
 	var recipients [2]string
 	for i := range list {
@@ -67,7 +68,7 @@ func newWriters(t *testing.T, servers *mgmttest.Servers, s3 *s3test.Server) (lis
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.secrets, _ = mgmt.FindKind(kinds, mgmt.GroupKind{Kind: "Secret"})
+		w.secrets, _ = kube.FindKind(kinds, object.GroupKind{Kind: "Secret"})
 		var identity []byte
 		identity, recipients[i] = newKeys(t, w.dir)
 		write(t, filepath.Dir(w.identity), "identity.txt", string(identity))
@@ -165,7 +166,7 @@ func dayLater(t *testing.T, root string) {
 func TestAPIWritersShareABucket(t *testing.T) {
 	s3 := s3test.Start(t, s3test.Options{})
 	s3.NewBucket(t, "shared")
-	writers := newWriters(t, mgmttest.Start(t, 2), s3)
+	writers := newWriters(t, kubetest.Start(t, 2), s3)
 	both := func(n int, beside func(context.Context, <-chan struct{}) error) {
 		t.Helper()
 		g, ctx := errgroup.WithContext(t.Context())

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // EventType says which fields of an event matter.
@@ -33,35 +35,15 @@ const (
 // Event is one entry of an operation's history.
 type Event struct {
 	// Seq is the position in the history, from 1 and without gaps; 0 on progress.
-	Seq      int64     `json:"seq"`
-	Time     time.Time `json:"time"`
-	Type     EventType `json:"type"`
-	Step     string    `json:"step,omitempty"`
-	Unit     string    `json:"unit,omitempty"`
-	State    string    `json:"state,omitempty"`
-	Message  string    `json:"message,omitempty"`
-	Progress *Progress `json:"progress,omitempty"`
-	Finding  *Finding  `json:"finding,omitempty"`
-}
-
-// Finding is one result of a check.
-type Finding struct {
-	// Severity is info, warning, error or fatal.
-	Severity string `json:"severity"`
-	// Code is stable, in lower case with dashes.
-	Code string `json:"code"`
-	// Ref is the object that it is about; nil when it is about no single one.
-	Ref     *Ref   `json:"ref,omitempty"`
-	Message string `json:"message,omitempty"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-// Ref names one object.
-type Ref struct {
-	Group     string `json:"group,omitempty"`
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
+	Seq      int64           `json:"seq"`
+	Time     time.Time       `json:"time"`
+	Type     EventType       `json:"type"`
+	Step     string          `json:"step,omitempty"`
+	Unit     string          `json:"unit,omitempty"`
+	State    string          `json:"state,omitempty"`
+	Message  string          `json:"message,omitempty"`
+	Progress *Progress       `json:"progress,omitempty"`
+	Finding  *object.Finding `json:"finding,omitempty"`
 }
 
 const (
@@ -190,4 +172,11 @@ func shorten(text string) string {
 		text = text[:maxMessage] + " …"
 	}
 	return strings.ToValidUTF8(text, "")
+}
+
+// FindingEvent returns the event that reports a finding about a unit, or about no unit when unit
+// is empty.
+func FindingEvent(unit string, f object.Finding) Event {
+	f.Unit = ""
+	return Event{Type: EventFinding, Unit: unit, Finding: &f}
 }

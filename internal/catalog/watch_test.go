@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // watchAll collects the events that a watch gives until it ends, progress left out.
@@ -28,7 +30,7 @@ func watchAll(t *testing.T, c *Catalog, id OperationID, after int64) []string {
 func TestWatchLate(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
-	finding := &Finding{Severity: "error", Code: "owner-missing", Ref: &Ref{Kind: "Secret",
+	finding := &object.Finding{Severity: object.Error, Code: "owner-missing", Ref: object.Ref{Kind: "Secret",
 		Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
 	err := j.Emit(t.Context(), Event{Type: EventMessage, Message: "hello"}, Event{Type: EventFinding,
 		Unit: "a/b", Finding: finding})

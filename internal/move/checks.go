@@ -9,7 +9,8 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -21,14 +22,14 @@ type checker struct {
 	nodes    []*snapshot.Node
 	contents *snapshot.Contents
 	graph    *snapshot.Graph
-	findings []mgmt.Finding
+	findings []object.Finding
 	locks    map[string]string
 	ids      map[string]string // units by id of the workload cluster
 }
 
-func (c *checker) add(f mgmt.Finding) { c.findings = append(c.findings, f) }
+func (c *checker) add(f object.Finding) { c.findings = append(c.findings, f) }
 
-func (c *checker) run(ctx context.Context) ([]mgmt.Finding, error) {
+func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 	c.locks, c.ids = map[string]string{}, map[string]string{}
 	c.checkFence(ctx)
 	c.checkPools()
@@ -49,12 +50,12 @@ func (c *checker) checkFence(ctx context.Context) {
 	err := c.Registry.CanFence(ctx)
 	switch {
 	case c.spec.NoFence:
-		c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "no-fence",
+		c.add(object.Finding{Severity: object.Warning, Code: "no-fence",
 			Message: "no ownership record is written: a source that is brought back from an older state " +
 				"does not find out that it lost its workload clusters",
 			Hint: "leave --no-fence out where the store can fence"})
 	case err != nil:
-		c.add(mgmt.Finding{Severity: mgmt.Fatal, Code: "no-fence", Message: "ownership records cannot " +
+		c.add(object.Finding{Severity: object.Fatal, Code: "no-fence", Message: "ownership records cannot " +
 			"be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a " +
 			"signing key; or go without, with --no-fence"})
 	}
@@ -74,20 +75,20 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 	case snapshot.ClusterKind:
 		lock := annotations[snapshot.AnnotationOperation].String()
 		if other := c.ids[n.WorkloadID]; other != "" {
-			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "id-not-unique", Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: object.Error, Code: "id-not-unique", Ref: n.Ref, Unit: n.Unit,
 				Message: "it has the same " + snapshot.AnnotationWorkloadID + " as " + other,
 				Hint:    "the annotation was copied with a manifest: take it off the one that is the copy"})
 		}
 		c.ids[n.WorkloadID] = n.Unit
 		if annotations[snapshot.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
-			c.add(mgmt.Finding{Severity: mgmt.Error, Code: "held", Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: object.Error, Code: "held", Ref: n.Ref, Unit: n.Unit,
 				Message: "it is the paused copy of a restore or a move that is not at its end",
 				Hint:    "bring that operation to its end first (mgmtctl operation list)"})
 		}
 		if lock != "" {
 			c.locks[n.Unit] = lock
 			operation, _, _ := strings.Cut(lock, "/")
-			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit,
 				Message: "operation " + operation + " is at work on it",
 				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that " +
 					"operation and its catalog are lost"})
@@ -106,7 +107,7 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 		}
 	case snapshot.MachineKind:
 		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
-			c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "provisioning", Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: c.unlessForced(), Code: "provisioning", Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
 				Hint:    "let it come up, or delete it; or take the risk with --force"})
 		}
@@ -115,18 +116,18 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 }
 
 func (c *checker) gitops(n *snapshot.Node) {
-	c.add(mgmt.Finding{Severity: mgmt.Warning, Code: "gitops-owner", Ref: n.Ref, Unit: n.Unit,
+	c.add(object.Finding{Severity: object.Warning, Code: "gitops-owner", Ref: n.Ref, Unit: n.Unit,
 		Message: "a GitOps controller applies it: on the source it would end the pause, and make it " +
 			"anew once it is gone",
 		Hint: "suspend what applies it, up to its root, before the move, and point it at the " +
 			"target afterwards"})
 }
 
-func (c *checker) unlessForced() mgmt.Severity {
+func (c *checker) unlessForced() object.Severity {
 	if c.spec.Force {
-		return mgmt.Warning
+		return object.Warning
 	}
-	return mgmt.Error
+	return object.Error
 }
 
 // checkPools: a pool of addresses that serves workload clusters on both sides would hand out the
@@ -143,7 +144,7 @@ func (c *checker) checkPools() {
 		for _, user := range c.graph.Nodes {
 			uses := func(need snapshot.Need) bool { return need.Ref == n.Ref }
 			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
-				c.add(mgmt.Finding{Severity: c.unlessForced(), Code: "pool-shared", Ref: n.Ref,
+				c.add(object.Finding{Severity: c.unlessForced(), Code: "pool-shared", Ref: n.Ref,
 					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
 					Hint: "move all users of the pool together, or give them pools of their own; with --force " +
 						"when its ranges are known not to collide"})
@@ -155,15 +156,15 @@ func (c *checker) checkPools() {
 
 // checkRights asks the source whether our credentials may pause and retire.
 func (c *checker) checkRights(ctx context.Context) error {
-	kinds := map[mgmt.GroupKind]bool{}
+	kinds := map[object.GroupKind]bool{}
 	for _, n := range c.nodes {
-		kinds[n.GroupKind()] = n.GroupKind() != mgmt.NamespaceKind.GroupKind
+		kinds[n.GroupKind()] = n.GroupKind() != kube.NamespaceKind.GroupKind
 	}
-	results := make(chan mgmt.Finding, len(kinds)*5)
+	results := make(chan object.Finding, len(kinds)*5)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for gk, leaves := range kinds {
-		k, ok := mgmt.FindKind(c.Source.Kinds, gk)
+		k, ok := kube.FindKind(c.Source.Kinds, gk)
 		if !ok || !leaves {
 			continue
 		}
@@ -171,7 +172,7 @@ func (c *checker) checkRights(ctx context.Context) error {
 			g.Go(func() error {
 				allowed, err := c.Source.Prober.Allowed(gctx, verb, k, "")
 				if err == nil && !allowed {
-					results <- mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed",
+					results <- object.Finding{Severity: object.Error, Code: "not-allowed",
 						Message: fmt.Sprintf("the credentials for the source may not %s %s", verb,
 							strings.TrimSuffix(k.Resource+"."+k.Group, ".")),
 						Hint: "use credentials of an administrator of the source"}
@@ -191,19 +192,19 @@ func (c *checker) checkRights(ctx context.Context) error {
 // checkCascade looks on the source for objects that the garbage collector would delete once their
 // owners are retired.
 func (c *checker) checkCascade(ctx context.Context) error {
-	doomed, in, unit := map[string]mgmt.Ref{}, map[mgmt.Ref]bool{}, map[mgmt.Ref]string{}
+	doomed, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, n := range c.nodes {
-		if n.GroupKind() != mgmt.NamespaceKind.GroupKind {
+		if n.GroupKind() != kube.NamespaceKind.GroupKind {
 			doomed[n.UID] = n.Ref
 		}
 		in[n.Ref], unit[n.Ref] = true, n.Unit
 	}
 	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed,
-		func(r mgmt.Ref) bool { return in[r] || initLock(r, unit) },
-		func(r mgmt.Ref) string { return unit[r] })
+		func(r object.Ref) bool { return in[r] || initLock(r, unit) },
+		func(r object.Ref) string { return unit[r] })
 	for _, f := range findings {
-		if f.Unit == "" && f.Severity == mgmt.Error {
-			f.Severity = mgmt.Warning // what is shared and owns something is not retired
+		if f.Unit == "" && f.Severity == object.Error {
+			f.Severity = object.Warning // what is shared and owns something is not retired
 			f.Message += "; so its owner stays on the source"
 		}
 		c.add(f)
@@ -213,12 +214,12 @@ func (c *checker) checkCascade(ctx context.Context) error {
 
 // initLock tells of the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
 // time initialise a control plane: it is never captured and goes with its Cluster.
-func initLock(r mgmt.Ref, units map[mgmt.Ref]string) bool {
+func initLock(r object.Ref, units map[object.Ref]string) bool {
 	name, ok := strings.CutSuffix(r.Name, "-lock")
-	if !ok || r.GroupKind() != mgmt.ConfigMapKind.GroupKind {
+	if !ok || r.GroupKind() != kube.ConfigMapKind.GroupKind {
 		return false
 	}
-	_, moves := units[mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	_, moves := units[object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 		Namespace: r.Namespace, Name: name}]
 	return moves
 }

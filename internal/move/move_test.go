@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 func newStore(t *testing.T) *store.Store {
@@ -128,7 +128,7 @@ func TestLock(t *testing.T) {
 }
 
 func node(kind, name, uid, version string) *snapshot.Node {
-	n := &snapshot.Node{Ref: mgmt.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
+	n := &snapshot.Node{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
 		Name: name}, UID: uid, ResourceVersion: version, Cluster: "w"}
 	if kind == "Cluster" {
 		n.Cluster = ""
@@ -204,14 +204,14 @@ func TestBatches(t *testing.T) {
 // while those of Clusters that stay do.
 func TestOrphanedBindings(t *testing.T) {
 	t.Parallel()
-	binding := func(name string) mgmt.Ref {
-		return mgmt.Ref{Group: snapshot.ResourceSetBindingKind.Group,
+	binding := func(name string) object.Ref {
+		return object.Ref{Group: snapshot.ResourceSetBindingKind.Group,
 			Kind: snapshot.ResourceSetBindingKind.Kind, Namespace: "ns", Name: name}
 	}
-	cluster := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	cluster := object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 		Namespace: "ns", Name: "stays"}
 	g := snapshot.NewGraph([]*snapshot.Node{{Ref: cluster}})
-	for ref, want := range map[mgmt.Ref]bool{binding("stays"): false, binding("gone"): true,
+	for ref, want := range map[object.Ref]bool{binding("stays"): false, binding("gone"): true,
 		cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
 		if got := orphaned(g, ref); got != want {
 			t.Errorf("%s: %v", ref, got)

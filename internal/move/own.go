@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // Registry keeps the ownership records; a *store.Store is one.

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -128,14 +129,14 @@ func (m *run) share(g *snapshot.Graph) {
 
 // restless finds objects in the snapshot that did not stand still, after all: newcomers of the
 // moment between the acknowledgements and the cut.
-func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]mgmt.Finding,
+func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
 	error) {
-	var findings []mgmt.Finding
+	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
 		if n.Unit == "" || !slices.Contains(units, n.Unit) {
 			continue
 		}
-		if mgmt.Pause(n.GroupKind()) == mgmt.PauseNone {
+		if kube.Pause(n.GroupKind()) == kube.PauseNone {
 			continue
 		}
 		u, err := decode(contents, n.Ref)
@@ -143,12 +144,12 @@ func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string)
 			return nil, err
 		}
 		why := standing(n, u)
-		if how := mgmt.Pause(n.GroupKind()); why == "" && (how == mgmt.PauseSpec ||
-			how == mgmt.PauseAnnotation) && !restore.PausedByUs(u) {
+		if how := kube.Pause(n.GroupKind()); why == "" && (how == kube.PauseSpec ||
+			how == kube.PauseAnnotation) && !restore.PausedByUs(u) {
 			why = "its switch is not set"
 		}
 		if why != "" {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "not-paused", Ref: n.Ref,
+			findings = append(findings, object.Finding{Severity: object.Error, Code: "not-paused", Ref: n.Ref,
 				Unit: n.Unit, Message: "it does not stand still: " + why,
 				Hint: "move its workload cluster again"})
 		}
@@ -250,7 +251,7 @@ func (p *part) compare(v *view, unit string) error {
 }
 
 // withoutLock is a hash over a Cluster but for our lock and what changes with it.
-func withoutLock(c *snapshot.Contents, ref mgmt.Ref) (string, error) {
+func withoutLock(c *snapshot.Contents, ref object.Ref) (string, error) {
 	u, err := decode(c, ref)
 	if err != nil {
 		return "", err
@@ -266,7 +267,7 @@ func withoutLock(c *snapshot.Contents, ref mgmt.Ref) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-func decode(c *snapshot.Contents, ref mgmt.Ref) (*unstructured.Unstructured, error) {
+func decode(c *snapshot.Contents, ref object.Ref) (*unstructured.Unstructured, error) {
 	raw, err := c.Bytes(ref)
 	if err != nil {
 		return nil, err

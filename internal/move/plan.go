@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -15,7 +16,7 @@ type Spec struct {
 	Selection     restore.Selection     `json:"selection"`
 	Force         bool                  `json:"force,omitempty"`
 	NoFence       bool                  `json:"noFence,omitempty"`
-	DropOwners    []mgmt.Ref            `json:"dropOwners,omitempty"`
+	DropOwners    []object.Ref          `json:"dropOwners,omitempty"`
 	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`
 }
 
@@ -52,11 +53,11 @@ type Writer interface {
 // Mgmt is one side of a move.
 type Mgmt struct {
 	restore.Side
-	Reader    *mgmt.Reader
+	Reader    *kube.Reader
 	Writer    Writer
 	Prober    restore.Prober
-	Kinds     []mgmt.Kind
-	Providers []mgmt.Provider
+	Kinds     []kube.Kind
+	Providers []kube.Provider
 	// Kubernetes is the version of the API server.
 	Kubernetes string
 }
@@ -113,7 +114,7 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 
 // planCopy plans the copy of what stands in s.
 func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents,
-	spec restore.Spec, name restore.Snapshot, findings []mgmt.Finding,
+	spec restore.Spec, name restore.Snapshot, findings []object.Finding,
 	owners map[string]restore.Owned) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
 		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader,
@@ -144,8 +145,8 @@ func nodesOf(g *snapshot.Graph, unit string) []*snapshot.Node {
 		func(n *snapshot.Node) bool { return n.Unit != unit })
 }
 
-func clusterRef(unit string) (mgmt.Ref, error) {
-	key, err := mgmt.ParseKey(unit)
-	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+func clusterRef(unit string) (object.Ref, error) {
+	key, err := object.ParseKey(unit)
+	return object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 		Namespace: key.Namespace, Name: key.Name}, err
 }

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -55,8 +56,8 @@ func (m *run) retire(ctx context.Context, p *part, well []restore.Unit) {
 
 // cascades looks once for all units of a batch.
 func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (
-	map[string][]mgmt.Finding, error) {
-	doomed, leaves, unitOf := map[string]mgmt.Ref{}, map[mgmt.Ref]bool{}, map[mgmt.Ref]string{}
+	map[string][]object.Finding, error) {
+	doomed, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, u := range units {
 		for _, o := range u.Objects {
 			unitOf[o.Ref] = u.Name
@@ -70,11 +71,11 @@ func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
-		func(r mgmt.Ref) bool { return leaves[r] || initLock(r, unitOf) },
-		func(r mgmt.Ref) string { return unitOf[r] })
-	byUnit := map[string][]mgmt.Finding{}
+		func(r object.Ref) bool { return leaves[r] || initLock(r, unitOf) },
+		func(r object.Ref) string { return unitOf[r] })
+	byUnit := map[string][]object.Finding{}
 	for _, f := range findings {
-		if f.Severity >= mgmt.Error {
+		if f.Severity >= object.Error {
 			byUnit[f.Unit] = append(byUnit[f.Unit], f)
 		}
 	}
@@ -122,14 +123,14 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 // delete it with its last owner, whoever still needs it.
 func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
 	leaving := map[types.UID]bool{}
-	in := map[mgmt.Ref]bool{}
+	in := map[object.Ref]bool{}
 	for _, o := range u.Objects {
 		in[o.Ref] = true
 		leaving[types.UID(p.Source[o.Ref.String()].UID)] = true
 	}
 	for _, o := range p.Copy.Shared.Objects {
 		if o.Action == restore.Skip || !slices.ContainsFunc(o.Owners,
-			func(r mgmt.Ref) bool { return in[r] }) {
+			func(r object.Ref) bool { return in[r] }) {
 			continue
 		}
 		err := m.change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {
@@ -163,9 +164,9 @@ func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) 
 		g.SetLimit(8)
 		for _, o := range wave {
 			was, known := p.Source[o.Ref.String()]
-			k, served := mgmt.FindKind(m.Source.Kinds, o.GroupKind())
+			k, served := kube.FindKind(m.Source.Kinds, o.GroupKind())
 			if !known || !served || o.Action == restore.Skip ||
-				o.GroupKind() == mgmt.NamespaceKind.GroupKind {
+				o.GroupKind() == kube.NamespaceKind.GroupKind {
 				continue
 			}
 			g.Go(func() error {
@@ -255,7 +256,7 @@ func patiently(ctx context.Context, fn func() error) error {
 		if err == nil || try == tries || !apierrors.IsForbidden(err) {
 			return err
 		}
-		if err := mgmt.Sleep(ctx, time.Second/2); err != nil {
+		if err := kube.Sleep(ctx, time.Second/2); err != nil {
 			return err
 		}
 	}
@@ -266,12 +267,12 @@ func patiently(ctx context.Context, fn func() error) error {
 // it may have some.
 func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object, error) {
 	g := v.graph
-	leaving := map[mgmt.Ref]bool{}
+	leaving := map[object.Ref]bool{}
 	for _, o := range p.Copy.Shared.Objects {
 		was, known := p.Source[o.Ref.String()]
 		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
 		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) &&
-			o.GroupKind() != mgmt.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+			o.GroupKind() != kube.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
 	}
 	var stay []*snapshot.Node
 	for _, n := range g.Nodes {
@@ -282,7 +283,7 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 	for _, n := range g.Closure(stay) {
 		delete(leaving, n.Ref)
 	}
-	doomed := map[string]mgmt.Ref{}
+	doomed := map[string]object.Ref{}
 	for ref, yes := range leaving {
 		if yes {
 			doomed[p.Source[ref.String()].UID] = ref
@@ -292,15 +293,15 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 		return nil, err
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
-		func(r mgmt.Ref) bool { return leaving[r] || orphaned(g, r) },
-		func(mgmt.Ref) string { return "" })
+		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) },
+		func(object.Ref) string { return "" })
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(findings, func(f mgmt.Finding) bool { return f.Severity >= mgmt.Error }) {
+	if slices.ContainsFunc(findings, func(f object.Finding) bool { return f.Severity >= object.Error }) {
 		var errs []error
 		for _, f := range findings {
-			errs = append(errs, m.Journal.Emit(ctx, restore.FindingEvent("", f)))
+			errs = append(errs, m.Journal.Emit(ctx, catalog.FindingEvent("", f)))
 		}
 		return nil, errors.Join(errs...) // they stay: they do no harm
 	}
@@ -310,16 +311,16 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 
 // orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that
 // had not heard of it may have made the Binding anew, and Cluster API takes it away.
-func orphaned(g *snapshot.Graph, ref mgmt.Ref) bool {
+func orphaned(g *snapshot.Graph, ref object.Ref) bool {
 	return ref.GroupKind() == snapshot.ResourceSetBindingKind &&
-		g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		g.Node(object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
 // keepDifferent leaves on the source what is not on the target as it is here: it did not get there,
 // or was changed since.
-func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref,
-	leaving map[mgmt.Ref]bool) error {
+func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
+	leaving map[object.Ref]bool) error {
 	for uid, ref := range doomed {
 		why, err := m.differs(ctx, ref)
 		if err != nil {
@@ -330,7 +331,7 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref,
 		}
 		delete(doomed, uid)
 		delete(leaving, ref)
-		if err := m.Journal.Emit(ctx, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning,
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: "shared-kept", Ref: ref, Message: "it stays on the source: " + why,
 			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
 			return err
@@ -341,9 +342,9 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]mgmt.Ref,
 
 // differs says why a shared object of the source is not on the target as it is; "" when it is, or
 // when it is gone from the source.
-func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
+func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	on := func(side Mgmt) (*unstructured.Unstructured, error) {
-		k, ok := mgmt.FindKind(side.Kinds, ref.GroupKind())
+		k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
 		if !ok {
 			return nil, nil
 		}
@@ -381,7 +382,7 @@ func (m *run) differs(ctx context.Context, ref mgmt.Ref) (string, error) {
 // mayHaveUsers tells of objects that Clusters which stay may use without naming them: what selects
 // by label, what is named in fields of providers that no rule knows, and what is there for all
 // namespaces. Classes and templates are named, so that the graph knows their users.
-func (m *run) mayHaveUsers(g *snapshot.Graph, ref mgmt.Ref) bool {
+func (m *run) mayHaveUsers(g *snapshot.Graph, ref object.Ref) bool {
 	switch {
 	case ref.Namespace == "", ref.GroupKind() == snapshot.ExtensionConfigKind:
 		return len(g.Clusters()) > 0

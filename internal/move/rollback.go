@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -112,7 +112,7 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 }
 
 func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool,
-	keep map[mgmt.Ref]bool) error {
+	keep map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
 			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
@@ -123,12 +123,12 @@ func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool
 }
 
 // usedOnTarget finds shared objects of the copies that others on the target have come to need.
-func (m *run) usedOnTarget(ctx context.Context) (map[mgmt.Ref]bool, error) {
+func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, _, err := m.LookTarget(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ours := map[mgmt.Ref]bool{}
+	ours := map[object.Ref]bool{}
 	for _, p := range m.parts {
 		for _, o := range p.Copy.Shared.Objects {
 			ours[o.Ref] = true
@@ -140,7 +140,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[mgmt.Ref]bool, error) {
 			others = append(others, n)
 		}
 	}
-	keep := map[mgmt.Ref]bool{}
+	keep := map[object.Ref]bool{}
 	for _, n := range s.Graph.Closure(others) {
 		keep[n.Ref] = ours[n.Ref]
 	}

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -187,8 +187,8 @@ func (m *run) left() int {
 
 func (m *run) fail(ctx context.Context, unit string, err error) {
 	if ctx.Err() == nil {
-		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit,
-			mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed", Message: err.Error(),
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
+			object.Finding{Severity: object.Error, Code: "unit-failed", Message: err.Error(),
 				Hint: restore.HintOf(err)}))
 	}
 	m.mu.Lock()
@@ -349,8 +349,8 @@ func (m *run) giveBackBlocked(ctx context.Context, p *part) {
 			continue
 		}
 		for _, f := range p.Copy.Findings {
-			if f.Severity >= mgmt.Error && (f.Unit == u.Name || f.Unit == "") {
-				_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(u.Name, f))
+			if f.Severity >= object.Error && (f.Unit == u.Name || f.Unit == "") {
+				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
 			}
 		}
 		if err := m.unpause(ctx, u.Name, false, catalog.UnitBlocked); err != nil {
@@ -373,7 +373,7 @@ func (m *run) finishShared(ctx context.Context) error {
 			released[u.Name] = m.results.retired[u.Name]
 		}
 	}
-	seen := map[mgmt.Ref]bool{}
+	seen := map[object.Ref]bool{}
 	for _, p := range m.parts {
 		if carried, err := m.carried(ctx, p); err != nil || !carried {
 			if err != nil {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -106,8 +107,8 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	if err != nil || !again {
 		return err
 	}
-	_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit,
-		mgmt.Finding{Severity: mgmt.Error, Code: "pause-ended", Ref: ref,
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
+		object.Finding{Severity: object.Error, Code: "pause-ended", Ref: ref,
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
@@ -116,9 +117,9 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 
 // change reads an object of the source and writes what fn makes of it, until both are of the same
 // moment.
-func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.Unstructured) (
+func (m *run) change(ctx context.Context, ref object.Ref, fn func(u *unstructured.Unstructured) (
 	changed bool, err error)) error {
-	k, ok := mgmt.FindKind(m.Source.Kinds, ref.GroupKind())
+	k, ok := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	if !ok {
 		return fmt.Errorf("the source no longer serves %s", ref.GroupKind())
 	}
@@ -134,10 +135,10 @@ func (m *run) change(ctx context.Context, ref mgmt.Ref, fn func(u *unstructured.
 		if err == nil {
 			return nil
 		}
-		if attempt == 16 || !apierrors.IsConflict(err) && !mgmt.Transient(err) {
+		if attempt == 16 || !apierrors.IsConflict(err) && !kube.Transient(err) {
 			return fmt.Errorf("%s: %w", ref, err)
 		}
-		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
+		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
 			return err
 		}
 	}
@@ -175,7 +176,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 			return err
 		}
 		for _, n := range nodes { // after the lock: nothing is set under somebody else's
-			if n.GroupKind() != snapshot.ClusterKind && mgmt.Pause(n.GroupKind()) == mgmt.PauseAnnotation {
+			if n.GroupKind() != snapshot.ClusterKind && kube.Pause(n.GroupKind()) == kube.PauseAnnotation {
 				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
 					error) {
 					return restore.Pause(u), nil
@@ -190,8 +191,8 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 
 // awaitAtWork waits until every object of a unit shows that it is not paused, but for those that
 // were paused before. Once the switch is set by us it waits no more.
-func (m *run) awaitAtWork(ctx context.Context, ref mgmt.Ref, nodes []*snapshot.Node) error {
-	k, _ := mgmt.FindKind(m.Source.Kinds, ref.GroupKind())
+func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*snapshot.Node) error {
+	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", ref, err)
@@ -223,7 +224,7 @@ func (m *run) awaitStand(ctx context.Context, unit string) error {
 		"acknowledge the pause", standing); err != nil {
 		return err
 	}
-	return mgmt.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
+	return kube.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
 }
 
 // standing says why an object does not stand still yet; "" when it does.
@@ -231,8 +232,8 @@ func standing(_ *snapshot.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
-	if how := mgmt.Pause(kindOf(u)); restore.PublishesPause(u) && how != mgmt.PauseNever &&
-		how != mgmt.PauseUnknown {
+	if how := kube.Pause(kindOf(u)); restore.PublishesPause(u) && how != kube.PauseNever &&
+		how != kube.PauseUnknown {
 		if why := restore.NotAcknowledged(u, "True"); why != "" {
 			return why
 		}
@@ -243,9 +244,9 @@ func standing(_ *snapshot.Node, u *unstructured.Unstructured) string {
 	return ""
 }
 
-func kindOf(u *unstructured.Unstructured) mgmt.GroupKind {
+func kindOf(u *unstructured.Unstructured) object.GroupKind {
 	gvk := u.GroupVersionKind()
-	return mgmt.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
+	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
 }
 
 // await looks at objects of the source again and again until problem finds none with any of them.
@@ -264,7 +265,7 @@ func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string,
 		if time.Now().After(deadline) {
 			return &UnsettledError{What: what, Left: len(left), First: first}
 		}
-		if err := mgmt.Sleep(ctx, pause); err != nil {
+		if err := kube.Sleep(ctx, pause); err != nil {
 			return err
 		}
 		nodes, pause = left, min(pause*2, 3*time.Second)
@@ -277,8 +278,8 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for _, n := range nodes {
-		k, ok := mgmt.FindKind(m.Source.Kinds, n.GroupKind())
-		if how := mgmt.Pause(n.GroupKind()); !ok || how == mgmt.PauseNone || how == mgmt.PauseUnknown {
+		k, ok := kube.FindKind(m.Source.Kinds, n.GroupKind())
+		if how := kube.Pause(n.GroupKind()); !ok || how == kube.PauseNone || how == kube.PauseUnknown {
 			continue // nothing is known of how it stands still
 		}
 		m.slots <- struct{}{}
@@ -289,7 +290,7 @@ func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func
 			switch {
 			case apierrors.IsNotFound(err):
 				return nil
-			case err != nil && mgmt.Transient(err):
+			case err != nil && kube.Transient(err):
 				why = err.Error()
 			case err != nil:
 				return fmt.Errorf("%s: %w", n.Ref, err)
@@ -363,7 +364,7 @@ func (m *run) locked(cluster *unstructured.Unstructured) bool {
 
 // unpauseOwn gives back, before its Cluster, what has a pause of its own in a unit that is locked
 // by us.
-func (m *run) unpauseOwn(ctx context.Context, cluster mgmt.Ref, nodes []*snapshot.Node) error {
+func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*snapshot.Node) error {
 	ours := false
 	if err := m.change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
 		ours = m.locked(u)
@@ -372,7 +373,7 @@ func (m *run) unpauseOwn(ctx context.Context, cluster mgmt.Ref, nodes []*snapsho
 		return err
 	}
 	for _, n := range nodes {
-		if n.GroupKind() == snapshot.ClusterKind || mgmt.Pause(n.GroupKind()) != mgmt.PauseAnnotation {
+		if n.GroupKind() == snapshot.ClusterKind || kube.Pause(n.GroupKind()) != kube.PauseAnnotation {
 			continue
 		}
 		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
@@ -396,8 +397,8 @@ func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*snapshot.N
 			return restore.NotAcknowledged(u, "False")
 		})
 	if err != nil && ctx.Err() == nil {
-		_ = m.Journal.Emit(context.WithoutCancel(ctx), restore.FindingEvent(unit,
-			mgmt.Finding{Severity: mgmt.Warning, Code: "not-working", Message: err.Error(),
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
+			object.Finding{Severity: object.Warning, Code: "not-working", Message: err.Error(),
 				Hint: "look at the logs of the source's controllers"}))
 	}
 }

@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// tries bounds the requests for one object: with the back-off of mgmt.Backoff about a minute of an
+// tries bounds the requests for one object: with the back-off of kube.Backoff about a minute of an
 // API server that does not answer, and any number of conflicts that matter.
 const tries = 16
 
@@ -49,7 +50,7 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 // delete what names it.
 func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 	var owners []Object
-	seen := map[mgmt.Ref]bool{}
+	seen := map[object.Ref]bool{}
 	for _, o := range wave {
 		for i, ref := range o.Owners {
 			uid := o.Outside[i]
@@ -64,7 +65,7 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 		}
 	}
 	return r.each(owners, func(o Object) error {
-		k, ok := mgmt.FindKind(r.Kinds, o.GroupKind())
+		k, ok := kube.FindKind(r.Kinds, o.GroupKind())
 		if !ok {
 			return fmt.Errorf("the target no longer serves %s", o.GroupKind())
 		}
@@ -87,11 +88,11 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 // the one that we know and stands still: controllers that see a MachineSet and not yet its Machines
 // would make new ones.
 func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
-	key, err := mgmt.ParseKey(unit)
+	key, err := object.ParseKey(unit)
 	if err != nil || late {
 		return nil // shared objects have no Cluster
 	}
-	ref := mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	ref := object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 		Namespace: key.Namespace, Name: key.Name}
 	if r.uid(ref) == "" {
 		return nil // this wave creates it
@@ -209,7 +210,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 }
 
 // applyStatus gives live the status of source. It writes nothing when that is there already.
-func (r *run) applyStatus(ctx context.Context, k mgmt.Kind, live,
+func (r *run) applyStatus(ctx context.Context, k kube.Kind, live,
 	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if !k.Status || source.Object["status"] == nil {
 		return live, nil
@@ -271,7 +272,7 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 }
 
 // createOrFind creates the object, or finds the one that this operation created before.
-func (r *run) createOrFind(ctx context.Context, k mgmt.Kind, source *unstructured.Unstructured,
+func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructured.Unstructured,
 	unit string, o Object) (*unstructured.Unstructured, error) {
 	body := source.DeepCopy()
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
@@ -321,7 +322,7 @@ func (r *run) createdCluster(unit string) bool {
 }
 
 // takeOver replaces live by body.
-func (r *run) takeOver(ctx context.Context, k mgmt.Kind, body, live *unstructured.Unstructured) (
+func (r *run) takeOver(ctx context.Context, k kube.Kind, body, live *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	body = body.DeepCopy()
 	body.SetUID(live.GetUID())
@@ -331,7 +332,7 @@ func (r *run) takeOver(ctx context.Context, k mgmt.Kind, body, live *unstructure
 
 // StrangerError says that an object on the target is not the one that this operation created or
 // adopted.
-type StrangerError struct{ Ref mgmt.Ref }
+type StrangerError struct{ Ref object.Ref }
 
 func (e *StrangerError) Error() string {
 	return "the target has an object of this name that this operation did not create"
@@ -344,7 +345,7 @@ func (e *StrangerError) Hint() string {
 
 // checkOurs: only what carries the mark of this operation, or whose UID is journaled, may be
 // changed.
-func (r *run) checkOurs(ref mgmt.Ref, live *unstructured.Unstructured) error {
+func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
 	known := r.uid(ref)
 	if known == string(live.GetUID()) || known == "" &&
 		live.GetAnnotations()[annotationOperation] == r.Operation {
@@ -386,7 +387,7 @@ func (r *run) wantsFields(source *unstructured.Unstructured) bool {
 
 // converge writes to live until it works. Controllers of the target touch objects within
 // milliseconds, so the resourceVersion of a moment ago is often stale: then it looks again.
-func (r *run) converge(ctx context.Context, k mgmt.Kind, live *unstructured.Unstructured,
+func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unstructured,
 	write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (
 	*unstructured.Unstructured, error) {
 	uid := live.GetUID()
@@ -409,7 +410,7 @@ func (r *run) converge(ctx context.Context, k mgmt.Kind, live *unstructured.Unst
 
 // retry sends a request again while its failure may pass: conflicts at once, the rest with
 // back-off. A permanent error comes back at once.
-func retry(ctx context.Context, gk mgmt.GroupKind, request func() (*unstructured.Unstructured,
+func retry(ctx context.Context, gk object.GroupKind, request func() (*unstructured.Unstructured,
 	error)) (*unstructured.Unstructured, error) {
 	for attempt := 1; ; attempt++ {
 		obj, err := request()
@@ -417,13 +418,13 @@ func retry(ctx context.Context, gk mgmt.GroupKind, request func() (*unstructured
 			return obj, nil
 		}
 		conflict := apierrors.IsConflict(err)
-		if attempt == tries || !conflict && !mgmt.Transient(err) {
+		if attempt == tries || !conflict && !kube.Transient(err) {
 			return nil, &apiError{text: safe(gk, err), err: err}
 		}
 		if conflict && attempt < 6 {
 			continue
 		}
-		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
+		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
 			return nil, err
 		}
 	}
@@ -446,7 +447,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 	var objects []Object
 	for _, o := range r.Plan.Shared.Objects {
 		if o.Action != Skip && slices.ContainsFunc(o.Owners,
-			func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
+			func(owner object.Ref) bool { return r.unitOf[owner] == unit }) {
 			objects = append(objects, o)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -48,33 +49,33 @@ const oldSnapshot = 24 * time.Hour
 func checkSource(_ context.Context, p *planner) error {
 	if p.Spec.Move {
 		if p.Source.Source.UID == p.Target.UID {
-			p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "same-management-cluster",
+			p.addAll(object.Finding{Severity: object.Fatal, Code: "same-management-cluster",
 				Message: "source and target are the same management cluster", Hint: "name two different ones"})
 		}
 		return nil
 	}
 	if p.Source.Source.UID == p.Target.UID {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "same-management-cluster",
+		p.addAll(object.Finding{Severity: object.Info, Code: "same-management-cluster",
 			Message: "the target is the management cluster that the snapshot was taken of"})
 		return nil
 	}
 	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone &&
 		!p.Spec.NoRelease && !p.Spec.Force &&
 		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
-		p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-alive",
+		p.addAll(object.Finding{Severity: object.Fatal, Code: "source-alive",
 			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
 				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
 			Hint: "make sure that its controllers do not run, then say --force as well"})
 		return nil
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "source-may-return",
+		p.addAll(object.Finding{Severity: object.Warning, Code: "source-may-return",
 			Message: fmt.Sprintf("if management cluster %s (%s) comes back, both reconcile the same "+
 				"infrastructure", p.Source.Source.Name, p.Source.Source.UID),
 			Hint: "only revoking its infrastructure credentials prevents that"})
 		return nil
 	}
-	p.addAll(mgmt.Finding{Severity: mgmt.Fatal, Code: "source-not-gone",
+	p.addAll(object.Finding{Severity: object.Fatal, Code: "source-not-gone",
 		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile "+
 			"one workload cluster destroy it", p.Source.Source.Name),
 		Hint: "make sure that its controllers do not run, then say so with --source-is-gone; or " +
@@ -88,7 +89,7 @@ func checkOwnership(_ context.Context, p *planner) error {
 	for n := range p.active {
 		owned, ok := p.Owners[n.WorkloadID]
 		if n.GroupKind() == snapshot.ClusterKind && owned.Damaged && !p.Spec.Force {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-damaged",
+			p.add(n, object.Finding{Severity: object.Error, Code: "owner-damaged",
 				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
 					"it belongs, then go on with --force"})
 			continue
@@ -97,17 +98,17 @@ func checkOwnership(_ context.Context, p *planner) error {
 			owned.By.UID == p.Target.UID {
 			continue
 		}
-		f := mgmt.Finding{Severity: mgmt.Error, Code: "owned-elsewhere",
+		f := object.Finding{Severity: object.Error, Code: "owned-elsewhere",
 			Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management "+
 				"cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
 			Hint: "it was moved or restored there; work with that management cluster, or take it over " +
 				"with --force when that one is gone for good"}
 		switch {
 		case !owned.Trusted:
-			f.Severity, f.Code = mgmt.Warning, "owner-untrusted"
+			f.Severity, f.Code = object.Warning, "owner-untrusted"
 			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
 		case p.Spec.Force:
-			f.Severity = mgmt.Warning
+			f.Severity = object.Warning
 		}
 		p.add(n, f)
 	}
@@ -119,30 +120,30 @@ func checkSnapshot(_ context.Context, p *planner) error {
 		return nil // it is taken when the source stands still
 	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
-	f := mgmt.Finding{Severity: mgmt.Info, Code: "snapshot-age",
+	f := object.Finding{Severity: object.Info, Code: "snapshot-age",
 		Message: fmt.Sprintf("the snapshot is %s old", age)}
 	if age > oldSnapshot {
-		f.Severity = mgmt.Warning
+		f.Severity = object.Warning
 		f.Hint = "Machines that were made or deleted since are not known to it; compare with the " +
 			"infrastructure before the release (--no-release)"
 	}
 	p.addAll(f)
 	if p.Newer.After(p.Source.Time) {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-newest",
+		p.addAll(object.Finding{Severity: object.Warning, Code: "not-newest",
 			Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339),
 			Hint:    "use --snapshot latest"})
 	}
 	for _, gap := range p.Gaps {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "snapshot-gap", Message: gap,
+		p.addAll(object.Finding{Severity: object.Warning, Code: "snapshot-gap", Message: gap,
 			Hint: "a snapshot was deleted, or somebody hides one: look at the bucket's versions " +
 				"and access log"})
 	}
 	if p.Snapshot.Envelope.Partial {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "partial-snapshot",
+		p.addAll(object.Finding{Severity: object.Info, Code: "partial-snapshot",
 			Message: "the snapshot holds chosen namespaces only"})
 	}
 	for _, k := range p.Snapshot.Envelope.NotInCut {
-		p.addAll(mgmt.Finding{Severity: mgmt.Warning, Code: "not-in-cut",
+		p.addAll(object.Finding{Severity: object.Warning, Code: "not-in-cut",
 			Message: fmt.Sprintf("objects of %s were not read at the same moment as the others", k)})
 	}
 	return nil
@@ -152,7 +153,7 @@ func checkSnapshot(_ context.Context, p *planner) error {
 func checkKinds(_ context.Context, p *planner) error {
 	type place struct {
 		unit string
-		kind mgmt.GroupKind
+		kind object.GroupKind
 	}
 	told := map[place]bool{}
 	for n := range p.active {
@@ -161,11 +162,11 @@ func checkKinds(_ context.Context, p *planner) error {
 		}
 		told[place{n.Unit, n.GroupKind()}] = true
 		msg := fmt.Sprintf("the target does not serve %s", n.GroupKind())
-		if k, ok := mgmt.FindKind(p.Kinds, n.GroupKind()); ok {
+		if k, ok := kube.FindKind(p.Kinds, n.GroupKind()); ok {
 			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(),
 				strings.Join(k.Served, ", "), n.Version)
 		}
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "kind-not-served", Message: msg,
+		p.add(n, object.Finding{Severity: object.Error, Code: "kind-not-served", Message: msg,
 			Hint: "install the provider of this kind on the target, at the version of the source or newer"})
 	}
 	return nil
@@ -176,7 +177,7 @@ func checkKinds(_ context.Context, p *planner) error {
 func checkProviders(_ context.Context, p *planner) error {
 	used := map[string]bool{}
 	for n := range p.active {
-		if k, ok := mgmt.FindKind(p.Snapshot.About.Kinds, n.GroupKind()); ok && k.Provider != "" {
+		if k, ok := kube.FindKind(p.Snapshot.About.Kinds, n.GroupKind()); ok && k.Provider != "" {
 			used[k.Provider] = true
 		}
 	}
@@ -184,18 +185,18 @@ func checkProviders(_ context.Context, p *planner) error {
 		if !used[want.Name] {
 			continue
 		}
-		i := slices.IndexFunc(p.Providers, func(have mgmt.Provider) bool {
+		i := slices.IndexFunc(p.Providers, func(have kube.Provider) bool {
 			return have.Name == want.Name
 		})
 		if i < 0 {
-			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-missing",
+			p.addAll(object.Finding{Severity: object.Error, Code: "provider-missing",
 				Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name,
 					want.Version),
 				Hint: "install it with clusterctl init, at that version or newer"})
 			continue
 		}
 		if older(p.Providers[i].Version, want.Version) && !p.Spec.Force {
-			p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "provider-older",
+			p.addAll(object.Finding{Severity: object.Error, Code: "provider-older",
 				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
 					p.Providers[i].Version, want.Version),
 				Hint: "upgrade it with clusterctl upgrade, or take the risk with --force"})
@@ -231,7 +232,7 @@ func checkRights(ctx context.Context, p *planner) error {
 				if r.sub != "" {
 					what += "/" + r.sub
 				}
-				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "not-allowed",
+				p.addAll(object.Finding{Severity: object.Error, Code: "not-allowed",
 					Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb,
 						strings.TrimSuffix(what, ".")),
 					Hint: "use credentials of an administrator of the target"})
@@ -251,11 +252,11 @@ func checkOwners(_ context.Context, p *planner) error {
 				continue
 			}
 			if p.dropped[o.Ref] {
-				p.add(n, mgmt.Finding{Severity: mgmt.Info, Code: "owner-dropped",
+				p.add(n, object.Finding{Severity: object.Info, Code: "owner-dropped",
 					Message: "its owner reference to " + o.Ref.String() + " is left out"})
 				continue
 			}
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-missing", Message: "its owner " +
+			p.add(n, object.Finding{Severity: object.Error, Code: "owner-missing", Message: "its owner " +
 				o.Ref.String() + " is neither in what is restored nor on the target",
 				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " +
 					o.Ref.String()})
@@ -272,36 +273,36 @@ func checkUnits(_ context.Context, p *planner) error {
 		}
 		switch {
 		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting",
+			p.add(n, object.Finding{Severity: object.Error, Code: "deleting",
 				Message: "it was being deleted when the snapshot was taken",
 				Hint:    "leave it out, or take an older snapshot"})
 		case n.Deleting && p.Spec.Move:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "deleting", Message: "it is being deleted",
+			p.add(n, object.Finding{Severity: object.Error, Code: "deleting", Message: "it is being deleted",
 				Hint: "let the deletion finish, or find out what holds it, then plan again"})
 		case n.Deleting:
-			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "deleting",
+			p.add(n, object.Finding{Severity: object.Warning, Code: "deleting",
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint:    "its controllers decide anew; look at it after the release"})
 		}
 		switch {
-		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnsupported:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unsupported",
+		case kube.Pause(n.GroupKind()) == kube.PauseUnsupported:
+			p.add(n, object.Finding{Severity: object.Error, Code: "pause-unsupported",
 				Message: "this kind has a pause of its own that this version cannot set; it would come to " +
 					"life before its status is back",
 				Hint: "restore its unit by hand, or leave it out"})
-		case mgmt.Pause(n.GroupKind()) != mgmt.PauseUnknown &&
-			mgmt.Pause(n.GroupKind()) != mgmt.PauseNone && ownedByLate(p.Snapshot.Graph, n):
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "owner-late",
+		case kube.Pause(n.GroupKind()) != kube.PauseUnknown &&
+			kube.Pause(n.GroupKind()) != kube.PauseNone && ownedByLate(p.Snapshot.Graph, n):
+			p.add(n, object.Finding{Severity: object.Error, Code: "owner-late",
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out with --drop-owner"})
-		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown && p.Spec.Move && !p.Spec.Force:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "pause-unknown",
+		case kube.Pause(n.GroupKind()) == kube.PauseUnknown && p.Spec.Move && !p.Spec.Force:
+			p.add(n, object.Finding{Severity: object.Error, Code: "pause-unknown",
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
 				Hint: "scale its controller on the source to zero for the time of the move, then go on " +
 					"with --force"})
-		case mgmt.Pause(n.GroupKind()) == mgmt.PauseUnknown:
-			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown",
+		case kube.Pause(n.GroupKind()) == kube.PauseUnknown:
+			p.add(n, object.Finding{Severity: object.Warning, Code: "pause-unknown",
 				Message: "no way to pause this kind is known; it is created after the release"})
 		}
 	}
@@ -323,7 +324,7 @@ func checkHeld(p *planner, n *snapshot.Node) error {
 	// the lock that a move has on its source
 	locked := strings.Contains(annotations[snapshot.AnnotationOperation].String(), "/")
 	if annotations[snapshot.AnnotationWasPaused].Exists() && !locked {
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "held", Message: "it is the paused copy of " +
+		p.add(n, object.Finding{Severity: object.Error, Code: "held", Message: "it is the paused copy of " +
 			"a restore or a move that was not at its end",
 			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given " +
 				"back as it was before the pause"})
@@ -346,7 +347,7 @@ var codeKinds = map[string]string{
 func checkNeeds(_ context.Context, p *planner) error {
 	for _, m := range p.Snapshot.Graph.Missing {
 		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
-			p.add(by, mgmt.Finding{Severity: mgmt.Warning, Code: "need-missing",
+			p.add(by, object.Finding{Severity: object.Warning, Code: "need-missing",
 				Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field),
 				Hint:    "see that the target has it before the release (--no-release)"})
 		}
@@ -355,14 +356,14 @@ func checkNeeds(_ context.Context, p *planner) error {
 }
 
 func checkWorkloadCode(_ context.Context, p *planner) error {
-	count := map[mgmt.GroupKind]int{}
+	count := map[object.GroupKind]int{}
 	for n := range p.active {
 		if codeKinds[n.Kind] != "" {
 			count[n.GroupKind()]++
 		}
 	}
 	for gk, n := range count {
-		p.addAll(mgmt.Finding{Severity: mgmt.Info, Code: "runs-code",
+		p.addAll(object.Finding{Severity: object.Info, Code: "runs-code",
 			Message: fmt.Sprintf("%s (%d): %s; the signature of the snapshot is what vouches for them", gk,
 				n, codeKinds[gk.Kind])})
 	}

@@ -16,7 +16,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -30,11 +31,11 @@ func (p *planner) refuse() error {
 	}
 	for _, n := range p.nodes {
 		namespace := n.Namespace
-		if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+		if n.GroupKind() == kube.NamespaceKind.GroupKind {
 			namespace = n.Name
 		}
 		// what the target says of its kinds: the snapshot may say anything
-		k, known := mgmt.FindKind(p.Kinds, n.GroupKind())
+		k, known := kube.FindKind(p.Kinds, n.GroupKind())
 		switch {
 		case n.GroupKind() == snapshot.ProviderKind:
 			p.skipped[n] = "the target has a provider inventory of its own"
@@ -44,7 +45,7 @@ func (p *planner) refuse() error {
 			p.skipped[n] = "nothing is restored into the namespaces of providers"
 		case n.Group != "" && known && !k.Contract && !snapshot.KnownKind(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
-		case n.GroupKind() == mgmt.SecretKind.GroupKind:
+		case n.GroupKind() == kube.SecretKind.GroupKind:
 			raw, err := p.Contents.Bytes(n.Ref)
 			if err != nil {
 				return err
@@ -71,9 +72,9 @@ func checkCertificates(_ context.Context, p *planner) error {
 			continue
 		}
 		for _, purpose := range certificates {
-			r := mgmt.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
+			r := object.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
-				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-missing", Message: "Secret " +
+				p.add(n, object.Finding{Severity: object.Error, Code: "ca-missing", Message: "Secret " +
 					r.String() + " is not in the snapshot; the control-plane provider would make a new one",
 					Hint: "restore from an older snapshot that has it (mgmtctl snapshot list)"})
 				continue
@@ -83,7 +84,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 				return err
 			}
 			if why := certificateProblem(raw, purpose); why != "" {
-				p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "ca-invalid", Message: "Secret " +
+				p.add(n, object.Finding{Severity: object.Error, Code: "ca-invalid", Message: "Secret " +
 					r.String() + ": " + why,
 					Hint: "the workload cluster cannot be managed with it; look for an older snapshot"})
 			}
@@ -193,7 +194,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 			continue
 		}
 		if p.Spec.Move && !PausedByUs(lives[i]) {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live",
+			p.add(n, object.Finding{Severity: object.Error, Code: "cluster-live",
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
 					"it belongs to, and delete nothing before"})
@@ -203,7 +204,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 			continue
 		}
 		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "cluster-live",
+			p.add(n, object.Finding{Severity: object.Error, Code: "cluster-live",
 				Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects "+
 					"are missing there", absent[n.Key().String()]),
 				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing " +
@@ -214,21 +215,21 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 
 func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured, atWork bool) {
 	if live.GetDeletionTimestamp() != nil {
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-deleting",
+		p.add(n, object.Finding{Severity: object.Error, Code: "exists-deleting",
 			Message: "the target has an object of this name that is being deleted",
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		return
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
-		p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "left-by-operation",
+		p.add(n, object.Finding{Severity: object.Error, Code: "left-by-operation",
 			Message: "it was left half restored by operation " + other,
 			Hint: "go on with it: mgmtctl operation resume " + other +
 				"; if its catalog is lost, delete the object and plan again"})
 		return
 	}
-	if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different",
+			p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
 				Message: "the target has this namespace with other labels or annotations: " +
 					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
@@ -244,7 +245,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 	if len(paths) == 0 {
 		return
 	}
-	p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "exists-different",
+	p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
 		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
 			"this unit out"})
@@ -257,10 +258,10 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 func differences(want, live *unstructured.Unstructured, unitAtWork bool) []string {
 	aspect := snapshot.All
 	if !PausedByUs(live) {
-		switch mgmt.Pause(gkOf(live)) {
-		case mgmt.PauseNever, mgmt.PauseAnnotation, mgmt.PauseUnknown:
+		switch kube.Pause(gkOf(live)) {
+		case kube.PauseNever, kube.PauseAnnotation, kube.PauseUnknown:
 			aspect = snapshot.Spec
-		case mgmt.PauseSpec, mgmt.PauseWithCluster:
+		case kube.PauseSpec, kube.PauseWithCluster:
 			if unitAtWork {
 				aspect = snapshot.Spec
 			}
@@ -312,7 +313,7 @@ func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.
 
 // followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows
 // when that unit comes to the target.
-func (p *planner) followsUnit(n *snapshot.Node, owner mgmt.Ref) bool {
+func (p *planner) followsUnit(n *snapshot.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != ""
 }
@@ -344,7 +345,7 @@ const webhookTimeout = 15 * time.Second
 // thinks of the object does not matter here; that its webhooks answer does: a webhook that is down
 // would refuse every object in the middle of the restore.
 func checkWebhooks(ctx context.Context, p *planner) error {
-	samples := map[mgmt.GroupKind]*snapshot.Node{}
+	samples := map[object.GroupKind]*snapshot.Node{}
 	for n := range p.active {
 		if _, served := p.kinds[n.GroupKind()]; !served || n.Group == "" {
 			continue
@@ -365,14 +366,14 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 			strip(obj)
 			obj.SetOwnerReferences(nil)
 			obj.SetName("mgmtd-preflight-" + strings.ToLower(n.Kind))
-			if n.Namespace != "" && p.existing[mgmt.Ref{Kind: "Namespace", Name: n.Namespace}] == "" {
+			if n.Namespace != "" && p.existing[object.Ref{Kind: "Namespace", Name: n.Namespace}] == "" {
 				obj.SetNamespace("default")
 			}
 			dctx, cancel := context.WithTimeout(ctx, webhookTimeout)
 			defer cancel()
 			_, err = p.Prober.DryRunCreate(dctx, p.kinds[gk], obj)
 			if down(err) {
-				p.addAll(mgmt.Finding{Severity: mgmt.Error, Code: "webhook-down",
+				p.addAll(object.Finding{Severity: object.Error, Code: "webhook-down",
 					Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
 					Hint: "wait until the provider's controllers run and their certificates are in place, " +
 						"then plan again"})

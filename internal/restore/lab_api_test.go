@@ -16,17 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // site is where a restore of a test takes place: a directory with keys, store and catalog, and the
 // target.
 type site struct {
 	dir    string
-	target mgmt.Options
+	target kube.Options
 }
 
 func openStore(ctx context.Context, dir string, create bool) (*store.Store, error) {
@@ -72,8 +73,8 @@ func take(t *testing.T) site {
 type work struct {
 	snapshot *snapshot.Snapshot
 	contents *snapshot.Contents
-	target   *mgmt.Mgmt
-	kinds    []mgmt.Kind
+	target   *kube.Mgmt
+	kinds    []kube.Kind
 	signed   store.Signed
 }
 
@@ -100,7 +101,7 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 	if w.contents, err = w.snapshot.Load(ctx, nodes, nil); err != nil {
 		return nil, err
 	}
-	if w.target, err = mgmt.Connect(ctx, s.target); err != nil {
+	if w.target, err = kube.Connect(ctx, s.target); err != nil {
 		return nil, err
 	}
 	w.kinds, err = w.target.Reader().Kinds(ctx)
@@ -118,7 +119,7 @@ func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, erro
 
 // carryOut starts a restore, or goes on with the one that the site's catalog holds.
 func (s site) carryOut(ctx context.Context, spec restore.Spec,
-	writer func(*mgmt.Mgmt) restore.Writer) error {
+	writer func(*kube.Mgmt) restore.Writer) error {
 	w, err := s.open(ctx, spec)
 	if err != nil {
 		return err
@@ -210,7 +211,7 @@ func empty(t *testing.T) {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		left := 0
 		for _, k := range kinds {
-			_, err := m.Reader().List(t.Context(), k, mgmt.ListOptions{}, func(raw []byte) error {
+			_, err := m.Reader().List(t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
 				u := &unstructured.Unstructured{}
 				if err := u.UnmarshalJSON(raw); err != nil {
 					return err
@@ -260,9 +261,9 @@ func checkRestored(t *testing.T, s site) {
 		t.Fatal(err)
 	}
 	uids := map[string]bool{}
-	lives := map[mgmt.Ref]*unstructured.Unstructured{}
+	lives := map[object.Ref]*unstructured.Unstructured{}
 	for _, n := range w.snapshot.Graph.Nodes {
-		k, _ := mgmt.FindKind(w.kinds, n.GroupKind())
+		k, _ := kube.FindKind(w.kinds, n.GroupKind())
 		live, err := w.target.Reader().Get(t.Context(), k, n.Namespace, n.Name)
 		if err != nil {
 			t.Errorf("%s: %v", n.Ref, err)
@@ -273,7 +274,7 @@ func checkRestored(t *testing.T, s site) {
 	}
 	for _, n := range w.snapshot.Graph.Nodes {
 		live := lives[n.Ref]
-		if live == nil || n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+		if live == nil || n.GroupKind() == kube.NamespaceKind.GroupKind {
 			continue
 		}
 		raw, err := w.contents.Bytes(n.Ref)
@@ -300,4 +301,4 @@ func checkRestored(t *testing.T, s site) {
 	}
 }
 
-func realWriter(m *mgmt.Mgmt) restore.Writer { return m.Writer() }
+func realWriter(m *kube.Mgmt) restore.Writer { return m.Writer() }

@@ -6,14 +6,14 @@ import (
 	"os"
 	"testing"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 )
 
-var servers *mgmttest.Servers
+var servers *kubetest.Servers
 
 func TestMain(m *testing.M) {
 	if os.Getenv(crashChild) != "" {
 		os.Exit(runCrashChild())
 	}
-	os.Exit(mgmttest.Main(m, 2, func(s *mgmttest.Servers) { servers = s }))
+	os.Exit(kubetest.Main(m, 2, func(s *kubetest.Servers) { servers = s }))
 }

@@ -15,7 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -24,16 +25,16 @@ const looks = 16
 
 // Reader is what planning and checking need of the target. It cannot write (invariant I7).
 type Reader interface {
-	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (
-		mgmt.ListResult, error)
-	Get(ctx context.Context, k mgmt.Kind, namespace, name string) (*unstructured.Unstructured, error)
+	List(ctx context.Context, k kube.Kind, o kube.ListOptions, fn func(raw []byte) error) (
+		kube.ListResult, error)
+	Get(ctx context.Context, k kube.Kind, namespace, name string) (*unstructured.Unstructured, error)
 }
 
 // Prober asks the target what it would do, and changes nothing.
 type Prober interface {
-	DryRunCreate(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	DryRunCreate(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
-	Allowed(ctx context.Context, verb string, k mgmt.Kind, subresource string) (bool, error)
+	Allowed(ctx context.Context, verb string, k kube.Kind, subresource string) (bool, error)
 }
 
 // Input is what a plan is made from.
@@ -44,8 +45,8 @@ type Input struct {
 	Target    Side
 	Reader    Reader
 	Prober    Prober
-	Kinds     []mgmt.Kind     // of the target
-	Providers []mgmt.Provider // of the target
+	Kinds     []kube.Kind     // of the target
+	Providers []kube.Provider // of the target
 	Spec      Spec
 	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of
 	// its snapshots.
@@ -54,7 +55,7 @@ type Input struct {
 	// Owners are the ownership records of the store, by id of the workload cluster.
 	Owners map[string]Owned
 	// Findings of checks that were made before; they count like the plan's own.
-	Findings []mgmt.Finding
+	Findings []object.Finding
 	Now      func() time.Time
 }
 
@@ -81,14 +82,14 @@ type planner struct {
 	nodes    []*snapshot.Node
 	skipped  map[*snapshot.Node]string   // left out, and why
 	users    map[*snapshot.Node][]string // units that need a shared node
-	existing map[mgmt.Ref]string         // on the target at planning, with UID
-	kinds    map[mgmt.GroupKind]mgmt.Kind
+	existing map[object.Ref]string       // on the target at planning, with UID
+	kinds    map[object.GroupKind]kube.Kind
 	// owners that are not in the snapshot but live on the target, with UID
-	outside map[mgmt.Ref]string
-	dropped map[mgmt.Ref]bool
+	outside map[object.Ref]string
+	dropped map[object.Ref]bool
 
 	mu       sync.Mutex
-	findings []mgmt.Finding
+	findings []object.Finding
 }
 
 // Make makes the plan of a restore and runs every pre-flight check. It reads the target and the
@@ -105,9 +106,9 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 	p := &planner{
 		Input: in, nodes: nodes, skipped: map[*snapshot.Node]string{},
 		users:    map[*snapshot.Node][]string{},
-		findings: slices.Clone(in.Findings), existing: map[mgmt.Ref]string{},
-		kinds: map[mgmt.GroupKind]mgmt.Kind{}, outside: map[mgmt.Ref]string{},
-		dropped: map[mgmt.Ref]bool{},
+		findings: slices.Clone(in.Findings), existing: map[object.Ref]string{},
+		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
+		dropped: map[object.Ref]bool{},
 	}
 	for _, r := range in.Spec.DropOwners {
 		p.dropped[r] = true
@@ -134,7 +135,7 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 
 // add records a finding about a node. An error of a shared node blocks the units that need it; of a
 // node that nobody needs it only leaves that node out.
-func (p *planner) add(n *snapshot.Node, f mgmt.Finding) {
+func (p *planner) add(n *snapshot.Node, f object.Finding) {
 	f.Ref = n.Ref
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,11 +143,11 @@ func (p *planner) add(n *snapshot.Node, f mgmt.Finding) {
 	case n.Unit != "":
 		f.Unit = n.Unit
 		p.findings = append(p.findings, f)
-	case f.Severity < mgmt.Error:
+	case f.Severity < object.Error:
 		p.findings = append(p.findings, f)
 	case len(p.users[n]) == 0:
 		p.skipped[n] = f.Code
-		f.Severity = mgmt.Warning
+		f.Severity = object.Warning
 		p.findings = append(p.findings, f)
 	default:
 		for _, unit := range p.users[n] {
@@ -157,7 +158,7 @@ func (p *planner) add(n *snapshot.Node, f mgmt.Finding) {
 }
 
 // addAll records a finding that is about no single object.
-func (p *planner) addAll(f mgmt.Finding) {
+func (p *planner) addAll(f object.Finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.findings = append(p.findings, f)
@@ -197,11 +198,11 @@ func (p *planner) tellRefused() {
 		switch {
 		case why == "" || n.GroupKind() == snapshot.ProviderKind:
 		case n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, mgmt.Finding{Severity: mgmt.Error, Code: "refused", Message: why,
+			p.add(n, object.Finding{Severity: object.Error, Code: "refused", Message: why,
 				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
 					"must be there"})
 		default:
-			p.add(n, mgmt.Finding{Severity: mgmt.Warning, Code: "refused", Message: why,
+			p.add(n, object.Finding{Severity: object.Warning, Code: "refused", Message: why,
 				Hint: "create it by hand if something needs it"})
 		}
 	}
@@ -209,7 +210,7 @@ func (p *planner) tellRefused() {
 
 // comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the
 // reference follows when that unit does.
-func (p *planner) comesLater(n *snapshot.Node, owner mgmt.Ref) bool {
+func (p *planner) comesLater(n *snapshot.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
 }
@@ -221,7 +222,7 @@ func (p *planner) matchKinds() {
 		if _, ok := p.kinds[n.GroupKind()]; ok {
 			continue
 		}
-		if k, ok := mgmt.FindKind(p.Kinds, n.GroupKind()); ok && slices.Contains(k.Served, n.Version) {
+		if k, ok := kube.FindKind(p.Kinds, n.GroupKind()); ok && slices.Contains(k.Served, n.Version) {
 			k.Version = n.Version
 			p.kinds[n.GroupKind()] = k
 		}
@@ -231,7 +232,7 @@ func (p *planner) matchKinds() {
 // findExisting notes which of the planned refs are on the target already, with their UIDs: one
 // metadata-only LIST a kind.
 func (p *planner) findExisting(ctx context.Context) error {
-	wanted := map[mgmt.Ref]bool{}
+	wanted := map[object.Ref]bool{}
 	for n := range p.active {
 		wanted[n.Ref] = true
 	}
@@ -239,9 +240,9 @@ func (p *planner) findExisting(ctx context.Context) error {
 	g.SetLimit(4)
 	for _, k := range p.kinds {
 		g.Go(func() error {
-			_, err := p.Reader.List(ctx, k, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
+			_, err := p.Reader.List(ctx, k, kube.ListOptions{Metadata: true}, func(raw []byte) error {
 				meta := gjson.GetBytes(raw, "metadata")
-				r := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+				r := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
 					Name: meta.Get("name").String()}
 				if wanted[r] {
 					p.mu.Lock()
@@ -273,21 +274,21 @@ func (p *planner) findOwners(ctx context.Context) error {
 	return nil
 }
 
-func (p *planner) inPlan(r mgmt.Ref) bool {
+func (p *planner) inPlan(r object.Ref) bool {
 	n := p.Snapshot.Graph.Node(r)
 	if n == nil || p.skipped[n] != "" {
 		return false
 	}
-	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *snapshot.Node, r mgmt.Ref) int {
-		return mgmt.CompareRefs(n.Ref, r)
+	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *snapshot.Node, r object.Ref) int {
+		return object.CompareRefs(n.Ref, r)
 	})
 	return in
 }
 
 // lookUp returns the UID of an object on the target, "" when it is not there or of a kind that is
 // not served.
-func (p *planner) lookUp(ctx context.Context, r mgmt.Ref) (string, error) {
-	k, ok := mgmt.FindKind(p.Kinds, r.GroupKind())
+func (p *planner) lookUp(ctx context.Context, r object.Ref) (string, error) {
+	k, ok := kube.FindKind(p.Kinds, r.GroupKind())
 	if !ok {
 		return "", nil
 	}
@@ -336,7 +337,7 @@ func (p *planner) skipUnneeded(plan *Plan) {
 			kept = append(kept, n)
 		}
 	}
-	needed := map[mgmt.Ref]bool{}
+	needed := map[object.Ref]bool{}
 	for _, n := range p.Snapshot.Graph.Closure(kept) {
 		needed[n.Ref] = true
 	}
@@ -380,10 +381,10 @@ func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
 // known, since they come to life as soon as they are created, and passive ones that such an object
 // owns.
 func isLate(g *snapshot.Graph, n *snapshot.Node) bool {
-	switch mgmt.Pause(n.GroupKind()) {
-	case mgmt.PauseUnknown:
+	switch kube.Pause(n.GroupKind()) {
+	case kube.PauseUnknown:
 		return true
-	case mgmt.PauseNone:
+	case kube.PauseNone:
 		return ownedByLate(g, n)
 	}
 	return false
@@ -392,7 +393,7 @@ func isLate(g *snapshot.Graph, n *snapshot.Node) bool {
 func ownedByLate(g *snapshot.Graph, n *snapshot.Node) bool {
 	return slices.ContainsFunc(n.Owners, func(o snapshot.Owner) bool {
 		owner := g.Node(o.Ref)
-		return owner != nil && mgmt.Pause(owner.GroupKind()) == mgmt.PauseUnknown
+		return owner != nil && kube.Pause(owner.GroupKind()) == kube.PauseUnknown
 	})
 }
 
@@ -422,7 +423,7 @@ func (p *planner) object(n *snapshot.Node, wave int) Object {
 }
 
 // object decodes an object of the snapshot.
-func decodeObject(c *snapshot.Contents, r mgmt.Ref) (*unstructured.Unstructured, error) {
+func decodeObject(c *snapshot.Contents, r object.Ref) (*unstructured.Unstructured, error) {
 	raw, err := c.Bytes(r)
 	if err != nil {
 		return nil, err

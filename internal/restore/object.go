@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -29,9 +30,9 @@ const (
 	fieldOwnerReferences = "ownerReferences"
 )
 
-func gkOf(u *unstructured.Unstructured) mgmt.GroupKind {
+func gkOf(u *unstructured.Unstructured) object.GroupKind {
 	gvk := u.GroupVersionKind()
-	return mgmt.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
+	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
 }
 
 // strip removes what a management cluster sets itself; what is left can be created.
@@ -49,14 +50,14 @@ func Pause(u *unstructured.Unstructured) bool {
 		return false
 	}
 	was := snapshot.WasAbsent
-	switch mgmt.Pause(gkOf(u)) {
-	case mgmt.PauseSpec:
+	switch kube.Pause(gkOf(u)) {
+	case kube.PauseSpec:
 		if paused, set, _ := unstructured.NestedBool(u.Object, "spec", "paused"); set {
 			was = strconv.FormatBool(paused)
 		}
 		// spec is an object in every kind that has this switch.
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
-	case mgmt.PauseAnnotation:
+	case kube.PauseAnnotation:
 		if _, set := u.GetAnnotations()[snapshot.AnnotationPaused]; set {
 			was = snapshot.WasTrue
 		} else {
@@ -83,14 +84,14 @@ func Unpause(u *unstructured.Unstructured) bool {
 		return false
 	}
 	was := u.GetAnnotations()[annotationWasPaused]
-	switch mgmt.Pause(gkOf(u)) {
-	case mgmt.PauseSpec:
+	switch kube.Pause(gkOf(u)) {
+	case kube.PauseSpec:
 		if was == snapshot.WasAbsent {
 			unstructured.RemoveNestedField(u.Object, "spec", "paused")
 		} else {
 			_ = unstructured.SetNestedField(u.Object, was == snapshot.WasTrue, "spec", "paused")
 		}
-	case mgmt.PauseAnnotation:
+	case kube.PauseAnnotation:
 		if was != snapshot.WasTrue {
 			Unannotate(u, snapshot.AnnotationPaused)
 		}
@@ -178,7 +179,7 @@ func wrongOwner(want, live *unstructured.Unstructured) string {
 	return ""
 }
 
-func sameOwner(ref metav1.OwnerReference, owner mgmt.Ref) bool {
+func sameOwner(ref metav1.OwnerReference, owner object.Ref) bool {
 	group, _, ok := strings.Cut(ref.APIVersion, "/")
 	if !ok {
 		group = ""
@@ -290,14 +291,14 @@ func condition(conditions []any, name string) map[string]any {
 
 // holdsSecrets tells of kinds whose fields may be secrets: those of the core, and those that become
 // bootstrap data, which has files and passwords in it.
-func holdsSecrets(gk mgmt.GroupKind) bool {
+func holdsSecrets(gk object.GroupKind) bool {
 	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
 		strings.HasPrefix(gk.Group, "controlplane.")
 }
 
 // safe gives the text of an API error without values of fields, for kinds whose fields may be
 // secrets (invariant I6): admission may quote what it refuses.
-func safe(gk mgmt.GroupKind, err error) string {
+func safe(gk object.GroupKind, err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return err.Error()

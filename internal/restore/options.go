@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // Writer is what carrying out a plan needs of the target besides reading.
 type Writer interface {
-	Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
-	Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
-	UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+	UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
 }
 
@@ -67,7 +67,7 @@ type RunOptions struct {
 	Contents  *snapshot.Contents
 	Reader    Reader
 	Writer    Writer
-	Kinds     []mgmt.Kind // of the target
+	Kinds     []kube.Kind // of the target
 	Operation string      // its id, for the annotation that marks what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // ManagedFields says for which objects the snapshot's managedFields are written.
@@ -24,9 +24,9 @@ const (
 
 // Selection picks a part of a snapshot; the zero value picks everything. Several entries add up.
 type Selection struct {
-	Namespaces []string   `json:"namespaces,omitempty"`
-	Workloads  []mgmt.Key `json:"workloads,omitempty"`
-	Selector   string     `json:"selector,omitempty"`
+	Namespaces []string     `json:"namespaces,omitempty"`
+	Workloads  []object.Key `json:"workloads,omitempty"`
+	Selector   string       `json:"selector,omitempty"`
 }
 
 func (s Selection) everything() bool {
@@ -39,7 +39,7 @@ type Spec struct {
 	SourceIsGone  bool          `json:"sourceIsGone,omitempty"`
 	Force         bool          `json:"force,omitempty"`
 	NoRelease     bool          `json:"noRelease,omitempty"`
-	DropOwners    []mgmt.Ref    `json:"dropOwners,omitempty"`
+	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
 	// Move: the source is alive and paused unit by unit, so nobody has to vouch that it is gone.
 	Move bool `json:"move,omitempty"`
@@ -61,13 +61,13 @@ const (
 // Plan is what a restore will do. It is data: no client, no content, no secret. The stored plan is
 // what a resume goes by.
 type Plan struct {
-	Snapshot Snapshot       `json:"snapshot"`
-	Target   Side           `json:"target"`
-	Spec     Spec           `json:"spec"`
-	Shared   Unit           `json:"shared"`
-	Units    []Unit         `json:"units"` // by name
-	Findings []mgmt.Finding `json:"findings"`
-	Blocked  bool           `json:"blocked"` // nothing can run
+	Snapshot Snapshot         `json:"snapshot"`
+	Target   Side             `json:"target"`
+	Spec     Spec             `json:"spec"`
+	Shared   Unit             `json:"shared"`
+	Units    []Unit           `json:"units"` // by name
+	Findings []object.Finding `json:"findings"`
+	Blocked  bool             `json:"blocked"` // nothing can run
 }
 
 // Side names a management cluster.
@@ -97,7 +97,7 @@ type Unit struct {
 
 // Object is an object in the plan.
 type Object struct {
-	mgmt.Ref
+	object.Ref
 	Version string `json:"version"`
 	// Wave is its place in the order, from 1. Late objects, of kinds with no known pause, have
 	// waves of their own after the release.
@@ -109,7 +109,7 @@ type Object struct {
 	// UID on the target, when it was there at planning.
 	UID string `json:"uid,omitempty"`
 	// Owners to write; dropped ones are left out.
-	Owners []mgmt.Ref `json:"owners,omitempty"`
+	Owners []object.Ref `json:"owners,omitempty"`
 	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by
 	// position in Owners; nil when there are none.
 	Outside map[int]string `json:"outside,omitempty"`
@@ -135,7 +135,7 @@ func (p *Plan) Digest() string {
 		}
 	}
 	for _, f := range p.Findings {
-		if f.Severity >= mgmt.Error {
+		if f.Severity >= object.Error {
 			line(f.Code, f.Ref, f.Unit)
 		}
 	}
@@ -155,7 +155,7 @@ func (p *Plan) CheckCanary(name string) error {
 	for _, u := range p.Units {
 		if u.Name == name && u.Blocked {
 			return &FindingsError{Findings: slices.DeleteFunc(slices.Clone(p.Findings),
-				func(f mgmt.Finding) bool { return f.Unit != "" && f.Unit != name }), Canary: name}
+				func(f object.Finding) bool { return f.Unit != "" && f.Unit != name }), Canary: name}
 		}
 		if u.Name == name {
 			return nil
@@ -188,7 +188,7 @@ func (p *Plan) Counts() (create, adopt, skip, blocked int) {
 
 // settle sorts the findings and decides what they block.
 func (p *Plan) settle() {
-	slices.SortStableFunc(p.Findings, func(a, b mgmt.Finding) int {
+	slices.SortStableFunc(p.Findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
 		}
@@ -198,9 +198,9 @@ func (p *Plan) settle() {
 	blocked := map[string]bool{}
 	for _, f := range p.Findings {
 		switch {
-		case f.Severity == mgmt.Fatal, f.Severity == mgmt.Error && f.Unit == "":
+		case f.Severity == object.Fatal, f.Severity == object.Error && f.Unit == "":
 			p.Blocked = true
-		case f.Severity == mgmt.Error:
+		case f.Severity == object.Error:
 			blocked[f.Unit] = true
 		}
 	}
@@ -218,7 +218,7 @@ func (p *Plan) settle() {
 
 // FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
 type FindingsError struct {
-	Findings []mgmt.Finding
+	Findings []object.Finding
 	Canary   string // set when it is the canary's findings that keep the others from running
 }
 
@@ -226,7 +226,7 @@ func (e *FindingsError) Error() string {
 	var first string
 	n := 0
 	for _, f := range e.Findings {
-		if f.Severity >= mgmt.Error {
+		if f.Severity >= object.Error {
 			if n == 0 {
 				first = f.String()
 			}

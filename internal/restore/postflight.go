@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -49,7 +50,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if err := r.wait(ctx, objects, what, problem); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
 	}
-	if err := mgmt.Sleep(ctx, r.Tuning.Settle); err != nil {
+	if err := kube.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
 	if err := r.wait(ctx, objects, what, problem); err != nil {
@@ -116,20 +117,8 @@ func isGood(condition string) bool {
 
 // report puts a finding into the history of the operation. A history that cannot be written must
 // not stop what is under way.
-func (r *run) report(ctx context.Context, unit string, f mgmt.Finding) {
-	_ = r.Journal.Emit(context.WithoutCancel(ctx), FindingEvent(unit, f))
-}
-
-// FindingEvent makes an event of a finding.
-func FindingEvent(unit string, f mgmt.Finding) catalog.Event {
-	e := catalog.Event{Type: catalog.EventFinding, Unit: unit,
-		Finding: &catalog.Finding{Severity: f.Severity.String(), Code: f.Code, Message: f.Message,
-			Hint: f.Hint}}
-	if !f.Ref.IsZero() {
-		e.Finding.Ref = &catalog.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace,
-			Name: f.Ref.Name}
-	}
-	return e
+func (r *run) report(ctx context.Context, unit string, f object.Finding) {
+	_ = r.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, f))
 }
 
 // tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it
@@ -163,7 +152,7 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.report(ctx, unit, mgmt.Finding{Severity: mgmt.Warning, Code: "workload-api", Ref: o.Ref,
+		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: "workload-api", Ref: o.Ref,
 			Message: "the workload cluster's API server did not answer through this kubeconfig: " +
 				err.Error(),
 			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
@@ -196,7 +185,7 @@ func reduce(text []byte) (*rest.Config, error) {
 		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
 			CertData: user.ClientCertificateData, KeyData: user.ClientKeyData,
 			ServerName: cluster.TLSServerName},
-		ContentConfig: mgmt.JSONContent(),
+		ContentConfig: kube.JSONContent(),
 	}, nil
 }
 
@@ -222,7 +211,7 @@ func (r *run) observe(ctx context.Context) error {
 	deadline := time.Now().Add(r.Tuning.Observe)
 	for {
 		if err := r.compareMachines(ctx, k); err != nil {
-			r.report(ctx, "", mgmt.Finding{Severity: mgmt.Error, Code: "observe", Message: err.Error(),
+			r.report(ctx, "", object.Finding{Severity: object.Error, Code: "observe", Message: err.Error(),
 				Hint: "look at the controllers of the target at once: something replaces Machines"})
 			return &IncompleteError{Failed: 1, First: err}
 		}
@@ -232,20 +221,20 @@ func (r *run) observe(ctx context.Context) error {
 		}
 		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second),
 			int64(r.Tuning.Observe/time.Second))
-		if err := mgmt.Sleep(ctx, min(left, 2*time.Second)); err != nil {
+		if err := kube.Sleep(ctx, min(left, 2*time.Second)); err != nil {
 			return err
 		}
 	}
 }
 
-func (r *run) compareMachines(ctx context.Context, k mgmt.Kind) error {
-	want := map[mgmt.Ref]string{}
-	clusters := map[mgmt.Key]bool{}
+func (r *run) compareMachines(ctx context.Context, k kube.Kind) error {
+	want := map[object.Ref]string{}
+	clusters := map[object.Key]bool{}
 	for _, u := range r.Plan.Units {
 		if u.Blocked {
 			continue
 		}
-		if key, err := mgmt.ParseKey(u.Name); err == nil {
+		if key, err := object.ParseKey(u.Name); err == nil {
 			clusters[key] = true
 		}
 		for _, o := range u.Objects {
@@ -255,16 +244,16 @@ func (r *run) compareMachines(ctx context.Context, k mgmt.Kind) error {
 		}
 	}
 	var problem error
-	_, err := r.Reader.List(ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
+	_, err := r.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
 		meta := gjson.GetBytes(raw, "metadata")
-		ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
 			Name: meta.Get("name").String()}
 		switch uid, known := want[ref]; {
 		case known && uid != meta.Get("uid").String():
 			problem = fmt.Errorf("%s was made anew", ref)
 		case known && meta.Get("deletionTimestamp").Exists():
 			problem = fmt.Errorf("%s is being deleted", ref)
-		case !known && clusters[mgmt.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw,
+		case !known && clusters[object.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw,
 			"spec.clusterName").String()}]:
 			problem = fmt.Errorf("%s is new", ref)
 		}

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // AnnotationDeleteForMove tells delete webhooks that an object leaves this management cluster and
@@ -20,9 +21,9 @@ const AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
 // Remover is what taking objects away needs of a management cluster besides reading.
 type Remover interface {
-	PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string, metadata map[string]any) (
+	PatchMetadata(ctx context.Context, k kube.Kind, namespace, name string, metadata map[string]any) (
 		*unstructured.Unstructured, error)
-	Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID,
+	Delete(ctx context.Context, k kube.Kind, namespace, name string, uid types.UID,
 		resourceVersion string) error
 }
 
@@ -30,7 +31,7 @@ type Remover interface {
 // finalizers are emptied, and it is deleted as it is in the answer to that, or not at all. check is
 // asked before each try whether this is the object that is meant. What it stands for is not
 // touched; what it owns must be gone before. An object that is not there is no error.
-func Remove(ctx context.Context, reader Reader, w Remover, k mgmt.Kind, ref mgmt.Ref,
+func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
 	check func(live *unstructured.Unstructured) error) error {
 	_, err := retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
 		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
@@ -63,22 +64,22 @@ const dependantLists = 8
 // Lister lists all that a management cluster has.
 type Lister interface {
 	Reader
-	Resources(ctx context.Context) (kinds []mgmt.Kind, dead []string, err error)
+	Resources(ctx context.Context) (kinds []kube.Kind, dead []string, err error)
 }
 
 // Dependants looks through everything on a management cluster for objects with an owner among
 // doomed, by UID, that are not in the plan themselves: the garbage collector would delete them as
 // soon as their last owner is gone. One blocking finding gc-would-cascade each; unitOf names the
 // unit that a doomed object belongs to.
-func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref,
-	planned func(mgmt.Ref) bool, unitOf func(mgmt.Ref) string) ([]mgmt.Finding, error) {
+func Dependants(ctx context.Context, on Lister, doomed map[string]object.Ref,
+	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var findings []mgmt.Finding
+	var findings []object.Finding
 	for _, group := range dead {
-		findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "api-dead",
+		findings = append(findings, object.Finding{Severity: object.Warning, Code: "api-dead",
 			Message: "the API " + group + " does not answer; whether its objects are owned by what " +
 				"leaves is not known",
 			Hint: "mend or remove its APIService"})
@@ -88,9 +89,9 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref,
 	g.SetLimit(dependantLists)
 	for _, k := range kinds {
 		g.Go(func() error {
-			_, err := on.List(ctx, k, mgmt.ListOptions{Metadata: true}, func(raw []byte) error {
+			_, err := on.List(ctx, k, kube.ListOptions{Metadata: true}, func(raw []byte) error {
 				meta := gjson.GetBytes(raw, "metadata")
-				ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+				ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
 					Name: meta.Get("name").String()}
 				meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
 					owner, ok := doomed[o.Get("uid").String()]
@@ -99,7 +100,7 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]mgmt.Ref,
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					findings = append(findings, mgmt.Finding{Severity: mgmt.Error, Code: "gc-would-cascade",
+					findings = append(findings, object.Finding{Severity: object.Error, Code: "gc-would-cascade",
 						Ref: ref, Unit: unitOf(owner),
 						Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
 							"garbage collector would delete it", owner),

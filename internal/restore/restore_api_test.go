@@ -16,7 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -114,12 +115,12 @@ func crashOnce(t *testing.T, s site, when crash) (crashed bool) {
 }
 
 func runCrashChild() int {
-	s := site{dir: os.Getenv(crashChild), target: mgmt.Options{KubeconfigFile: os.Getenv(crashTarget)}}
+	s := site{dir: os.Getenv(crashChild), target: kube.Options{KubeconfigFile: os.Getenv(crashTarget)}}
 	write, err := strconv.Atoi(os.Getenv(crashWrite))
 	if err == nil {
 		when := crash{after: os.Getenv(crashAfter) == "true", write: write}
 		err = s.carryOut(context.Background(), everything,
-			func(m *mgmt.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), when: when} })
+			func(m *kube.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), when: when} })
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -153,17 +154,17 @@ func die() {
 	select {}
 }
 
-func (d *dying) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+func (d *dying) Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return d.at(func() (*unstructured.Unstructured, error) { return d.Writer.Create(ctx, k, obj) })
 }
 
-func (d *dying) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+func (d *dying) Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return d.at(func() (*unstructured.Unstructured, error) { return d.Writer.Update(ctx, k, obj) })
 }
 
-func (d *dying) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+func (d *dying) UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return d.at(func() (*unstructured.Unstructured, error) {
 		return d.Writer.UpdateStatus(ctx, k,
@@ -186,7 +187,7 @@ func TestAPIOwnerOutside(t *testing.T) {
 	for _, c := range w.snapshot.Graph.Clusters() {
 		if strings.HasPrefix(c.Namespace, "owner-") {
 			unit = c.Key().String()
-			c.Owners = append(c.Owners, snapshot.Owner{Ref: mgmt.Ref{Group: "example.test", Kind: "Parent",
+			c.Owners = append(c.Owners, snapshot.Owner{Ref: object.Ref{Group: "example.test", Kind: "Parent",
 				Namespace: c.Namespace, Name: "parent"}, UID: "gone"})
 		}
 	}
@@ -198,7 +199,7 @@ func TestAPIOwnerOutside(t *testing.T) {
 		t.Errorf("%s is not blocked: %v", unit, plan.Findings)
 	}
 	spec := everything
-	spec.DropOwners = []mgmt.Ref{{Group: "example.test", Kind: "Parent", Namespace: strings.Split(unit,
+	spec.DropOwners = []object.Ref{{Group: "example.test", Kind: "Parent", Namespace: strings.Split(unit,
 		"/")[0], Name: "parent"}}
 	if plan, err = w.plan(t.Context(), spec); err != nil || blocked(plan, unit) {
 		t.Errorf("%s is blocked with the owner dropped: %v %v", unit, err, plan.Findings)

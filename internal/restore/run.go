@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // run is one run of a plan.
@@ -21,17 +22,17 @@ type run struct {
 	RunOptions
 	// ends when the run has to stop; waves begin no further object then
 	stop       context.Context
-	kinds      map[mgmt.GroupKind]mgmt.Kind // at the versions of the plan
-	unitOf     map[mgmt.Ref]string          // of planned objects
-	workloadID map[string]string            // by unit
+	kinds      map[object.GroupKind]kube.Kind // at the versions of the plan
+	unitOf     map[object.Ref]string          // of planned objects
+	workloadID map[string]string              // by unit
 	total      int64
 	done       atomic.Int64
 	slots      chan struct{} // one a request in flight
 
 	mu   sync.Mutex
-	uids map[mgmt.Ref]string // on the target: created by us, or adopted
+	uids map[object.Ref]string // on the target: created by us, or adopted
 	// whose UID this process has seen alive; one from the plan or the journal may be of yesterday
-	lives map[mgmt.Ref]bool
+	lives map[object.Ref]bool
 }
 
 // Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
@@ -70,9 +71,9 @@ func Run(ctx context.Context, o RunOptions) error {
 func newRun(ctx context.Context, o RunOptions) *run {
 	o.Tuning = o.Tuning.withDefaults()
 	return &run{
-		RunOptions: o, stop: ctx, kinds: map[mgmt.GroupKind]mgmt.Kind{}, unitOf: map[mgmt.Ref]string{},
+		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{}, unitOf: map[object.Ref]string{},
 		workloadID: map[string]string{},
-		uids:       map[mgmt.Ref]string{}, lives: map[mgmt.Ref]bool{}, slots: make(chan struct{},
+		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests),
 	}
 }
@@ -88,7 +89,7 @@ func (r *run) prepareRun(ctx context.Context) error {
 			}
 			r.total++
 			r.unitOf[o.Ref] = u.Name
-			k, ok := mgmt.FindKind(r.Kinds, o.GroupKind())
+			k, ok := kube.FindKind(r.Kinds, o.GroupKind())
 			if !ok || !slices.Contains(k.Served, o.Version) {
 				return fmt.Errorf("prepare restore: the target no longer serves %s at %s", o.GroupKind(),
 					o.Version)
@@ -106,7 +107,7 @@ func (r *run) prepareRun(ctx context.Context) error {
 			}
 			for key, value := range values {
 				var uid string
-				ref, err := mgmt.ParseRef(key)
+				ref, err := object.ParseRef(key)
 				if err == nil {
 					err = json.Unmarshal(value, &uid)
 				}
@@ -140,25 +141,25 @@ func waves(objects []Object) [][]Object {
 	return out
 }
 
-func (r *run) uid(ref mgmt.Ref) string {
+func (r *run) uid(ref object.Ref) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.uids[ref]
 }
 
-func (r *run) seenAlive(ref mgmt.Ref) bool {
+func (r *run) seenAlive(ref object.Ref) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lives[ref]
 }
 
-func (r *run) setAlive(ref mgmt.Ref) {
+func (r *run) setAlive(ref object.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lives[ref] = true
 }
 
-func (r *run) setUID(ref mgmt.Ref, uid string) {
+func (r *run) setUID(ref object.Ref, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.uids[ref] = uid
@@ -255,7 +256,7 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	var flights sync.WaitGroup
 	note := func(u Unit, err error, released bool) {
 		if err != nil && ctx.Err() == nil {
-			r.report(ctx, u.Name, mgmt.Finding{Severity: mgmt.Error, Code: "unit-failed",
+			r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: "unit-failed",
 				Message: err.Error(), Hint: HintOf(err)})
 		}
 		mu.Lock()

@@ -7,7 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -40,7 +41,7 @@ func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 		return nil, err
 	}
 	for _, ns := range s.Namespaces {
-		if g.Node(mgmt.Ref{Kind: "Namespace", Name: ns}) == nil {
+		if g.Node(object.Ref{Kind: "Namespace", Name: ns}) == nil {
 			return nil, &SelectionError{fmt.Sprintf("namespace %s is not in the snapshot", ns), "it holds " +
 				listNamespaces(g)}
 		}
@@ -64,7 +65,7 @@ func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
 	units := map[string]bool{}
 	clusters := g.Clusters()
 	for _, w := range s.Workloads {
-		if g.Node(mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		if g.Node(object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 			Namespace: w.Namespace, Name: w.Name}) == nil {
 			return nil, &SelectionError{fmt.Sprintf("workload cluster %s is not in the snapshot", w),
 				"it holds " + listClusters(clusters)}
@@ -108,7 +109,7 @@ func listClusters(clusters []*snapshot.Node) string {
 func listNamespaces(g *snapshot.Graph) string {
 	var names []string
 	for _, n := range g.Nodes {
-		if n.GroupKind() == mgmt.NamespaceKind.GroupKind {
+		if n.GroupKind() == kube.NamespaceKind.GroupKind {
 			names = append(names, n.Name)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -45,7 +45,7 @@ func (r *run) wait(ctx context.Context, objects []Object, what string,
 		if time.Now().After(deadline) {
 			return &WaitError{What: what, Left: len(left), First: first}
 		}
-		if err := mgmt.Sleep(ctx, pause); err != nil {
+		if err := kube.Sleep(ctx, pause); err != nil {
 			return err
 		}
 		objects, pause = left, min(pause*3/2, 2*time.Second)
@@ -107,7 +107,7 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("verify: %d objects on the target are not equal to the snapshot, the first: %s", len(left), first)
 		}
-		if err := mgmt.Sleep(ctx, 500*time.Millisecond); err != nil {
+		if err := kube.Sleep(ctx, 500*time.Millisecond); err != nil {
 			return err
 		}
 		objects = left
@@ -126,14 +126,14 @@ func early(objects []Object) []Object {
 
 // difference compares a live object with what it should be while it is paused.
 func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
-	if o.Action == Adopt && (!PausedByUs(live) || o.GroupKind() == mgmt.NamespaceKind.GroupKind) {
+	if o.Action == Adopt && (!PausedByUs(live) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
 		return "" // pre-flight found it equal; whoever runs it may have changed it since
 	}
 	want := source.DeepCopy()
-	switch own := mgmt.Pause(o.GroupKind()); {
+	switch own := kube.Pause(o.GroupKind()); {
 	case PausedByUs(live):
 		Pause(want)
-	case own == mgmt.PauseAnnotation:
+	case own == kube.PauseAnnotation:
 		return "" // released before, by a process that died then: its controller is at work
 	}
 	shared := r.unitOf[o.Ref] == "" // its owners may come later
@@ -151,14 +151,14 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 			unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
 		}
 	}
-	if o.GroupKind() == mgmt.NamespaceKind.GroupKind {
+	if o.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
 			return "it lacks " + strings.Join(missing, ", ")
 		}
 		return ""
 	}
 	aspect := snapshot.All
-	if mgmt.Pause(o.GroupKind()) == mgmt.PauseNever {
+	if kube.Pause(o.GroupKind()) == kube.PauseNever {
 		aspect = snapshot.Spec // its controller is at work
 	}
 	if !r.wantsFields(source) {
@@ -194,7 +194,7 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 		return err
 	}
 	// for controllers that publish nothing, and for the caches of those that do
-	return mgmt.Sleep(ctx, r.Tuning.Settle)
+	return kube.Sleep(ctx, r.Tuning.Settle)
 }
 
 // standsStill tells whether the release will end a pause that a restore set on the unit's Cluster.
@@ -263,7 +263,7 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		// the Cluster is the last
-		for _, how := range []mgmt.PauseSwitch{mgmt.PauseAnnotation, mgmt.PauseSpec} {
+		for _, how := range []kube.PauseSwitch{kube.PauseAnnotation, kube.PauseSpec} {
 			for _, o := range switched(u, how) {
 				if err := r.releaseObject(ctx, o); err != nil {
 					return fmt.Errorf("release %s: %w", o.Ref, err)
@@ -275,10 +275,10 @@ func (r *run) release(ctx context.Context, u Unit) error {
 }
 
 // switched are the objects of a unit with a pause of their own of this sort.
-func switched(u Unit, how mgmt.PauseSwitch) []Object {
+func switched(u Unit, how kube.PauseSwitch) []Object {
 	var out []Object
 	for _, o := range u.Objects {
-		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == how {
+		if o.Action != Skip && kube.Pause(o.GroupKind()) == how {
 			out = append(out, o)
 		}
 	}
@@ -331,7 +331,7 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 func (r *run) brake(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		for _, how := range []mgmt.PauseSwitch{mgmt.PauseSpec, mgmt.PauseAnnotation} {
+		for _, how := range []kube.PauseSwitch{kube.PauseSpec, kube.PauseAnnotation} {
 			for _, o := range switched(u, how) {
 				if err := r.change(ctx, o, Pause); err != nil {
 					return fmt.Errorf("pause %s again: %w", o.Ref, err)
@@ -348,7 +348,7 @@ func (r *run) brake(ctx context.Context, u Unit) error {
 func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && mgmt.Pause(o.GroupKind()) == mgmt.PauseAnnotation &&
+		if o.Action != Skip && kube.Pause(o.GroupKind()) == kube.PauseAnnotation &&
 			!waiting[o.Namespace] {
 			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
 		}

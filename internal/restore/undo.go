@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -25,7 +26,7 @@ type UndoOptions struct {
 	// Shared objects are taken back as well, but for those in Keep. Namespaces always stay: what
 	// else is in them is not ours.
 	Shared bool
-	Keep   map[mgmt.Ref]bool
+	Keep   map[object.Ref]bool
 }
 
 // Undo takes back what a run made on the target: it removes the objects of units, dependants first,
@@ -59,7 +60,7 @@ func Undo(ctx context.Context, o UndoOptions) error {
 // checkCascade looks on the target for objects that the garbage collector would delete with what is
 // taken back.
 func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
-	doomed := map[string]mgmt.Ref{}
+	doomed := map[string]object.Ref{}
 	for _, u := range parts {
 		for _, o := range u.Objects {
 			if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
@@ -70,20 +71,20 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	if len(doomed) == 0 {
 		return nil
 	}
-	planned := map[mgmt.Ref]bool{}
+	planned := map[object.Ref]bool{}
 	for _, u := range r.Plan.parts() {
 		for _, o := range u.Objects {
 			planned[o.Ref] = true
 		}
 	}
-	findings, err := Dependants(ctx, on, doomed, func(ref mgmt.Ref) bool {
+	findings, err := Dependants(ctx, on, doomed, func(ref object.Ref) bool {
 		return planned[ref] ||
 			unplannedBinding(ref)
-	}, func(ref mgmt.Ref) string { return r.unitOf[ref] })
+	}, func(ref object.Ref) string { return r.unitOf[ref] })
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(findings, func(f mgmt.Finding) bool { return f.Severity >= mgmt.Error }) {
+	if slices.ContainsFunc(findings, func(f object.Finding) bool { return f.Severity >= object.Error }) {
 		return &FindingsError{Findings: findings}
 	}
 	return nil
@@ -91,7 +92,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 
 // unplannedBinding tells of what the target's controllers make by themselves for every Cluster and
 // take away with it.
-func unplannedBinding(ref mgmt.Ref) bool {
+func unplannedBinding(ref object.Ref) bool {
 	return ref.GroupKind() == snapshot.ResourceSetBindingKind
 }
 
@@ -117,7 +118,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 				switch {
 				case obj.Action != Create:
 					return nil
-				case obj.GroupKind() == mgmt.NamespaceKind.GroupKind, o.Keep[obj.Ref]:
+				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Keep[obj.Ref]:
 					return r.leave(ctx, obj)
 				}
 				return r.removeObject(ctx, o.Remover, obj)
@@ -209,7 +210,7 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 		var objects []Object
 		for _, o := range r.Plan.Shared.Objects {
 			if o.Action != Skip && slices.ContainsFunc(o.Owners,
-				func(owner mgmt.Ref) bool { return r.unitOf[owner] == unit }) {
+				func(owner object.Ref) bool { return r.unitOf[owner] == unit }) {
 				objects = append(objects, o)
 			}
 		}

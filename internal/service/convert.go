@@ -4,9 +4,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -61,25 +61,21 @@ func eventToProto(e catalog.Event) *mgmtv1.Event {
 		p.Progress, p.Done, p.Total = e.Progress.What, e.Progress.Done, e.Progress.Total
 	}
 	if f := e.Finding; f != nil {
-		p.Finding = &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: e.Unit,
-			Message: f.Message, Hint: f.Hint}
-		if f.Ref != nil {
-			p.Finding.Ref = &mgmtv1.Ref{Group: f.Ref.Group, Kind: f.Ref.Kind, Namespace: f.Ref.Namespace,
-				Name: f.Ref.Name}
-		}
+		p.Finding = findingToProto(*f)
+		p.Finding.Unit = e.Unit
 	}
 	return p
 }
 
-var severities = map[string]mgmtv1.Severity{
-	mgmt.Info.String():    mgmtv1.Severity_SEVERITY_INFO,
-	mgmt.Warning.String(): mgmtv1.Severity_SEVERITY_WARNING,
-	mgmt.Error.String():   mgmtv1.Severity_SEVERITY_ERROR,
-	mgmt.Fatal.String():   mgmtv1.Severity_SEVERITY_FATAL,
+var severities = map[object.Severity]mgmtv1.Severity{
+	object.Info:    mgmtv1.Severity_SEVERITY_INFO,
+	object.Warning: mgmtv1.Severity_SEVERITY_WARNING,
+	object.Error:   mgmtv1.Severity_SEVERITY_ERROR,
+	object.Fatal:   mgmtv1.Severity_SEVERITY_FATAL,
 }
 
-func findingToProto(f mgmt.Finding) *mgmtv1.Finding {
-	p := &mgmtv1.Finding{Severity: severities[f.Severity.String()], Code: f.Code, Unit: f.Unit,
+func findingToProto(f object.Finding) *mgmtv1.Finding {
+	p := &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: f.Unit,
 		Message: f.Message, Hint: f.Hint}
 	if !f.Ref.IsZero() {
 		p.Ref = refToProto(f.Ref)
@@ -87,7 +83,7 @@ func findingToProto(f mgmt.Finding) *mgmtv1.Finding {
 	return p
 }
 
-func refToProto(r mgmt.Ref) *mgmtv1.Ref {
+func refToProto(r object.Ref) *mgmtv1.Ref {
 	return &mgmtv1.Ref{Group: r.Group, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
 }
 
@@ -139,14 +135,14 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 		ManagedFields: managedFields[p.GetManagedFields()],
 	}
 	for _, w := range p.GetSelection().GetWorkloads() {
-		key, err := mgmt.ParseKey(w)
+		key, err := object.ParseKey(w)
 		if err != nil {
 			return spec, usage(err)
 		}
 		spec.Selection.Workloads = append(spec.Selection.Workloads, key)
 	}
 	for _, o := range p.GetDropOwners() {
-		ref, err := mgmt.ParseRef(o)
+		ref, err := object.ParseRef(o)
 		if err != nil {
 			return spec, usage(err)
 		}

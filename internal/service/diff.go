@@ -6,9 +6,10 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -96,11 +97,11 @@ func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshot
 }
 
 // inNamespaces takes what is in one of the namespaces, and the Namespace itself.
-func inNamespaces(r mgmt.Ref, namespaces []string) bool {
+func inNamespaces(r object.Ref, namespaces []string) bool {
 	if len(namespaces) == 0 {
 		return true
 	}
-	if r.GroupKind() == mgmt.NamespaceKind.GroupKind {
+	if r.GroupKind() == kube.NamespaceKind.GroupKind {
 		return slices.Contains(namespaces, r.Name)
 	}
 	return slices.Contains(namespaces, r.Namespace)

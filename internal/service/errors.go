@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // This file is the one table between errors, what goes over gRPC, and exit codes. An error crosses
@@ -131,8 +131,8 @@ var mappings = []mapping{
 	{as[*snapshot.BlockedError], ReasonIncomplete},
 	{as[*snapshot.RetainedError], ReasonIncomplete},
 	{as[*snapshot.RefusedError], ReasonFindings},
-	{as[*mgmt.KubeconfigError], ReasonKubeconfig},
-	{as[*mgmt.UnreachableError], ReasonUnreachable},
+	{as[*kube.KubeconfigError], ReasonKubeconfig},
+	{as[*kube.UnreachableError], ReasonUnreachable},
 	{as[*store.UsageError], ReasonUsage},
 	{as[*store.KeyError], ReasonIdentity},
 	{as[*store.TrustError], ReasonSignature},

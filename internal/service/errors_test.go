@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -105,13 +105,13 @@ func TestErrorsOfPackages(t *testing.T) {
 		reason   Reason
 		wantHint bool
 	}{
-		{"kubeconfig", fmt.Errorf("open target: %w", &mgmt.KubeconfigError{File: "f",
+		{"kubeconfig", fmt.Errorf("open target: %w", &kube.KubeconfigError{File: "f",
 			Err: fs.ErrNotExist}), ReasonKubeconfig, true},
-		{"unreachable", &mgmt.UnreachableError{Name: "n", Host: "h", Err: errors.New("refused")},
+		{"unreachable", &kube.UnreachableError{Name: "n", Host: "h", Err: errors.New("refused")},
 			ReasonUnreachable, true},
-		{"unreachable by its own deadline", &mgmt.UnreachableError{Err: context.DeadlineExceeded},
+		{"unreachable by its own deadline", &kube.UnreachableError{Err: context.DeadlineExceeded},
 			ReasonUnreachable, true},
-		{"interrupted while reaching", &mgmt.UnreachableError{Err: context.Canceled}, ReasonInterrupted,
+		{"interrupted while reaching", &kube.UnreachableError{Err: context.Canceled}, ReasonInterrupted,
 			true},
 		{"deadline", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), ReasonInternal, false},
 		{"context deadline", fmt.Errorf("read: %w", context.DeadlineExceeded), ReasonTimeout, false},
@@ -183,10 +183,10 @@ type rawErrors struct {
 
 func (rawErrors) ListOperations(context.Context, *mgmtv1.ListOperationsRequest) (
 	*mgmtv1.ListOperationsResponse, error) {
-	return nil, &mgmt.KubeconfigError{File: "f", Err: fs.ErrNotExist}
+	return nil, &kube.KubeconfigError{File: "f", Err: fs.ErrNotExist}
 }
 
 func (rawErrors) WatchOperation(*mgmtv1.WatchOperationRequest,
 	grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
-	return &mgmt.KubeconfigError{File: "f", Err: fs.ErrNotExist}
+	return &kube.KubeconfigError{File: "f", Err: fs.ErrNotExist}
 }

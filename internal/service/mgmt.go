@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -61,15 +62,15 @@ func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest)
 // mgmtView is what was read of a management cluster, and the faces of it that cannot write.
 type mgmtView struct {
 	proto     *mgmtv1.Mgmt
-	reader    *mgmt.Reader
-	prober    *mgmt.Prober
-	kinds     []mgmt.Kind
+	reader    *kube.Reader
+	prober    *kube.Prober
+	kinds     []kube.Kind
 	workloads []workload
 }
 
 // workload is a Cluster object.
 type workload struct {
-	ref         mgmt.Ref
+	ref         object.Ref
 	id          string // of the workload cluster, the same wherever it is
 	paused      bool
 	annotations map[string]string
@@ -77,9 +78,9 @@ type workload struct {
 
 // view reaches a management cluster and reads what is in it. What was read before an error is in
 // the view.
-func view(ctx context.Context, o mgmt.Options) (mgmtView, error) {
+func view(ctx context.Context, o kube.Options) (mgmtView, error) {
 	v := mgmtView{proto: &mgmtv1.Mgmt{Name: o.Name}}
-	m, err := mgmt.Connect(ctx, o)
+	m, err := kube.Connect(ctx, o)
 	if err != nil {
 		return v, err
 	}
@@ -101,13 +102,13 @@ func view(ctx context.Context, o mgmt.Options) (mgmtView, error) {
 	return v, err
 }
 
-func listWorkloads(ctx context.Context, r *mgmt.Reader, kinds []mgmt.Kind) ([]workload, error) {
-	kind, ok := mgmt.FindKind(kinds, snapshot.ClusterKind)
+func listWorkloads(ctx context.Context, r *kube.Reader, kinds []kube.Kind) ([]workload, error) {
+	kind, ok := kube.FindKind(kinds, snapshot.ClusterKind)
 	if !ok {
 		return nil, nil
 	}
 	var list []workload
-	_, err := r.List(ctx, kind, mgmt.ListOptions{}, func(raw []byte) error {
+	_, err := r.List(ctx, kind, kube.ListOptions{}, func(raw []byte) error {
 		var c struct {
 			Metadata struct {
 				Namespace, Name, UID string
@@ -122,7 +123,7 @@ func listWorkloads(ctx context.Context, r *mgmt.Reader, kinds []mgmt.Kind) ([]wo
 		if id == "" {
 			id = c.Metadata.UID
 		}
-		ref := mgmt.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: c.Metadata.Namespace,
+		ref := object.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: c.Metadata.Namespace,
 			Name: c.Metadata.Name}
 		list = append(list, workload{ref: ref, id: id, paused: c.Spec.Paused,
 			annotations: c.Metadata.Annotations})
@@ -148,7 +149,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	resp := &mgmtv1.CheckMgmtResponse{Mgmt: v.proto}
 	if err != nil {
 		v.proto.Error = err.Error()
-		resp.Findings = []*mgmtv1.Finding{findingToProto(mgmt.Finding{Severity: mgmt.Error,
+		resp.Findings = []*mgmtv1.Finding{findingToProto(object.Finding{Severity: object.Error,
 			Code: "unreachable", Message: err.Error(), Hint: hint(err)})}
 		return resp, nil
 	}
@@ -162,7 +163,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(k.findings, func(a, b mgmt.Finding) int {
+	slices.SortStableFunc(k.findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {
 			return int(b.Severity) - int(a.Severity)
 		}
@@ -175,7 +176,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 }
 
 // anyMgmt finds a management cluster on either side.
-func (s *Server) anyMgmt(name string) (mgmt.Options, error) {
+func (s *Server) anyMgmt(name string) (kube.Options, error) {
 	o, err := s.mgmtOptions(sourceSide, name)
 	if err != nil && !s.cfg.Daemon {
 		if other, otherErr := s.mgmtOptions(targetSide, name); otherErr == nil {
@@ -207,10 +208,10 @@ type mgmtCheck struct {
 	catalog *catalog.Catalog // nil when another process holds it
 
 	mu       sync.Mutex
-	findings []mgmt.Finding
+	findings []object.Finding
 }
 
-func (k *mgmtCheck) add(f mgmt.Finding) {
+func (k *mgmtCheck) add(f object.Finding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.findings = append(k.findings, f)

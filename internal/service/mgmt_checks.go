@@ -10,9 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // mgmtChecks are run one after the other; each adds what it finds.
@@ -20,14 +21,14 @@ var mgmtChecks = []func(context.Context, *mgmtCheck) error{checkProviders, check
 	checkWorkloads, checkOwnership}
 
 func checkProviders(_ context.Context, k *mgmtCheck) error {
-	if _, ok := mgmt.FindKind(k.kinds, snapshot.ClusterKind); !ok {
-		k.add(mgmt.Finding{Severity: mgmt.Error, Code: "no-cluster-api",
+	if _, ok := kube.FindKind(k.kinds, snapshot.ClusterKind); !ok {
+		k.add(object.Finding{Severity: object.Error, Code: "no-cluster-api",
 			Message: "it does not serve Cluster." + snapshot.ClusterKind.Group,
 			Hint:    "install Cluster API, or name another management cluster"})
 		return nil
 	}
 	if len(k.proto.GetProviders()) == 0 {
-		k.add(mgmt.Finding{Severity: mgmt.Info, Code: "no-inventory",
+		k.add(object.Finding{Severity: object.Info, Code: "no-inventory",
 			Message: "clusterctl did not install its providers, so their versions are not known",
 			Hint:    "compare them by hand before a restore or a move"})
 	}
@@ -41,7 +42,7 @@ func checkProviders(_ context.Context, k *mgmtCheck) error {
 		// Runtime extensions and add-on providers bring no kinds of their own.
 		if kinds, _, _ := strings.Cut(p.GetName(), "-"); !provided[p.GetName()] &&
 			(kinds == "infrastructure" || kinds == "bootstrap" || kinds == "control" || kinds == "cluster") {
-			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "contract-missing",
+			k.add(object.Finding{Severity: object.Warning, Code: "contract-missing",
 				Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a "+
 					"contract version", p.GetName(), p.GetVersion()),
 				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the " +
@@ -80,12 +81,12 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 				if r.subresource != "" {
 					what += "/" + r.subresource
 				}
-				f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-allowed",
+				f := object.Finding{Severity: object.Warning, Code: "not-allowed",
 					Message: fmt.Sprintf("the credentials may not %s %s: no restore into it and no move", r.verb,
 						what),
 					Hint: "grant it before a restore or a move; snapshots only read"}
 				if r.reads {
-					f.Severity, f.Message, f.Hint = mgmt.Error, fmt.Sprintf("the credentials may not %s %s: no "+
+					f.Severity, f.Message, f.Hint = object.Error, fmt.Sprintf("the credentials may not %s %s: no "+
 						"snapshot of it", r.verb, what), "grant it"
 				}
 				k.add(f)
@@ -101,21 +102,21 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(looks)
 	for _, kind := range k.kinds {
-		pause := mgmt.Pause(kind.GroupKind)
-		if !kind.Contract || pause != mgmt.PauseUnknown && pause != mgmt.PauseUnsupported ||
+		pause := kube.Pause(kind.GroupKind)
+		if !kind.Contract || pause != kube.PauseUnknown && pause != kube.PauseUnsupported ||
 			strings.HasPrefix(kind.Group, "clusterctl.") {
 			continue
 		}
 		g.Go(func() error {
-			r, err := k.reader.List(ctx, kind, mgmt.ListOptions{Limit: 1, Metadata: true},
+			r, err := k.reader.List(ctx, kind, kube.ListOptions{Limit: 1, Metadata: true},
 				func([]byte) error { return nil })
 			if err != nil || r.Items == 0 {
 				return ignoreForbidden(err)
 			}
-			f := mgmt.Finding{Severity: mgmt.Warning, Code: "pause-unknown", Message: "how to pause " +
+			f := object.Finding{Severity: object.Warning, Code: "pause-unknown", Message: "how to pause " +
 				kind.String() + " is not known: a move creates such objects after the hand-over",
 				Hint: "see what its controller does when it finds them new"}
-			if pause == mgmt.PauseUnsupported {
+			if pause == kube.PauseUnsupported {
 				f.Code, f.Message, f.Hint = "pause-unsupported", kind.String()+
 					" has a switch of its own, which mgmtd does not set: workload clusters that have "+
 					"one are blocked", "take them out of the selection, or move them by hand"
@@ -140,7 +141,7 @@ func ignoreForbidden(err error) error {
 func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 	for _, w := range k.workloads {
 		if w.paused {
-			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "paused", Ref: w.ref, Unit: unitOf(w),
+			k.add(object.Finding{Severity: object.Warning, Code: "paused", Ref: w.ref, Unit: unitOf(w),
 				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
 					"paused, as it found it"})
 		}
@@ -149,7 +150,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 			continue
 		}
 		id, _, _ := strings.Cut(mark, "/")
-		f := mgmt.Finding{Severity: mgmt.Warning, Code: "operation-mark", Ref: w.ref, Unit: unitOf(w),
+		f := object.Finding{Severity: object.Warning, Code: "operation-mark", Ref: w.ref, Unit: unitOf(w),
 			Message: "it carries the mark of operation " + id + ", which this catalog does not know",
 			Hint:    "another host is at work on it, or its catalog is lost: resume it there"}
 		if k.catalog != nil {
@@ -176,7 +177,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 }
 
 func unitOf(w workload) string {
-	return mgmt.Key{Namespace: w.ref.Namespace, Name: w.ref.Name}.String()
+	return object.Key{Namespace: w.ref.Namespace, Name: w.ref.Name}.String()
 }
 
 // checkOwnership compares with the ownership records of the store.
@@ -194,7 +195,7 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 			return nil
 		}
 		if err != nil {
-			k.add(mgmt.Finding{Severity: mgmt.Warning, Code: "owner-damaged", Ref: w.ref, Unit: unitOf(w),
+			k.add(object.Finding{Severity: object.Warning, Code: "owner-damaged", Ref: w.ref, Unit: unitOf(w),
 				Message: "its ownership record cannot be read: " + err.Error(),
 				Hint:    "somebody changed it, or the store lost it"})
 			return nil
@@ -202,14 +203,14 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 		if o.Owner.Owner.UID == k.proto.GetUid() {
 			return nil
 		}
-		f := mgmt.Finding{Severity: mgmt.Error, Code: "owned-elsewhere", Ref: w.ref, Unit: unitOf(w),
+		f := object.Finding{Severity: object.Error, Code: "owned-elsewhere", Ref: w.ref, Unit: unitOf(w),
 			Message: fmt.Sprintf("its ownership record says since %s (epoch %d, operation %s) that "+
 				"management cluster %s owns it", o.Time.Format("2006-01-02 15:04:05Z"), o.Epoch, o.Operation,
 				o.Owner.Owner.Name),
 			Hint: "keep it paused here and look which of the two reconciles it; the copy that is not " +
 				"meant has to go"}
 		if untrusted := o.RequireTrusted(); untrusted != nil && k.store.Encrypted() {
-			f.Severity, f.Code, f.Message = mgmt.Warning, "owner-untrusted", f.Message+
+			f.Severity, f.Code, f.Message = object.Warning, "owner-untrusted", f.Message+
 				"; no trusted key signed that"
 		}
 		k.add(f)

@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -31,7 +31,7 @@ type storedMove struct {
 // moving is what a move works with.
 type moving struct {
 	move.Ends
-	source   *mgmt.Mgmt
+	source   *kube.Mgmt
 	store    *store.Store
 	location string
 }
@@ -121,7 +121,7 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 	return m, nil
 }
 
-func (s *Server) moveSide(ctx context.Context, side string, m *mgmt.Mgmt) (move.Mgmt, error) {
+func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.Mgmt, error) {
 	kinds, err := m.Reader().Kinds(ctx)
 	if err != nil {
 		return move.Mgmt{}, err
@@ -141,7 +141,7 @@ func (s *Server) moveSide(ctx context.Context, side string, m *mgmt.Mgmt) (move.
 	}, nil
 }
 
-func capture(m *mgmt.Mgmt) snapshot.Options {
+func capture(m *kube.Mgmt) snapshot.Options {
 	return snapshot.Options{
 		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
 		Providers: m.Providers,

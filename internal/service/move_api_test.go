@@ -16,11 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // TestAPIMoveNoFence: without ownership records only the journal knows of a hand-over. A crash
@@ -49,7 +50,7 @@ func TestAPIMoveNoFence(t *testing.T) {
 func TestAPIMoveSourceChanged(t *testing.T) {
 	y := newYard(t, newGround(t), "changed")
 	unit := classyUnits[0]
-	var machine mgmt.Ref
+	var machine object.Ref
 	for ref := range y.was {
 		if ref.Kind == "Machine" && unitName(ref.Name) == unit {
 			machine = ref
@@ -105,7 +106,7 @@ func TestAPIMoveSharedClass(t *testing.T) {
 			t.Errorf("%s on the target: paused is %v", ref, isPaused(u))
 		}
 	}
-	if class := (mgmt.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: y.namespace,
+	if class := (object.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: y.namespace,
 		Name: "in-memory"}); st.source[class] == nil || st.target[class] == nil {
 		t.Error("the class is not on both sides")
 	}
@@ -121,7 +122,7 @@ func TestAPIMoveSharedClass(t *testing.T) {
 func TestAPIMoveBlocked(t *testing.T) {
 	y := newYard(t, newGround(t), "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
-	lease := mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
+	lease := kube.Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
 		Version: "v1", Resource: "leases", Namespaced: true}
 	foreign := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -149,7 +150,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, s.Close())
 	codes := map[string]string{}
 	for _, f := range plan.Copy.Findings {
-		if f.Severity == mgmt.Error {
+		if f.Severity == object.Error {
 			codes[f.Unit] += f.Code
 		}
 	}

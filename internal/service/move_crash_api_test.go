@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -383,8 +383,8 @@ func (y *yard) report(problems []string) {
 }
 
 // split divides what the fleet was by whether it belongs to one of units.
-func (y *yard) split(units ...string) (in, out map[mgmt.Ref]*unstructured.Unstructured) {
-	in, out = map[mgmt.Ref]*unstructured.Unstructured{}, map[mgmt.Ref]*unstructured.Unstructured{}
+func (y *yard) split(units ...string) (in, out map[object.Ref]*unstructured.Unstructured) {
+	in, out = map[object.Ref]*unstructured.Unstructured{}, map[object.Ref]*unstructured.Unstructured{}
 	for ref, u := range y.was {
 		if slices.Contains(units, unitName(ref.Name)) {
 			in[ref] = u
@@ -396,7 +396,7 @@ func (y *yard) split(units ...string) (in, out map[mgmt.Ref]*unstructured.Unstru
 }
 
 // checkStays asserts that objects of the source are what they were, to the last annotation.
-func (y *yard) checkStays(live, stay map[mgmt.Ref]*unstructured.Unstructured) (problems []string) {
+func (y *yard) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (problems []string) {
 	for ref, was := range stay {
 		u := live[ref]
 		if u == nil {

@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -32,10 +33,10 @@ type ground struct {
 
 // side is one management cluster, as tests look at it.
 type side struct {
-	*mgmt.Mgmt
+	*kube.Mgmt
 	client    dynamic.Interface
-	kinds     []mgmt.Kind
-	informers map[mgmt.GroupKind]cache.SharedIndexInformer
+	kinds     []kube.Kind
+	informers map[object.GroupKind]cache.SharedIndexInformer
 	queue     workqueue.TypedRateLimitingInterface[item]
 
 	mu    sync.Mutex
@@ -45,7 +46,7 @@ type side struct {
 
 // item is an object that a controller looks at.
 type item struct {
-	kind mgmt.GroupKind
+	kind object.GroupKind
 	key  string
 }
 
@@ -62,7 +63,7 @@ func newGround(t *testing.T) *ground {
 	}
 	t.Cleanup(g.stop)
 	for i := range g.sides {
-		s := &side{Mgmt: servers.Connect(t, i), informers: map[mgmt.GroupKind]cache.SharedIndexInformer{},
+		s := &side{Mgmt: servers.Connect(t, i), informers: map[object.GroupKind]cache.SharedIndexInformer{},
 			ready: map[string]bool{}, tells: map[string]chan struct{}{}}
 		g.sides[i] = s
 		var err error
@@ -128,7 +129,7 @@ func (s *side) control(ctx context.Context, done *sync.WaitGroup) {
 	})
 }
 
-func resourceOf(k mgmt.Kind) schema.GroupVersionResource {
+func resourceOf(k kube.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
 }
 
@@ -229,7 +230,7 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 	if !changed {
 		return nil
 	}
-	k, _ := mgmt.FindKind(s.kinds, it.kind)
+	k, _ := kube.FindKind(s.kinds, it.kind)
 	_, err = s.Writer().UpdateStatus(ctx, k, u)
 	return err
 }

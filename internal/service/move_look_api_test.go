@@ -13,14 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // moveState is what both sides and the store hold at one moment.
 type moveState struct {
-	source, target map[mgmt.Ref]*unstructured.Unstructured
+	source, target map[object.Ref]*unstructured.Unstructured
 	namespaces     [2]*unstructured.Unstructured // by side; nil where there is none
 	handed         map[string]bool
 }
@@ -34,7 +35,7 @@ func (y *yard) look() (st moveState, err error) {
 		return st, err
 	}
 	for i, s := range y.sides {
-		st.namespaces[i], err = s.Reader().Get(ctx, mgmt.NamespaceKind, "", y.namespace)
+		st.namespaces[i], err = s.Reader().Get(ctx, kube.NamespaceKind, "", y.namespace)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return st, err
 		}
@@ -46,12 +47,12 @@ func (y *yard) look() (st moveState, err error) {
 // removeNamespace takes the empty namespace on the target away, so that a move has to make it.
 func (y *yard) removeNamespace() error {
 	for deadline := time.Now().Add(time.Minute); ; {
-		ns, err := y.target().Reader().Get(y.t.Context(), mgmt.NamespaceKind, "", y.namespace)
+		ns, err := y.target().Reader().Get(y.t.Context(), kube.NamespaceKind, "", y.namespace)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if err == nil && ns.GetDeletionTimestamp() == nil {
-			err = y.target().Writer().Delete(y.t.Context(), mgmt.NamespaceKind, "", y.namespace, ns.GetUID(),
+			err = y.target().Writer().Delete(y.t.Context(), kube.NamespaceKind, "", y.namespace, ns.GetUID(),
 				"")
 		}
 		if err != nil {
@@ -162,7 +163,7 @@ var ours = []string{snapshot.AnnotationOperation, snapshot.AnnotationWasPaused,
 	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
-func (y *yard) checkFleet(live map[mgmt.Ref]*unstructured.Unstructured) (problems []string) {
+func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	uids := map[types.UID]bool{}
 	for _, u := range live {

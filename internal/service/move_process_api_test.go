@@ -21,21 +21,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-var servers *mgmttest.Servers
+var servers *kubetest.Servers
 
 func TestMain(m *testing.M) {
 	if text := os.Getenv(orderVariable); text != "" {
 		os.Exit(runOrder(text))
 	}
-	os.Exit(mgmttest.Main(m, 2, func(s *mgmttest.Servers) { servers = s }))
+	os.Exit(kubetest.Main(m, 2, func(s *kubetest.Servers) { servers = s }))
 }
 
 // orderVariable holds, in JSON, what a process that may die is to do. It is the test program
@@ -54,7 +55,7 @@ const (
 // order is what one process does.
 type order struct {
 	Dir   string          // keys, store and catalog
-	Sides [2]mgmt.Options // the management clusters
+	Sides [2]kube.Options // the management clusters
 	From  int             // the one to move from
 	Spec  *mgmtv1.MoveSpec
 	// Canary is the unit that is moved before all others.
@@ -118,7 +119,7 @@ func findings(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (
 		if err != nil {
 			return nil, err
 		}
-		if f := e.Finding; f != nil && f.Severity == mgmt.Error.String() {
+		if f := e.Finding; f != nil && f.Severity == object.Error {
 			texts = append(texts, fmt.Sprintf("%s %v: %s", f.Code, f.Ref, f.Message))
 		}
 	}
@@ -351,7 +352,7 @@ type witnessed struct {
 	w *witness
 }
 
-func (d *witnessed) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+func (d *witnessed) Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	out *unstructured.Unstructured, err error) {
 	err = d.w.at(obj.GetName(), func() (err error) {
 		out, err = d.Writer.Create(ctx, k, obj)
@@ -360,7 +361,7 @@ func (d *witnessed) Create(ctx context.Context, k mgmt.Kind, obj *unstructured.U
 	return out, err
 }
 
-func (d *witnessed) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+func (d *witnessed) Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	out *unstructured.Unstructured, err error) {
 	err = d.w.at(obj.GetName(), func() (err error) {
 		out, err = d.Writer.Update(ctx, k, obj)
@@ -369,7 +370,7 @@ func (d *witnessed) Update(ctx context.Context, k mgmt.Kind, obj *unstructured.U
 	return out, err
 }
 
-func (d *witnessed) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstructured.Unstructured) (
+func (d *witnessed) UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	out *unstructured.Unstructured, err error) {
 	err = d.w.at(obj.GetName(), func() (err error) {
 		out, err = d.Writer.UpdateStatus(ctx, k, obj)
@@ -378,7 +379,7 @@ func (d *witnessed) UpdateStatus(ctx context.Context, k mgmt.Kind, obj *unstruct
 	return out, err
 }
 
-func (d *witnessed) PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, name string,
+func (d *witnessed) PatchMetadata(ctx context.Context, k kube.Kind, namespace, name string,
 	metadata map[string]any) (out *unstructured.Unstructured, err error) {
 	err = d.w.at(name, func() (err error) {
 		out, err = d.Writer.PatchMetadata(ctx, k, namespace, name,
@@ -388,7 +389,7 @@ func (d *witnessed) PatchMetadata(ctx context.Context, k mgmt.Kind, namespace, n
 	return out, err
 }
 
-func (d *witnessed) Delete(ctx context.Context, k mgmt.Kind, namespace, name string, uid types.UID,
+func (d *witnessed) Delete(ctx context.Context, k kube.Kind, namespace, name string, uid types.UID,
 	resourceVersion string) error {
 	return d.w.at(name, func() error {
 		return d.Writer.Delete(ctx, k, namespace, name, uid,

@@ -25,9 +25,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -42,7 +43,7 @@ type yard struct {
 	store     *store.Store
 	noFence   bool // moves write no ownership records
 	// was is the fleet as it stood before the present move, by ref, and without the namespace.
-	was map[mgmt.Ref]*unstructured.Unstructured
+	was map[object.Ref]*unstructured.Unstructured
 
 	mu         sync.Mutex
 	violations []string
@@ -79,7 +80,7 @@ func newYard(t testing.TB, g *ground, prefix string) *yard {
 		owners = append(owners, map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(),
 			"name": u.GetName(), "uid": string(u.GetUID())})
 	}
-	y.change(0, mgmt.Ref{Kind: "Secret", Namespace: y.namespace, Name: "registry-credentials"},
+	y.change(0, object.Ref{Kind: "Secret", Namespace: y.namespace, Name: "registry-credentials"},
 		func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedSlice(u.Object, owners, "metadata", "ownerReferences")
 		})
@@ -94,8 +95,8 @@ var (
 	allUnits    = []string{"w-00001", "w-00002", "w-00003"}
 )
 
-func clusterRef(namespace, name string) mgmt.Ref {
-	return mgmt.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+func clusterRef(namespace, name string) object.Ref {
+	return object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
 		Namespace: namespace, Name: name}
 }
 
@@ -127,9 +128,9 @@ func (y *yard) source() *side { return y.sides[y.at] }
 func (y *yard) target() *side { return y.sides[1-y.at] }
 
 // tryLive reads all objects in the fleet's namespace on one side.
-func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.Unstructured,
+func (y *yard) tryLive(ctx context.Context, i int) (map[object.Ref]*unstructured.Unstructured,
 	error) {
-	out := map[mgmt.Ref]*unstructured.Unstructured{}
+	out := map[object.Ref]*unstructured.Unstructured{}
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(4)
@@ -138,7 +139,7 @@ func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.U
 			continue
 		}
 		g.Go(func() error {
-			_, err := y.sides[i].Reader().List(ctx, k, mgmt.ListOptions{Namespace: y.namespace},
+			_, err := y.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: y.namespace},
 				func(raw []byte) error {
 					u := &unstructured.Unstructured{}
 					if err := u.UnmarshalJSON(raw); err != nil {
@@ -149,7 +150,7 @@ func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.U
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					out[mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}] = u
+					out[object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}] = u
 					return nil
 				})
 			return err
@@ -158,22 +159,22 @@ func (y *yard) tryLive(ctx context.Context, i int) (map[mgmt.Ref]*unstructured.U
 	return out, g.Wait()
 }
 
-func (y *yard) live(i int) map[mgmt.Ref]*unstructured.Unstructured {
+func (y *yard) live(i int) map[object.Ref]*unstructured.Unstructured {
 	y.t.Helper()
 	out, err := y.tryLive(y.t.Context(), i)
 	must(y.t, err)
 	return out
 }
 
-func (y *yard) kind(i int, gk mgmt.GroupKind) mgmt.Kind {
-	k, ok := mgmt.FindKind(y.sides[i].kinds, gk)
+func (y *yard) kind(i int, gk object.GroupKind) kube.Kind {
+	k, ok := kube.FindKind(y.sides[i].kinds, gk)
 	if !ok {
 		y.t.Fatalf("%s is not served", gk)
 	}
 	return k
 }
 
-func (y *yard) get(i int, ref mgmt.Ref) *unstructured.Unstructured {
+func (y *yard) get(i int, ref object.Ref) *unstructured.Unstructured {
 	y.t.Helper()
 	u, err := y.sides[i].Reader().Get(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace,
 		ref.Name)
@@ -182,12 +183,12 @@ func (y *yard) get(i int, ref mgmt.Ref) *unstructured.Unstructured {
 }
 
 // change writes to an object of a side, as a user would.
-func (y *yard) change(i int, ref mgmt.Ref, fn func(u *unstructured.Unstructured)) {
+func (y *yard) change(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) {
 	y.t.Helper()
 	must(y.t, y.tryChange(i, ref, fn))
 }
 
-func (y *yard) tryChange(i int, ref mgmt.Ref, fn func(u *unstructured.Unstructured)) error {
+func (y *yard) tryChange(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) error {
 	for {
 		k := y.kind(i, ref.GroupKind())
 		u, err := y.sides[i].Reader().Get(context.Background(), k, ref.Namespace, ref.Name)
@@ -247,7 +248,7 @@ func (y *yard) rest() error {
 
 func (y *yard) order(do string) order {
 	return order{
-		Dir: y.dir, Sides: [2]mgmt.Options{servers.Options(0), servers.Options(1)}, From: y.at, Do: do,
+		Dir: y.dir, Sides: [2]kube.Options{servers.Options(0), servers.Options(1)}, From: y.at, Do: do,
 		Spec: &mgmtv1.MoveSpec{Source: y.source().Name(), Target: y.target().Name(), NoFence: y.noFence,
 			Selection: &mgmtv1.Selection{Namespaces: []string{y.namespace}}},
 	}
@@ -323,8 +324,8 @@ func (y *yard) handedOver(ctx context.Context) (map[string]bool, error) {
 // resourceVersions.
 func (y *yard) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
-	k, _ := mgmt.FindKind(y.sides[i].kinds, snapshot.ClusterKind)
-	_, err := y.sides[i].Reader().List(ctx, k, mgmt.ListOptions{Namespace: y.namespace},
+	k, _ := kube.FindKind(y.sides[i].kinds, snapshot.ClusterKind)
+	_, err := y.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: y.namespace},
 		func(raw []byte) error {
 			annotated := gjson.GetBytes(raw,
 				"metadata.annotations").Map()[snapshot.AnnotationPaused].Exists()

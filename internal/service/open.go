@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // openCatalog opens the catalog on first use. Operations that a dead process left running get a
@@ -134,17 +134,17 @@ const (
 )
 
 // connect reaches the management cluster of that name among those of one side.
-func (s *Server) connect(ctx context.Context, side, name string) (*mgmt.Mgmt, error) {
+func (s *Server) connect(ctx context.Context, side, name string) (*kube.Mgmt, error) {
 	o, err := s.mgmtOptions(side, name)
 	if err != nil {
 		return nil, err
 	}
-	return mgmt.Connect(ctx, o)
+	return kube.Connect(ctx, o)
 }
 
 // mgmtOptions finds the management cluster of that name among those of one side; without a name the
 // only one.
-func (s *Server) mgmtOptions(side, name string) (mgmt.Options, error) {
+func (s *Server) mgmtOptions(side, name string) (kube.Options, error) {
 	options := s.cfg.Sources
 	if side == targetSide {
 		options = s.cfg.Targets
@@ -170,5 +170,5 @@ func (s *Server) mgmtOptions(side, name string) (mgmt.Options, error) {
 		e = &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d management clusters are known",
 			len(options)), Hint: "name one with --" + side + ": " + strings.Join(names, ", ")}
 	}
-	return mgmt.Options{}, e
+	return kube.Options{}, e
 }

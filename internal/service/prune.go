@@ -12,9 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -307,7 +306,7 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	forgot := c.ForgetSnapshots(ctx, o.Store.ID(), removed)
 	events := []catalog.Event{{Type: catalog.EventMessage, Message: prunedText(r)}}
 	for _, f := range r.Findings {
-		events = append(events, restore.FindingEvent("", f))
+		events = append(events, catalog.FindingEvent("", f))
 	}
 	return r, errors.Join(err, forgot, j.Emit(ctx, events...))
 }

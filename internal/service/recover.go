@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -136,7 +136,7 @@ func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Oper
 			return
 		}
 		log.Warn("operation waits to go on", "error", err, "wait", wait)
-		if mgmt.Sleep(ctx, wait) != nil {
+		if kube.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

@@ -11,11 +11,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -39,8 +40,8 @@ type opened struct {
 	snapshot *snapshot.Snapshot
 	signed   store.Signed
 	store    *store.Store
-	target   *mgmt.Mgmt
-	kinds    []mgmt.Kind
+	target   *kube.Mgmt
+	kinds    []kube.Kind
 }
 
 func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
@@ -337,7 +338,7 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 	}
 	if err := o.store.CanFence(ctx); err == nil {
 		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
-	} else if err := emit(ctx, j, []mgmt.Finding{{Severity: mgmt.Warning, Code: "no-fence",
+	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: "no-fence",
 		Message: "no ownership records are written: " + err.Error(),
 		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
 			"that it does not"}}); err != nil {

@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -50,7 +50,7 @@ type Config struct {
 	Locations []Location
 	// Sources and Targets are the management clusters that requests can name; one that is alone
 	// need not be named. A daemon has the same for both.
-	Sources, Targets []mgmt.Options
+	Sources, Targets []kube.Options
 	// Schedules are taken by Start; their names of sources and locations are in here.
 	Schedules []Schedule
 	// Verify says how the newest snapshots are verified, once Start was called.
@@ -122,9 +122,9 @@ func New(cfg Config) *Server {
 		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{},
 		prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	known := &mgmt.Known{}
+	known := &kube.Known{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
-	for _, side := range [][]mgmt.Options{s.cfg.Sources, s.cfg.Targets} {
+	for _, side := range [][]kube.Options{s.cfg.Sources, s.cfg.Targets} {
 		for i := range side {
 			side[i].Known = known
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -53,7 +53,7 @@ func TestLocation(t *testing.T) {
 }
 
 func TestMgmtOptions(t *testing.T) {
-	two := []mgmt.Options{{Name: "a"}, {Name: "b"}}
+	two := []kube.Options{{Name: "a"}, {Name: "b"}}
 	for _, test := range []struct {
 		name   string
 		cfg    Config

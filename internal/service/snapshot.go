@@ -11,10 +11,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -133,13 +132,13 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	}
 	var events []catalog.Event
 	for _, m := range r.Missing {
-		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning,
+		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: "missing", Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
 			Hint:    "mgmtctl snapshot coverage shows why"}))
 	}
 	if r.NotRemembered != nil {
-		events = append(events, restore.FindingEvent("", mgmt.Finding{Severity: mgmt.Warning,
+		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: "not-remembered", Message: r.NotRemembered.Error(),
 			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
 	}

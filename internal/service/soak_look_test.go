@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // keeping is what the last look at the store found: what may not be gone at the next one.
@@ -33,7 +33,7 @@ func (k *keeping) note(key store.EnvelopeKey) {
 func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String(), b.String()) }
 
 // leaves tells of a finding that says why a snapshot stays that was to go.
-func leaves(f mgmt.Finding) bool {
+func leaves(f object.Finding) bool {
 	return f.Code == snapshot.FoundPinned || f.Code == snapshot.FoundInUse ||
 		f.Code == snapshot.FoundSlow
 }

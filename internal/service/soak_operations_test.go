@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 func (k *soak) take(r *rand.Rand, full bool, namespaces []string) error {
@@ -127,12 +128,12 @@ func (k *soak) diff(r *rand.Rand) error {
 	if err != nil {
 		return k.unlessGone(err, from, to)
 	}
-	differs := map[mgmt.Ref]bool{}
+	differs := map[object.Ref]bool{}
 	for _, d := range list {
 		differs[d.Node.Ref] = true
 	}
 	for ref, body := range to.objects {
-		if ref.Kind != mgmt.NamespaceKind.Kind && bytes.Equal(body, from.objects[ref]) == differs[ref] {
+		if ref.Kind != kube.NamespaceKind.Kind && bytes.Equal(body, from.objects[ref]) == differs[ref] {
 			k.t.Errorf("diff of %s and %s: %s: %v", from.ID, to.ID, ref, differs[ref])
 		}
 	}
@@ -167,7 +168,7 @@ func (k *soak) compare(st *store.Store, of taken) error {
 		}
 	}
 	for ref := range of.objects {
-		if s.Graph.Node(ref) == nil && ref.Kind != mgmt.NamespaceKind.Kind && !of.Partial {
+		if s.Graph.Node(ref) == nil && ref.Kind != kube.NamespaceKind.Kind && !of.Partial {
 			k.t.Errorf("snapshot %s does not hold %s", of.ID, ref)
 		}
 	}

@@ -17,11 +17,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
 )
 
 const (
@@ -62,8 +63,8 @@ type soak struct {
 type taken struct {
 	store.Signed
 	source   *snapshottest.Source
-	objects  map[mgmt.Ref][]byte // of the source at its resourceVersion
-	compared bool                // with these, by check
+	objects  map[object.Ref][]byte // of the source at its resourceVersion
+	compared bool                  // with these, by check
 }
 
 // soakOperations is what the workers do, and how often.
@@ -243,7 +244,7 @@ var inWeather = []Reason{
 
 // judge passes over what the weather, or another worker, is the reason of.
 func (k *soak) judge(err error) error {
-	if err == nil || errors.Is(err, mgmt.ErrExpired) || errors.Is(err, store.ErrConflict) ||
+	if err == nil || errors.Is(err, kube.ErrExpired) || errors.Is(err, store.ErrConflict) ||
 		errors.Is(err, snapshot.ErrTooLong) {
 		return nil
 	}

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -87,7 +86,7 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 		var err error
 		if isDamaged {
 			v.of, v.what = 1, "keys"
-			v.find(mgmt.Error, string(store.VerifyDamaged), "", mgmt.Ref{}, damaged.Key+": "+damaged.Reason,
+			v.find(object.Error, string(store.VerifyDamaged), "", object.Ref{}, damaged.Key+": "+damaged.Reason,
 				"somebody changed the envelope, or the store lost it: use another snapshot")
 			err = v.notWhole(ctx)
 		} else {
@@ -123,18 +122,18 @@ type verifying struct {
 	percent  int // of the packs whose objects are compared
 
 	check    store.Check // its outcome is set when the verify has come to one
-	findings []mgmt.Finding
+	findings []object.Finding
 	bad, of  int
 	what     string
 }
 
 // find adds a finding. key is the one of the store that it is about, if any.
-func (v *verifying) find(severity mgmt.Severity, code string, key store.Key, ref mgmt.Ref, message,
+func (v *verifying) find(severity object.Severity, code string, key store.Key, ref object.Ref, message,
 	hint string) {
-	v.findings = append(v.findings, mgmt.Finding{Severity: severity, Code: code, Ref: ref,
+	v.findings = append(v.findings, object.Finding{Severity: severity, Code: code, Ref: ref,
 		Message: message, Hint: hint})
 	v.check.Findings++
-	if named := (store.CheckedKey{Code: code, Key: string(key)}); severity >= mgmt.Error {
+	if named := (store.CheckedKey{Code: code, Key: string(key)}); severity >= object.Error {
 		v.check.First = slices.Insert(v.check.First, min(v.bad, len(v.check.First)), named)
 		v.bad++
 	} else {
@@ -146,10 +145,10 @@ func (v *verifying) find(severity mgmt.Severity, code string, key store.Key, ref
 // level before it fails.
 func (v *verifying) run(ctx context.Context) error {
 	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
-		f := mgmt.Finding{Severity: mgmt.Warning, Code: "signature", Message: untrusted.Error(),
+		f := object.Finding{Severity: object.Warning, Code: "signature", Message: untrusted.Error(),
 			Hint: untrusted.Hint()}
 		if v.forged != nil {
-			f.Severity = mgmt.Error
+			f.Severity = object.Error
 		}
 		v.findings = append(v.findings, f)
 	}
@@ -195,7 +194,7 @@ func (v *verifying) structure(ctx context.Context) error {
 	}
 	v.of, v.check.Keys, v.check.Bytes = report.Keys, int64(report.Keys), report.Bytes
 	for _, f := range report.Findings {
-		v.find(mgmt.Error, string(f.Code), f.Key, mgmt.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message),
+		v.find(object.Error, string(f.Code), f.Key, object.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message),
 			"restore from another snapshot; older versions of the key may be in a versioned bucket")
 	}
 	return nil
@@ -205,7 +204,7 @@ func (v *verifying) structure(ctx context.Context) error {
 // envelope, and the newest, by what the catalog remembers. Neither makes the snapshot less than
 // whole.
 func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Signed) (
-	[]mgmt.Finding, error) {
+	[]object.Finding, error) {
 	keys, err := st.Snapshots(ctx, e.Source.UID)
 	if err != nil {
 		return nil, err
@@ -216,15 +215,15 @@ func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Sig
 	}
 	const hint = "if nobody deleted it on purpose, somebody hid it: look at the access log " +
 		"of the store"
-	var findings []mgmt.Finding
+	var findings []object.Finding
 	if e.Parent != nil {
 		if key, ok := there[e.Parent.ID]; !ok {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Info, Code: "chain",
+			findings = append(findings, object.Finding{Severity: object.Info, Code: "chain",
 				Message: fmt.Sprintf("the snapshot before it, %s (number %d), is not in the store", e.Parent.ID,
 					e.Sequence-1), Hint: hint})
 		} else if parent, err := st.GetEnvelope(ctx, key); err == nil &&
 			parent.SHA256 != e.Parent.SHA256 {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain",
+			findings = append(findings, object.Finding{Severity: object.Warning, Code: "chain",
 				Message: fmt.Sprintf("the snapshot before it, %s, is not the one that it was made after",
 					e.Parent.ID),
 				Hint: "somebody changed that envelope: do not restore from it, and look at the access log " +
@@ -238,7 +237,7 @@ func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Sig
 	}
 	for _, s := range newest {
 		if _, ok := there[store.SnapshotID(s.ID)]; !ok && s.Sequence > e.Sequence {
-			findings = append(findings, mgmt.Finding{Severity: mgmt.Warning, Code: "chain",
+			findings = append(findings, object.Finding{Severity: object.Warning, Code: "chain",
 				Message: fmt.Sprintf("a later snapshot, %s (number %d), was in the store and is not there now",
 					s.ID, s.Sequence), Hint: hint})
 		}
@@ -263,13 +262,13 @@ func (v *verifying) content(ctx context.Context) error {
 	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
 		v.of = 1
-		v.find(mgmt.Error, snapshot.CheckDamaged, keyOf(corrupt.Key), mgmt.Ref{}, corrupt.Key+": "+
+		v.find(object.Error, snapshot.CheckDamaged, keyOf(corrupt.Key), object.Ref{}, corrupt.Key+": "+
 			corrupt.Reason, useless)
 		return nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
 		v.of = 1
-		v.find(mgmt.Error, string(store.VerifyMissing), "", mgmt.Ref{}, err.Error(), useless)
+		v.find(object.Error, string(store.VerifyMissing), "", object.Ref{}, err.Error(), useless)
 		return nil
 	}
 	if err != nil {
@@ -284,9 +283,9 @@ func (v *verifying) content(ctx context.Context) error {
 	}
 	v.of, v.check.Objects = r.Objects, int64(r.Objects)
 	for _, f := range r.Findings {
-		severity, hint := mgmt.Error, useless
+		severity, hint := object.Error, useless
 		if f.Code == snapshot.CheckEdges && !sameVersion(v.envelope.Writer, v.check.Writer) {
-			severity, hint = mgmt.Warning, "it was taken by another version ("+v.envelope.Writer+
+			severity, hint = object.Warning, "it was taken by another version ("+v.envelope.Writer+
 				"), which may know other edges; a restore goes by those: verify with that version to be sure"
 		}
 		v.find(severity, f.Code, f.Pack, f.Ref, f.Message, hint)
@@ -321,10 +320,10 @@ func (v *verifying) keep(ctx context.Context) error {
 		return err
 	}
 	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
-		f := mgmt.Finding{Severity: mgmt.Warning, Code: "not-recorded", Message: failed.Error(),
+		f := object.Finding{Severity: object.Warning, Code: "not-recorded", Message: failed.Error(),
 			Hint: "the result is in this catalog only; look at what the store lets us write, or " +
 				"give --no-record"}
-		err = errors.Join(err, v.journal.Emit(ctx, restore.FindingEvent("", f)))
+		err = errors.Join(err, v.journal.Emit(ctx, catalog.FindingEvent("", f)))
 	}
 	return err
 }
@@ -359,10 +358,10 @@ func (v *verifying) notWhole(ctx context.Context) error {
 	})
 }
 
-func emit(ctx context.Context, j *catalog.Journal, findings []mgmt.Finding) error {
+func emit(ctx context.Context, j *catalog.Journal, findings []object.Finding) error {
 	events := make([]catalog.Event, 0, len(findings))
 	for _, f := range findings {
-		events = append(events, restore.FindingEvent(f.Unit, f))
+		events = append(events, catalog.FindingEvent(f.Unit, f))
 	}
 	return j.Emit(ctx, events...)
 }

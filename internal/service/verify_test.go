@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -104,7 +104,7 @@ func verifyNow(t *testing.T, s *Server, w wantedVerify) (store.CheckOutcome, []s
 			t.Fatal(err)
 		}
 		if e.Finding != nil {
-			codes = append(codes, e.Finding.Severity+" "+e.Finding.Code)
+			codes = append(codes, e.Finding.Severity.String()+" "+e.Finding.Code)
 		}
 	}
 	return got.outcome, codes, got.err

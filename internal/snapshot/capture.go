@@ -9,19 +9,20 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // Source is what capturing needs of a management cluster. It cannot write.
 type Source interface {
-	Kinds(ctx context.Context) ([]mgmt.Kind, error)
-	List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func(raw []byte) error) (
-		mgmt.ListResult, error)
-	Changes(ctx context.Context, k mgmt.Kind, from, to string,
+	Kinds(ctx context.Context) ([]kube.Kind, error)
+	List(ctx context.Context, k kube.Kind, o kube.ListOptions, fn func(raw []byte) error) (
+		kube.ListResult, error)
+	Changes(ctx context.Context, k kube.Kind, from, to string,
 		fn func(deleted bool, raw []byte) error) error
 }
 
-var _ Source = (*mgmt.Reader)(nil)
+var _ Source = (*kube.Reader)(nil)
 
 // captureLists is how many LISTs run at once: more only queue at the API server.
 const captureLists = 4
@@ -43,18 +44,18 @@ type Cut struct {
 	ResourceVersion string
 	// NotInCut are kinds for which the server refused an exact read; they were read at its newest
 	// state.
-	NotInCut []mgmt.GroupKind
-	Kinds    []mgmt.Kind
+	NotInCut []object.GroupKind
+	Kinds    []kube.Kind
 	Graph    *Graph
 	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
-	LeftOut []mgmt.Ref
+	LeftOut []object.Ref
 
 	left []*Node // all that was read and not captured
 }
 
 // Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must
 // copy what it wants to hold and may be called from several goroutines. It changes nothing on the
-// source. When the resourceVersion expires in the middle it returns mgmt.ErrExpired: begin anew.
+// source. When the resourceVersion expires in the middle it returns kube.ErrExpired: begin anew.
 func Capture(ctx context.Context, source Source, scope Scope, rules []Rule,
 	keep func(n *Node, raw []byte) error) (*Cut, error) {
 	kinds, err := source.Kinds(ctx)
@@ -85,7 +86,7 @@ type takers struct {
 
 // captureSince is Capture of known kinds that reads less: what since, which may be nil, knows is
 // not read again.
-func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope Scope, since *base,
+func captureSince(ctx context.Context, source Source, kinds []kube.Kind, scope Scope, since *base,
 	to takers) (*Cut, error) {
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 		return c.runSince(ctx, nil, nil, since, to.keep)
 	}
 	first := &look{follower: &follower{reading: c.reading}, since: since, proven: since != nil &&
-		since.proven, kinds: map[mgmt.GroupKind]*kindState{}}
+		since.proven, kinds: map[object.GroupKind]*kindState{}}
 	if first.proven && since.followsAll(c.all()) {
 		first.known()
 		return c.runSince(ctx, first, since.seen(kinds), since, to.keep) // the base is the look
@@ -129,8 +130,8 @@ func captureSince(ctx context.Context, source Source, kinds []mgmt.Kind, scope S
 }
 
 // all are the kinds that are looked at.
-func (c *capture) all() []mgmt.Kind {
-	return append(slices.Clone(c.kinds), mgmt.SecretKind, mgmt.ConfigMapKind, mgmt.NamespaceKind)
+func (c *capture) all() []kube.Kind {
+	return append(slices.Clone(c.kinds), kube.SecretKind, kube.ConfigMapKind, kube.NamespaceKind)
 }
 
 // runSince makes the cut, from a first look and what it saw, or from a base, if there is one.
@@ -149,10 +150,10 @@ func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *b
 	case first != nil:
 		f, err = first.advance(ctx, c.reading, counted)
 	case since != nil:
-		known := slices.DeleteFunc(counted, func(k mgmt.Kind) bool { return !since.follows(k) })
-		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k mgmt.Kind) (
+		known := slices.DeleteFunc(counted, func(k kube.Kind) bool { return !since.follows(k) })
+		f, err = follow(ctx, c.reading, known, func(ctx context.Context, f *follower, k kube.Kind) (
 			*kindState, error) {
-			return f.compare(ctx, k, since.index.nodes[k.GroupKind], mgmt.ListOptions{Exact: f.at})
+			return f.compare(ctx, k, since.index.nodes[k.GroupKind], kube.ListOptions{Exact: f.at})
 		})
 	default:
 		return c.run(ctx, c.reading, keep)
@@ -192,7 +193,7 @@ func (e *UnknownNamespaceError) Hint() string {
 
 func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 	for _, ns := range scope.Namespaces {
-		got, err := source.List(ctx, mgmt.NamespaceKind, mgmt.ListOptions{Name: ns, Metadata: true},
+		got, err := source.List(ctx, kube.NamespaceKind, kube.ListOptions{Name: ns, Metadata: true},
 			func([]byte) error { return nil })
 		if err != nil {
 			return err
@@ -208,7 +209,7 @@ func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 // and ConfigMaps are needed, and what lies in which namespace decides which Namespaces are.
 type capture struct {
 	reading *reading
-	kinds   []mgmt.Kind // those that are read whole
+	kinds   []kube.Kind // those that are read whole
 	scope   Scope
 	objects objects
 	keep    func(*Node, []byte) error
@@ -216,17 +217,17 @@ type capture struct {
 
 	mu    sync.Mutex
 	nodes []*Node
-	index map[mgmt.Ref]*Node
+	index map[object.Ref]*Node
 	// read and not captured so far: what is in no namespace of the scope is, once it is needed
-	outside map[mgmt.Ref]*Node
-	wanted  map[mgmt.Ref]string // named by a captured object, and by which field
+	outside map[object.Ref]*Node
+	wanted  map[object.Ref]string // named by a captured object, and by which field
 }
 
-func newCapture(source Source, kinds []mgmt.Kind, scope Scope, rules []Rule) *capture {
+func newCapture(source Source, kinds []kube.Kind, scope Scope, rules []Rule) *capture {
 	r := &reading{source: source, read: newReader(kinds, rules)}
 	return &capture{
 		reading: r, kinds: captureKinds(kinds, r.read.rules), scope: scope, cut: &Cut{Kinds: kinds},
-		outside: map[mgmt.Ref]*Node{}, index: map[mgmt.Ref]*Node{}, wanted: map[mgmt.Ref]string{},
+		outside: map[object.Ref]*Node{}, index: map[object.Ref]*Node{}, wanted: map[object.Ref]string{},
 	}
 }
 
@@ -241,7 +242,7 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 	if err := c.fetchNeeded(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.listAll(ctx, []mgmt.Kind{mgmt.SecretKind, mgmt.ConfigMapKind},
+	if err := c.listAll(ctx, []kube.Kind{kube.SecretKind, kube.ConfigMapKind},
 		c.wantCore); err != nil {
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 	for _, n := range c.nodes {
 		used[n.Namespace] = true
 	}
-	if err := c.listAll(ctx, []mgmt.Kind{mgmt.NamespaceKind}, func(n *Node) (string, bool) {
+	if err := c.listAll(ctx, []kube.Kind{kube.NamespaceKind}, func(n *Node) (string, bool) {
 		return "holds captured objects", used[n.Name]
 	}); err != nil {
 		return nil, err
@@ -263,7 +264,7 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 			c.cut.LeftOut = append(c.cut.LeftOut, n.Ref)
 		}
 	}
-	slices.SortFunc(c.cut.LeftOut, mgmt.CompareRefs)
+	slices.SortFunc(c.cut.LeftOut, object.CompareRefs)
 	c.cut.ResourceVersion, c.cut.NotInCut = c.reading.at, c.reading.notInCut
 	c.cut.Graph = NewGraph(c.nodes)
 	return c.cut, nil
@@ -271,8 +272,8 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 
 // captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and
 // those that a rule reads from.
-func captureKinds(kinds []mgmt.Kind, rules map[mgmt.GroupKind][]Rule) []mgmt.Kind {
-	var out []mgmt.Kind
+func captureKinds(kinds []kube.Kind, rules map[object.GroupKind][]Rule) []kube.Kind {
+	var out []kube.Kind
 	for _, k := range kinds {
 		if k.Group != "" && (k.Contract || rules[k.GroupKind] != nil) {
 			out = append(out, k)
@@ -281,7 +282,7 @@ func captureKinds(kinds []mgmt.Kind, rules map[mgmt.GroupKind][]Rule) []mgmt.Kin
 	return out
 }
 
-func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Node) (string,
+func (c *capture) listAll(ctx context.Context, kinds []kube.Kind, want func(*Node) (string,
 	bool)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(captureLists)
@@ -292,7 +293,7 @@ func (c *capture) listAll(ctx context.Context, kinds []mgmt.Kind, want func(*Nod
 }
 
 // list takes in one kind, or one object of it, as far as it is wanted.
-func (c *capture) list(ctx context.Context, k mgmt.Kind, namespace, name string,
+func (c *capture) list(ctx context.Context, k kube.Kind, namespace, name string,
 	want func(*Node) (string, bool)) error {
 	return c.objects.each(ctx, k, namespace, name, func(n *Node, raw []byte) error {
 		why, ok := want(n)
@@ -342,9 +343,9 @@ func (c *capture) fetchOwned(ctx context.Context) error {
 		if len(more) == 0 {
 			return nil
 		}
-		slices.SortFunc(more, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+		slices.SortFunc(more, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 		for _, n := range more {
-			k, _ := mgmt.FindKind(c.cut.Kinds, n.GroupKind())
+			k, _ := kube.FindKind(c.cut.Kinds, n.GroupKind())
 			if err := c.list(ctx, k, n.Namespace, n.Name, c.wantCore); err != nil {
 				return err
 			}
@@ -357,7 +358,7 @@ func (c *capture) fetchOwned(ctx context.Context) error {
 // fetchNeeded takes in what captured objects need from namespaces outside of the scope, and what
 // that needs in turn, for example a ClusterClass and its templates.
 func (c *capture) fetchNeeded(ctx context.Context) error {
-	done := map[mgmt.Ref]bool{}
+	done := map[object.Ref]bool{}
 	for {
 		var more []*Node
 		for ref := range c.wanted {
@@ -369,9 +370,9 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 		if len(more) == 0 {
 			return nil
 		}
-		slices.SortFunc(more, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+		slices.SortFunc(more, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 		for _, n := range more {
-			k, _ := mgmt.FindKind(c.cut.Kinds, n.GroupKind())
+			k, _ := kube.FindKind(c.cut.Kinds, n.GroupKind())
 			why := c.wanted[n.Ref]
 			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node) (string, bool) {
 				return why,
@@ -402,7 +403,7 @@ func (c *capture) wantCore(n *Node) (string, bool) {
 	if !c.scope.has(n.Namespace) {
 		return "", false
 	}
-	if n.Cluster != "" && c.index[mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind,
+	if n.Cluster != "" && c.index[object.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind,
 		Namespace: n.Namespace, Name: n.Cluster}] != nil {
 		return "labelled or named for Cluster " + n.Key().Namespace + "/" + n.Cluster, true
 	}

@@ -17,17 +17,18 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // scattered reads without Exact and lets time pass between kinds, as a tool does that lists kind
 // after kind.
 type scattered struct{ snapshot.Source }
 
-func (s scattered) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
-	fn func([]byte) error) (mgmt.ListResult, error) {
+func (s scattered) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func([]byte) error) (kube.ListResult, error) {
 	o.Exact = ""
 	if k.GroupKind == snapshot.MachineKind {
 		time.Sleep(50 * time.Millisecond)
@@ -83,10 +84,10 @@ func TestAPICutIsConsistent(t *testing.T) {
 	}
 }
 
-func onlyNamespace(t *testing.T, m *mgmt.Mgmt, prefix string) string {
+func onlyNamespace(t *testing.T, m *kube.Mgmt, prefix string) string {
 	t.Helper()
 	var found string
-	_, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{Metadata: true},
+	_, err := m.Reader().List(t.Context(), kube.NamespaceKind, kube.ListOptions{Metadata: true},
 		func(raw []byte) error {
 			if name := gjson.GetBytes(raw, "metadata.name").String(); found == "" &&
 				len(name) > len(prefix) && name[:len(prefix)] == prefix {
@@ -102,21 +103,21 @@ func onlyNamespace(t *testing.T, m *mgmt.Mgmt, prefix string) string {
 
 // countUp makes a Cluster and a Machine and counts up in both, the Cluster first, until stop is
 // called.
-func countUp(t *testing.T, m *mgmt.Mgmt, namespace string) (stop func()) {
+func countUp(t *testing.T, m *kube.Mgmt, namespace string) (stop func()) {
 	t.Helper()
 	kinds, err := m.Reader().Kinds(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var objects []*unstructured.Unstructured
-	var objectKinds []mgmt.Kind
-	for _, gk := range []mgmt.GroupKind{snapshot.ClusterKind, snapshot.MachineKind} {
-		k, ok := mgmt.FindKind(kinds, gk)
+	var objectKinds []kube.Kind
+	for _, gk := range []object.GroupKind{snapshot.ClusterKind, snapshot.MachineKind} {
+		k, ok := kube.FindKind(kinds, gk)
 		if !ok {
 			t.Fatalf("%s is not served", gk)
 		}
 		var first *unstructured.Unstructured
-		_, err := m.Reader().List(t.Context(), k, mgmt.ListOptions{Namespace: namespace, Limit: 1},
+		_, err := m.Reader().List(t.Context(), k, kube.ListOptions{Namespace: namespace, Limit: 1},
 			func(raw []byte) error {
 				first = &unstructured.Unstructured{}
 				return first.UnmarshalJSON(raw)
@@ -199,7 +200,7 @@ func newStoreIn(t *testing.T, dir string) *store.Store {
 	return st
 }
 
-func run(t *testing.T, m *mgmt.Mgmt, st *store.Store, scope snapshot.Scope) *snapshot.Result {
+func run(t *testing.T, m *kube.Mgmt, st *store.Store, scope snapshot.Scope) *snapshot.Result {
 	t.Helper()
 	r, err := snapshot.Run(t.Context(), snapshot.Options{
 		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
@@ -250,7 +251,7 @@ func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
 	}
 }
 
-func compareWithServer(t *testing.T, m *mgmt.Mgmt, s *snapshot.Snapshot,
+func compareWithServer(t *testing.T, m *kube.Mgmt, s *snapshot.Snapshot,
 	contents *snapshot.Contents) (compared int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -258,7 +259,7 @@ func compareWithServer(t *testing.T, m *mgmt.Mgmt, s *snapshot.Snapshot,
 	g.SetLimit(8)
 	for _, n := range s.Graph.Nodes {
 		g.Go(func() error {
-			k, _ := mgmt.FindKind(s.About.Kinds, n.GroupKind())
+			k, _ := kube.FindKind(s.About.Kinds, n.GroupKind())
 			live, err := m.Reader().Get(ctx, k, n.Namespace, n.Name)
 			if err != nil {
 				return fmt.Errorf("%s: %w", n.Ref, err)
@@ -302,27 +303,27 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 }
 
 // borrowClass makes a namespace with a Cluster whose class is in another one.
-func borrowClass(t *testing.T, m *mgmt.Mgmt, lender, borrower string) {
+func borrowClass(t *testing.T, m *kube.Mgmt, lender, borrower string) {
 	t.Helper()
 	kinds, err := m.Reader().Kinds(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var class string
-	classes, _ := mgmt.FindKind(kinds, snapshot.ClusterClassKind)
-	if _, err := m.Reader().List(t.Context(), classes, mgmt.ListOptions{Namespace: lender},
+	classes, _ := kube.FindKind(kinds, snapshot.ClusterClassKind)
+	if _, err := m.Reader().List(t.Context(), classes, kube.ListOptions{Namespace: lender},
 		func(raw []byte) error {
 			class = gjson.GetBytes(raw, "metadata.name").String()
 			return nil
 		}); err != nil || class == "" {
 		t.Fatalf("no ClusterClass in %s: %v", lender, err)
 	}
-	clusters, _ := mgmt.FindKind(kinds, snapshot.ClusterKind)
+	clusters, _ := kube.FindKind(kinds, snapshot.ClusterKind)
 	for _, o := range []struct {
-		kind mgmt.Kind
+		kind kube.Kind
 		text string
 	}{
-		{mgmt.NamespaceKind, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`,
+		{kube.NamespaceKind, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`,
 			borrower)},
 		{clusters, fmt.Sprintf(
 			`{"apiVersion":%q,"kind":"Cluster","metadata":{"name":"borrower","namespace":%q},"spec":{"topology":{"classRef":{"name":%q,"namespace":%q},"version":"v1.35.0"}}}`,
@@ -392,7 +393,7 @@ func TestAPIListReadsEveryPageOnce(t *testing.T) {
 	create := func(i int) error {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": map[string]any{"name": fmt.Sprintf("page-%04d", i), "namespace": "default"}}}
-		_, err := m.Writer().Create(t.Context(), mgmt.ConfigMapKind, u)
+		_, err := m.Writer().Create(t.Context(), kube.ConfigMapKind, u)
 		return err
 	}
 	g, _ := errgroup.WithContext(t.Context())
@@ -403,7 +404,7 @@ func TestAPIListReadsEveryPageOnce(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	at, err := m.Reader().List(t.Context(), mgmt.ConfigMapKind, mgmt.ListOptions{Limit: 1,
+	at, err := m.Reader().List(t.Context(), kube.ConfigMapKind, kube.ListOptions{Limit: 1,
 		Metadata: true}, func([]byte) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -412,7 +413,7 @@ func TestAPIListReadsEveryPageOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
-	_, err = m.Reader().List(t.Context(), mgmt.ConfigMapKind, mgmt.ListOptions{Namespace: "default",
+	_, err = m.Reader().List(t.Context(), kube.ConfigMapKind, kube.ListOptions{Namespace: "default",
 		Exact: at.ResourceVersion}, func(raw []byte) error {
 		if gjson.GetBytes(raw, "kind").String() != "ConfigMap" ||
 			gjson.GetBytes(raw, "apiVersion").String() != "v1" {

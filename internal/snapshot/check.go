@@ -13,8 +13,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // Codes of CheckFinding.
@@ -30,7 +31,7 @@ const (
 type CheckFinding struct {
 	Code    string
 	Pack    store.Key
-	Ref     mgmt.Ref // zero for the pack as a whole
+	Ref     object.Ref // zero for the pack as a whole
 	Message string
 }
 
@@ -154,7 +155,7 @@ func (c *checker) object(n *Node, body []byte) *CheckFinding {
 		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: "it is not what its shard says: " + why}
 	}
-	k, _ := mgmt.FindKind(c.claims.kinds, n.GroupKind())
+	k, _ := kube.FindKind(c.claims.kinds, n.GroupKind())
 	k.Version = n.Version
 	is := c.rules.node(k, body)
 	is.Pack = n.Pack

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
@@ -19,16 +20,16 @@ const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
 // entry is an object of a snapshot that a test makes by hand, so that a shard can say what is not
 // so.
 type entry struct {
-	kind mgmt.Kind
+	kind kube.Kind
 	body string
 	in   string           // what the pack holds in its place; "" for body, "-" for nothing
 	lie  func(node *Node) // changes what its shard says
 }
 
 var (
-	testCluster = mgmt.Kind{GroupKind: ClusterKind, Version: "v1beta2", Resource: "clusters",
+	testCluster = kube.Kind{GroupKind: ClusterKind, Version: "v1beta2", Resource: "clusters",
 		Namespaced: true}
-	testMachine = mgmt.Kind{GroupKind: MachineKind, Version: "v1beta2", Resource: "machines",
+	testMachine = kube.Kind{GroupKind: MachineKind, Version: "v1beta2", Resource: "machines",
 		Namespaced: true}
 )
 
@@ -46,7 +47,7 @@ func machineBody(name string) string {
 func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 	t.Helper()
 	ctx := t.Context()
-	kinds := []mgmt.Kind{testCluster, testMachine}
+	kinds := []kube.Kind{testCluster, testMachine}
 	read := newReader(kinds, Rules)
 	var tree store.Tree
 	shard := Shard{About: &About{Kinds: kinds}}
@@ -147,7 +148,7 @@ func TestCheckFindsWhatAShardSaysWrong(t *testing.T) {
 		"another version": {entry{lie: func(n *Node) { n.Version = "v1beta1" }}, CheckDamaged,
 			"another kind or version"},
 		"an edge more": {entry{lie: func(n *Node) {
-			n.Needs = append(n.Needs, Need{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
+			n.Needs = append(n.Needs, Need{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
 				Field: "spec"})
 		}}, CheckEdges, "other edges"},
 		"an edge less":    {entry{lie: func(n *Node) { n.Needs = nil }}, CheckEdges, "other edges"},

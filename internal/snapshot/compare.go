@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // Change is how an object of one snapshot differs from that of another.
@@ -79,13 +79,13 @@ func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
 		list = append(list, d)
 	}
 	slices.SortFunc(list, func(a, b Difference) int {
-		return mgmt.CompareRefs(a.Node.Ref,
+		return object.CompareRefs(a.Node.Ref,
 			b.Node.Ref)
 	})
 	return list, nil
 }
 
-func differences(from, to *Contents, ref mgmt.Ref) ([]string, error) {
+func differences(from, to *Contents, ref object.Ref) ([]string, error) {
 	var objects [2]map[string]any
 	for i, c := range []*Contents{from, to} {
 		raw, err := c.Bytes(ref)

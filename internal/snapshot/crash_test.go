@@ -13,8 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
 )
 
 // forgetful is a memory whose process dies when it is to remember: with after, it has done so.

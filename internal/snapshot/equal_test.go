@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func object(t *testing.T, text string) map[string]any {
+func decode(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var v map[string]any
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
@@ -61,7 +61,7 @@ func TestDifferences(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := object(t, tt.a), object(t, tt.b)
+			a, b := decode(t, tt.a), decode(t, tt.b)
 			got := Differences(a, b, tt.aspect)
 			if first := append(got, "")[0]; first != tt.want {
 				t.Errorf("differences %v, want %q first", got, tt.want)
@@ -69,7 +69,7 @@ func TestDifferences(t *testing.T) {
 			if len(Differences(b, a, tt.aspect)) > 0 != (tt.want != "") {
 				t.Error("the other way round it is otherwise")
 			}
-			if len(Differences(a, object(t, tt.a), All)) > 0 {
+			if len(Differences(a, decode(t, tt.a), All)) > 0 {
 				t.Error("not equal to itself, or changed by the comparison")
 			}
 		})

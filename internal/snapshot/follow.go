@@ -12,7 +12,8 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // heldBytes bounds the changed objects that are in memory; a kind with more is read whole.
@@ -31,7 +32,7 @@ type objects interface {
 	// each gives the objects of a kind, of one namespace or one name if these are not empty. raw is
 	// nil for an object that is as the index knows it; its node may have no Pack when it was left
 	// out then. Bytes are valid during the call.
-	each(ctx context.Context, k mgmt.Kind, namespace, name string,
+	each(ctx context.Context, k kube.Kind, namespace, name string,
 		fn func(n *Node, raw []byte) error) error
 }
 
@@ -51,7 +52,7 @@ type base struct {
 type kindState struct {
 	at    string
 	nodes []*Node
-	raw   map[mgmt.Key][]byte // of those that changed
+	raw   map[object.Key][]byte // of those that changed
 }
 
 func (s *kindState) each(namespace, name string, fn func(*Node, []byte) error) error {
@@ -69,10 +70,10 @@ func (s *kindState) each(namespace, name string, fn func(*Node, []byte) error) e
 // followed has some kinds at the cut already, and reads the others.
 type followed struct {
 	*reading
-	kinds map[mgmt.GroupKind]*kindState
+	kinds map[object.GroupKind]*kindState
 }
 
-func (f *followed) each(ctx context.Context, k mgmt.Kind, namespace, name string,
+func (f *followed) each(ctx context.Context, k kube.Kind, namespace, name string,
 	fn func(*Node, []byte) error) error {
 	if s := f.kinds[k.GroupKind]; s != nil {
 		return s.each(namespace, name, fn)
@@ -81,7 +82,7 @@ func (f *followed) each(ctx context.Context, k mgmt.Kind, namespace, name string
 }
 
 // unchanged tells whether these kinds are all at the cut, and as they were seen.
-func (f *followed) unchanged(kinds []mgmt.Kind) bool {
+func (f *followed) unchanged(kinds []kube.Kind) bool {
 	for _, k := range kinds {
 		if s := f.kinds[k.GroupKind]; s == nil || len(s.raw) > 0 {
 			return false
@@ -98,16 +99,16 @@ type follower struct {
 
 // follow brings kinds to the cut, each by the way that find goes; kinds for which that is no way
 // are read whole.
-func follow(ctx context.Context, r *reading, kinds []mgmt.Kind, find func(context.Context,
-	*follower, mgmt.Kind) (*kindState, error)) (*followed, error) {
-	f := &followed{reading: r, kinds: map[mgmt.GroupKind]*kindState{}}
+func follow(ctx context.Context, r *reading, kinds []kube.Kind, find func(context.Context,
+	*follower, kube.Kind) (*kindState, error)) (*followed, error) {
+	f := &followed{reading: r, kinds: map[object.GroupKind]*kindState{}}
 	way := &follower{reading: r}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	for _, k := range kinds {
 		g.Go(func() error {
 			s, err := find(ctx, way, k)
-			if errors.Is(err, errWhole) || errors.Is(err, mgmt.ErrExactRefused) {
+			if errors.Is(err, errWhole) || errors.Is(err, kube.ErrExactRefused) {
 				return nil
 			}
 			if err != nil {
@@ -123,19 +124,19 @@ func follow(ctx context.Context, r *reading, kinds []mgmt.Kind, find func(contex
 }
 
 // follows tells whether what the index has of a kind is what would be read of it.
-func (b *base) follows(k mgmt.Kind) bool {
-	was, ok := mgmt.FindKind(b.index.head.Kinds, k.GroupKind)
+func (b *base) follows(k kube.Kind) bool {
+	was, ok := kube.FindKind(b.index.head.Kinds, k.GroupKind)
 	return ok && reflect.DeepEqual(was, k) && !slices.Contains(b.index.head.NotInCut, k.GroupKind)
 }
 
 // followsAll tells so of all kinds.
-func (b *base) followsAll(kinds []mgmt.Kind) bool {
-	return !slices.ContainsFunc(kinds, func(k mgmt.Kind) bool { return !b.follows(k) })
+func (b *base) followsAll(kinds []kube.Kind) bool {
+	return !slices.ContainsFunc(kinds, func(k kube.Kind) bool { return !b.follows(k) })
 }
 
 // seen is the cut of the base, if it is known whole and the source has the same kinds: what there
 // is as long as nothing has changed.
-func (b *base) seen(kinds []mgmt.Kind) *Cut {
+func (b *base) seen(kinds []kube.Kind) *Cut {
 	if b.cut == nil || !reflect.DeepEqual(b.index.head.Kinds, kinds) {
 		return nil
 	}
@@ -154,7 +155,7 @@ func (b *base) fits() bool {
 		slices.Equal(clusterScoped(was.Kinds), clusterScoped(b.head.Kinds))
 }
 
-func clusterScoped(kinds []mgmt.Kind) (without []string) {
+func clusterScoped(kinds []kube.Kind) (without []string) {
 	for _, k := range kinds {
 		if !k.Namespaced {
 			without = append(without, k.GroupKind.String())
@@ -173,8 +174,8 @@ func (f *follower) hold(raw []byte) ([]byte, error) {
 }
 
 // watch lets the API server tell what changed since a kind was as in was.
-func (f *follower) watch(ctx context.Context, k mgmt.Kind, was *kindState) (*kindState, error) {
-	changed := map[mgmt.Key][]byte{} // nil: deleted
+func (f *follower) watch(ctx context.Context, k kube.Kind, was *kindState) (*kindState, error) {
+	changed := map[object.Key][]byte{} // nil: deleted
 	err := f.source.Changes(ctx, k, was.at, f.at, func(deleted bool, raw []byte) error {
 		key, _ := keyOf(raw)
 		f.held.Add(-int64(len(changed[key])))
@@ -186,7 +187,7 @@ func (f *follower) watch(ctx context.Context, k mgmt.Kind, was *kindState) (*kin
 		changed[key] = held
 		return err
 	})
-	if errors.Is(err, mgmt.ErrExpired) || errors.Is(err, mgmt.ErrUnproven) {
+	if errors.Is(err, kube.ErrExpired) || errors.Is(err, kube.ErrUnproven) {
 		return nil, fmt.Errorf("%w: %w", errWhole, err)
 	}
 	if err != nil {
@@ -210,20 +211,20 @@ func (f *follower) watch(ctx context.Context, k mgmt.Kind, was *kindState) (*kin
 }
 
 // keyOf is the name of an object, and its metadata.
-func keyOf(raw []byte) (mgmt.Key, gjson.Result) {
+func keyOf(raw []byte) (object.Key, gjson.Result) {
 	meta := gjson.GetBytes(raw, "metadata")
-	return mgmt.Key{Namespace: text(meta.Get("namespace")), Name: text(meta.Get("name"))}, meta
+	return object.Key{Namespace: text(meta.Get("namespace")), Name: text(meta.Get("name"))}, meta
 }
 
 // compare lists the metadata of a kind, as o says, and reads what is not as the index knows it.
-func (f *follower) compare(ctx context.Context, k mgmt.Kind, nodes []*Node, o mgmt.ListOptions) (
+func (f *follower) compare(ctx context.Context, k kube.Kind, nodes []*Node, o kube.ListOptions) (
 	*kindState, error) {
-	known := map[mgmt.Key]*Node{}
+	known := map[object.Key]*Node{}
 	for _, n := range nodes {
 		known[n.Key()] = n
 	}
-	s := &kindState{raw: map[mgmt.Key][]byte{}}
-	var changed []mgmt.Key
+	s := &kindState{raw: map[object.Key][]byte{}}
+	var changed []object.Key
 	o.Metadata = true
 	list, err := f.source.List(ctx, k, o, func(raw []byte) error {
 		key, meta := keyOf(raw)
@@ -254,7 +255,7 @@ func (f *follower) compare(ctx context.Context, k mgmt.Kind, nodes []*Node, o mg
 }
 
 func isLater(version, than string) bool {
-	a, err := mgmt.ParseVersion(version)
-	b, err2 := mgmt.ParseVersion(than)
+	a, err := kube.ParseVersion(version)
+	b, err2 := kube.ParseVersion(than)
 	return err == nil && err2 == nil && a > b
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/tidwall/gjson"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/mgmt/mgmttest"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -43,19 +44,19 @@ func TestAPIWatchedIsFull(t *testing.T) {
 		}
 		c.source.onList, c.source.onWatch, c.source.alter = nil, nil, nil
 	}
-	c.source.onWatch = func(mgmt.Kind) error { return mgmt.ErrExpired }
+	c.source.onWatch = func(kube.Kind) error { return kube.ErrExpired }
 	all("410 Expired", true)
-	c.source.onWatch = func(k mgmt.Kind) error {
+	c.source.onWatch = func(k kube.Kind) error {
 		if k.Kind == "Machine" {
-			return mgmt.ErrUnproven
+			return kube.ErrUnproven
 		}
 		return nil
 	}
 	all("one kind not proven", false)
 	c.change(last.Envelope)
-	c.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
-		if k.Kind == mgmt.LeaseKind.Kind && o.Exact == last.ResourceVersion {
-			return mgmt.ErrExpired
+	c.source.onList = func(k kube.Kind, o kube.ListOptions) error {
+		if k.Kind == kube.LeaseKind.Kind && o.Exact == last.ResourceVersion {
+			return kube.ErrExpired
 		}
 		return nil
 	}
@@ -82,14 +83,14 @@ func TestAPIWatchedIsFull(t *testing.T) {
 
 // restoredEtcd makes what the source shows older than what is known.
 func (c *changes) restoredEtcd(last *snapshot.Result) {
-	c.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
-		if k.Kind == mgmt.LeaseKind.Kind && o.Exact == last.ResourceVersion {
-			return mgmt.ErrExpired
+	c.source.onList = func(k kube.Kind, o kube.ListOptions) error {
+		if k.Kind == kube.LeaseKind.Kind && o.Exact == last.ResourceVersion {
+			return kube.ErrExpired
 		}
 		return nil
 	}
 	var once sync.Once
-	c.source.alter = func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte {
+	c.source.alter = func(k kube.Kind, o kube.ListOptions, raw []byte) []byte {
 		if k.Kind == "Machine" && o.Metadata && o.Limit == 0 {
 			once.Do(func() {
 				version := string(raw[bytes.Index(raw, []byte(`"resourceVersion":"`))+len(
@@ -106,7 +107,7 @@ func (c *changes) restoredEtcd(last *snapshot.Result) {
 // upgrade changes a CustomResourceDefinition, as a new version of a provider does.
 func (c *changes) upgrade(name string) {
 	c.t.Helper()
-	program, err := mgmttest.Lab()
+	program, err := kubetest.Lab()
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -131,9 +132,9 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _ := mgmt.FindKind(kinds, mgmt.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"})
-	var names []mgmt.Key
-	_, err = r.m.Reader().List(t.Context(), k, mgmt.ListOptions{}, func(raw []byte) error {
+	k, _ := kube.FindKind(kinds, object.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"})
+	var names []object.Key
+	_, err = r.m.Reader().List(t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
 		if n := mgmtKey(raw); strings.HasPrefix(n.Namespace, "during-") {
 			names = append(names, n)
 		}
@@ -142,7 +143,7 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	touch := func(n mgmt.Key, value string) {
+	touch := func(n object.Key, value string) {
 		t.Helper()
 		if _, err := r.m.Writer().PatchMetadata(t.Context(), k, n.Namespace, n.Name,
 			map[string]any{"annotations": map[string]any{"test.mgmtd.dev/during": value}}); err != nil {
@@ -151,7 +152,7 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 	}
 	// Secrets are listed after Machines, and all are watched after both.
 	var listed, watched atomic.Bool
-	r.source.onList = func(kind mgmt.Kind, o mgmt.ListOptions) error {
+	r.source.onList = func(kind kube.Kind, o kube.ListOptions) error {
 		if kind.Kind == "Secret" && o.Whole && !listed.Swap(true) {
 			touch(names[0], "before-the-cut")
 			u, err := r.m.Reader().Get(t.Context(), k, names[1].Namespace, names[1].Name)
@@ -162,15 +163,15 @@ func TestAPIChangesDuringCapture(t *testing.T) {
 		}
 		return nil
 	}
-	r.source.onWatch = func(mgmt.Kind) error {
+	r.source.onWatch = func(kube.Kind) error {
 		if !watched.Swap(true) {
 			touch(names[2], "after-the-cut")
 		}
 		return nil
 	}
-	has := func(s *snapshot.Result, n mgmt.Key) string {
+	has := func(s *snapshot.Result, n object.Key) string {
 		t.Helper()
-		body, there := r.contents(s.Envelope)[mgmt.Ref{Group: k.Group, Kind: k.Kind,
+		body, there := r.contents(s.Envelope)[object.Ref{Group: k.Group, Kind: k.Kind,
 			Namespace: n.Namespace, Name: n.Name}]
 		switch {
 		case !there:
@@ -212,7 +213,7 @@ func TestAPILookThatBreaksOff(t *testing.T) {
 	snapshot.WatchAll(t)
 	r := newRemembering(t)
 	var given int
-	r.source.breaks = func(k mgmt.Kind, o mgmt.ListOptions) bool {
+	r.source.breaks = func(k kube.Kind, o kube.ListOptions) bool {
 		if k.Kind != "Machine" || !o.Whole {
 			return false
 		}
@@ -228,13 +229,13 @@ func TestAPILookThatBreaksOff(t *testing.T) {
 	// So is one of metadata alone, which is how a source is looked at that cannot be watched from
 	// its base.
 	metadata := 0
-	r.source.onList = func(k mgmt.Kind, o mgmt.ListOptions) error {
-		if k.Kind == mgmt.LeaseKind.Kind && o.Exact != "" {
-			return mgmt.ErrExpired
+	r.source.onList = func(k kube.Kind, o kube.ListOptions) error {
+		if k.Kind == kube.LeaseKind.Kind && o.Exact != "" {
+			return kube.ErrExpired
 		}
 		return nil
 	}
-	r.source.breaks = func(k mgmt.Kind, o mgmt.ListOptions) bool {
+	r.source.breaks = func(k kube.Kind, o kube.ListOptions) bool {
 		if k.Kind != "Machine" || !o.Whole || !o.Metadata {
 			return false
 		}
@@ -257,14 +258,14 @@ func TestAPIWatchRestarts(t *testing.T) {
 	snapshot.WatchAll(t)
 	c, last, whole := newChanges(t, 7)
 	cutter := newCutter(t)
-	broken, err := mgmt.Connect(t.Context(), mgmt.Options{Name: "mgmt-1",
+	broken, err := kube.Connect(t.Context(), kube.Options{Name: "mgmt-1",
 		KubeconfigFile: cutter.kubeconfig})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.source.Source = broken.Reader()
 	var cuts atomic.Int32
-	c.source.onWatch = func(mgmt.Kind) error {
+	c.source.onWatch = func(kube.Kind) error {
 		if cuts.Add(1) == 5 {
 			go func() {
 				for range 3 {
@@ -351,7 +352,7 @@ func (c *cutter) cut() {
 	c.conns = nil
 }
 
-func mgmtKey(raw []byte) mgmt.Key {
+func mgmtKey(raw []byte) object.Key {
 	meta := gjson.GetBytes(raw, "metadata")
-	return mgmt.Key{Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
+	return object.Key{Namespace: meta.Get("namespace").String(), Name: meta.Get("name").String()}
 }

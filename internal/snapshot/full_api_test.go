@@ -13,9 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/tidwall/gjson"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // pinned is a source that stands still at one resourceVersion: whatever it is asked for is read
@@ -26,16 +27,16 @@ import (
 type pinned struct {
 	snapshot.Source
 	at      string
-	refuses func(mgmt.Kind) bool
+	refuses func(kube.Kind) bool
 
 	mu            sync.Mutex
-	kinds         []mgmt.Kind
-	exact, newest map[mgmt.GroupKind]bool
+	kinds         []kube.Kind
+	exact, newest map[object.GroupKind]bool
 	elsewhere     []string // answers that were not of this resourceVersion
 }
 
 // Kinds keeps the answer.
-func (p *pinned) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
+func (p *pinned) Kinds(ctx context.Context) ([]kube.Kind, error) {
 	kinds, err := p.Source.Kinds(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,11 +44,11 @@ func (p *pinned) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
 	return kinds, err
 }
 
-func (p *pinned) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (
-	mgmt.ListResult, error) {
+func (p *pinned) List(ctx context.Context, k kube.Kind, o kube.ListOptions, fn func([]byte) error) (
+	kube.ListResult, error) {
 	if p.refuses != nil && p.refuses(k) {
 		if o.Exact != "" {
-			return mgmt.ListResult{}, mgmt.ErrExactRefused
+			return kube.ListResult{}, kube.ErrExactRefused
 		}
 		p.note(p.newest, k)
 		return p.Source.List(ctx, k, o, fn)
@@ -63,14 +64,14 @@ func (p *pinned) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn f
 	return result, err
 }
 
-func (p *pinned) note(in map[mgmt.GroupKind]bool, k mgmt.Kind) {
+func (p *pinned) note(in map[object.GroupKind]bool, k kube.Kind) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	in[k.GroupKind] = true
 }
 
 // Changes of what stands still are not asked for.
-func (p *pinned) Changes(context.Context, mgmt.Kind, string, string,
+func (p *pinned) Changes(context.Context, kube.Kind, string, string,
 	func(bool, []byte) error) error {
 	return errors.New("a full capture watches nothing")
 }
@@ -78,8 +79,8 @@ func (p *pinned) Changes(context.Context, mgmt.Kind, string, string,
 // opened is all that a snapshot in a store says.
 type opened struct {
 	*snapshot.Snapshot
-	bodies map[mgmt.Ref][]byte
-	kinds  []mgmt.Kind // all that the source had, where it was compared
+	bodies map[object.Ref][]byte
+	kinds  []kube.Kind // all that the source had, where it was compared
 }
 
 func (r *remembering) open(st *store.Store, e store.Envelope) opened {
@@ -92,7 +93,7 @@ func (r *remembering) open(st *store.Store, e store.Envelope) opened {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	bodies := map[mgmt.Ref][]byte{}
+	bodies := map[object.Ref][]byte{}
 	for _, n := range s.Graph.Nodes {
 		if bodies[n.Ref], err = loaded.Bytes(n.Ref); err != nil {
 			r.t.Fatal(err)
@@ -108,7 +109,7 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	r.t.Helper()
 	p := &pinned{
 		Source: servers.Connect(r.t, 0).Reader(), at: taken.ResourceVersion, refuses: r.refuses,
-		exact: map[mgmt.GroupKind]bool{}, newest: map[mgmt.GroupKind]bool{},
+		exact: map[object.GroupKind]bool{}, newest: map[object.GroupKind]bool{},
 	}
 	o.Source, o.Memory, o.Kept, o.Progress = p, nil, nil, nil
 	var err error
@@ -183,9 +184,9 @@ func (r *remembering) served(p *pinned, is opened) {
 	r.t.Helper()
 	found := 0
 	for _, k := range is.About.Kinds {
-		_, err := p.List(r.t.Context(), k, mgmt.ListOptions{}, func(raw []byte) error {
+		_, err := p.List(r.t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
 			key := mgmtKey(raw)
-			ref := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: key.Namespace, Name: key.Name}
+			ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: key.Namespace, Name: key.Name}
 			n := is.Graph.Node(ref)
 			if n == nil {
 				return nil

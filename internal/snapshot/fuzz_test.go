@@ -10,8 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // FuzzShard: shards that are taken can be linked, whatever their edges are, and say the same when
@@ -61,12 +62,12 @@ func FuzzShard(f *testing.F) {
 // FuzzObject: what is read of an object's bytes to check it is what is read of them to create it
 // (invariant I8).
 func FuzzObject(f *testing.F) {
-	var kinds []mgmt.Kind
-	seen := map[mgmt.GroupKind]bool{}
+	var kinds []kube.Kind
+	seen := map[object.GroupKind]bool{}
 	for _, r := range Rules {
 		if !seen[r.From] {
 			seen[r.From] = true
-			kinds = append(kinds, mgmt.Kind{GroupKind: r.From, Version: "v1", Namespaced: true})
+			kinds = append(kinds, kube.Kind{GroupKind: r.From, Version: "v1", Namespaced: true})
 		}
 	}
 	read := newReader(kinds, Rules)
@@ -93,7 +94,7 @@ func FuzzObject(f *testing.F) {
 		if !jsontext.Value(raw).IsValid() || u.UnmarshalJSON(raw) != nil {
 			return // refused before anything is created
 		}
-		created := mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+		created := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 		if _, _, err := unstructured.NestedString(u.Object, "metadata", "name"); err == nil &&
 			n.Ref != created {
 			t.Errorf("checked as %s, created as %s: %q", n.Ref, created, raw)

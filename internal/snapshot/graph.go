@@ -3,28 +3,28 @@ package snapshot
 import (
 	"slices"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // Graph is the objects of a management cluster and the edges between them. It is plain data.
 type Graph struct {
 	Nodes   []*Node // by ref
 	Missing []Missing
-	byRef   map[mgmt.Ref]*Node
+	byRef   map[object.Ref]*Node
 }
 
 // Missing is an object that a captured one needs or is owned by, and that was not captured.
 type Missing struct {
-	mgmt.Ref
-	By    mgmt.Ref `json:"by"`
-	Field string   `json:"field"`
-	Owner bool     `json:"owner,omitempty"` // By is owned by it
+	object.Ref
+	By    object.Ref `json:"by"`
+	Field string     `json:"field"`
+	Owner bool       `json:"owner,omitempty"` // By is owned by it
 }
 
 // NewGraph links nodes, finds what is missing and divides them into units.
 func NewGraph(nodes []*Node) *Graph {
-	g := &Graph{Nodes: nodes, byRef: make(map[mgmt.Ref]*Node, len(nodes))}
-	slices.SortFunc(g.Nodes, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+	g := &Graph{Nodes: nodes, byRef: make(map[object.Ref]*Node, len(nodes))}
+	slices.SortFunc(g.Nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range nodes {
 		g.byRef[n.Ref] = n
 	}
@@ -34,7 +34,7 @@ func NewGraph(nodes []*Node) *Graph {
 }
 
 // Node returns the node of that ref, or nil.
-func (g *Graph) Node(r mgmt.Ref) *Node { return g.byRef[r] }
+func (g *Graph) Node(r object.Ref) *Node { return g.byRef[r] }
 
 // Owner returns the node of an owner, or nil. One of the same name but another UID is another
 // object: the garbage collector goes by UID, so what names it as its owner is about to be deleted
@@ -67,7 +67,7 @@ func (g *Graph) findMissing() {
 // before returns the nodes that have to exist before n: owners, soft owners and the namespace.
 func (g *Graph) before(n *Node) []*Node {
 	var nodes []*Node
-	add := func(r mgmt.Ref) {
+	add := func(r object.Ref) {
 		if o := g.byRef[r]; o != nil {
 			nodes = append(nodes, o)
 		}
@@ -81,11 +81,11 @@ func (g *Graph) before(n *Node) []*Node {
 		}
 	}
 	if n.Cluster != "" && !alwaysShared(n) {
-		add(mgmt.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace,
+		add(object.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace,
 			Name: n.Cluster})
 	}
 	if n.Namespace != "" {
-		add(mgmt.Ref{Kind: namespaceKind.Kind, Name: n.Namespace})
+		add(object.Ref{Kind: namespaceKind.Kind, Name: n.Namespace})
 	}
 	return nodes
 }
@@ -263,7 +263,7 @@ func (g *Graph) Closure(start []*Node) []*Node {
 		nodes = append(nodes, n)
 		work = append(work, g.needed(n)...)
 	}
-	slices.SortFunc(nodes, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+	slices.SortFunc(nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	return nodes
 }
 

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // node makes a node of "Kind.group/namespace/name".
 func node(t *testing.T, ref string, edges ...func(*Node)) *Node {
 	t.Helper()
-	r, err := mgmt.ParseRef(ref)
+	r, err := object.ParseRef(ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,14 +25,14 @@ func node(t *testing.T, ref string, edges ...func(*Node)) *Node {
 
 func ownedBy(ref string) func(*Node) {
 	return func(n *Node) {
-		r, _ := mgmt.ParseRef(ref)
+		r, _ := object.ParseRef(ref)
 		n.Owners = append(n.Owners, Owner{Ref: r, UID: "uid of " + ref})
 	}
 }
 
 func needs(ref string) func(*Node) {
 	return func(n *Node) {
-		r, _ := mgmt.ParseRef(ref)
+		r, _ := object.ParseRef(ref)
 		n.Needs = append(n.Needs, Need{Ref: r, Field: "spec.ref"})
 	}
 }
@@ -88,7 +89,7 @@ func TestUnits(t *testing.T) {
 
 func TestClosureTakesNoHalfOfAnotherUnit(t *testing.T) {
 	g := fleet(t)
-	r, _ := mgmt.ParseRef(clusterA)
+	r, _ := object.ParseRef(clusterA)
 	var start []*Node
 	for _, n := range g.Nodes {
 		if n.Unit == g.Node(r).Unit {
@@ -110,7 +111,7 @@ func TestClosureTakesNoHalfOfAnotherUnit(t *testing.T) {
 
 func TestWavesPutOwnersFirst(t *testing.T) {
 	g := fleet(t)
-	wave := map[mgmt.Ref]int{}
+	wave := map[object.Ref]int{}
 	waves := g.Waves(g.Nodes)
 	for i, nodes := range waves {
 		for _, n := range nodes {
@@ -138,7 +139,7 @@ func TestMissing(t *testing.T) {
 	g := NewGraph([]*Node{
 		node(t, clusterA, needs("Secret/ns/gone")),
 		node(t, planeA, func(n *Node) {
-			r, _ := mgmt.ParseRef(clusterA)
+			r, _ := object.ParseRef(clusterA)
 			n.Owners = []Owner{{Ref: r, UID: "of another life"}}
 		}),
 	})
@@ -152,13 +153,13 @@ func TestMissing(t *testing.T) {
 }
 
 func TestNodeOf(t *testing.T) {
-	k := mgmt.Kind{GroupKind: KubeadmControlPlane, Version: "v1beta2", Namespaced: true}
+	k := kube.Kind{GroupKind: KubeadmControlPlane, Version: "v1beta2", Namespaced: true}
 	raw := []byte(`{"apiVersion":"controlplane.cluster.x-k8s.io/v1beta2","kind":"KubeadmControlPlane","metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"7",
 		"labels":{"cluster.x-k8s.io/cluster-name":"a"},"annotations":{"cluster.x-k8s.io/paused":""},"deletionTimestamp":"x",
 		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"a","uid":"c"}]},
 		"spec":{"machineTemplate":{"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachineTemplate","name":"t"}}},
 		"kubeadmConfigSpec":{"files":[{"path":"/a"},{"contentFrom":{"secret":{"name":"s","key":"k"}}}]}}}`)
-	n := newReader([]mgmt.Kind{k, mgmt.SecretKind}, Rules).node(k, raw)
+	n := newReader([]kube.Kind{k, kube.SecretKind}, Rules).node(k, raw)
 	if n.Ref.String() != planeA || n.UID != "u" || n.ResourceVersion != "7" || !n.Paused ||
 		!n.Deleting || n.Cluster != "a" {
 		t.Errorf("node %+v", n)

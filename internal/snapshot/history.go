@@ -11,7 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
 // leaseFresh is how long ago the youngest lease may have been renewed for leases to be a mark:
@@ -52,7 +52,7 @@ func provenAt(ctx context.Context, source Source, mark, at string) (bool, error)
 func historyAt(ctx context.Context, source Source, at string) (history, error) {
 	var h history
 	digest, n := sha256.New(), 0
-	_, err := source.List(ctx, mgmt.LeaseKind, mgmt.ListOptions{Namespace: "kube-system", Exact: at},
+	_, err := source.List(ctx, kube.LeaseKind, kube.ListOptions{Namespace: "kube-system", Exact: at},
 		func(raw []byte) error {
 			n++
 			if t, err := time.Parse(time.RFC3339Nano,
@@ -65,7 +65,7 @@ func historyAt(ctx context.Context, source Source, at string) (history, error) {
 			return err
 		})
 	switch {
-	case errors.Is(err, mgmt.ErrExpired), errors.Is(err, mgmt.ErrExactRefused),
+	case errors.Is(err, kube.ErrExpired), errors.Is(err, kube.ErrExactRefused),
 		apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		return history{}, nil
 	case err != nil:

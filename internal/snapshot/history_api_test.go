@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -19,28 +19,28 @@ type otherHistory struct {
 	snapshot.Source
 	// that the first question for it gets; "" asks the source
 	version string
-	leases  func(o mgmt.ListOptions, lease []byte) []byte // changes leases; nil leaves them
+	leases  func(o kube.ListOptions, lease []byte) []byte // changes leases; nil leaves them
 	// kinds that have an etcd of their own
-	apart  func(k mgmt.Kind) bool
-	listed func(k mgmt.Kind, o mgmt.ListOptions) (stop error) // is told of every LIST
+	apart  func(k kube.Kind) bool
+	listed func(k kube.Kind, o kube.ListOptions) (stop error) // is told of every LIST
 }
 
-func (h *otherHistory) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
-	fn func([]byte) error) (mgmt.ListResult, error) {
+func (h *otherHistory) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func([]byte) error) (kube.ListResult, error) {
 	if h.listed != nil {
 		if err := h.listed(k, o); err != nil {
-			return mgmt.ListResult{}, err
+			return kube.ListResult{}, err
 		}
 	}
 	give := fn
-	if k.Kind == mgmt.LeaseKind.Kind && h.leases != nil {
+	if k.Kind == kube.LeaseKind.Kind && h.leases != nil {
 		give = func(raw []byte) error { return fn(h.leases(o, bytes.Clone(raw))) }
 	}
 	got, err := h.Source.List(ctx, k, o, give)
 	if h.apart != nil && h.apart(k) {
 		got.ResourceVersion += "00"
 	}
-	if k.Kind == mgmt.NamespaceKind.Kind && o.Limit == 1 && h.version != "" {
+	if k.Kind == kube.NamespaceKind.Kind && o.Limit == 1 && h.version != "" {
 		got.ResourceVersion, h.version = h.version, ""
 	}
 	return got, err
@@ -82,9 +82,9 @@ func TestAPIOtherHistory(t *testing.T) {
 	read := false
 	known("an earlier version")
 	h.version = "7"
-	h.listed = func(k mgmt.Kind, o mgmt.ListOptions) error {
+	h.listed = func(k kube.Kind, o kube.ListOptions) error {
 		read = read || k.Kind == "Machine"
-		if k.Kind == mgmt.LeaseKind.Kind && !read {
+		if k.Kind == kube.LeaseKind.Kind && !read {
 			t.Errorf("leases are asked for as of %s, which the source has not reached", o.Exact)
 		}
 		return nil
@@ -93,7 +93,7 @@ func TestAPIOtherHistory(t *testing.T) {
 
 	base := known("other leases")
 	version := regexp.MustCompile(`"resourceVersion":"\d+"`)
-	h.leases = func(o mgmt.ListOptions, lease []byte) []byte {
+	h.leases = func(o kube.ListOptions, lease []byte) []byte {
 		if o.Exact != base.ResourceVersion {
 			return lease
 		}
@@ -109,7 +109,7 @@ func TestAPILeasesThatNobodyRenews(t *testing.T) {
 	snapshot.WatchAll(t)
 	r := newRemembering(t)
 	compared := false
-	h := &otherHistory{Source: r.m.Reader(), listed: func(k mgmt.Kind, o mgmt.ListOptions) error {
+	h := &otherHistory{Source: r.m.Reader(), listed: func(k kube.Kind, o kube.ListOptions) error {
 		compared = compared || k.Kind == "Machine" && o.Metadata && o.Limit == 0
 		return nil
 	}}
@@ -128,7 +128,7 @@ func TestAPILeasesThatNobodyRenews(t *testing.T) {
 		t.Error("leases are renewed: what was known was compared, not watched")
 	}
 	renewed := regexp.MustCompile(`"renewTime":"[^"]*"`)
-	h.leases = func(_ mgmt.ListOptions, lease []byte) []byte {
+	h.leases = func(_ kube.ListOptions, lease []byte) []byte {
 		return renewed.ReplaceAll(lease, []byte(`"renewTime":"2026-01-01T00:00:00.000000Z"`))
 	}
 	take()
@@ -146,8 +146,8 @@ func TestAPIKindsApart(t *testing.T) {
 	both := func(way string) {
 		t.Helper()
 		h := &otherHistory{Source: r.m.Reader(),
-			apart: func(k mgmt.Kind) bool { return k.Kind == "Secret" }}
-		h.listed = func(k mgmt.Kind, o mgmt.ListOptions) error {
+			apart: func(k kube.Kind) bool { return k.Kind == "Secret" }}
+		h.listed = func(k kube.Kind, o kube.ListOptions) error {
 			if k.Kind == "Secret" && o.Exact != "" {
 				t.Errorf("%s: Secrets are asked for as of %s", way, o.Exact)
 			}

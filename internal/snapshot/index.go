@@ -14,8 +14,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // index is the source as the base found it: every object that was read, captured or left out, and
@@ -23,7 +24,7 @@ import (
 // was left out in each namespace, so that what is written follows the changes.
 type index struct {
 	head   indexHead
-	nodes  map[mgmt.GroupKind][]*Node // those without a Pack were left out
+	nodes  map[object.GroupKind][]*Node // those without a Pack were left out
 	places map[store.ContentID]store.Key
 	sums   map[store.ContentID][sha256.Size]byte // of each part's text
 }
@@ -34,22 +35,22 @@ type indexHead struct {
 	// Reader says what made the nodes; see readerOf.
 	Reader string      `json:"reader"`
 	Scope  []string    `json:"scope,omitempty"`
-	Kinds  []mgmt.Kind `json:"kinds"` // all that the source had
+	Kinds  []kube.Kind `json:"kinds"` // all that the source had
 	// none and nil are two answers, as in the shard that has them
-	Providers []mgmt.Provider `json:"providers"`
+	Providers []kube.Provider `json:"providers"`
 	// Asked is the resourceVersion before the source was asked for its kinds and providers.
 	Asked string `json:"asked,omitempty"`
 	// NotInCut are kinds that were not read as of the cut: what changed since then is not known of
 	// them.
-	NotInCut []mgmt.GroupKind `json:"notInCut,omitempty"`
-	History  string           `json:"history,omitempty"`
+	NotInCut []object.GroupKind `json:"notInCut,omitempty"`
+	History  string             `json:"history,omitempty"`
 	// Parts is a digest of all others: a part that was lost, or is of another run, must not pass
 	// for one that never was.
 	Parts string `json:"parts"`
 }
 
 // readerRevision is raised whenever a node is made of other fields, another choice of objects is
-// taken, or mgmt.Kind says something else of the same CRD.
+// taken, or kube.Kind says something else of the same CRD.
 const readerRevision = 1
 
 // readerOf names the program that made nodes, and its edge table: builds of a version that is being
@@ -91,7 +92,7 @@ var zstdCodec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 // openIndex reads sealed parts. Any that cannot be opened, as after the keys or the recipients
 // changed, makes all of it useless.
 func openIndex(ids *store.ContentIDs, sealed map[store.ContentID][]byte) (*index, error) {
-	x := &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
+	x := &index{nodes: map[object.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
 		sums: map[store.ContentID][sha256.Size]byte{}}
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -186,7 +187,7 @@ func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []store
 	s := &sealer{
 		ids: ids, was: was,
 		sealed: sealed{
-			index: &index{nodes: map[mgmt.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
+			index: &index{nodes: map[object.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
 				sums: map[store.ContentID][sha256.Size]byte{}},
 			parts: map[store.ContentID][]byte{},
 		},
@@ -207,7 +208,7 @@ func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []store
 		}
 		parts[name] = p
 	}
-	slices.SortFunc(left, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+	slices.SortFunc(left, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range left {
 		name := "left " + n.Namespace
 		if parts[name] == nil {

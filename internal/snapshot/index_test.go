@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 func testIDs(t *testing.T, secret string) *store.ContentIDs {
@@ -35,7 +36,7 @@ func testIDs(t *testing.T, secret string) *store.ContentIDs {
 }
 
 func indexed(name, pack string) *Node {
-	return &Node{Ref: mgmt.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1", UID: "u-" +
+	return &Node{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1", UID: "u-" +
 		name, ResourceVersion: "7", Content: "00", Size: 1, Pack: pack, id: store.ContentID{1},
 		movable: true}
 }
@@ -59,13 +60,13 @@ func TestIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, nodes := range x.nodes { // parts are opened in any order
-		slices.SortFunc(nodes, func(a, b *Node) int { return mgmt.CompareRefs(a.Ref, b.Ref) })
+		slices.SortFunc(nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	}
 	if !reflect.DeepEqual(x, made.index) {
 		t.Errorf("opened %+v, kept %+v", x, made.index)
 	}
 	got := map[string]*Node{}
-	for _, n := range x.nodes[mgmt.GroupKind{Kind: "Secret"}] {
+	for _, n := range x.nodes[object.GroupKind{Kind: "Secret"}] {
 		got[n.Name] = n
 	}
 	if a, b := got["a"], got["b"]; len(got) != 2 || a.Pack != "packs/a" || a.id != captured.id ||
@@ -116,8 +117,8 @@ func TestIndex(t *testing.T) {
 func TestBaseFits(t *testing.T) {
 	head := func() indexHead {
 		return indexHead{
-			Reader: "1", Scope: []string{"a"}, Providers: []mgmt.Provider{{Name: "core", Version: "v1"}},
-			Kinds: []mgmt.Kind{mgmt.NamespaceKind, {GroupKind: mgmt.GroupKind{Group: "g", Kind: "Pool"},
+			Reader: "1", Scope: []string{"a"}, Providers: []kube.Provider{{Name: "core", Version: "v1"}},
+			Kinds: []kube.Kind{kube.NamespaceKind, {GroupKind: object.GroupKind{Group: "g", Kind: "Pool"},
 				Namespaced: true}},
 		}
 	}
@@ -128,10 +129,10 @@ func TestBaseFits(t *testing.T) {
 		"the same": {func(*indexHead) {}, true},
 		"another kind with namespaces": {func(h *indexHead) {
 			h.Kinds = append(h.Kinds,
-				mgmt.SecretKind)
+				kube.SecretKind)
 		}, true},
 		"a kind without": {func(h *indexHead) {
-			h.Kinds = append(h.Kinds, mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "g", Kind: "GlobalPool"}})
+			h.Kinds = append(h.Kinds, kube.Kind{GroupKind: object.GroupKind{Group: "g", Kind: "GlobalPool"}})
 		}, false},
 		"a kind that lost its namespace": {func(h *indexHead) { h.Kinds[1].Namespaced = false }, false},
 		"another program":                {func(h *indexHead) { h.Reader = "2" }, false},

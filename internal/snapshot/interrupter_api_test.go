@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
 // How a watch ends before it is through.
@@ -52,7 +52,7 @@ type interrupter struct {
 type ending struct{ event, how int }
 
 // newInterrupter connects to server 0 through an interrupter.
-func newInterrupter(t *testing.T) (*interrupter, *mgmt.Mgmt) {
+func newInterrupter(t *testing.T) (*interrupter, *kube.Mgmt) {
 	t.Helper()
 	file := servers.Options(0).KubeconfigFile
 	config, err := clientcmd.BuildConfigFromFlags("", file)
@@ -83,7 +83,7 @@ func newInterrupter(t *testing.T) (*interrupter, *mgmt.Mgmt) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := mgmt.Connect(t.Context(), mgmt.Options{Name: servers.Options(0).Name,
+	m, err := kube.Connect(t.Context(), kube.Options{Name: servers.Options(0).Name,
 		KubeconfigFile: path})
 	if err != nil {
 		t.Fatal(err)

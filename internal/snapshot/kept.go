@@ -3,7 +3,7 @@ package snapshot
 import (
 	"sync"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // keptObjects bounds what a Kept has in memory: about a kilobyte for each object.

@@ -13,19 +13,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-var crdKind = mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io",
+var crdKind = kube.Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
 	Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 
 // TestAPIKindsAreNeverStale: what is remembered of CRDs gives what a first reader sees, whatever
 // happened to them in between.
 func TestAPIKindsAreNeverStale(t *testing.T) {
 	m := servers.Connect(t, 0)
-	gadget := mgmt.GroupKind{Group: "kinds.mgmtd.dev", Kind: "Gadget"}
-	same := func(when string, served bool) mgmt.Kind {
+	gadget := object.GroupKind{Group: "kinds.mgmtd.dev", Kind: "Gadget"}
+	same := func(when string, served bool) kube.Kind {
 		t.Helper()
 		got, err := m.Reader().Kinds(t.Context())
 		if err != nil {
@@ -38,7 +39,7 @@ func TestAPIKindsAreNeverStale(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s:\n%s", when, diff)
 		}
-		k, ok := mgmt.FindKind(got, gadget)
+		k, ok := kube.FindKind(got, gadget)
 		if ok != served {
 			t.Errorf("%s: served: %v", when, ok)
 		}
@@ -100,7 +101,7 @@ func TestAPIMetadataOfKinds(t *testing.T) {
 	r := servers.Connect(t, 0).Reader()
 	list := func(metadata bool) map[string]string {
 		texts := map[string]string{}
-		_, err := r.List(t.Context(), crdKind, mgmt.ListOptions{Metadata: metadata},
+		_, err := r.List(t.Context(), crdKind, kube.ListOptions{Metadata: metadata},
 			func(raw []byte) error {
 				texts[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw, "metadata").Raw
 				return nil
@@ -128,7 +129,7 @@ func TestAPIAskedOnce(t *testing.T) {
 		t.Helper()
 		asked = 0
 		o := c.options()
-		o.Providers = func(ctx context.Context, kinds []mgmt.Kind) ([]mgmt.Provider, error) {
+		o.Providers = func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error) {
 			asked++
 			after()
 			return c.m.Providers(ctx, kinds)

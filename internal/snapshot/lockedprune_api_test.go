@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/minio/minio-go/v7"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 )
 
 // dayOld is a bucket that wrote everything a day ago, but for the records by which a prune asks it
@@ -199,8 +199,8 @@ func (p *prunedBucket) want(r *snapshot.PruneResult, removed map[string]bool, fr
 	if r.Freed != freed || r.Retained != retained {
 		p.t.Errorf("freed %+v, want %+v; retained %+v, want %+v", r.Freed, freed, r.Retained, retained)
 	}
-	said := slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
-		return f.Code == snapshot.FoundRetained && f.Severity == mgmt.Info &&
+	said := slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
+		return f.Code == snapshot.FoundRetained && f.Severity == object.Info &&
 			strings.Contains(f.Message, "(Object Lock, ")
 	})
 	if said != (retained.Keys > 0) || len(r.Findings) > 1 {

@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // smallSource is how many objects a source has that is read as of one resourceVersion at once. To
@@ -20,7 +21,7 @@ import (
 var smallSource = 2000
 
 // size is how many objects a source has, about: as many as in the base, where there is one.
-func (b *base) size(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) {
+func (b *base) size(ctx context.Context, source Source, kinds []kube.Kind) (int, error) {
 	if b != nil {
 		return b.index.objects(), nil
 	}
@@ -29,14 +30,14 @@ func (b *base) size(ctx context.Context, source Source, kinds []mgmt.Kind) (int,
 
 // sizeOf takes one small LIST of each kind, which also makes the API server's cache of each catch
 // up.
-func sizeOf(ctx context.Context, source Source, kinds []mgmt.Kind) (int, error) {
+func sizeOf(ctx context.Context, source Source, kinds []kube.Kind) (int, error) {
 	var mu sync.Mutex
 	size := 0
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(captureLists)
 	for _, k := range kinds {
 		g.Go(func() error {
-			got, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true},
+			got, err := source.List(ctx, k, kube.ListOptions{Limit: 1, Metadata: true},
 				func([]byte) error { return nil })
 			mu.Lock()
 			defer mu.Unlock()
@@ -60,11 +61,11 @@ type look struct {
 	twice atomic.Bool
 
 	mu    sync.Mutex
-	kinds map[mgmt.GroupKind]*kindState
+	kinds map[object.GroupKind]*kindState
 }
 
 // each takes a kind from the index, or lists it.
-func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string,
+func (l *look) each(ctx context.Context, k kube.Kind, namespace, name string,
 	fn func(*Node, []byte) error) error {
 	l.mu.Lock()
 	s := l.kinds[k.GroupKind]
@@ -82,14 +83,14 @@ func (l *look) each(ctx context.Context, k mgmt.Kind, namespace, name string,
 	return nil
 }
 
-func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) error) (s *kindState,
+func (l *look) list(ctx context.Context, k kube.Kind, fn func(*Node, []byte) error) (s *kindState,
 	err error) {
 	if l.since != nil && l.since.follows(k) {
 		nodes := l.since.index.nodes[k.GroupKind]
 		s = &kindState{at: l.since.at, nodes: nodes}
 		if !l.proven {
 			err = retried(ctx, func(bool) (err error) { // fn hears of nothing before all is known
-				s, err = l.compare(ctx, k, nodes, mgmt.ListOptions{Whole: true})
+				s, err = l.compare(ctx, k, nodes, kube.ListOptions{Whole: true})
 				return err
 			})
 		}
@@ -106,7 +107,7 @@ func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) err
 			l.twice.Store(true)
 		}
 		s = &kindState{}
-		got, err := l.source.List(ctx, k, mgmt.ListOptions{Whole: true}, func(raw []byte) error {
+		got, err := l.source.List(ctx, k, kube.ListOptions{Whole: true}, func(raw []byte) error {
 			n := l.read.node(k, raw)
 			s.nodes = append(s.nodes, n)
 			return fn(n, raw)
@@ -121,10 +122,10 @@ func (l *look) list(ctx context.Context, k mgmt.Kind, fn func(*Node, []byte) err
 func retried(ctx context.Context, fn func(again bool) error) error {
 	for attempt := 1; ; attempt++ {
 		err := fn(attempt > 1)
-		if err == nil || attempt == captureTries || !mgmt.Transient(err) {
+		if err == nil || attempt == captureTries || !kube.Transient(err) {
 			return err
 		}
-		if err := mgmt.Sleep(ctx, mgmt.Backoff(attempt, err)); err != nil {
+		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
 			return err
 		}
 	}
@@ -138,8 +139,8 @@ func (l *look) known() {
 }
 
 // advance brings what a look saw to the cut.
-func (l *look) advance(ctx context.Context, r *reading, kinds []mgmt.Kind) (*followed, error) {
-	return follow(ctx, r, kinds, func(ctx context.Context, f *follower, k mgmt.Kind) (*kindState,
+func (l *look) advance(ctx context.Context, r *reading, kinds []kube.Kind) (*followed, error) {
+	return follow(ctx, r, kinds, func(ctx context.Context, f *follower, k kube.Kind) (*kindState,
 		error) {
 		s := l.kinds[k.GroupKind]
 		if s == nil && l.proven && l.since.follows(k) {

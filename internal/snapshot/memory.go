@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // repackAge is how old stored content becomes before it is written anew, so that old packs, of

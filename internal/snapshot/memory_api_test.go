@@ -19,23 +19,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // remembering takes snapshots with a catalog, as the service does.
 type remembering struct {
 	t      *testing.T
 	source *hooked // of the snapshots
-	m      *mgmt.Mgmt
+	m      *kube.Mgmt
 	st     *store.Store
 	dir    string
 	c      *catalog.Catalog
 	kept   snapshot.Kept
 	runs   int
 
-	refuses func(mgmt.Kind) bool // kinds that the source does not read as of a resourceVersion
+	refuses func(kube.Kind) bool // kinds that the source does not read as of a resourceVersion
 }
 
 func newRemembering(t *testing.T) *remembering {
@@ -132,7 +133,7 @@ func kind(keys map[string]int64, folder string) (n int, bytes int64) {
 	return n, bytes
 }
 
-func (r *remembering) contents(e store.Envelope) map[mgmt.Ref][]byte {
+func (r *remembering) contents(e store.Envelope) map[object.Ref][]byte {
 	r.t.Helper()
 	return r.verified(e).bodies
 }
@@ -174,32 +175,32 @@ func TestAPIUnchangedWritesOneKey(t *testing.T) {
 type changes struct {
 	*remembering
 	rand  *rand.Rand
-	kinds []mgmt.Kind
+	kinds []kube.Kind
 }
 
 // hooked is a source in which a test can do something before a LIST or a watch, and make it fail.
 type hooked struct {
 	snapshot.Source
 	onKinds func()
-	onList  func(k mgmt.Kind, o mgmt.ListOptions) error
-	onWatch func(k mgmt.Kind) error
-	alter   func(k mgmt.Kind, o mgmt.ListOptions, raw []byte) []byte
+	onList  func(k kube.Kind, o kube.ListOptions) error
+	onWatch func(k kube.Kind) error
+	alter   func(k kube.Kind, o kube.ListOptions, raw []byte) []byte
 	// asked after each object: the connection breaks
-	breaks func(k mgmt.Kind, o mgmt.ListOptions) bool
+	breaks func(k kube.Kind, o kube.ListOptions) bool
 }
 
-func (h *hooked) Kinds(ctx context.Context) ([]mgmt.Kind, error) {
+func (h *hooked) Kinds(ctx context.Context) ([]kube.Kind, error) {
 	if h.onKinds != nil {
 		h.onKinds()
 	}
 	return h.Source.Kinds(ctx)
 }
 
-func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn func([]byte) error) (
-	mgmt.ListResult, error) {
+func (h *hooked) List(ctx context.Context, k kube.Kind, o kube.ListOptions, fn func([]byte) error) (
+	kube.ListResult, error) {
 	if h.onList != nil {
 		if err := h.onList(k, o); err != nil {
-			return mgmt.ListResult{}, err
+			return kube.ListResult{}, err
 		}
 	}
 	if alter := h.alter; alter != nil {
@@ -224,7 +225,7 @@ func (h *hooked) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions, fn f
 	return result, err
 }
 
-func (h *hooked) Changes(ctx context.Context, k mgmt.Kind, from, to string,
+func (h *hooked) Changes(ctx context.Context, k kube.Kind, from, to string,
 	fn func(bool, []byte) error) error {
 	if h.onWatch != nil {
 		if err := h.onWatch(k); err != nil {
@@ -442,7 +443,7 @@ func (c *changes) change(e store.Envelope) {
 		func(n *snapshot.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
 	for i := range 5 {
 		n := nodes[c.rand.IntN(len(nodes))]
-		k, _ := mgmt.FindKind(c.kinds, n.GroupKind())
+		k, _ := kube.FindKind(c.kinds, n.GroupKind())
 		if _, err := c.m.Writer().PatchMetadata(c.t.Context(), k, n.Namespace, n.Name,
 			map[string]any{"annotations": map[string]any{"test.mgmtd.dev/touched": string(
 				rune('a' + i))}}); err != nil {
@@ -451,7 +452,7 @@ func (c *changes) change(e store.Envelope) {
 	}
 	for i, at := range c.rand.Perm(len(loose))[:2] {
 		n := loose[at]
-		k, _ := mgmt.FindKind(c.kinds, n.GroupKind())
+		k, _ := kube.FindKind(c.kinds, n.GroupKind())
 		u, err := c.m.Reader().Get(c.t.Context(), k, n.Namespace, n.Name)
 		if err != nil {
 			c.t.Fatal(err)

@@ -10,8 +10,9 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // Annotations and labels that are read or written here and in restore.
@@ -42,7 +43,7 @@ const (
 
 // Node is an object of the graph: what is known of it without its content.
 type Node struct {
-	mgmt.Ref
+	object.Ref
 	Version         string  `json:"version"` // API version its bytes are in
 	UID             string  `json:"uid"`
 	ResourceVersion string  `json:"resourceVersion"`
@@ -69,32 +70,32 @@ type Node struct {
 
 // Owner is an owner reference: an edge to the object that owns, which is created first.
 type Owner struct {
-	mgmt.Ref
+	object.Ref
 	UID string `json:"uid"`
 }
 
 // Need is an edge to an object that is named in a field.
 type Need struct {
-	mgmt.Ref
+	object.Ref
 	Field string `json:"field"`
 	Owner bool   `json:"owner,omitempty"` // soft owner: created first
 }
 
 // Key is the namespace and name of the node.
-func (n *Node) Key() mgmt.Key { return mgmt.Key{Namespace: n.Namespace, Name: n.Name} }
+func (n *Node) Key() object.Key { return object.Key{Namespace: n.Namespace, Name: n.Name} }
 
 // reader turns the bytes of objects into nodes.
 type reader struct {
-	rules  map[mgmt.GroupKind][]Rule
-	scoped func(mgmt.GroupKind) bool
+	rules  map[object.GroupKind][]Rule
+	scoped func(object.GroupKind) bool
 }
 
-func newReader(kinds []mgmt.Kind, rules []Rule) *reader {
-	clusterScoped := map[mgmt.GroupKind]bool{}
+func newReader(kinds []kube.Kind, rules []Rule) *reader {
+	clusterScoped := map[object.GroupKind]bool{}
 	for _, k := range kinds {
 		clusterScoped[k.GroupKind] = !k.Namespaced
 	}
-	r := &reader{rules: map[mgmt.GroupKind][]Rule{}, scoped: func(gk mgmt.GroupKind) bool {
+	r := &reader{rules: map[object.GroupKind][]Rule{}, scoped: func(gk object.GroupKind) bool {
 		return !clusterScoped[gk]
 	}}
 	for _, rule := range rules {
@@ -114,19 +115,19 @@ var (
 
 // node reads metadata and the reference fields of an object, each part once: of fifty thousand
 // objects it shows. It decodes nothing else.
-func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
-	var object [2]gjson.Result
+func (r *reader) node(k kube.Kind, raw []byte) *Node {
+	var parts [2]gjson.Result
 	var meta [8]gjson.Result
 	var labels, annotations [3]gjson.Result
-	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw),
-		len(raw))) //nolint:gosec // no copy: nothing of it leaves this function but what own and shared copied
-	pick(root, objectKeys, object[:])
-	pick(object[0], metadataKeys, meta[:])
+	//nolint:gosec // no copy: what leaves this function was copied by own and shared
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw)))
+	pick(root, objectKeys, parts[:])
+	pick(parts[0], metadataKeys, meta[:])
 	pick(meta[6], labelKeys, labels[:])
 	pick(meta[7], annotationKeys, annotations[:])
-	spec := object[1]
+	spec := parts[1]
 	n := &Node{
-		Ref: mgmt.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])),
+		Ref: object.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])),
 			Name: own(text(meta[1]))},
 		Version:         k.Version,
 		UID:             own(text(meta[2])),
@@ -139,7 +140,7 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 	sum := sha256.Sum256(raw)
 	n.Content = hex.EncodeToString(sum[:])
 	meta[5].ForEach(func(_, o gjson.Result) bool {
-		n.Owners = append(n.Owners, Owner{Ref: refOf(o, mgmt.GroupKind{}, n.Namespace, r.scoped),
+		n.Owners = append(n.Owners, Owner{Ref: refOf(o, object.GroupKind{}, n.Namespace, r.scoped),
 			UID: own(text(o.Get("uid")))})
 		return true
 	})
@@ -172,12 +173,12 @@ func (r *reader) node(k mgmt.Kind, raw []byte) *Node {
 }
 
 // pick gives the values that an object has under keys; of a key that comes twice, the first.
-func pick(object gjson.Result, keys []string, values []gjson.Result) {
-	if !object.IsObject() {
+func pick(o gjson.Result, keys []string, values []gjson.Result) {
+	if !o.IsObject() {
 		return
 	}
 	left := len(keys)
-	object.ForEach(func(k, v gjson.Result) bool {
+	o.ForEach(func(k, v gjson.Result) bool {
 		if i := slices.Index(keys, k.Str); i >= 0 && !values[i].Exists() {
 			values[i] = v
 			left--

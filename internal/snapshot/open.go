@@ -15,8 +15,9 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // Snapshot is a snapshot in a store, opened for reading.
@@ -73,7 +74,7 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 	}
 	s := &Snapshot{Envelope: e, store: st}
 	var nodes []*Node
-	seen := map[mgmt.Ref]bool{}
+	seen := map[object.Ref]bool{}
 	for _, p := range parts {
 		if p.About != nil {
 			s.About = *p.About
@@ -104,13 +105,13 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 // of them at hand.
 type Contents struct {
 	mu     sync.Mutex
-	bodies map[mgmt.Ref][]byte
+	bodies map[object.Ref][]byte
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
 	claims claims
 }
 
-func newContents(kinds []mgmt.Kind) (*Contents, error) {
+func newContents(kinds []kube.Kind) (*Contents, error) {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		return nil, fmt.Errorf("make compressor: %w", err)
@@ -119,11 +120,11 @@ func newContents(kinds []mgmt.Kind) (*Contents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	return &Contents{bodies: map[mgmt.Ref][]byte{}, enc: enc, dec: dec, claims: newClaims(kinds)}, nil
+	return &Contents{bodies: map[object.Ref][]byte{}, enc: enc, dec: dec, claims: newClaims(kinds)}, nil
 }
 
 // put keeps the bytes of an object and returns how many objects there are now.
-func (c *Contents) put(r mgmt.Ref, body []byte) int64 {
+func (c *Contents) put(r object.Ref, body []byte) int64 {
 	packed := c.enc.EncodeAll(body, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,14 +136,14 @@ func (c *Contents) put(r mgmt.Ref, body []byte) int64 {
 // wanted then.
 func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error {
 	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
-	byKind := map[mgmt.GroupKind][]mgmt.Key{}
+	byKind := map[object.GroupKind][]object.Key{}
 	for _, n := range cut.Graph.Nodes {
 		if _, there := c.bodies[n.Ref]; !there {
 			byKind[n.GroupKind()] = append(byKind[n.GroupKind()], n.Key())
 		}
 	}
 	for gk, keys := range byKind {
-		k, _ := mgmt.FindKind(cut.Kinds, gk)
+		k, _ := kube.FindKind(cut.Kinds, gk)
 		err := r.fetch(ctx, k, keys, r.at, func(n *Node, raw []byte) error {
 			c.put(n.Ref, raw)
 			return nil
@@ -212,10 +213,10 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 // claims compares objects with what shards say of them.
 type claims struct {
 	read  *reader
-	kinds []mgmt.Kind
+	kinds []kube.Kind
 }
 
-func newClaims(kinds []mgmt.Kind) claims {
+func newClaims(kinds []kube.Kind) claims {
 	return claims{read: newReader(kinds, nil),
 		kinds: kinds}
 }
@@ -230,7 +231,7 @@ func (c claims) broken(n *Node, body []byte) string {
 	if !jsontext.Value(body).IsValid() {
 		return "not JSON, or a name occurs twice"
 	}
-	k, ok := mgmt.FindKind(c.kinds, n.GroupKind())
+	k, ok := kube.FindKind(c.kinds, n.GroupKind())
 	if !ok {
 		return "its kind is not among those captured"
 	}
@@ -258,7 +259,7 @@ func sameOwner(a, b Owner) bool {
 }
 
 // Bytes returns the object as the source served it.
-func (c *Contents) Bytes(r mgmt.Ref) ([]byte, error) {
+func (c *Contents) Bytes(r object.Ref) ([]byte, error) {
 	c.mu.Lock()
 	packed, ok := c.bodies[r]
 	c.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // manyFetched is how many objects of a kind are read one by one at most.
@@ -33,7 +34,7 @@ type packing struct {
 
 // capture streams the objects of the source, or those that changed since the base, and those that
 // are not stored yet into packs. No more than a few packs are in memory at once.
-func (p *packing) capture(ctx context.Context, kinds []mgmt.Kind, since *base) (*Cut, []store.Key,
+func (p *packing) capture(ctx context.Context, kinds []kube.Kind, since *base) (*Cut, []store.Key,
 	error) {
 	defer p.abort() // does nothing to those that are closed
 	if err := p.begin(ctx); err != nil {
@@ -177,16 +178,16 @@ func (p *packing) add(n *Node, raw []byte) error {
 // fetchAll reads what did not change and has to be written all the same: it was left out so far, or
 // is in a pack that has become old. Of a kind with many such objects all are read.
 func (p *packing) fetchAll(ctx context.Context, cut *Cut) error {
-	byKind := map[mgmt.GroupKind]map[mgmt.Key]*Node{}
+	byKind := map[object.GroupKind]map[object.Key]*Node{}
 	for _, n := range p.fetch {
 		if byKind[n.GroupKind()] == nil {
-			byKind[n.GroupKind()] = map[mgmt.Key]*Node{}
+			byKind[n.GroupKind()] = map[object.Key]*Node{}
 		}
 		byKind[n.GroupKind()][n.Key()] = n
 	}
 	r := &reading{source: p.options.Source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
 	for gk, nodes := range byKind {
-		k, _ := mgmt.FindKind(cut.Kinds, gk)
+		k, _ := kube.FindKind(cut.Kinds, gk)
 		found := 0
 		take := func(is *Node, raw []byte) error {
 			n := nodes[is.Key()]

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // A run that takes a snapshot uses again only what its base names, the newest snapshot of its
@@ -117,7 +117,7 @@ type PrunePlan struct {
 	Estimated bool
 	Grace     time.Duration
 	Snapshots []Verdict // by source, newest first
-	Findings  []mgmt.Finding
+	Findings  []object.Finding
 	// Blocked: no content is removed, since something cannot be read.
 	Blocked bool
 	// Frees is what goes, Waits what nothing names then and is younger than the grace.
@@ -245,8 +245,8 @@ func newPruner(ctx context.Context, o PruneOptions) (*pruner, error) {
 	return p, p.decide(p.result.Now)
 }
 
-func (p *pruner) found(severity mgmt.Severity, code, message, hint string) {
-	p.result.Findings = append(p.result.Findings, mgmt.Finding{Severity: severity, Code: code,
+func (p *pruner) found(severity object.Severity, code, message, hint string) {
+	p.result.Findings = append(p.result.Findings, object.Finding{Severity: severity, Code: code,
 		Message: message, Hint: hint})
 }
 
@@ -264,7 +264,7 @@ func (p *pruner) putRecord(ctx context.Context) error {
 		return err
 	}
 	for _, key := range before.Unusable {
-		p.found(mgmt.Warning, FoundRecord, key+" is damaged, or not signed by a trusted key",
+		p.found(object.Warning, FoundRecord, key+" is damaged, or not signed by a trusted key",
 			"it is passed over: gaps that it explains are reported as such")
 	}
 	removed, there := map[string][]int64{}, map[string][]int64{}
@@ -295,7 +295,7 @@ func (p *pruner) putRecord(ctx context.Context) error {
 		return err
 	}
 	if apart := at.Sub(ours).Abs(); apart > clockSkew {
-		p.found(mgmt.Warning, FoundClock, fmt.Sprintf("the clock of the storage and that of this host "+
+		p.found(object.Warning, FoundClock, fmt.Sprintf("the clock of the storage and that of this host "+
 			"are %s apart", apart.Round(time.Second)), "set the clock: expiry and \"within\" go by that "+
 			"of the storage, times of snapshots by that of the host that takes them")
 	}
@@ -336,7 +336,7 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) +
 						" since that was put on record", Tip: "run it again"}
 				}
-				p.found(mgmt.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer "+
+				p.found(object.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer "+
 					"than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
 				return nil
 			}
@@ -389,7 +389,7 @@ func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool
 	if p.Delete != nil {
 		return true, refused(key, reason)
 	}
-	p.found(mgmt.Info, code, key.String()+" is since just now "+reason+": it stays", "")
+	p.found(object.Info, code, key.String()+" is since just now "+reason+": it stays", "")
 	return true, nil
 }
 

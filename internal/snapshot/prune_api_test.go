@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 )
 
 // age makes all files below a folder older than any grace: they are what both kinds of storage take

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
@@ -47,9 +47,9 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 			if len(r.Removed) == 0 {
 				t.Error("no snapshot was removed")
 			}
-			if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
+			if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
 				return f.Code == FoundEnvelope &&
-					f.Severity == mgmt.Error
+					f.Severity == object.Error
 			}) {
 				t.Errorf("findings %v", r.Findings)
 			}
@@ -80,8 +80,8 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 		if _, blocked := errors.AsType[*BlockedError](err); !blocked {
 			t.Fatalf("error %v, want a *BlockedError", err)
 		}
-		if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
-			return f.Code == FoundGap && f.Severity == mgmt.Error &&
+		if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
+			return f.Code == FoundGap && f.Severity == object.Error &&
 				strings.Contains(f.Message, "number 3 is not there")
 		}) {
 			t.Errorf("findings %v", r.Findings)
@@ -133,9 +133,9 @@ func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 	if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
 		t.Fatalf("error %v, want a *BlockedError; %d of %d keys are left", err, contents(t, st), before)
 	}
-	if !slices.ContainsFunc(r.Findings, func(f mgmt.Finding) bool {
+	if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
 		return f.Code == FoundUntrusted &&
-			f.Severity == mgmt.Error
+			f.Severity == object.Error
 	}) {
 		t.Errorf("findings %v", r.Findings)
 	}
@@ -173,7 +173,7 @@ func TestPruneHonoursRetention(t *testing.T) {
 	}
 	whole(t, st) // what the retained one names stays
 	if r.Retained.Keys != 2 || !slices.ContainsFunc(r.Findings,
-		func(f mgmt.Finding) bool { return f.Code == FoundRetained }) {
+		func(f object.Finding) bool { return f.Code == FoundRetained }) {
 		t.Errorf("retained %+v, findings %v", r.Retained, r.Findings)
 	}
 	clear(b.kept)
@@ -193,7 +193,7 @@ func TestPruneSeesThatClocksAreApart(t *testing.T) {
 	o.Now = func() time.Time { return b.time().Add(-100 * time.Hour) }
 	r := mustPrune(t, o)
 	if len(r.Removed) > 0 || !slices.ContainsFunc(r.Findings,
-		func(f mgmt.Finding) bool { return f.Code == FoundClock }) {
+		func(f object.Finding) bool { return f.Code == FoundClock }) {
 		t.Errorf("behind: removed %v, findings %v", r.Removed, r.Findings)
 	}
 	b2 := newClocked(t)

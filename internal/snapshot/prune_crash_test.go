@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
 )
 
 // A prune, and the deletion of a snapshot, may die at any call of the storage: every snapshot that

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 const (

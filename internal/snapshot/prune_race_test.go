@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // hooked is a bucket in which something happens right before a key is read, or which does not find
@@ -40,7 +40,7 @@ func (h *hooked) Stat(ctx context.Context, key string) (store.Info, error) {
 
 func foundOne(r *PruneResult, code string) bool {
 	return r != nil && slices.ContainsFunc(r.Findings,
-		func(f mgmt.Finding) bool { return f.Code == code })
+		func(f object.Finding) bool { return f.Code == code })
 }
 
 // once lets something happen right before the snapshots are removed.
@@ -126,7 +126,7 @@ func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
 			t.Errorf("%d of %d keys are left, %v", contents(t, w.st), before, err)
 		}
 		if r == nil || !slices.ContainsFunc(r.Findings,
-			func(f mgmt.Finding) bool {
+			func(f object.Finding) bool {
 				return strings.Contains(f.Message,
 					list[1-faster].Key().String())
 			}) {

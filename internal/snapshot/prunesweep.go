@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // live reads the trees of snapshots and gives all keys that they name. Of those that cannot be read
@@ -23,7 +23,7 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 		mu.Lock()
 		defer mu.Unlock()
 		p.result.Blocked = true
-		p.found(mgmt.Error, FoundEnvelope, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err),
+		p.found(object.Error, FoundEnvelope, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err),
 			(&BlockedError{}).Hint())
 	}
 	trees := map[store.Key][]Verdict{} // several snapshots may name one
@@ -34,7 +34,7 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 			if !v.usable(p.Store) {
 				// Somebody may have put it over one that counted.
 				p.result.Blocked = true
-				p.found(mgmt.Error, FoundUntrusted, v.Key.String()+" is not signed by a trusted key: it is "+
+				p.found(object.Error, FoundUntrusted, v.Key.String()+" is not signed by a trusted key: it is "+
 					"kept, and what it stands for is not known",
 					"find out where it comes from, and whether the bucket has an older version of it; mgmtctl "+
 						"snapshot delete KEY --damaged removes it")
@@ -109,7 +109,7 @@ func (p *pruner) findGaps(ctx context.Context) error {
 	}
 	for _, f := range p.gaps(known, p.result.Snapshots) { // those that go now are no gap
 		p.result.Blocked = true
-		p.found(mgmt.Error, FoundGap, fmt.Sprintf("source %s: %s, and no trusted record says that "+
+		p.found(object.Error, FoundGap, fmt.Sprintf("source %s: %s, and no trusted record says that "+
 			"they were removed", f.Key.Source, f.Message),
 			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
 				"gone for good, run it once with --accept-gaps")
@@ -125,7 +125,7 @@ func (p *pruner) garbage(ctx context.Context, stay []Verdict) ([]store.StoredCon
 		err = p.findGaps(ctx)
 	}
 	slices.SortStableFunc(p.result.Findings,
-		func(a, b mgmt.Finding) int { return strings.Compare(a.Message, b.Message) })
+		func(a, b object.Finding) int { return strings.Compare(a.Message, b.Message) })
 	if err != nil || p.result.Blocked {
 		return nil, err
 	}

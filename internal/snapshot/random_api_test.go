@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -116,7 +117,7 @@ type walk struct {
 	through *interrupter
 
 	last     opened
-	kinds    []mgmt.Kind // of last
+	kinds    []kube.Kind // of last
 	notInCut []string    // of last
 	kept     bool        // what last left is in memory
 	met      map[string]int
@@ -134,7 +135,7 @@ type walk struct {
 	calls   int
 	at      int // the call of the source before which do is called
 	do      func()
-	whole   map[mgmt.GroupKind]bool // kinds whose objects were all read
+	whole   map[object.GroupKind]bool // kinds whose objects were all read
 	watched bool
 	gone    *expiring
 }
@@ -143,7 +144,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	t.Helper()
 	k := &walk{t: t, r: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed)),
 		met: map[string]int{}}
-	var m *mgmt.Mgmt
+	var m *kube.Mgmt
 	k.through, m = newInterrupter(t)
 	k.gone = &expiring{Source: m.Reader()}
 	k.r.source = &hooked{Source: k.gone, onList: k.onList, onWatch: k.onWatch}
@@ -163,10 +164,10 @@ type expiring struct {
 	lists atomic.Int32
 }
 
-func (e *expiring) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
-	fn func([]byte) error) (mgmt.ListResult, error) {
+func (e *expiring) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func([]byte) error) (kube.ListResult, error) {
 	result, err := e.Source.List(ctx, k, o, fn)
-	if errors.Is(err, mgmt.ErrExpired) {
+	if errors.Is(err, kube.ErrExpired) {
 		e.lists.Add(1)
 	}
 	return result, err
@@ -178,7 +179,7 @@ func (k *walk) reset() {
 	k.through.set()
 	k.r.refuses, k.forgotten, k.oldest = nil, "", ""
 	k.way, k.all, k.during = snapshot.AsItIs, false, 0
-	k.calls, k.at, k.do, k.whole, k.watched = 0, 0, nil, map[mgmt.GroupKind]bool{}, false
+	k.calls, k.at, k.do, k.whole, k.watched = 0, 0, nil, map[object.GroupKind]bool{}, false
 	k.gone.lists.Store(0)
 }
 
@@ -187,7 +188,7 @@ func (k *walk) remember(taken *snapshot.Result, is opened) {
 }
 
 // kindsNow are the kinds as a connection sees them that knows none.
-func (k *walk) kindsNow() []mgmt.Kind {
+func (k *walk) kindsNow() []kube.Kind {
 	k.t.Helper()
 	kinds, err := servers.Connect(k.t, 0).Reader().Kinds(k.t.Context())
 	if err != nil {
@@ -216,24 +217,24 @@ func (k *walk) step() {
 	}
 }
 
-func (k *walk) onList(kind mgmt.Kind, o mgmt.ListOptions) error {
+func (k *walk) onList(kind kube.Kind, o kube.ListOptions) error {
 	k.step()
-	if kind.GroupKind != mgmt.LeaseKind.GroupKind && !o.Metadata && o.Limit == 0 && o.Name == "" {
+	if kind.GroupKind != kube.LeaseKind.GroupKind && !o.Metadata && o.Limit == 0 && o.Name == "" {
 		k.mu.Lock()
 		k.whole[kind.GroupKind] = true
 		k.mu.Unlock()
 	}
 	if k.forgotten != "" && o.Exact == k.forgotten {
 		k.gone.lists.Add(1)
-		return mgmt.ErrExpired
+		return kube.ErrExpired
 	}
 	if o.Exact != "" && k.r.refuses != nil && k.r.refuses(kind) {
-		return mgmt.ErrExactRefused
+		return kube.ErrExactRefused
 	}
 	return nil
 }
 
-func (k *walk) onWatch(mgmt.Kind) error {
+func (k *walk) onWatch(kube.Kind) error {
 	k.step()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -284,8 +285,8 @@ func (k *walk) round(c condition) {
 }
 
 func isBefore(version, than string) bool {
-	a, err := mgmt.ParseVersion(version)
-	b, err2 := mgmt.ParseVersion(than)
+	a, err := kube.ParseVersion(version)
+	b, err2 := kube.ParseVersion(than)
 	return err == nil && err2 == nil && a < b
 }
 
@@ -313,9 +314,9 @@ func (k *walk) readLittle(taken *snapshot.Result, is opened, o snapshot.Options)
 		}
 		return
 	}
-	again := func(gk mgmt.GroupKind) bool {
-		was, _ := mgmt.FindKind(k.kinds, gk)
-		kind, _ := mgmt.FindKind(now, gk)
+	again := func(gk object.GroupKind) bool {
+		was, _ := kube.FindKind(k.kinds, gk)
+		kind, _ := kube.FindKind(now, gk)
 		return !reflect.DeepEqual(was, kind) || gk == gizmoKind && k.w.remade || gone[kind.Path("")] ||
 			slices.Contains(k.notInCut, gk.String()) || k.r.refuses != nil && k.r.refuses(kind)
 	}
@@ -350,7 +351,7 @@ func (k *walk) readLittle(taken *snapshot.Result, is opened, o snapshot.Options)
 	}
 }
 
-func clusterScoped(kinds []mgmt.Kind) (list []mgmt.GroupKind) {
+func clusterScoped(kinds []kube.Kind) (list []object.GroupKind) {
 	for _, k := range kinds {
 		if !k.Namespaced {
 			list = append(list, k.GroupKind)

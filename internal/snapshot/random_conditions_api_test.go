@@ -9,7 +9,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -119,12 +120,12 @@ func (k *walk) compact() {
 func (k *walk) refuse(*snapshot.Options) func() bool {
 	refused := []string{"MachineDeployment", "KubeadmConfigTemplate", "DevMachineTemplate",
 		"ClusterClass"}[k.rand.IntN(4)]
-	k.r.refuses = func(kind mgmt.Kind) bool { return kind.Kind == refused }
+	k.r.refuses = func(kind kube.Kind) bool { return kind.Kind == refused }
 	return func() bool { return k.whole[k.kindNamed(refused)] }
 }
 
-func (k *walk) kindNamed(name string) mgmt.GroupKind {
-	at := slices.IndexFunc(k.kinds, func(kind mgmt.Kind) bool { return kind.Kind == name })
+func (k *walk) kindNamed(name string) object.GroupKind {
+	at := slices.IndexFunc(k.kinds, func(kind kube.Kind) bool { return kind.Kind == name })
 	if at < 0 {
 		k.t.Fatalf("there is no kind %s", name)
 	}
@@ -133,7 +134,7 @@ func (k *walk) kindNamed(name string) mgmt.GroupKind {
 
 func (k *walk) otherProviders(*snapshot.Options) func() bool {
 	kind := k.w.kind(snapshot.ProviderKind)
-	u := object(kind, k.w.namespaces[0], "infrastructure-"+k.w.number())
+	u := newObject(kind, k.w.namespaces[0], "infrastructure-"+k.w.number())
 	u.SetLabels(map[string]string{"clusterctl.cluster.x-k8s.io": "",
 		"cluster.x-k8s.io/provider": u.GetName()})
 	maps.Copy(u.Object, map[string]any{"providerName": u.GetName(), "type": "InfrastructureProvider",
@@ -159,7 +160,7 @@ func (k *walk) stopped(o *snapshot.Options) func() bool {
 		k.t.Error("a run that was stopped took a snapshot")
 	}
 	k.w.some(3, false)
-	k.calls, k.at, k.whole, k.watched = 0, 0, map[mgmt.GroupKind]bool{}, false
+	k.calls, k.at, k.whole, k.watched = 0, 0, map[object.GroupKind]bool{}, false
 	return func() bool { return errors.Is(err, context.Canceled) }
 }
 
@@ -169,7 +170,7 @@ func (k *walk) stopped(o *snapshot.Options) func() bool {
 func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 	k.captureWidgets()
 	late, upgraded := *o, false
-	late.Providers = func(ctx context.Context, kinds []mgmt.Kind) ([]mgmt.Provider, error) {
+	late.Providers = func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error) {
 		if !upgraded {
 			upgraded = true
 			if err := k.w.upgradeKind(); err != nil {
@@ -181,7 +182,7 @@ func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 	k.kinds = k.kindsNow()
 	taken := k.run(late)
 	k.last, k.notInCut = k.r.verified(taken.Envelope), taken.NotInCut
-	k.calls, k.whole, k.watched = 0, map[mgmt.GroupKind]bool{}, false
+	k.calls, k.whole, k.watched = 0, map[object.GroupKind]bool{}, false
 	return func() bool { return upgraded && k.whole[widgetKind] }
 }
 
@@ -189,7 +190,7 @@ func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 func (k *walk) goneLate(o *snapshot.Options) func() bool {
 	for {
 		// else the run would begin with reading all
-		if kind, there := mgmt.FindKind(k.w.kinds, gizmoKind); there && kind.Namespaced {
+		if kind, there := kube.FindKind(k.w.kinds, gizmoKind); there && kind.Namespaced {
 			break
 		}
 		if err := k.w.comeOrGo(); err != nil {
@@ -197,8 +198,8 @@ func (k *walk) goneLate(o *snapshot.Options) func() bool {
 		}
 	}
 	removed := false
-	o.Providers = func(ctx context.Context, kinds []mgmt.Kind) ([]mgmt.Provider, error) {
-		if _, asked := mgmt.FindKind(kinds, gizmoKind); asked {
+	o.Providers = func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error) {
+		if _, asked := kube.FindKind(kinds, gizmoKind); asked {
 			if err := k.w.removeKind(gizmoKind); err != nil {
 				k.t.Error(err)
 			}

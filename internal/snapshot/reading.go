@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // fetchLists is how many objects are read one by one at once.
@@ -20,22 +21,22 @@ const fetchLists = 8
 type reading struct {
 	source Source
 	at     string
-	apart  map[mgmt.GroupKind]bool // do not count with the others
+	apart  map[object.GroupKind]bool // do not count with the others
 	read   *reader
 
 	mu       sync.Mutex
-	notInCut []mgmt.GroupKind
+	notInCut []object.GroupKind
 }
 
-func (r *reading) each(ctx context.Context, k mgmt.Kind, namespace, name string,
+func (r *reading) each(ctx context.Context, k kube.Kind, namespace, name string,
 	fn func(*Node, []byte) error) error {
-	o := mgmt.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
-	err := mgmt.ErrExactRefused
+	o := kube.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
+	err := kube.ErrExactRefused
 	take := func(raw []byte) error { return fn(r.read.node(k, raw), raw) }
 	if !r.isApart(k) {
 		_, err = r.source.List(ctx, k, o, take)
 	}
-	if errors.Is(err, mgmt.ErrExactRefused) {
+	if errors.Is(err, kube.ErrExactRefused) {
 		r.mu.Lock()
 		if !slices.Contains(r.notInCut, k.GroupKind) {
 			r.notInCut = append(r.notInCut, k.GroupKind)
@@ -55,7 +56,7 @@ func (r *reading) begin(ctx context.Context) error {
 	if r.at, err = now(ctx, r.source); err != nil {
 		return err
 	}
-	kinds := []mgmt.Kind{mgmt.SecretKind, mgmt.ConfigMapKind}
+	kinds := []kube.Kind{kube.SecretKind, kube.ConfigMapKind}
 	versions := make([]string, len(kinds))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, k := range kinds {
@@ -71,40 +72,40 @@ func (r *reading) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.apart = map[mgmt.GroupKind]bool{}
+	r.apart = map[object.GroupKind]bool{}
 	for i, k := range kinds {
 		r.apart[k.GroupKind] = isLater(r.at, versions[i]) || isLater(versions[i], after)
 	}
 	return nil
 }
 
-func (r *reading) isApart(k mgmt.Kind) bool { return r.apart[k.GroupKind] }
+func (r *reading) isApart(k kube.Kind) bool { return r.apart[k.GroupKind] }
 
 // now is the resourceVersion of the source.
 func now(ctx context.Context, source Source) (string, error) {
-	at, err := versionOf(ctx, source, mgmt.NamespaceKind)
+	at, err := versionOf(ctx, source, kube.NamespaceKind)
 	if err != nil {
 		return "", fmt.Errorf("begin cut: %w", err)
 	}
 	return at, nil
 }
 
-func versionOf(ctx context.Context, source Source, k mgmt.Kind) (string, error) {
-	at, err := source.List(ctx, k, mgmt.ListOptions{Limit: 1, Metadata: true},
+func versionOf(ctx context.Context, source Source, k kube.Kind) (string, error) {
+	at, err := source.List(ctx, k, kube.ListOptions{Limit: 1, Metadata: true},
 		func([]byte) error { return nil })
 	return at.ResourceVersion, err
 }
 
 // fetch reads objects of a kind one by one, as of a resourceVersion at which they are there, or, if
 // that is empty, as they are now, as far as they are there. fn is called by one at a time.
-func (r *reading) fetch(ctx context.Context, k mgmt.Kind, keys []mgmt.Key, at string,
+func (r *reading) fetch(ctx context.Context, k kube.Kind, keys []object.Key, at string,
 	fn func(*Node, []byte) error) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fetchLists)
 	for _, key := range keys {
 		g.Go(func() error {
-			got, err := r.source.List(ctx, k, mgmt.ListOptions{Namespace: key.Namespace, Name: key.Name,
+			got, err := r.source.List(ctx, k, kube.ListOptions{Namespace: key.Namespace, Name: key.Name,
 				Exact: at}, func(raw []byte) error {
 				mu.Lock()
 				defer mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/s3test"
 )
 
 // counted counts the requests to an S3 server by what they do.

@@ -6,7 +6,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // API groups of Cluster API.
@@ -21,28 +22,28 @@ const (
 
 // Kinds that the flows of this product know by name.
 var (
-	ClusterKind            = mgmt.GroupKind{Group: coreGroup, Kind: "Cluster"}
-	ClusterClassKind       = mgmt.GroupKind{Group: coreGroup, Kind: "ClusterClass"}
-	MachineKind            = mgmt.GroupKind{Group: coreGroup, Kind: "Machine"}
-	KubeadmControlPlane    = mgmt.GroupKind{Group: controlPlaneGroup, Kind: "KubeadmControlPlane"}
-	ResourceSetKind        = mgmt.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSet"}
-	ResourceSetBindingKind = mgmt.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSetBinding"}
-	ExtensionConfigKind    = mgmt.GroupKind{Group: runtimeGroup, Kind: "ExtensionConfig"}
-	ProviderKind           = mgmt.GroupKind{Group: "clusterctl.cluster.x-k8s.io", Kind: "Provider"}
-	namespaceKind          = mgmt.NamespaceKind.GroupKind
-	secretKind             = mgmt.SecretKind.GroupKind
-	configMapKind          = mgmt.ConfigMapKind.GroupKind
-	ipClaimKind            = mgmt.GroupKind{Group: ipamGroup, Kind: "IPAddressClaim"}
+	ClusterKind            = object.GroupKind{Group: coreGroup, Kind: "Cluster"}
+	ClusterClassKind       = object.GroupKind{Group: coreGroup, Kind: "ClusterClass"}
+	MachineKind            = object.GroupKind{Group: coreGroup, Kind: "Machine"}
+	KubeadmControlPlane    = object.GroupKind{Group: controlPlaneGroup, Kind: "KubeadmControlPlane"}
+	ResourceSetKind        = object.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSet"}
+	ResourceSetBindingKind = object.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSetBinding"}
+	ExtensionConfigKind    = object.GroupKind{Group: runtimeGroup, Kind: "ExtensionConfig"}
+	ProviderKind           = object.GroupKind{Group: "clusterctl.cluster.x-k8s.io", Kind: "Provider"}
+	namespaceKind          = kube.NamespaceKind.GroupKind
+	secretKind             = kube.SecretKind.GroupKind
+	configMapKind          = kube.ConfigMapKind.GroupKind
+	ipClaimKind            = object.GroupKind{Group: ipamGroup, Kind: "IPAddressClaim"}
 )
 
 // Rule says that objects of a kind name another object in a field.
 type Rule struct {
-	From mgmt.GroupKind
+	From object.GroupKind
 	// Path is a gjson path that begins with "spec.". What it yields, a name or a reference
 	// {apiGroup or apiVersion, kind, namespace, name}, or a list of these, is the object needed.
 	Path string
 	// To is the kind of the needed object where the field does not say it.
-	To mgmt.GroupKind
+	To object.GroupKind
 	// Owner makes it a soft owner: it is created before the object, as an owner is.
 	Owner bool
 }
@@ -54,47 +55,47 @@ type Rule struct {
 var Rules = concat(
 	[]Rule{
 		{ClusterKind, "spec.topology.classRef", ClusterClassKind, true},
-		{ClusterKind, "spec.infrastructureRef", mgmt.GroupKind{}, false},
-		{ClusterKind, "spec.controlPlaneRef", mgmt.GroupKind{}, false},
-		{ClusterKind, "spec.topology.controlPlane.healthCheck.remediation.templateRef", mgmt.GroupKind{},
+		{ClusterKind, "spec.infrastructureRef", object.GroupKind{}, false},
+		{ClusterKind, "spec.controlPlaneRef", object.GroupKind{}, false},
+		{ClusterKind, "spec.topology.controlPlane.healthCheck.remediation.templateRef", object.GroupKind{},
 			false},
 		{ClusterKind, "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef",
-			mgmt.GroupKind{}, false},
-		{core("MachineHealthCheck"), "spec.remediation.templateRef", mgmt.GroupKind{}, false},
-		{core("MachineHealthCheck"), "spec.remediationTemplate", mgmt.GroupKind{}, false},
-		{KubeadmControlPlane, "spec.machineTemplate.spec.infrastructureRef", mgmt.GroupKind{}, false},
-		{KubeadmControlPlane, "spec.machineTemplate.infrastructureRef", mgmt.GroupKind{}, false},
-		{ResourceSetKind, "spec.resources", mgmt.GroupKind{}, false},
+			object.GroupKind{}, false},
+		{core("MachineHealthCheck"), "spec.remediation.templateRef", object.GroupKind{}, false},
+		{core("MachineHealthCheck"), "spec.remediationTemplate", object.GroupKind{}, false},
+		{KubeadmControlPlane, "spec.machineTemplate.spec.infrastructureRef", object.GroupKind{}, false},
+		{KubeadmControlPlane, "spec.machineTemplate.infrastructureRef", object.GroupKind{}, false},
+		{ResourceSetKind, "spec.resources", object.GroupKind{}, false},
 		{ResourceSetBindingKind, "spec.bindings.#.clusterResourceSetName", ResourceSetKind, false},
 		{ResourceSetBindingKind, "spec.clusterName", ClusterKind, true},
-		{ipClaimKind, "spec.poolRef", mgmt.GroupKind{}, false},
-		{mgmt.GroupKind{Group: ipamGroup, Kind: "IPAddress"}, "spec.poolRef", mgmt.GroupKind{}, false},
-		{mgmt.GroupKind{Group: ipamGroup, Kind: "IPAddress"}, "spec.claimRef", ipClaimKind, true},
+		{ipClaimKind, "spec.poolRef", object.GroupKind{}, false},
+		{object.GroupKind{Group: ipamGroup, Kind: "IPAddress"}, "spec.poolRef", object.GroupKind{}, false},
+		{object.GroupKind{Group: ipamGroup, Kind: "IPAddress"}, "spec.claimRef", ipClaimKind, true},
 	},
 	machineRules(MachineKind, "spec."),
 	machineRules(core("MachineSet"), "spec.template.spec."),
 	machineRules(core("MachineDeployment"), "spec.template.spec."),
 	machineRules(core("MachinePool"), "spec.template.spec."),
-	kubeadmRules(mgmt.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfig"}, "spec."),
-	kubeadmRules(mgmt.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfigTemplate"},
+	kubeadmRules(object.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfig"}, "spec."),
+	kubeadmRules(object.GroupKind{Group: bootstrapGroup, Kind: "KubeadmConfigTemplate"},
 		"spec.template.spec."),
 	kubeadmRules(KubeadmControlPlane, "spec.kubeadmConfigSpec."),
-	kubeadmRules(mgmt.GroupKind{Group: controlPlaneGroup, Kind: "KubeadmControlPlaneTemplate"},
+	kubeadmRules(object.GroupKind{Group: controlPlaneGroup, Kind: "KubeadmControlPlaneTemplate"},
 		"spec.template.spec.kubeadmConfigSpec."),
 	classRules(),
 )
 
-func core(kind string) mgmt.GroupKind { return mgmt.GroupKind{Group: coreGroup, Kind: kind} }
+func core(kind string) object.GroupKind { return object.GroupKind{Group: coreGroup, Kind: kind} }
 
-func machineRules(from mgmt.GroupKind, spec string) []Rule {
+func machineRules(from object.GroupKind, spec string) []Rule {
 	return []Rule{
-		{from, spec + "infrastructureRef", mgmt.GroupKind{}, false},
-		{from, spec + "bootstrap.configRef", mgmt.GroupKind{}, false},
+		{from, spec + "infrastructureRef", object.GroupKind{}, false},
+		{from, spec + "bootstrap.configRef", object.GroupKind{}, false},
 		{from, spec + "bootstrap.dataSecretName", secretKind, false},
 	}
 }
 
-func kubeadmRules(from mgmt.GroupKind, spec string) []Rule {
+func kubeadmRules(from object.GroupKind, spec string) []Rule {
 	return []Rule{
 		{from, spec + "files.#.contentFrom.secret.name", secretKind, false},
 		{from, spec + "users.#.passwdFrom.secret.name", secretKind, false},
@@ -112,8 +113,8 @@ func classRules() []Rule {
 	}
 	var rules []Rule
 	for _, p := range paths {
-		rules = append(rules, Rule{ClusterClassKind, p + "templateRef", mgmt.GroupKind{}, false},
-			Rule{ClusterClassKind, p + "ref", mgmt.GroupKind{}, false})
+		rules = append(rules, Rule{ClusterClassKind, p + "templateRef", object.GroupKind{}, false},
+			Rule{ClusterClassKind, p + "ref", object.GroupKind{}, false})
 	}
 	for _, p := range []string{
 		"spec.controlPlane.healthCheck.remediation.templateRef",
@@ -121,7 +122,7 @@ func classRules() []Rule {
 		"spec.workers.machineDeployments.#.healthCheck.remediation.templateRef",
 		"spec.workers.machineDeployments.#.machineHealthCheck.remediationTemplate",
 	} {
-		rules = append(rules, Rule{ClusterClassKind, p, mgmt.GroupKind{}, false})
+		rules = append(rules, Rule{ClusterClassKind, p, object.GroupKind{}, false})
 	}
 	return rules
 }
@@ -143,8 +144,8 @@ var certificatePurposes = []string{"kubeconfig", "ca", "etcd", "sa", "proxy",
 // refsAt returns the objects that a spec names in the field of a rule. scoped tells whether a kind
 // has a namespace.
 func refsAt(spec gjson.Result, rule Rule, namespace string,
-	scoped func(mgmt.GroupKind) bool) []mgmt.Ref {
-	var refs []mgmt.Ref
+	scoped func(object.GroupKind) bool) []object.Ref {
+	var refs []object.Ref
 	var add func(v gjson.Result)
 	add = func(v gjson.Result) {
 		switch {
@@ -155,7 +156,7 @@ func refsAt(spec gjson.Result, rule Rule, namespace string,
 				refs = append(refs, r)
 			}
 		case v.Type == gjson.String && v.Str != "":
-			refs = append(refs, inScope(mgmt.Ref{Group: rule.To.Group, Kind: rule.To.Kind,
+			refs = append(refs, inScope(object.Ref{Group: rule.To.Group, Kind: rule.To.Kind,
 				Namespace: namespace, Name: own(v.Str)}, scoped))
 		}
 	}
@@ -163,9 +164,9 @@ func refsAt(spec gjson.Result, rule Rule, namespace string,
 	return refs
 }
 
-func refOf(v gjson.Result, to mgmt.GroupKind, namespace string,
-	scoped func(mgmt.GroupKind) bool) mgmt.Ref {
-	r := mgmt.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: own(text(v.Get("name")))}
+func refOf(v gjson.Result, to object.GroupKind, namespace string,
+	scoped func(object.GroupKind) bool) object.Ref {
+	r := object.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace, Name: own(text(v.Get("name")))}
 	if k := v.Get("kind"); k.Exists() {
 		r.Kind, r.Group = shared(k.String()), ""
 	}
@@ -180,7 +181,7 @@ func refOf(v gjson.Result, to mgmt.GroupKind, namespace string,
 	return inScope(r, scoped)
 }
 
-func inScope(r mgmt.Ref, scoped func(mgmt.GroupKind) bool) mgmt.Ref {
+func inScope(r object.Ref, scoped func(object.GroupKind) bool) object.Ref {
 	if !scoped(r.GroupKind()) {
 		r.Namespace = ""
 	}
@@ -197,6 +198,6 @@ func groupOf(apiVersion string) string {
 }
 
 // KnownKind reports whether the edge table knows a kind.
-func KnownKind(gk mgmt.GroupKind) bool {
+func KnownKind(gk object.GroupKind) bool {
 	return slices.ContainsFunc(Rules, func(r Rule) bool { return r.From == gk || r.To == gk })
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -43,10 +44,10 @@ func TestAPIRulesCoverEveryReference(t *testing.T) {
 	for _, r := range snapshot.Rules {
 		covered[r.From.Kind+" "+strings.ReplaceAll(r.Path, ".#", "")] = true
 	}
-	crd := mgmt.Kind{GroupKind: mgmt.GroupKind{Group: "apiextensions.k8s.io",
+	crd := kube.Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
 		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
 	checked := 0
-	_, err := m.Reader().List(context.Background(), crd, mgmt.ListOptions{}, func(raw []byte) error {
+	_, err := m.Reader().List(context.Background(), crd, kube.ListOptions{}, func(raw []byte) error {
 		var c struct {
 			Spec struct {
 				Group    string

@@ -10,8 +10,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // captureTries is how often a capture begins anew after its resourceVersion expired in the middle,
@@ -42,7 +43,7 @@ type Options struct {
 	SourceUID  string
 	Kubernetes string
 	// Providers reads the provider inventory of the source.
-	Providers func(ctx context.Context, kinds []mgmt.Kind) ([]mgmt.Provider, error)
+	Providers func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error)
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
@@ -99,7 +100,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for {
 		r, err := runOnce(ctx, o)
 		switch {
-		case errors.Is(err, mgmt.ErrExpired), apierrors.IsNotFound(err):
+		case errors.Is(err, kube.ErrExpired), apierrors.IsNotFound(err):
 			// or a kind went since the source was asked for its kinds
 			expired++
 		case errors.Is(err, errBaseLeft), errors.Is(err, errHistory):
@@ -291,8 +292,8 @@ func usable(st *store.Store, e *store.Signed) bool {
 
 // usedKinds are the kinds of what the cut holds, and of what that names: whether these have a
 // namespace decides which object a name means.
-func usedKinds(cut *Cut) []mgmt.Kind {
-	used := map[mgmt.GroupKind]bool{}
+func usedKinds(cut *Cut) []kube.Kind {
+	used := map[object.GroupKind]bool{}
 	for _, n := range cut.Graph.Nodes {
 		used[n.GroupKind()] = true
 		for _, o := range n.Owners {
@@ -302,7 +303,7 @@ func usedKinds(cut *Cut) []mgmt.Kind {
 			used[need.GroupKind()] = true
 		}
 	}
-	var kinds []mgmt.Kind
+	var kinds []kube.Kind
 	for _, k := range cut.Kinds {
 		if used[k.GroupKind] {
 			kinds = append(kinds, k)
@@ -317,7 +318,7 @@ func usedKinds(cut *Cut) []mgmt.Kind {
 func Look(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 	for try := 1; ; try++ {
 		s, c, err := lookOnce(ctx, o)
-		if err == nil || !errors.Is(err, mgmt.ErrExpired) || try == captureTries {
+		if err == nil || !errors.Is(err, kube.ErrExpired) || try == captureTries {
 			return s, c, err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
 // Shard is the index of one part of a snapshot: a unit, or what a namespace holds outside of units,
@@ -30,8 +30,8 @@ type Shard struct {
 type About struct {
 	KubernetesVersion string `json:"kubernetesVersion"`
 	// those that were captured, or are named by what was
-	Kinds     []mgmt.Kind     `json:"kinds"`
-	Providers []mgmt.Provider `json:"providers"`
+	Kinds     []kube.Kind     `json:"kinds"`
+	Providers []kube.Provider `json:"providers"`
 }
 
 // shards divides a graph: one shard a unit, one a namespace for the rest, one for what is

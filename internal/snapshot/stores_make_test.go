@@ -16,9 +16,10 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the format
@@ -56,7 +57,7 @@ func TestMakeStores(t *testing.T) {
 // they are listed.
 type recorded struct {
 	version string // resourceVersion of the cut
-	kinds   []mgmt.Kind
+	kinds   []kube.Kind
 	objects [][]byte
 }
 
@@ -71,7 +72,7 @@ func readRecorded(t *testing.T, file, version string) recorded {
 	}
 	r := recorded{version: version, objects: lines(file)}
 	for _, line := range lines("kinds.jsonl") {
-		var k mgmt.Kind
+		var k kube.Kind
 		if err := json.Unmarshal(line, &k); err != nil {
 			t.Fatal(err)
 		}
@@ -80,17 +81,17 @@ func readRecorded(t *testing.T, file, version string) recorded {
 	return r
 }
 
-func (r recorded) Kinds(context.Context) ([]mgmt.Kind, error) { return r.kinds, nil }
+func (r recorded) Kinds(context.Context) ([]kube.Kind, error) { return r.kinds, nil }
 
 // Changes are not in the recording.
-func (r recorded) Changes(context.Context, mgmt.Kind, string, string,
+func (r recorded) Changes(context.Context, kube.Kind, string, string,
 	func(bool, []byte) error) error {
-	return mgmt.ErrUnproven
+	return kube.ErrUnproven
 }
 
-func (r recorded) List(_ context.Context, k mgmt.Kind, o mgmt.ListOptions,
-	fn func(raw []byte) error) (mgmt.ListResult, error) {
-	result := mgmt.ListResult{ResourceVersion: r.version}
+func (r recorded) List(_ context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(raw []byte) error) (kube.ListResult, error) {
+	result := kube.ListResult{ResourceVersion: r.version}
 	for _, raw := range r.objects {
 		ref := refOf(raw)
 		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace ||
@@ -105,12 +106,12 @@ func (r recorded) List(_ context.Context, k mgmt.Kind, o mgmt.ListOptions,
 	return result, nil
 }
 
-func refOf(raw []byte) mgmt.Ref {
+func refOf(raw []byte) object.Ref {
 	group, _, ok := bytes.Cut([]byte(gjson.GetBytes(raw, "apiVersion").String()), []byte("/"))
 	if !ok {
 		group = nil
 	}
-	return mgmt.Ref{
+	return object.Ref{
 		Group: string(group), Kind: gjson.GetBytes(raw, "kind").String(),
 		Namespace: gjson.GetBytes(raw, "metadata.namespace").String(), Name: gjson.GetBytes(raw,
 			"metadata.name").String(),
@@ -181,8 +182,8 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
 		Writer: "mgmtd test", Interval: time.Hour,
 		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
-		Providers: func(context.Context, []mgmt.Kind) ([]mgmt.Provider, error) {
-			return []mgmt.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider",
+		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) {
+			return []kube.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider",
 				Version: "v1.14.0"}}, nil
 		},
 	})

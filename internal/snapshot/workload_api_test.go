@@ -14,7 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -25,8 +26,8 @@ const (
 )
 
 var (
-	widgetKind = mgmt.GroupKind{Group: randomGroup, Kind: "Widget"} // upgraded again and again
-	gizmoKind  = mgmt.GroupKind{Group: randomGroup, Kind: "Gizmo"}  // comes and goes
+	widgetKind = object.GroupKind{Group: randomGroup, Kind: "Widget"} // upgraded again and again
+	gizmoKind  = object.GroupKind{Group: randomGroup, Kind: "Gizmo"}  // comes and goes
 )
 
 // errNothing says that there is no object to do that with.
@@ -37,10 +38,10 @@ var errNothing = errors.New("nothing to do that with")
 type workload struct {
 	t          *testing.T
 	ctx        context.Context
-	m          *mgmt.Mgmt
+	m          *kube.Mgmt
 	rand       *rand.Rand
 	namespaces []string
-	kinds      []mgmt.Kind
+	kinds      []kube.Kind
 	deck       []int // of the operations, those that are still to come before they all come again
 	made       int
 	revision   int // of the schema of Widgets
@@ -83,10 +84,10 @@ var operations = []operation{
 	{"add or remove kind", (*workload).comeOrGo, true},
 }
 
-func newWorkload(t *testing.T, m *mgmt.Mgmt, r *rand.Rand) *workload {
+func newWorkload(t *testing.T, m *kube.Mgmt, r *rand.Rand) *workload {
 	t.Helper()
 	w := &workload{t: t, ctx: t.Context(), m: m, rand: r, did: map[string]int{}}
-	if _, err := m.Reader().List(t.Context(), mgmt.NamespaceKind, mgmt.ListOptions{},
+	if _, err := m.Reader().List(t.Context(), kube.NamespaceKind, kube.ListOptions{},
 		func(raw []byte) error {
 			if name := mgmtKey(raw).Name; strings.HasPrefix(name, randomPrefix) {
 				w.namespaces = append(w.namespaces, name)
@@ -96,8 +97,8 @@ func newWorkload(t *testing.T, m *mgmt.Mgmt, r *rand.Rand) *workload {
 		t.Fatal(w.namespaces, err)
 	}
 	w.namespaces = append(w.namespaces, randomPrefix+"more")
-	u := object(mgmt.NamespaceKind, "", randomPrefix+"more")
-	if _, err := m.Writer().Create(t.Context(), mgmt.NamespaceKind, u); err != nil {
+	u := newObject(kube.NamespaceKind, "", randomPrefix+"more")
+	if _, err := m.Writer().Create(t.Context(), kube.NamespaceKind, u); err != nil {
 		t.Fatal(err)
 	}
 	w.beginKinds()
@@ -129,15 +130,15 @@ func (w *workload) some(n int, quick bool) {
 	}
 }
 
-func (w *workload) kind(gk mgmt.GroupKind) mgmt.Kind {
-	k, ok := mgmt.FindKind(w.kinds, gk)
+func (w *workload) kind(gk object.GroupKind) kube.Kind {
+	k, ok := kube.FindKind(w.kinds, gk)
 	if !ok {
 		w.t.Fatalf("%s is not served", gk)
 	}
 	return k
 }
 
-func object(k mgmt.Kind, namespace, name string) *unstructured.Unstructured {
+func newObject(k kube.Kind, namespace, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": k.APIVersion(),
 		"kind": k.Kind}}
 	u.SetName(name)
@@ -146,14 +147,14 @@ func object(k mgmt.Kind, namespace, name string) *unstructured.Unstructured {
 }
 
 // pick gives a random object of one of these kinds, in a random namespace, that fits.
-func (w *workload) pick(fits func(*unstructured.Unstructured) bool, gks ...mgmt.GroupKind) (
-	mgmt.Kind, *unstructured.Unstructured, error) {
-	k, ok := mgmt.FindKind(w.kinds, gks[w.rand.IntN(len(gks))])
+func (w *workload) pick(fits func(*unstructured.Unstructured) bool, gks ...object.GroupKind) (
+	kube.Kind, *unstructured.Unstructured, error) {
+	k, ok := kube.FindKind(w.kinds, gks[w.rand.IntN(len(gks))])
 	if !ok {
 		return k, nil, errNothing
 	}
 	var all []*unstructured.Unstructured
-	_, err := w.m.Reader().List(w.ctx, k, mgmt.ListOptions{}, func(raw []byte) error {
+	_, err := w.m.Reader().List(w.ctx, k, kube.ListOptions{}, func(raw []byte) error {
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(raw); err != nil {
 			return err
@@ -185,10 +186,10 @@ func isHeld(u *unstructured.Unstructured) bool {
 }
 
 var (
-	secret, configMap = mgmt.SecretKind.GroupKind, mgmt.ConfigMapKind.GroupKind
+	secret, configMap = kube.SecretKind.GroupKind, kube.ConfigMapKind.GroupKind
 	// plain are the kinds of which objects come and go without taking many along.
-	plain = []mgmt.GroupKind{secret, configMap, widgetKind, secret, configMap, widgetKind, gizmoKind}
-	fleet = append([]mgmt.GroupKind{
+	plain = []object.GroupKind{secret, configMap, widgetKind, secret, configMap, widgetKind, gizmoKind}
+	fleet = append([]object.GroupKind{
 		snapshot.ClusterKind, snapshot.MachineKind, snapshot.KubeadmControlPlane,
 		{Group: "cluster.x-k8s.io", Kind: "MachineDeployment"},
 		{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"},
@@ -201,7 +202,7 @@ func (w *workload) number() string {
 	return fmt.Sprintf("%d-%d", w.made, w.rand.IntN(1000))
 }
 
-func (w *workload) update(k mgmt.Kind, u *unstructured.Unstructured) error {
+func (w *workload) update(k kube.Kind, u *unstructured.Unstructured) error {
 	_, err := w.m.Writer().Update(w.ctx, k, u)
 	return err
 }
@@ -218,7 +219,7 @@ func (w *workload) touch() error {
 
 // create makes an object that is captured for one reason or another, or for none.
 func (w *workload) create() error {
-	k, ok := mgmt.FindKind(w.kinds, plain[w.rand.IntN(len(plain))])
+	k, ok := kube.FindKind(w.kinds, plain[w.rand.IntN(len(plain))])
 	if !ok {
 		return errNothing
 	}
@@ -233,7 +234,7 @@ func (w *workload) create() error {
 	if k.GroupKind == secret && w.rand.IntN(4) == 0 {
 		name += "-ca" // by its name a certificate of a Cluster, which is not there
 	}
-	u := object(k, namespace, name)
+	u := newObject(k, namespace, name)
 	if !k.Namespaced {
 		u.SetNamespace("")
 	}
@@ -284,7 +285,7 @@ func (w *workload) again() error {
 		return alive(u) &&
 			len(u.GetFinalizers()) == 0
 	},
-		append(plain, snapshot.MachineKind, mgmt.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
+		append(plain, snapshot.MachineKind, object.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
 			Kind: "DevMachine"})...)
 	if err != nil {
 		return err

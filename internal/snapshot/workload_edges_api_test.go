@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -143,11 +143,11 @@ func (w *workload) status() error {
 // known by them.
 func (w *workload) renew() error {
 	ctx, now := w.ctx, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
-	u, err := w.m.Reader().Get(ctx, mgmt.LeaseKind, "kube-system", randomPrefix+"lease")
+	u, err := w.m.Reader().Get(ctx, kube.LeaseKind, "kube-system", randomPrefix+"lease")
 	if apierrors.IsNotFound(err) {
-		u = object(mgmt.LeaseKind, "kube-system", randomPrefix+"lease")
+		u = newObject(kube.LeaseKind, "kube-system", randomPrefix+"lease")
 		u.Object["spec"] = map[string]any{"holderIdentity": "test", "renewTime": now}
-		_, err = w.m.Writer().Create(ctx, mgmt.LeaseKind, u)
+		_, err = w.m.Writer().Create(ctx, kube.LeaseKind, u)
 		return err
 	}
 	if err != nil {
@@ -156,11 +156,11 @@ func (w *workload) renew() error {
 	if err := unstructured.SetNestedField(u.Object, now, "spec", "renewTime"); err != nil {
 		return err
 	}
-	return w.update(mgmt.LeaseKind, u)
+	return w.update(kube.LeaseKind, u)
 }
 
 func (w *workload) namespace() error {
-	_, err := w.m.Writer().PatchMetadata(w.ctx, mgmt.NamespaceKind, "",
+	_, err := w.m.Writer().PatchMetadata(w.ctx, kube.NamespaceKind, "",
 		w.namespaces[w.rand.IntN(len(w.namespaces))],
 		map[string]any{"labels": map[string]any{"random": w.number()}})
 	return err

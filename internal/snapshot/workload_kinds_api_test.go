@@ -11,7 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // anchor is a Widget that nothing happens to: it shows by which schema the API server goes.
@@ -20,12 +21,12 @@ const anchor = "anchor"
 // contractLabel makes a kind one of Cluster API, of which all objects are captured.
 const contractLabel = "cluster.x-k8s.io/v1beta2"
 
-var plurals = map[mgmt.GroupKind]string{widgetKind: "widgets", gizmoKind: "gizmos"}
+var plurals = map[object.GroupKind]string{widgetKind: "widgets", gizmoKind: "gizmos"}
 
 // customKind is a CustomResourceDefinition of the test's own. Its schema has one field that no
 // other revision has: objects that are stored show it at once, and lose that of the revision
 // before.
-func customKind(gk mgmt.GroupKind, scope string, revision int) *unstructured.Unstructured {
+func customKind(gk object.GroupKind, scope string, revision int) *unstructured.Unstructured {
 	plural := plurals[gk]
 	schema := fmt.Sprintf(`{"openAPIV3Schema":{"type":"object","properties":{"status":{"type":"object","x-kubernetes-preserve-unknown-fields":true},"spec":{"type":"object","properties":{
 		"size":{"type":"integer"},"clusterName":{"type":"string"},%q:{"type":"string","default":"of this revision"}}}}}}`, field(revision))
@@ -51,7 +52,7 @@ func (w *workload) beginKinds() {
 	}
 	w.t.Cleanup(func() {
 		w.ctx = context.WithoutCancel(w.ctx)
-		for _, gk := range []mgmt.GroupKind{widgetKind, gizmoKind} {
+		for _, gk := range []object.GroupKind{widgetKind, gizmoKind} {
 			if err := w.removeKind(gk); err != nil && !apierrors.IsNotFound(err) {
 				w.t.Error(err)
 			}
@@ -60,7 +61,7 @@ func (w *workload) beginKinds() {
 	if err := w.served(widgetKind); err != nil {
 		w.t.Fatal(err)
 	}
-	u := object(w.kind(widgetKind), w.namespaces[0], anchor)
+	u := newObject(w.kind(widgetKind), w.namespaces[0], anchor)
 	u.Object["spec"] = map[string]any{"size": int64(0)}
 	if _, err := w.m.Writer().Create(w.ctx, w.kind(widgetKind), u); err != nil {
 		w.t.Fatal(err)
@@ -68,17 +69,17 @@ func (w *workload) beginKinds() {
 }
 
 // served waits until a kind that was made is there.
-func (w *workload) served(gk mgmt.GroupKind) error {
+func (w *workload) served(gk object.GroupKind) error {
 	return w.until(func() (bool, error) {
 		var err error
 		if w.kinds, err = w.m.Reader().Kinds(w.ctx); err != nil {
 			return false, err
 		}
-		k, ok := mgmt.FindKind(w.kinds, gk)
+		k, ok := kube.FindKind(w.kinds, gk)
 		if !ok {
 			return false, nil
 		}
-		_, err = w.m.Reader().List(w.ctx, k, mgmt.ListOptions{Limit: 1},
+		_, err = w.m.Reader().List(w.ctx, k, kube.ListOptions{Limit: 1},
 			func([]byte) error { return nil })
 		return err == nil, nil
 	})
@@ -153,7 +154,7 @@ func (w *workload) upgradeKind() error {
 // comeOrGo makes the other kind, takes it away with all its objects, or both, which is another kind
 // that looks the same.
 func (w *workload) comeOrGo() error {
-	_, there := mgmt.FindKind(w.kinds, gizmoKind)
+	_, there := kube.FindKind(w.kinds, gizmoKind)
 	if there {
 		if err := w.removeKind(gizmoKind); err != nil {
 			return err
@@ -175,7 +176,7 @@ func (w *workload) comeOrGo() error {
 	}
 	for i := range 2 { // of the same names each time
 		k := w.kind(gizmoKind)
-		u := object(k, "", fmt.Sprintf("gizmo-%d", i))
+		u := newObject(k, "", fmt.Sprintf("gizmo-%d", i))
 		if k.Namespaced {
 			u.SetNamespace(w.namespaces[0])
 		}
@@ -188,7 +189,7 @@ func (w *workload) comeOrGo() error {
 }
 
 // removeKind deletes a kind, and waits until it is gone; what a finalizer holds would keep it.
-func (w *workload) removeKind(gk mgmt.GroupKind) error {
+func (w *workload) removeKind(gk object.GroupKind) error {
 	name := plurals[gk] + "." + gk.Group
 	crd, err := w.m.Reader().Get(w.ctx, crdKind, "", name)
 	if err != nil {

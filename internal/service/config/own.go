@@ -15,10 +15,10 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // The defaults of what may be left out.
@@ -148,12 +148,12 @@ var name = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
 const hintName = "use lower-case letters, digits, \"-\" and \".\""
 
-func (d *document) readMgmts(entries []mgmtEntry) []mgmt.Options {
+func (d *document) readMgmts(entries []mgmtEntry) []kube.Options {
 	if len(entries) == 0 {
 		d.problem("spec.managementClusters", "there is none", "name at least one, with the path of "+
 			"its kubeconfig")
 	}
-	var list []mgmt.Options
+	var list []kube.Options
 	seen := map[string]bool{}
 	for i, e := range entries {
 		field := fmt.Sprintf("spec.managementClusters[%d]", i)
@@ -166,14 +166,14 @@ func (d *document) readMgmts(entries []mgmtEntry) []mgmt.Options {
 			d.problem(field+".name", fmt.Sprintf("%q is the name of another one, too", e.Name), "rename one")
 		}
 		seen[e.Name] = true
-		o := mgmt.Options{Name: e.Name, KubeconfigFile: d.r.path(e.KubeconfigFile), Context: e.Context}
+		o := kube.Options{Name: e.Name, KubeconfigFile: d.r.path(e.KubeconfigFile), Context: e.Context}
 		d.checkKubeconfig(field, o)
 		list = append(list, o)
 	}
 	return list
 }
 
-func (d *document) checkKubeconfig(field string, o mgmt.Options) {
+func (d *document) checkKubeconfig(field string, o kube.Options) {
 	if !d.checkFile(field+".kubeconfigFile", o.KubeconfigFile) {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 type verifyEntry struct {

@@ -15,9 +15,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/mgmtd/mgmtd/internal/mgmt"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/snapshot/store"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // SecretText is in every Secret of a source: it must never be seen where no identity is.
@@ -27,16 +28,16 @@ const SecretText = "c2VjcmV0LW9mLXRoZS1mbGVldA" //nolint:gosec // G101: it is th
 const versions = 32
 
 var (
-	infraKind   = mgmt.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"}
-	configKind  = mgmt.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
-	sourceKinds = []mgmt.Kind{
+	infraKind   = object.GroupKind{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"}
+	configKind  = object.GroupKind{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"}
+	sourceKinds = []kube.Kind{
 		{GroupKind: configKind, Version: "v1beta2", Resource: "kubeadmconfigs", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
 		{GroupKind: snapshot.ClusterKind, Version: "v1beta2", Resource: "clusters", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
 		{GroupKind: snapshot.MachineKind, Version: "v1beta2", Resource: "machines", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
-		mgmt.ConfigMapKind, mgmt.NamespaceKind, mgmt.SecretKind,
+		kube.ConfigMapKind, kube.NamespaceKind, kube.SecretKind,
 		{GroupKind: infraKind, Version: "v1beta2", Resource: "devmachines", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
 	}
@@ -50,7 +51,7 @@ type Source struct {
 	mu      sync.Mutex
 	rand    *rand.Rand
 	version int64
-	views   map[int64]map[mgmt.Ref][]byte // each is never changed
+	views   map[int64]map[object.Ref][]byte // each is never changed
 }
 
 var _ snapshot.Source = (*Source)(nil)
@@ -60,10 +61,10 @@ var _ snapshot.Source = (*Source)(nil)
 func New(name string, seed uint64, workloads int) *Source {
 	s := &Source{
 		UID: fmt.Sprintf("6f1b2c3d-0000-4000-8000-%012x", seed), Name: name,
-		rand: rand.New(rand.NewPCG(seed, 1)), views: map[int64]map[mgmt.Ref][]byte{
+		rand: rand.New(rand.NewPCG(seed, 1)), views: map[int64]map[object.Ref][]byte{
 			0: {}}, //nolint:gosec // G404: a test has to be repeatable
 	}
-	s.write(func(objects map[mgmt.Ref][]byte) {
+	s.write(func(objects map[object.Ref][]byte) {
 		for i := range workloads {
 			s.workload(objects, fmt.Sprintf("team-%d", i/2), fmt.Sprintf("w-%d", i))
 		}
@@ -72,7 +73,7 @@ func New(name string, seed uint64, workloads int) *Source {
 }
 
 // write makes the next resourceVersion.
-func (s *Source) write(change func(objects map[mgmt.Ref][]byte)) {
+func (s *Source) write(change func(objects map[object.Ref][]byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	objects := maps.Clone(s.views[s.version])
@@ -82,35 +83,35 @@ func (s *Source) write(change func(objects map[mgmt.Ref][]byte)) {
 	delete(s.views, s.version-versions)
 }
 
-func (s *Source) put(objects map[mgmt.Ref][]byte, gk mgmt.GroupKind, namespace, name, more,
+func (s *Source) put(objects map[object.Ref][]byte, gk object.GroupKind, namespace, name, more,
 	spec string) string {
-	k, _ := mgmt.FindKind(sourceKinds, gk)
+	k, _ := kube.FindKind(sourceKinds, gk)
 	uid := fmt.Sprintf("%08x-0000-4000-9000-%012x", s.version, s.rand.Uint64()>>16)
 	meta := fmt.Sprintf(`"name":%q,"uid":%q,"resourceVersion":"%d"`, name, uid, s.version)
 	if namespace != "" {
 		meta += fmt.Sprintf(`,"namespace":%q`, namespace)
 	}
-	ref := mgmt.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: namespace, Name: name}
+	ref := object.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: namespace, Name: name}
 	objects[ref] = []byte(fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{%s%s},%s}`,
 		k.APIVersion(), gk.Kind, meta, more, spec))
 	return uid
 }
 
 // workload makes a workload cluster and what it needs.
-func (s *Source) workload(objects map[mgmt.Ref][]byte, namespace, name string) {
-	s.put(objects, mgmt.NamespaceKind.GroupKind, "", namespace, "", `"spec":{}`)
+func (s *Source) workload(objects map[object.Ref][]byte, namespace, name string) {
+	s.put(objects, kube.NamespaceKind.GroupKind, "", namespace, "", `"spec":{}`)
 	owner := s.put(objects, snapshot.ClusterKind, namespace, name, `,"labels":{"team":"`+namespace+
 		`"}`, `"spec":{"paused":false}`)
 	owned := fmt.Sprintf(
 		`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":%q}]`, name, name, owner)
-	s.put(objects, mgmt.SecretKind.GroupKind, namespace, name+"-ca", owned, s.secret())
-	s.put(objects, mgmt.ConfigMapKind.GroupKind, namespace, name+"-values", owned, `"data":{"text":"`+
+	s.put(objects, kube.SecretKind.GroupKind, namespace, name+"-ca", owned, s.secret())
+	s.put(objects, kube.ConfigMapKind.GroupKind, namespace, name+"-values", owned, `"data":{"text":"`+
 		s.text(200)+`"}`)
 	for i := range 2 {
 		m := name + "-" + strconv.Itoa(i)
 		s.put(objects, configKind, namespace, m, owned, `"spec":{},"status":{"dataSecretName":"`+m+`"}`)
 		s.put(objects, infraKind, namespace, m, owned, `"spec":{"text":"`+s.text(300)+`"}`)
-		s.put(objects, mgmt.SecretKind.GroupKind, namespace, m, owned, s.secret())
+		s.put(objects, kube.SecretKind.GroupKind, namespace, m, owned, s.secret())
 		s.put(objects, snapshot.MachineKind, namespace, m, owned, fmt.Sprintf(`"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":%q,"configRef":{"apiGroup":%q,"kind":%q,"name":%q}},
 			"infrastructureRef":{"apiGroup":%q,"kind":%q,"name":%q}}`, name, m, configKind.Group, configKind.Kind, m, infraKind.Group, infraKind.Kind, m))
 	}
@@ -131,8 +132,8 @@ func (s *Source) text(n int) string {
 
 // Change writes to some objects and now and then makes or deletes a workload cluster.
 func (s *Source) Change() {
-	s.write(func(objects map[mgmt.Ref][]byte) {
-		refs := slices.SortedFunc(maps.Keys(objects), mgmt.CompareRefs)
+	s.write(func(objects map[object.Ref][]byte) {
+		refs := slices.SortedFunc(maps.Keys(objects), object.CompareRefs)
 		for range 1 + s.rand.IntN(3) {
 			ref := refs[s.rand.IntN(len(refs))]
 			body := string(objects[ref])
@@ -149,7 +150,7 @@ func (s *Source) Change() {
 			s.workload(objects, fmt.Sprintf("team-%d", s.rand.IntN(4)), fmt.Sprintf("w-%d", s.rand.IntN(40)))
 		case n == 1 && len(refs) > 100:
 			gone := fmt.Sprintf("w-%d", s.rand.IntN(40))
-			maps.DeleteFunc(objects, func(r mgmt.Ref, _ []byte) bool {
+			maps.DeleteFunc(objects, func(r object.Ref, _ []byte) bool {
 				return r.Name == gone ||
 					strings.HasPrefix(r.Name, gone+"-")
 			})
@@ -158,7 +159,7 @@ func (s *Source) Change() {
 }
 
 // At gives the objects as of a resourceVersion; they must not be changed.
-func (s *Source) At(resourceVersion string) (map[mgmt.Ref][]byte, bool) {
+func (s *Source) At(resourceVersion string) (map[object.Ref][]byte, bool) {
 	v, err := strconv.ParseInt(resourceVersion, 10, 64)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,11 +168,11 @@ func (s *Source) At(resourceVersion string) (map[mgmt.Ref][]byte, bool) {
 }
 
 // Kinds implements snapshot.Source.
-func (s *Source) Kinds(ctx context.Context) ([]mgmt.Kind, error) { return sourceKinds, ctx.Err() }
+func (s *Source) Kinds(ctx context.Context) ([]kube.Kind, error) { return sourceKinds, ctx.Err() }
 
-// List implements snapshot.Source. A version that is too old is mgmt.ErrExpired.
-func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
-	fn func(raw []byte) error) (mgmt.ListResult, error) {
+// List implements snapshot.Source. A version that is too old is kube.ErrExpired.
+func (s *Source) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(raw []byte) error) (kube.ListResult, error) {
 	s.mu.Lock()
 	version := strconv.FormatInt(s.version, 10)
 	s.mu.Unlock()
@@ -180,19 +181,19 @@ func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
 	}
 	objects, ok := s.At(version)
 	if !ok {
-		return mgmt.ListResult{}, fmt.Errorf("list %s: %w", k.GroupKind, mgmt.ErrExpired)
+		return kube.ListResult{}, fmt.Errorf("list %s: %w", k.GroupKind, kube.ErrExpired)
 	}
-	result := mgmt.ListResult{ResourceVersion: version}
-	for _, ref := range slices.SortedFunc(maps.Keys(objects), mgmt.CompareRefs) {
+	result := kube.ListResult{ResourceVersion: version}
+	for _, ref := range slices.SortedFunc(maps.Keys(objects), object.CompareRefs) {
 		if ref.GroupKind() != k.GroupKind || o.Namespace != "" && ref.Namespace != o.Namespace ||
 			o.Name != "" && ref.Name != o.Name {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return mgmt.ListResult{}, err
+			return kube.ListResult{}, err
 		}
 		if err := fn(slices.Clone(objects[ref])); err != nil {
-			return mgmt.ListResult{}, err
+			return kube.ListResult{}, err
 		}
 		if result.Items++; result.Items == o.Limit {
 			break
@@ -201,13 +202,13 @@ func (s *Source) List(ctx context.Context, k mgmt.Kind, o mgmt.ListOptions,
 	return result, nil
 }
 
-// Changes implements snapshot.Source. A version that is too old is mgmt.ErrExpired.
-func (s *Source) Changes(ctx context.Context, k mgmt.Kind, from, to string,
+// Changes implements snapshot.Source. A version that is too old is kube.ErrExpired.
+func (s *Source) Changes(ctx context.Context, k kube.Kind, from, to string,
 	fn func(deleted bool, raw []byte) error) error {
 	was, there := s.At(from)
 	is, ok := s.At(to)
 	if !there || !ok {
-		return fmt.Errorf("watch %s: %w", k.GroupKind, mgmt.ErrExpired)
+		return fmt.Errorf("watch %s: %w", k.GroupKind, kube.ErrExpired)
 	}
 	for ref, raw := range was {
 		if now, ok := is[ref]; ref.GroupKind() == k.GroupKind && (!ok || !bytes.Equal(raw, now)) {
@@ -233,6 +234,6 @@ func (s *Source) Changes(ctx context.Context, k mgmt.Kind, from, to string,
 func (s *Source) Options(st *store.Store) snapshot.Options {
 	return snapshot.Options{
 		Source: s, SourceName: s.Name, SourceUID: s.UID, Kubernetes: "v1.36.3", Store: st, Writer: "test",
-		Providers: func(context.Context, []mgmt.Kind) ([]mgmt.Provider, error) { return nil, nil },
+		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) { return nil, nil },
 	}
 }

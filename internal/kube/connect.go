@@ -1,0 +1,191 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// fieldManager is the name under which this product's writes appear in managedFields. It must not
+// begin with "kubectl" or "before-first-apply": Flux takes over fields of such managers.
+const fieldManager = "mgmtd"
+
+// connectTimeout bounds the first answer of an API server; a dead host would otherwise hold the
+// caller for minutes.
+const connectTimeout = 10 * time.Second
+
+// Options say how to reach a management cluster.
+type Options struct {
+	// Name is the display name; empty takes the name of the kubeconfig's context.
+	Name string
+	// KubeconfigFile is the path of the kubeconfig. It is never taken from the environment: on the
+	// worst night $KUBECONFIG points at the wrong place.
+	KubeconfigFile string
+	// Context is the context in the kubeconfig; empty takes its current one.
+	Context string
+	// Known, if it is the same one for all connections of a process, spares later ones to read what
+	// earlier ones have; nil remembers nothing.
+	Known *Known
+}
+
+// KubeconfigError says that a kubeconfig cannot be used as it is.
+type KubeconfigError struct {
+	File string
+	Err  error
+}
+
+func (e *KubeconfigError) Error() string {
+	return fmt.Sprintf("read kubeconfig %s: %v", e.File,
+		e.Err)
+}
+func (e *KubeconfigError) Unwrap() error { return e.Err }
+
+// Hint tells the operator what to do.
+func (e *KubeconfigError) Hint() string {
+	return "give the path of a readable kubeconfig with --source-kubeconfig or " +
+		"--target-kubeconfig, and its context with --source-context or --target-context"
+}
+
+// UnreachableError says that a management cluster does not answer, or refuses us.
+type UnreachableError struct {
+	Name, Host string
+	Err        error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("reach management cluster %s at %s: %v", e.Name, e.Host, e.Err)
+}
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Hint tells the operator what to do.
+func (e *UnreachableError) Hint() string {
+	return "check that its API server runs, that this host can reach it, and that the credentials " +
+		"in the kubeconfig are still valid"
+}
+
+// Mgmt is a management cluster that answered. It holds no credentials in printable form.
+type Mgmt struct {
+	name    string
+	uid     types.UID
+	version string
+	opts    Options
+	client  *rest.RESTClient
+	kinds   *kindCache
+}
+
+// Connect reads the kubeconfig, reaches the API server and learns the identity of the management
+// cluster. It returns a *KubeconfigError or an *UnreachableError.
+func Connect(ctx context.Context, o Options) (*Mgmt, error) {
+	if o.KubeconfigFile == "" {
+		return nil, &KubeconfigError{File: `""`, Err: errors.New("no file named")}
+	}
+	if _, err := os.Stat(o.KubeconfigFile); err != nil {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.KubeconfigFile},
+		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
+	}
+	if len(raw.Contexts) == 0 {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: errors.New("it holds no context")}
+	}
+	cfg, err := loader.ClientConfig()
+	if err != nil {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
+	}
+	name := o.Name
+	if name == "" {
+		name = contextName(raw, o.Context)
+	}
+	client, err := newRESTClient(cfg)
+	if err != nil {
+		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
+	}
+	m := &Mgmt{name: name, opts: o, client: client}
+	if err := m.identify(ctx); err != nil {
+		return nil, &UnreachableError{Name: name, Host: cfg.Host, Err: err}
+	}
+	m.kinds = o.Known.kindsOf(m.uid)
+	return m, nil
+}
+
+func contextName(raw clientcmdapi.Config, context string) string {
+	if context != "" {
+		return context
+	}
+	return raw.CurrentContext
+}
+
+// newRESTClient makes the one client of a management cluster: JSON, since the bytes are kept as
+// they come, and no client-side rate limit, since the API server's priority and fairness does that
+// better and the number of requests in flight is bounded by the callers.
+func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	cfg.UserAgent = fieldManager
+	// gzip costs an API server about as much as the LIST itself; mgmtd is near it, and an API
+	// server has better to do (kubectl has --disable-compression for the same).
+	cfg.DisableCompression = true
+	// about objects that are not ours to change: their own controllers wrote them so
+	cfg.WarningHandler = rest.NoWarnings{}
+	cfg.ContentConfig = JSONContent()
+	return rest.UnversionedRESTClientFor(cfg)
+}
+
+// identify learns the UID of kube-system, which is the identity of a management cluster, and the
+// server's version.
+func (m *Mgmt) identify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	ns := &corev1.Namespace{}
+	if err := m.client.Get().AbsPath("/api/v1/namespaces/kube-system").Do(ctx).Into(ns); err != nil {
+		return fmt.Errorf("get namespace kube-system: %w", err)
+	}
+	var v struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	if err := getJSON(ctx, m.client, "/version", &v); err != nil {
+		return err
+	}
+	m.uid, m.version = ns.UID, v.GitVersion
+	return nil
+}
+
+// Name is the display name.
+func (m *Mgmt) Name() string { return m.name }
+
+// UID is the identity: the UID of the kube-system namespace.
+func (m *Mgmt) UID() string { return string(m.uid) }
+
+// KubernetesVersion is the server's version, for example v1.36.3.
+func (m *Mgmt) KubernetesVersion() string { return m.version }
+
+// Reader returns the face that can only LIST.
+func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client, kinds: m.kinds} }
+
+// Writer returns the face that changes objects. Only journaled steps may call it.
+func (m *Mgmt) Writer() *Writer { return &Writer{client: m.client} }
+
+// Prober returns the face that asks without changing: access reviews and dry-run creates.
+func (m *Mgmt) Prober() *Prober { return &Prober{client: m.client} }
+
+// JSONContent is the content configuration of clients that speak JSON and keep bytes as they come.
+func JSONContent() rest.ContentConfig {
+	return rest.ContentConfig{
+		ContentType: "application/json", AcceptContentTypes: "application/json",
+		NegotiatedSerializer: serializer.WithoutConversionCodecFactory{CodecFactory: scheme.Codecs},
+	}
+}

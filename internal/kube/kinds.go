@@ -1,0 +1,249 @@
+package kube
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// mostChangedKinds is up to how many CRDs are read one by one; more are read with all others in one
+// request.
+const mostChangedKinds = 8
+
+// Kind is a kind that a management cluster serves, at its storage version: objects are read and
+// written at that version.
+type Kind struct {
+	object.GroupKind
+	// storage version, or a served one where that is not served
+	Version    string   `json:"version"`
+	Resource   string   `json:"resource"`           // lower-case plural
+	Namespaced bool     `json:"namespaced"`         //
+	Status     bool     `json:"status,omitempty"`   // has a status subresource
+	Served     []string `json:"served"`             // all served versions
+	Generation int64    `json:"generation"`         // of the CRD, 0 for core
+	Provider   string   `json:"provider,omitempty"` // label cluster.x-k8s.io/provider of the CRD
+	// belongs to Cluster API: labelled by clusterctl or with a contract version
+	Contract bool `json:"contract,omitempty"`
+}
+
+// APIVersion is what stands in an object's apiVersion.
+func (k Kind) APIVersion() string {
+	if k.Group == "" {
+		return k.Version
+	}
+	return k.Group + "/" + k.Version
+}
+
+// Path is the API path of all objects of the kind, or of those of one namespace.
+func (k Kind) Path(namespace string) string {
+	p := "/apis/" + k.Group + "/" + k.Version
+	if k.Group == "" {
+		p = "/api/" + k.Version
+	}
+	if k.Namespaced && namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	return p + "/" + k.Resource
+}
+
+// The core kinds that a snapshot reads.
+var (
+	// its status is the API server's own
+	NamespaceKind = Kind{GroupKind: object.GroupKind{Kind: "Namespace"}, Version: "v1",
+		Resource: "namespaces", Served: []string{"v1"}}
+	SecretKind = Kind{GroupKind: object.GroupKind{Kind: "Secret"}, Version: "v1", Resource: "secrets",
+		Namespaced: true, Served: []string{"v1"}}
+	ConfigMapKind = Kind{GroupKind: object.GroupKind{Kind: "ConfigMap"}, Version: "v1",
+		Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
+	// LeaseKind is what components of the API server renew every few seconds.
+	LeaseKind = Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1",
+		Resource: "leases", Namespaced: true, Served: []string{"v1"}}
+	crdKind = Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
+		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+// Labels by which clusterctl and the Cluster API contract mark the CRDs that belong to them
+// (Cluster API book: developer/providers/contracts/clusterctl, and "contract versions" of each
+// provider type).
+const (
+	clusterctlLabel     = "clusterctl.cluster.x-k8s.io"
+	providerLabel       = "cluster.x-k8s.io/provider"
+	contractLabelPrefix = "cluster.x-k8s.io/v"
+)
+
+// Known is what a process remembers of management clusters, whatever connections it makes to them.
+// The zero value is ready; many may use it at once.
+type Known struct {
+	mu    sync.Mutex
+	kinds map[types.UID]*kindCache
+}
+
+// kindsOf is what is known of the kinds of one management cluster.
+func (k *Known) kindsOf(uid types.UID) *kindCache {
+	if k == nil {
+		return &kindCache{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.kinds == nil {
+		k.kinds = map[types.UID]*kindCache{}
+	}
+	if k.kinds[uid] == nil {
+		k.kinds[uid] = &kindCache{}
+	}
+	return k.kinds[uid]
+}
+
+// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long
+// as all of the CRD's metadata is what it was read with: an etcd that was restored or cloned may
+// give the same UID and resourceVersion to another one, but not its labels, generation and times of
+// change. A map that is known is never written to.
+type kindCache struct {
+	mu    sync.Mutex
+	known map[string]knownKind
+}
+
+func (c *kindCache) get() map[string]knownKind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
+}
+
+func (c *kindCache) set(known map[string]knownKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known = known
+}
+
+type knownKind struct {
+	metadata [sha256.Size]byte
+	kind     Kind
+	served   bool
+}
+
+func metadataSum(raw []byte) [sha256.Size]byte {
+	return sha256.Sum256([]byte(gjson.GetBytes(raw, "metadata").Raw))
+}
+
+// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind
+// belongs to Cluster API is in Contract. All are read once; later calls on the same management
+// cluster read the metadata of all and whole only those that changed, since CRDs are many times
+// larger than what is told of them here.
+func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
+	before := r.kinds.get()
+	known, changed := map[string]knownKind{}, []string{}
+	whole := before == nil
+	if !whole {
+		_, err := r.List(ctx, crdKind, ListOptions{Metadata: true}, func(raw []byte) error {
+			name := gjson.GetBytes(raw, "metadata.name").String()
+			was, ok := before[name]
+			if ok && was.metadata == metadataSum(raw) {
+				known[name] = was
+			} else {
+				changed = append(changed, name)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list kinds: %w", err)
+		}
+	}
+	if whole || len(changed) > mostChangedKinds {
+		clear(known)
+		changed = []string{""}
+	}
+	for _, name := range changed { // one that is gone by now is in no list, and no kind either
+		_, err := r.List(ctx, crdKind, ListOptions{Name: name}, func(raw []byte) error {
+			kind, served, err := kindOfCRD(raw)
+			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{metadata: metadataSum(raw),
+				kind: kind, served: served}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list kinds: %w", err)
+		}
+	}
+	r.kinds.set(known)
+	kinds := []Kind{NamespaceKind, SecretKind, ConfigMapKind}
+	for _, k := range known {
+		if k.served {
+			k.kind.Served = slices.Clone(k.kind.Served)
+			kinds = append(kinds, k.kind)
+		}
+	}
+	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
+	return kinds, nil
+}
+
+func kindOfCRD(raw []byte) (Kind, bool, error) {
+	var crd struct {
+		Metadata struct {
+			Name       string            `json:"name"`
+			Labels     map[string]string `json:"labels"`
+			Generation int64             `json:"generation"`
+			Deleting   *string           `json:"deletionTimestamp"`
+		} `json:"metadata"`
+		Spec struct {
+			Group string `json:"group"`
+			Names struct {
+				Kind   string `json:"kind"`
+				Plural string `json:"plural"`
+			} `json:"names"`
+			Scope    string `json:"scope"`
+			Versions []struct {
+				Name         string `json:"name"`
+				Served       bool   `json:"served"`
+				Storage      bool   `json:"storage"`
+				Subresources struct {
+					Status *struct{} `json:"status"`
+				} `json:"subresources"`
+			} `json:"versions"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(raw, &crd); err != nil {
+		return Kind{}, false, fmt.Errorf("decode CustomResourceDefinition: %w", err)
+	}
+	k := Kind{
+		GroupKind:  object.GroupKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind},
+		Resource:   crd.Spec.Names.Plural,
+		Namespaced: crd.Spec.Scope == "Namespaced",
+		Generation: crd.Metadata.Generation,
+		Provider:   crd.Metadata.Labels[providerLabel],
+		Contract:   isContract(crd.Metadata.Labels),
+	}
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			k.Served = append(k.Served, v.Name)
+		}
+		if v.Storage {
+			k.Version, k.Status = v.Name, v.Subresources.Status != nil
+		}
+	}
+	// A storage version that is not served has no path to read it by; any served one gives the same
+	// objects, converted.
+	if len(k.Served) > 0 && !slices.Contains(k.Served, k.Version) {
+		k.Version = k.Served[len(k.Served)-1]
+	}
+	return k, len(k.Served) > 0, nil
+}
+
+func isContract(labels map[string]string) bool {
+	if _, ok := labels[clusterctlLabel]; ok {
+		return true
+	}
+	for l := range labels {
+		if strings.HasPrefix(l, contractLabelPrefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,167 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// Writer changes objects of a management cluster. Its methods send one request and do not retry:
+// the caller looks first and knows what may be repeated.
+type Writer struct{ client *rest.RESTClient }
+
+// Create creates obj and returns it as the server keeps it. Errors: API errors, AlreadyExists among
+// them.
+func (w *Writer) Create(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return send(ctx, w.client.Post().AbsPath(k.Path(obj.GetNamespace())), obj)
+}
+
+// Update replaces obj, which must carry the resourceVersion that was looked at: a change in between
+// is a Conflict, never lost.
+func (w *Writer) Update(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return w.put(ctx, k, obj, "")
+}
+
+// UpdateStatus replaces the status of obj, likewise.
+func (w *Writer) UpdateStatus(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return w.put(ctx, k, obj, "status")
+}
+
+func (w *Writer) put(ctx context.Context, k Kind, obj *unstructured.Unstructured,
+	sub string) (*unstructured.Unstructured, error) {
+	if obj.GetResourceVersion() == "" || obj.GetUID() == "" {
+		return nil, errors.New("update object: it carries no resourceVersion or UID to check against")
+	}
+	path := k.Path(obj.GetNamespace()) + "/" + obj.GetName()
+	if sub != "" {
+		path += "/" + sub
+	}
+	return send(ctx, w.client.Put().AbsPath(path), obj)
+}
+
+// Get reads the newest state of one object. NotFound comes as the API error.
+func (r *Reader) Get(ctx context.Context, k Kind, namespace, name string) (
+	*unstructured.Unstructured, error) {
+	raw, err := do(ctx, r.client.Get().AbsPath(k.Path(namespace)+"/"+name))
+	if err != nil {
+		return nil, err
+	}
+	return decode(raw)
+}
+
+// do sends a request. Result.Error, unlike Result.Raw, reads the server's own words out of the body
+// of a refusal.
+func do(ctx context.Context, req *rest.Request) ([]byte, error) {
+	result := req.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+// Delete deletes the object with this UID and, unless it is empty, at this resourceVersion, and no
+// other. What it owns is left to the garbage collector. NotFound, and Conflict where one of the two
+// has changed, come as API errors.
+func (w *Writer) Delete(ctx context.Context, k Kind, namespace, name string, uid types.UID,
+	resourceVersion string) error {
+	background := metav1.DeletePropagationBackground
+	o := metav1.DeleteOptions{
+		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
+	}
+	if resourceVersion != "" {
+		o.Preconditions.ResourceVersion = &resourceVersion
+	}
+	body, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return w.client.Delete().AbsPath(k.Path(namespace) + "/" + name).Body(body).Do(ctx).Error()
+}
+
+// PatchMetadata merges metadata into that of an object. With uid and resourceVersion in it, a
+// change in between is a Conflict.
+func (w *Writer) PatchMetadata(ctx context.Context, k Kind, namespace, name string,
+	metadata map[string]any) (*unstructured.Unstructured, error) {
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("encode patch: %w", err)
+	}
+	raw, err := do(ctx, w.client.Patch(types.MergePatchType).AbsPath(k.Path(namespace)+"/"+
+		name).Param("fieldManager", fieldManager).Body(body))
+	if err != nil {
+		return nil, err
+	}
+	return decode(raw)
+}
+
+func send(ctx context.Context, req *rest.Request, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	body, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode object: %w", err)
+	}
+	raw, err := do(ctx, req.Param("fieldManager", fieldManager).Body(body))
+	if err != nil {
+		return nil, err
+	}
+	return decode(raw)
+}
+
+func decode(raw []byte) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return nil, fmt.Errorf("decode object: %w", err)
+	}
+	return u, nil
+}
+
+// Prober asks an API server what would happen. Nothing it sends is stored.
+type Prober struct{ client *rest.RESTClient }
+
+// DryRunCreate runs a create through admission and validation, and stores nothing.
+func (p *Prober) DryRunCreate(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return send(ctx, p.client.Post().AbsPath(k.Path(obj.GetNamespace())).Param("dryRun",
+		metav1.DryRunAll), obj)
+}
+
+// Allowed asks whether our credentials may do verb on the kind, or on one of its subresources, in
+// all namespaces.
+func (p *Prober) Allowed(ctx context.Context, verb string, k Kind, subresource string) (bool,
+	error) {
+	review := map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": map[string]any{
+			"verb": verb, "group": k.Group, "version": k.Version, "resource": k.Resource,
+			"subresource": subresource,
+		}},
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return false, err
+	}
+	raw, err := do(ctx, p.client.Post().AbsPath(
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").Body(body))
+	if err != nil {
+		return false, fmt.Errorf("review access to %s: %w", k.GroupKind, err)
+	}
+	var answer struct {
+		Status struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return false, fmt.Errorf("decode access review: %w", err)
+	}
+	return answer.Status.Allowed, nil
+}
