@@ -182,7 +182,7 @@ func (l *life) take() error {
 	_, err = l.start(l.Server.ctx, l.catalog, op.ID, func(ctx context.Context, j *catalog.Journal) (
 		err error) {
 		o := y.source.Options(st)
-		o.Memory = l.catalog.Memory(st.ID(), y.source.UID)
+		o.State = l.catalog.SnapshotState(st.ID(), y.source.UID)
 		result, err = takeSnapshot(ctx, l.catalog, j, o)
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -47,10 +48,10 @@ type Options struct {
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
-	// Memory makes the run write only what changed since the snapshot before; nil writes
+	// State makes the run read and write only what changed since the parent; nil reads and writes
 	// everything.
-	Memory store.Memory
-	// Kept, if it is the same one for all runs of a process, spares it to open what the Memory has.
+	State incremental.StateStore
+	// Kept, if it is the same one for all runs of a process, spares it to open what State has.
 	Kept *Kept
 	// Full writes everything all the same, for example after keys were lost.
 	Full bool
@@ -76,8 +77,8 @@ type Result struct {
 	// Read is how many objects were read from the source; the others are known from the snapshot
 	// before.
 	Read int64
-	// NotRemembered is why the next run has to write everything, if it has to: the Memory took
-	// nothing.
+	// NotRemembered is why the next run has to write everything, if it has to: State could not be
+	// updated.
 	NotRemembered error
 	// Live and Contents are what was stored, when Options.Keep asks for it.
 	Live     *Snapshot

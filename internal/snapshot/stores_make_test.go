@@ -181,7 +181,7 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
 		Writer: "mgmtd test", Interval: time.Hour,
-		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
+		State: m.memory.SnapshotState(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
 		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) {
 			return []kube.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider",
 				Version: "v1.14.0"}}, nil
