@@ -18,6 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -298,7 +299,7 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	r, err := snapshot.Prune(ctx, snapshot.PruneOptions{Store: st,
+	r, err := retention.Prune(ctx, retention.Options{Store: st,
 		Delete: []store.EnvelopeKey{removed.Key()}})
 	if err != nil || len(r.Removed) != 1 || r.Freed.Keys < 2 {
 		m.t.Fatalf("prune: %+v, %v", r, err)
