@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mgmtd/mgmtd/internal/service"
 )
 
 func newMoveRun(p *program) *cobra.Command {
@@ -58,6 +60,6 @@ another; 12 signing key or signature; 130 interrupted before any change.`,
 		},
 	}
 	flags = newMoveFlags(p, cmd)
-	run = newRunFlags(cmd, "move")
+	run = newRunFlags(cmd, "move", service.DefaultMoveConcurrency)
 	return cmd
 }

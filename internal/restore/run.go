@@ -69,7 +69,7 @@ func Run(ctx context.Context, o RunOptions) error {
 }
 
 func newRun(ctx context.Context, o RunOptions) *run {
-	o.Tuning = o.Tuning.withDefaults()
+	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
 	return &run{
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{}, unitOf: map[object.Ref]string{},
 		workloadID: map[string]string{},

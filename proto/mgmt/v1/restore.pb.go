@@ -273,10 +273,11 @@ func (x *RestoreSpec) GetLocation() string {
 	return ""
 }
 
-// RestoreTuning changes how a run goes about, not what it does.
+// RestoreTuning changes how a run works, not what it does.
 type RestoreTuning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Units at work at once; 0 means 8.
+	// Number of workload clusters in work at once. 0 means 32 for a restore and 8 for a move: a move
+	// pauses that many on the source at a time.
 	Concurrency int32 `protobuf:"varint,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// A unit ("namespace/name") that is restored and released before all others.
 	Canary string `protobuf:"bytes,2,opt,name=canary,proto3" json:"canary,omitempty"`
