@@ -50,3 +50,13 @@ func TestNoHelpPromisesAnAdmissionPolicy(t *testing.T) {
 		}
 	}
 }
+
+// TestStoreHelpNamesBothSchemes: the help once named file:// only, although s3:// works.
+func TestStoreHelpNamesBothSchemes(t *testing.T) {
+	help := runner{fake: newFake()}.run(t, "snapshot list --help").want(t, 0).stdout
+	for _, scheme := range []string{"file:///", "s3://bucket/prefix?endpoint="} {
+		if !strings.Contains(help, scheme) {
+			t.Errorf("the help of --store does not name %s", scheme)
+		}
+	}
+}
