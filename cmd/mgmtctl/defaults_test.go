@@ -28,7 +28,7 @@ func TestDefaultsInTextsAreThoseOfTheCode(t *testing.T) {
 		{"../../proto/mgmt/v1/restore.proto", fmt.Sprintf("0 means %d for a restore and %d for a move",
 			service.DefaultRestoreConcurrency, service.DefaultMoveConcurrency)},
 		{"../../docs/move.md",
-			fmt.Sprintf("`--concurrency N` (default %d)", service.DefaultMoveConcurrency)},
+			fmt.Sprintf("workload clusters in a batch, %d by default", service.DefaultMoveConcurrency)},
 	}
 	for _, tt := range tests {
 		text, err := os.ReadFile(tt.file)

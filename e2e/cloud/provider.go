@@ -65,7 +65,7 @@ func (c *Cloud) runProvider(ctx context.Context, mgmt control.Mgmt, ready func()
 }
 
 func (c *Cloud) newManager(ctx context.Context, mgmt control.Mgmt) (ctrl.Manager, error) {
-	restConfig, err := clientcmd.BuildConfigFromFlags("", kube.Kubeconfig)
+	restConfig, err := clientcmd.BuildConfigFromFlags("", mgmt.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
@@ -104,8 +104,8 @@ func (c *Cloud) newManager(ctx context.Context, mgmt control.Mgmt) (ctrl.Manager
 			DisableFor:   []client.Object{&corev1.ConfigMap{}, &corev1.Secret{}},
 			Unstructured: true,
 		}},
-		WebhookServer: webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: kube.WebhookPort,
-			CertDir: kube.CertDir}),
+		WebhookServer: webhook.NewServer(webhook.Options{Host: "127.0.0.1", Port: mgmt.WebhookPort,
+			CertDir: mgmt.CertDir}),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make manager: %w", err)

@@ -56,7 +56,7 @@ func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, exp
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	// Exit code 0 has promised it already; a controller may be in the middle of something.
-	after, err := observe.Await(ctx, kube.Kubeconfig(), func(after observe.Objects) []string {
+	after, err := observe.Await(ctx, mgmt.Kubeconfig(), func(after observe.Objects) []string {
 		return slices.Concat(observe.Health(before, after), observe.CheckPaused(before, after))
 	}, namespaces...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, exp
 			t.Errorf("%s is not the one of before", ref)
 		}
 	}
-	references, dangling, err := observe.CheckOwners(t.Context(), kube.Kubeconfig(), namespaces...)
+	references, dangling, err := observe.CheckOwners(t.Context(), mgmt.Kubeconfig(), namespaces...)
 	if err != nil {
 		t.Errorf("look at owners: %v", err)
 	}

@@ -24,7 +24,7 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		checkSnapshots(tx, report)
 		checkOperations(tx, report)
 		checkSchedules(tx, report)
-		checkKnown(tx, report)
+		checkSnapshotStates(tx, report)
 		return nil
 	})
 	if err != nil {
