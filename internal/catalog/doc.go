@@ -34,8 +34,8 @@
 //	  <store>/<source>                         what the next snapshot need not write again
 //	    secret                                 of the content ids, 32 bytes
 //	    base                                   key and SHA-256 of the envelope that it is about; absent when nothing is known
-//	    places
-//	      <content id>                         key of a shard or pack in keys
+//	    parts
+//	      <content id>                         a sealed part of the index
 //	    keys
 //	      <key>                                KnownKey
 //	running
