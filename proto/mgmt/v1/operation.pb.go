@@ -166,7 +166,7 @@ const (
 	EventType_EVENT_TYPE_OPERATION EventType = 1
 	// A unit went into unit_state.
 	EventType_EVENT_TYPE_UNIT EventType = 2
-	// A step began, was done or failed.
+	// A step went into step_state.
 	EventType_EVENT_TYPE_STEP EventType = 3
 	// done of total; sent live only, not kept.
 	EventType_EVENT_TYPE_PROGRESS EventType = 4
@@ -389,12 +389,12 @@ func (x *Finding) GetHint() string {
 	return ""
 }
 
-// Operation is one run: a snapshot, a restore, a move, a verify.
+// Operation is one run: a snapshot, a restore, a move, a verify or a prune.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 12 lower-case hex digits; the first ones order by time.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// snapshot, restore, move or verify.
+	// snapshot, restore, move, verify or prune.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Where it stands.
 	State OperationState `protobuf:"varint,3,opt,name=state,proto3,enum=mgmt.v1.OperationState" json:"state,omitempty"`
@@ -567,9 +567,9 @@ type Event struct {
 	Unit string `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
 	// For UNIT: pending, copied, released, blocked, ...
 	UnitState string `protobuf:"bytes,6,opt,name=unit_state,json=unitState,proto3" json:"unit_state,omitempty"`
-	// For STEP: the step's key and, in step_state, begun, done or failed.
+	// For STEP: the key of the step.
 	Step string `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
-	// For STEP: begun, done, failed.
+	// For STEP: begun, done or failed; undoing, undone or undo-failed when a rollback takes the step back.
 	StepState string `protobuf:"bytes,8,opt,name=step_state,json=stepState,proto3" json:"step_state,omitempty"`
 	// For PROGRESS: what is counted, for example "objects created".
 	Progress string `protobuf:"bytes,9,opt,name=progress,proto3" json:"progress,omitempty"`
