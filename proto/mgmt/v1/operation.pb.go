@@ -1373,11 +1373,11 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x0fEVENT_TYPE_STEP\x10\x03\x12\x17\n" +
 	"\x13EVENT_TYPE_PROGRESS\x10\x04\x12\x16\n" +
 	"\x12EVENT_TYPE_FINDING\x10\x05\x12\x16\n" +
-	"\x12EVENT_TYPE_MESSAGE\x10\x062\x89\x04\n" +
-	"\x10OperationService\x12Q\n" +
-	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\x12K\n" +
-	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\x12S\n" +
-	"\x0eWatchOperation\x12\x1e.mgmt.v1.WatchOperationRequest\x1a\x1f.mgmt.v1.WatchOperationResponse0\x01\x12T\n" +
+	"\x12EVENT_TYPE_MESSAGE\x10\x062\x98\x04\n" +
+	"\x10OperationService\x12V\n" +
+	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\x0eWatchOperation\x12\x1e.mgmt.v1.WatchOperationRequest\x1a\x1f.mgmt.v1.WatchOperationResponse\"\x03\x90\x02\x010\x01\x12T\n" +
 	"\x0fResumeOperation\x12\x1f.mgmt.v1.ResumeOperationRequest\x1a .mgmt.v1.ResumeOperationResponse\x12N\n" +
 	"\rStopOperation\x12\x1d.mgmt.v1.StopOperationRequest\x1a\x1e.mgmt.v1.StopOperationResponse\x12Z\n" +
 	"\x11RollbackOperation\x12!.mgmt.v1.RollbackOperationRequest\x1a\".mgmt.v1.RollbackOperationResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
