@@ -30,6 +30,8 @@
 //	  <snapshot id>/<store>/<source>           the key in snapshots
 //	schedules
 //	  <name>                                   ScheduleState
+//	verifies
+//	  <location>/<source>[/full]               VerifyState, by its name
 //	known
 //	  <store>/<source>                         what the next snapshot need not write again
 //	    secret                                 of the content ids, 32 bytes
