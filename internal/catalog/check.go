@@ -25,7 +25,7 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		checkOperations(tx, report)
 		checkSchedules(tx, report)
 		checkVerifies(tx, report)
-		checkKnown(tx, report)
+		checkSnapshotStates(tx, report)
 		return nil
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ func FuzzDecode(f *testing.F) {
 		again(t, data, decodeStep)
 		again(t, data, decodeEvent)
 		again(t, data, decodePlanInfo)
-		again(t, data, func(b []byte) (knownKey, error) { return decode[knownKey]("known key", b) })
+		again(t, data, func(b []byte) (storedKey, error) { return decode[storedKey]("stored key", b) })
 		again(t, data, func(b []byte) (ScheduleState, error) {
 			return decode[ScheduleState]("schedules", b)
 		})
