@@ -1077,9 +1077,9 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x17PLAN_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12PLAN_ACTION_CREATE\x10\x01\x12\x15\n" +
 	"\x11PLAN_ACTION_ADOPT\x10\x02\x12\x14\n" +
-	"\x10PLAN_ACTION_SKIP\x10\x032\xa3\x01\n" +
-	"\x0eRestoreService\x12J\n" +
-	"\vPlanRestore\x12\x1b.mgmt.v1.PlanRestoreRequest\x1a\x1c.mgmt.v1.PlanRestoreResponse0\x01\x12E\n" +
+	"\x10PLAN_ACTION_SKIP\x10\x032\xa8\x01\n" +
+	"\x0eRestoreService\x12O\n" +
+	"\vPlanRestore\x12\x1b.mgmt.v1.PlanRestoreRequest\x1a\x1c.mgmt.v1.PlanRestoreResponse\"\x03\x90\x02\x010\x01\x12E\n" +
 	"\n" +
 	"RunRestore\x12\x1a.mgmt.v1.RunRestoreRequest\x1a\x1b.mgmt.v1.RunRestoreResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
