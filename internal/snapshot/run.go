@@ -42,8 +42,9 @@ type Options struct {
 	// State makes the run read and write only what changed since the parent; nil reads and writes
 	// everything.
 	State incremental.StateStore
-	// Kept, if it is the same one for all runs of a process, spares it to open what State has.
-	Kept *Kept
+	// Cache holds the results of the last runs of this process, so that the next run need not open
+	// what State has; nil caches nothing.
+	Cache *RunCache
 	// Full writes everything all the same, for example after keys were lost.
 	Full bool
 	// TTL is how long the snapshot says that it is to be kept; 0 says nothing about it.
