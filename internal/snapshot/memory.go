@@ -108,7 +108,7 @@ func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
 			return head, errHistory // to ask for what was then would be to ask for the future
 		}
 		was := r.index.head
-		if r.proven, err = provenAt(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
+		if r.proven, err = verifyHistory(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
 			return head, err
 		}
 		if r.proven && was.Reader == head.Reader && was.Asked == r.base.ResourceVersion &&

@@ -216,9 +216,9 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		Read: p.read, Contents: contents}
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
-		// else what comes cannot be watched
-		if h, err := historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
-			head.History = h.remembered(o.Now())
+		// without a fingerprint the next run cannot use watches from here
+		if f, err := fingerprintLeases(ctx, o.Source, cut.ResourceVersion); err == nil {
+			head.History = f.proof(o.Now())
 		}
 		r.NotRemembered = reuse.remember(ctx, o, signed, head, stored, cut)
 	}
