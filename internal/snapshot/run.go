@@ -25,9 +25,6 @@ const captureTries = 3
 var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it "+
 	"needs; take it again", strings.TrimSuffix(store.MaxRun.String(), "0m0s"))
 
-// tooLong reports whether a run exceeded store.MaxRun.
-func tooLong(began, now time.Time) bool { return store.Exceeded(began, now, store.MaxRun) }
-
 // Options of Run.
 type Options struct {
 	Source     Source
@@ -140,7 +137,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := storable(cut); err != nil {
+	if err := validateCut(cut); err != nil {
 		return nil, err
 	}
 	writer.forget(p.fetch) // the same nodes are in other packs now
@@ -196,14 +193,14 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if o.TTL > 0 {
 		envelope.Expires = started.Add(o.TTL)
 	}
-	if tooLong(began, o.Now()) {
+	if store.Exceeded(began, o.Now(), store.MaxRun) {
 		return nil, ErrTooLong
 	}
 	signed, err := o.Store.PutEnvelope(ctx, envelope)
 	if errors.Is(err, store.ErrNotFound) && reuse.base != nil {
 		err = errBaseLeft // its tree is gone
 	}
-	if err == nil && tooLong(began, o.Now()) {
+	if err == nil && store.Exceeded(began, o.Now(), store.MaxRun) {
 		err = fmt.Errorf("%w (%w)", ErrTooLong, errBaseLeft) // it was asleep, or the write was slow
 	}
 	if err == nil {
@@ -228,10 +225,10 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// storable is the last look before a snapshot is signed: every object is there once and in a pack.
-// Nobody could open it otherwise, and a verify of its structure, which reads no shards, would not
-// tell.
-func storable(cut *Cut) error {
+// validateCut is the last check before a snapshot is signed: every object occurs once and is in a
+// pack. Otherwise the snapshot could not be opened, and a verification of its structure, which reads
+// no shards, would not find that.
+func validateCut(cut *Cut) error {
 	if len(cut.Graph.byRef) != len(cut.Graph.Nodes) {
 		return fmt.Errorf("take a snapshot: %d objects have %d names; this is an error of the "+
 			"program, no snapshot was made", len(cut.Graph.Nodes), len(cut.Graph.byRef))
