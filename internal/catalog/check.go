@@ -24,6 +24,7 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		checkSnapshots(tx, report)
 		checkOperations(tx, report)
 		checkSchedules(tx, report)
+		checkVerifies(tx, report)
 		checkSnapshotStates(tx, report)
 		return nil
 	})

@@ -30,6 +30,8 @@
 //	  <snapshot id>/<store>/<source>           the key in snapshots
 //	schedules
 //	  <name>                                   ScheduleState
+//	verifies
+//	  <location>/<source>[/full]               VerifyState, by its name
 //	known
 //	  <store>/<source>                         state that a snapshot leaves for the next one
 //	    secret                                 of the content ids, 32 bytes

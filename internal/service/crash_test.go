@@ -43,9 +43,6 @@ type life struct {
 
 func newCrashYard(t *testing.T) *crashYard {
 	t.Helper()
-	was := recordPause
-	recordPause = 0
-	t.Cleanup(func() { recordPause = was })
 	y := &crashYard{t: t, dir: t.TempDir(), keys: t.TempDir() + "/keys",
 		source: snapshottest.New("prod", 11, 2)}
 	if _, err := store.Keygen(y.keys, time.Now()); err != nil {
@@ -121,6 +118,7 @@ func (y *crashYard) live(dir string) *life {
 			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
+	l.recordPause = 0 // the catalog never takes a record again
 	l.buckets[&l.cfg.Locations[0]] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)

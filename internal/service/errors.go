@@ -155,7 +155,6 @@ var mappings = []mapping{
 	{as[*catalog.FutureSchemaError], ReasonUnsupported},
 	{is(catalog.ErrNoSpace), ReasonNoSpace},
 	{is(catalog.ErrNotFound), ReasonNotFound},
-	{is(catalog.ErrFenceLost), ReasonFenced},
 	{is(syscall.ENOSPC), ReasonNoSpace},
 	{is(context.DeadlineExceeded), ReasonTimeout},
 }
