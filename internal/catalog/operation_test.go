@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
 )
 
 func TestStateTransitions(t *testing.T) {
@@ -234,6 +235,56 @@ func TestInterrupted(t *testing.T) {
 	setState(t, c, left, Running)
 	if list, err := c.Interrupted(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("after a resume: %v, %v", list, err)
+	}
+}
+
+func TestMigrationDerivesTheCausesOfStops(t *testing.T) {
+	const record = `{"id":%q,"kind":"move","state":%q,"created":"2026-03-01T12:00:00Z","updated":"2026-03-01T12:00:00Z","message":%q}`
+	old := []struct {
+		id      OperationID
+		state   State
+		message string
+		want    StopCause
+	}{
+		{"aa0000000001", Stopped, "the process at work on it died", StopProcessDied},
+		{"aa0000000002", Stopped, "stopped since the daemon ended", StopDaemonEnded},
+		{"aa0000000003", Stopped, "stopped on request", StopRequested},
+		{"aa0000000004", Stopped, "source does not answer", ""},
+		{"aa0000000005", Failed, "the process at work on it died", ""},
+	}
+	c := openOld(t, 5, func(tx *bolt.Tx) error {
+		for _, o := range old {
+			b, err := tx.Bucket(bucketOperations).CreateBucket([]byte(o.id))
+			if err != nil {
+				return err
+			}
+			for _, name := range [][]byte{bucketUnits, bucketSteps, bucketValues, bucketEvents} {
+				if _, err := b.CreateBucket(name); err != nil {
+					return err
+				}
+			}
+			if err := b.Put(keyRecord, fmt.Appendf(nil, record, o.id, o.state, o.message)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, o := range old {
+		if op, err := c.Operation(t.Context(), o.id); err != nil || op.StopCause != o.want {
+			t.Errorf("%s, %q: cause %q, %v; want %q", o.state, o.message, op.StopCause, err, o.want)
+		}
+	}
+}
+
+func TestARunEndsTheCauseOfTheStopBefore(t *testing.T) {
+	c := openTest(t)
+	id := newOperation(t, c, Running)
+	op, err := c.SetState(t.Context(), id, Stopped, Outcome{Cause: StopProcessDied})
+	if err != nil || op.StopCause != StopProcessDied {
+		t.Fatalf("%+v, %v", op, err)
+	}
+	if op, err = c.SetState(t.Context(), id, Running, Outcome{}); err != nil || op.StopCause != "" {
+		t.Errorf("running: %+v, %v", op, err)
 	}
 }
 

@@ -15,6 +15,8 @@ type Outcome struct {
 	Message string
 	// Code is the stable code of the error.
 	Code string
+	// Cause is set when the operation goes into stopped or needs-identity.
+	Cause StopCause
 	// Untouched says that the steps of the run that ends here found that they could not change
 	// anything.
 	Untouched bool
@@ -29,7 +31,7 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		if !o.op.State.CanBecome(to) {
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
 		}
-		o.op.State, o.op.Message, o.op.Code = to, shorten(why.Message), why.Code
+		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code, why.Cause
 		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
 			o.op.Changed = false
 		}

@@ -41,13 +41,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// diedMessage is what an operation says whose process ended without a word.
+// diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
 // settle gives an operation that was found running, though nobody works on it, a state.
 func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
-		Code: string(ReasonIncomplete)}
+		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
 		switch op.Kind {
 		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
@@ -100,11 +100,11 @@ func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
 	return nil
 }
 
-// goesOn tells of an operation that a daemon goes on with when it starts. What an operator stopped
-// stays stopped.
+// goesOn reports whether a daemon resumes an operation when it starts. An operation that an operator
+// stopped stays stopped.
 func goesOn(op catalog.Operation) bool {
-	return op.State == catalog.Stopped && (op.Message == diedMessage ||
-		op.Message == errDaemonEnds.Message)
+	return op.State == catalog.Stopped && (op.StopCause == catalog.StopProcessDied ||
+		op.StopCause == catalog.StopDaemonEnded)
 }
 
 const (
