@@ -287,29 +287,3 @@ func TestARunEndsTheCauseOfTheStopBefore(t *testing.T) {
 		t.Errorf("running: %+v, %v", op, err)
 	}
 }
-
-func TestForgetOperations(t *testing.T) {
-	t.Parallel()
-	c := openTest(t)
-	succeeded := newOperation(t, c, Running, Succeeded)
-	failed := newOperation(t, c, Running, Failed) // a restore: can be resumed
-	snapshot, err := c.CreateOperation(t.Context(), Operation{Kind: KindSnapshot})
-	if err != nil {
-		t.Fatal(err)
-	}
-	setState(t, c, snapshot.ID, Running)
-	setState(t, c, snapshot.ID, Failed)
-	limit := c.now()
-	young := newOperation(t, c, Running, Succeeded)
-	for _, want := range []int{2, 0} {
-		if n, err := c.ForgetOperations(t.Context(), limit); err != nil || n != want {
-			t.Errorf("forgot %d, %v; want %d", n, err, want)
-		}
-	}
-	for id, kept := range map[OperationID]bool{succeeded: false, failed: true, snapshot.ID: false,
-		young: true} {
-		if _, err := c.Operation(t.Context(), id); errors.Is(err, ErrNotFound) == kept {
-			t.Errorf("%s: %v; want kept: %v", id, err, kept)
-		}
-	}
-}

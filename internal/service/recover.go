@@ -26,8 +26,8 @@ func (s *Server) Open(ctx context.Context) error {
 	return err
 }
 
-// Start goes on with operations that the process before left, and begins the schedules and the
-// verifies. It comes after Open.
+// Start resumes operations that the process before left, and begins the schedules, the verifies and
+// the deletion of old operations. It comes after Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -38,6 +38,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.running.Go(func() { s.scheduler.run(s.ctx) })
 	s.running.Go(func() { s.verifier.run(s.ctx) })
+	s.running.Go(func() { s.forgetRegularly(s.ctx, c) })
 	return nil
 }
 

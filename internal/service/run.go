@@ -43,6 +43,9 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 		s.leave(id)
 		s.recordEnd(c, id, state, why)
 		ended(err)
+		if !s.cfg.Daemon { // a daemon forgets by a timer
+			s.forgetOperations(context.WithoutCancel(ctx), c)
+		}
 	})
 	return begun, nil
 }
