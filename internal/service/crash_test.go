@@ -119,7 +119,7 @@ func (y *crashYard) live(dir string) *life {
 		}}},
 	})
 	l.recordPause = 0 // the catalog never takes a record again
-	l.buckets[&l.cfg.Locations[0]] = l.mortal
+	l.buckets["main"] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func (l *life) remove() error {
 }
 
 func (l *life) verify() error {
-	_, err := l.beginVerify(l.t.Context(), wantedVerify{location: "main", id: latest,
+	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main", id: latest,
 		level: store.CheckStructure})
 	return l.ran(err)
 }

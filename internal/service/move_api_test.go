@@ -142,7 +142,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 
 	s, err := newServer(y.order(doMove))
 	must(t, err)
-	m, err := s.ends(t.Context(), y.order(doMove).Spec, true)
+	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
 	must(t, err)
 	plan, err := move.Make(t.Context(), m.Ends,
 		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})

@@ -274,7 +274,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
-	running, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	run, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, func(done, total int64) {
 			j.Progress("objects read",
 				done, total)
@@ -291,7 +291,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunRestoreResponse{Operation: running}, nil
+	return &mgmtv1.RunRestoreResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 // preFlight tells the findings, refuses what must not run, and stores what a resume goes by before
@@ -374,7 +374,7 @@ func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
 // resumeRestore goes on with a restore by its stored plan, on the same target and from the same
 // snapshot.
 func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
+	stored storedRestore, identity []byte) (*operationRun, error) {
 	location, err := s.location(stored.Location)
 	if err != nil {
 		return nil, err
