@@ -149,7 +149,7 @@ func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string)
 			why = "its switch is not set"
 		}
 		if why != "" {
-			findings = append(findings, object.Finding{Severity: object.Error, Code: "not-paused", Ref: n.Ref,
+			findings = append(findings, object.Finding{Severity: object.Error, Code: object.CodeNotPaused, Ref: n.Ref,
 				Unit: n.Unit, Message: "it does not stand still: " + why,
 				Hint: "move its workload cluster again"})
 		}

@@ -332,7 +332,7 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 		delete(doomed, uid)
 		delete(leaving, ref)
 		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: "shared-kept", Ref: ref, Message: "it stays on the source: " + why,
+			Code: object.CodeSharedKept, Ref: ref, Message: "it stays on the source: " + why,
 			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 		return err
 	}
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-		object.Finding{Severity: object.Error, Code: "pause-ended", Ref: ref,
+		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
@@ -398,7 +398,7 @@ func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*snapshot.N
 		})
 	if err != nil && ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-			object.Finding{Severity: object.Warning, Code: "not-working", Message: err.Error(),
+			object.Finding{Severity: object.Warning, Code: object.CodeNotWorking, Message: err.Error(),
 				Hint: "look at the logs of the source's controllers"}))
 	}
 }

@@ -74,7 +74,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 		for _, purpose := range certificates {
 			r := object.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
-				p.add(n, object.Finding{Severity: object.Error, Code: "ca-missing", Message: "Secret " +
+				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAMissing, Message: "Secret " +
 					r.String() + " is not in the snapshot; the control-plane provider would make a new one",
 					Hint: "restore from an older snapshot that has it (mgmtctl snapshot list)"})
 				continue
@@ -84,7 +84,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 				return err
 			}
 			if why := certificateProblem(raw, purpose); why != "" {
-				p.add(n, object.Finding{Severity: object.Error, Code: "ca-invalid", Message: "Secret " +
+				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAInvalid, Message: "Secret " +
 					r.String() + ": " + why,
 					Hint: "the workload cluster cannot be managed with it; look for an older snapshot"})
 			}
@@ -194,7 +194,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 			continue
 		}
 		if p.Spec.Move && !PausedByUs(lives[i]) {
-			p.add(n, object.Finding{Severity: object.Error, Code: "cluster-live",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
 					"it belongs to, and delete nothing before"})
@@ -204,7 +204,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 			continue
 		}
 		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
-			p.add(n, object.Finding{Severity: object.Error, Code: "cluster-live",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects "+
 					"are missing there", absent[n.Key().String()]),
 				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing " +
@@ -215,13 +215,13 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 
 func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured, atWork bool) {
 	if live.GetDeletionTimestamp() != nil {
-		p.add(n, object.Finding{Severity: object.Error, Code: "exists-deleting",
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
 			Message: "the target has an object of this name that is being deleted",
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		return
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
-		p.add(n, object.Finding{Severity: object.Error, Code: "left-by-operation",
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "it was left half restored by operation " + other,
 			Hint: "go on with it: mgmtctl operation resume " + other +
 				"; if its catalog is lost, delete the object and plan again"})
@@ -229,7 +229,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
-			p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 				Message: "the target has this namespace with other labels or annotations: " +
 					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
@@ -245,7 +245,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 	if len(paths) == 0 {
 		return
 	}
-	p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
+	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
 			"this unit out"})
@@ -373,7 +373,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 			defer cancel()
 			_, err = p.Prober.DryRunCreate(dctx, p.kinds[gk], obj)
 			if down(err) {
-				p.addAll(object.Finding{Severity: object.Error, Code: "webhook-down",
+				p.addAll(object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
 					Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
 					Hint: "wait until the provider's controllers run and their certificates are in place, " +
 						"then plan again"})

@@ -146,7 +146,7 @@ func (p *planner) add(n *snapshot.Node, f object.Finding) {
 	case f.Severity < object.Error:
 		p.findings = append(p.findings, f)
 	case len(p.users[n]) == 0:
-		p.skipped[n] = f.Code
+		p.skipped[n] = string(f.Code)
 		f.Severity = object.Warning
 		p.findings = append(p.findings, f)
 	default:
@@ -198,11 +198,11 @@ func (p *planner) tellRefused() {
 		switch {
 		case why == "" || n.GroupKind() == snapshot.ProviderKind:
 		case n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, object.Finding{Severity: object.Error, Code: "refused", Message: why,
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
 				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
 					"must be there"})
 		default:
-			p.add(n, object.Finding{Severity: object.Warning, Code: "refused", Message: why,
+			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeRefused, Message: why,
 				Hint: "create it by hand if something needs it"})
 		}
 	}

@@ -192,8 +192,8 @@ func (p *Plan) settle() {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
 		}
-		return strings.Compare(a.Code+a.Unit+a.Ref.String()+a.Message,
-			b.Code+b.Unit+b.Ref.String()+b.Message)
+		return strings.Compare(string(a.Code)+a.Unit+a.Ref.String()+a.Message,
+			string(b.Code)+b.Unit+b.Ref.String()+b.Message)
 	})
 	blocked := map[string]bool{}
 	for _, f := range p.Findings {

@@ -256,7 +256,7 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	var flights sync.WaitGroup
 	note := func(u Unit, err error, released bool) {
 		if err != nil && ctx.Err() == nil {
-			r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: "unit-failed",
+			r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: object.CodeUnitFailed,
 				Message: err.Error(), Hint: HintOf(err)})
 		}
 		mu.Lock()

@@ -48,7 +48,7 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 				t.Error("no snapshot was removed")
 			}
 			if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-				return f.Code == FoundEnvelope &&
+				return f.Code == object.CodeEnvelopeUnreadable &&
 					f.Severity == object.Error
 			}) {
 				t.Errorf("findings %v", r.Findings)
@@ -81,7 +81,7 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 			t.Fatalf("error %v, want a *BlockedError", err)
 		}
 		if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-			return f.Code == FoundGap && f.Severity == object.Error &&
+			return f.Code == object.CodeSnapshotMissing && f.Severity == object.Error &&
 				strings.Contains(f.Message, "number 3 is not there")
 		}) {
 			t.Errorf("findings %v", r.Findings)
@@ -134,7 +134,7 @@ func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 		t.Fatalf("error %v, want a *BlockedError; %d of %d keys are left", err, contents(t, st), before)
 	}
 	if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-		return f.Code == FoundUntrusted &&
+		return f.Code == object.CodeEnvelopeUntrusted &&
 			f.Severity == object.Error
 	}) {
 		t.Errorf("findings %v", r.Findings)
@@ -173,7 +173,7 @@ func TestPruneHonoursRetention(t *testing.T) {
 	}
 	whole(t, st) // what the retained one names stays
 	if r.Retained.Keys != 2 || !slices.ContainsFunc(r.Findings,
-		func(f object.Finding) bool { return f.Code == FoundRetained }) {
+		func(f object.Finding) bool { return f.Code == object.CodeRetained }) {
 		t.Errorf("retained %+v, findings %v", r.Retained, r.Findings)
 	}
 	clear(b.kept)
@@ -193,7 +193,7 @@ func TestPruneSeesThatClocksAreApart(t *testing.T) {
 	o.Now = func() time.Time { return b.time().Add(-100 * time.Hour) }
 	r := mustPrune(t, o)
 	if len(r.Removed) > 0 || !slices.ContainsFunc(r.Findings,
-		func(f object.Finding) bool { return f.Code == FoundClock }) {
+		func(f object.Finding) bool { return f.Code == object.CodeClock }) {
 		t.Errorf("behind: removed %v, findings %v", r.Removed, r.Findings)
 	}
 	b2 := newClocked(t)
@@ -302,7 +302,7 @@ func TestDeleteOfWhatIsRetained(t *testing.T) {
 	// Of a1 nothing goes: a2 names what they share, and its own is in it, or retained. Of a4 goes
 	// what a3 and a5 do not name.
 	if len(r.Removed) != 2 || r.Freed.Keys <= 2 || r.Retained.Keys != 2 ||
-		left(t, st) != "a2 a3 a5 a6" || !foundOne(r, FoundRetained) {
+		left(t, st) != "a2 a3 a5 a6" || !foundOne(r, object.CodeRetained) {
 		t.Errorf("%s are left; %+v", left(t, st), r)
 	}
 	whole(t, st)

@@ -91,9 +91,9 @@ func (p *pruner) retainedSnapshot(v Verdict, err error) {
 func (p *pruner) retained(key string, size int64, err error) {
 	p.result.Retained.add(size)
 	i := slices.IndexFunc(p.result.Findings,
-		func(f object.Finding) bool { return f.Code == FoundRetained })
+		func(f object.Finding) bool { return f.Code == object.CodeRetained })
 	if i < 0 {
-		p.found(object.Info, FoundRetained, "", "nothing to do: a later prune removes them when their "+
+		p.found(object.Info, object.CodeRetained, "", "nothing to do: a later prune removes them when their "+
 			"retention has ended")
 		i = len(p.result.Findings) - 1
 	}

@@ -41,25 +41,6 @@ const clockSkew = 5 * time.Minute
 // our record after it.
 const recordHolds = 20 * time.Minute
 
-// Codes of findings of a prune.
-const (
-	// an envelope, or its tree, cannot be read: no content is removed
-	FoundEnvelope = "envelope-unreadable"
-	// an envelope is not signed by a trusted key: no content is removed
-	FoundUntrusted = "envelope-untrusted"
-	// snapshots are not there that nobody removed on purpose: no content is removed
-	FoundGap = "snapshot-missing"
-	// a snapshot was pinned while the prune was at work: it stays
-	FoundPinned = "pinned"
-	// an operation began to need a snapshot while the prune was at work: it stays
-	FoundInUse    = "in-use"
-	FoundRetained = "retained" // the storage does not let it be deleted yet
-	// the prune took too long for its record: the other snapshots go next time
-	FoundSlow   = "slow"
-	FoundClock  = "clock"        // our clock and that of the storage are apart
-	FoundRecord = "prune-record" // a record of earlier prunes cannot be used
-)
-
 // Options of NewPlan and Prune.
 type Options struct {
 	Store  *store.Store
@@ -245,7 +226,7 @@ func newPruner(ctx context.Context, o Options) (*pruner, error) {
 	return p, p.decide(p.result.Now)
 }
 
-func (p *pruner) found(severity object.Severity, code, message, hint string) {
+func (p *pruner) found(severity object.Severity, code object.Code, message, hint string) {
 	p.result.Findings = append(p.result.Findings, object.Finding{Severity: severity, Code: code,
 		Message: message, Hint: hint})
 }
@@ -264,7 +245,7 @@ func (p *pruner) putRecord(ctx context.Context) error {
 		return err
 	}
 	for _, key := range before.Unusable {
-		p.found(object.Warning, FoundRecord, key+" is damaged, or not signed by a trusted key",
+		p.found(object.Warning, object.CodePruneRecord, key+" is damaged, or not signed by a trusted key",
 			"it is passed over: gaps that it explains are reported as such")
 	}
 	removed, there := map[string][]int64{}, map[string][]int64{}
@@ -295,7 +276,7 @@ func (p *pruner) putRecord(ctx context.Context) error {
 		return err
 	}
 	if apart := at.Sub(ours).Abs(); apart > clockSkew {
-		p.found(object.Warning, FoundClock, fmt.Sprintf("the clock of the storage and that of this host "+
+		p.found(object.Warning, object.CodeClock, fmt.Sprintf("the clock of the storage and that of this host "+
 			"are %s apart", apart.Round(time.Second)), "set the clock: expiry and \"within\" go by that "+
 			"of the storage, times of snapshots by that of the host that takes them")
 	}
@@ -336,7 +317,7 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) +
 						" since that was put on record", Tip: "run it again"}
 				}
-				p.found(object.Info, FoundSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer "+
+				p.found(object.Info, object.CodeSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer "+
 					"than %s since it put them on record", len(gone)-i, AgeText(recordHolds)), "run it again")
 				return nil
 			}
@@ -377,12 +358,13 @@ func (p *pruner) staysAfterAll(ctx context.Context, key store.EnvelopeKey) (bool
 	if err != nil {
 		return false, err
 	}
-	var code, reason string
+	var code object.Code
+	var reason string
 	switch op := used[key.ID]; {
 	case pinned:
-		code, reason = FoundPinned, keepPinned
+		code, reason = object.CodePinned, keepPinned
 	case op != "":
-		code, reason = FoundInUse, keepInUse+op
+		code, reason = object.CodeInUse, keepInUse+op
 	default:
 		return false, nil
 	}

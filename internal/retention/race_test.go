@@ -38,7 +38,7 @@ func (h *hooked) Stat(ctx context.Context, key string) (store.Info, error) {
 	return h.clocked.Stat(ctx, key)
 }
 
-func foundOne(r *Result, code string) bool {
+func foundOne(r *Result, code object.Code) bool {
 	return r != nil && slices.ContainsFunc(r.Findings,
 		func(f object.Finding) bool { return f.Code == code })
 }
@@ -56,20 +56,20 @@ func once(do func()) func(string, func() error) error {
 // What comes to need a snapshot after the prune has looked keeps it all the same.
 func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	for _, way := range []struct {
-		code string
+		code object.Code
 		mark func(t *testing.T, st *store.Store, used map[store.SnapshotID]string, s store.Signed)
 	}{
-		{FoundPinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string, s store.Signed) {
+		{object.CodePinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string, s store.Signed) {
 			if err := st.PutPin(t.Context(), s.Key(), "just in time", pruneTime); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{FoundInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string,
+		{object.CodeInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string,
 			s store.Signed) {
 			used[s.ID] = "op"
 		}},
 	} {
-		t.Run(way.code, func(t *testing.T) {
+		t.Run(string(way.code), func(t *testing.T) {
 			b := newClocked(t)
 			st := openPlain(t, b)
 			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
@@ -206,7 +206,7 @@ func TestPrunesThatSlept(t *testing.T) {
 	o := options(st, b, Policy{Last: 1})
 	o.Step = once(func() { b.pass(2 * time.Hour) })
 	r := mustPrune(t, o)
-	if len(r.Removed) > 0 || !foundOne(r, FoundSlow) {
+	if len(r.Removed) > 0 || !foundOne(r, object.CodeSlow) {
 		t.Errorf("by an old record it removed %v; findings %v", r.Removed, r.Findings)
 	}
 	o.Policy, o.Delete = Policy{}, []store.EnvelopeKey{r.Snapshots[1].Key}

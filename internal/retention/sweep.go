@@ -23,7 +23,7 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 		mu.Lock()
 		defer mu.Unlock()
 		p.result.Blocked = true
-		p.found(object.Error, FoundEnvelope, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err),
+		p.found(object.Error, object.CodeEnvelopeUnreadable, fmt.Sprintf("%s: what it needs is not known: %v", v.Key, err),
 			(&BlockedError{}).Hint())
 	}
 	trees := map[store.Key][]Verdict{} // several snapshots may name one
@@ -34,7 +34,7 @@ func (p *pruner) live(ctx context.Context, stay []Verdict) (map[store.Key]struct
 			if !v.usable(p.Store) {
 				// Somebody may have put it over one that counted.
 				p.result.Blocked = true
-				p.found(object.Error, FoundUntrusted, v.Key.String()+" is not signed by a trusted key: it is "+
+				p.found(object.Error, object.CodeEnvelopeUntrusted, v.Key.String()+" is not signed by a trusted key: it is "+
 					"kept, and what it stands for is not known",
 					"find out where it comes from, and whether the bucket has an older version of it; mgmtctl "+
 						"snapshot delete KEY --damaged removes it")
@@ -109,7 +109,7 @@ func (p *pruner) findGaps(ctx context.Context) error {
 	}
 	for _, f := range p.gaps(known, p.result.Snapshots) { // those that go now are no gap
 		p.result.Blocked = true
-		p.found(object.Error, FoundGap, fmt.Sprintf("source %s: %s, and no trusted record says that "+
+		p.found(object.Error, object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says that "+
 			"they were removed", f.Key.Source, f.Message),
 			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
 				"gone for good, run it once with --accept-gaps")
@@ -170,7 +170,7 @@ func (p *pruner) removeContent(ctx context.Context) error {
 	if p.result.Blocked {
 		n := 0
 		for _, f := range p.result.Findings {
-			if f.Code == FoundEnvelope || f.Code == FoundUntrusted || f.Code == FoundGap {
+			if f.Code == object.CodeEnvelopeUnreadable || f.Code == object.CodeEnvelopeUntrusted || f.Code == object.CodeSnapshotMissing {
 				n++
 			}
 		}

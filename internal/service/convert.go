@@ -75,7 +75,7 @@ var severities = map[object.Severity]mgmtv1.Severity{
 }
 
 func findingToProto(f object.Finding) *mgmtv1.Finding {
-	p := &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: f.Unit,
+	p := &mgmtv1.Finding{Severity: severities[f.Severity], Code: string(f.Code), Unit: f.Unit,
 		Message: f.Message, Hint: f.Hint}
 	if !f.Ref.IsZero() {
 		p.Ref = refToProto(f.Ref)

@@ -150,7 +150,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	if err != nil {
 		v.proto.Error = err.Error()
 		resp.Findings = []*mgmtv1.Finding{findingToProto(object.Finding{Severity: object.Error,
-			Code: "unreachable", Message: err.Error(), Hint: hint(err)})}
+			Code: object.CodeUnreachable, Message: err.Error(), Hint: hint(err)})}
 		return resp, nil
 	}
 	c, _, err := m.s.catalogOrPeer(ctx)
@@ -167,7 +167,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 		if a.Severity != b.Severity {
 			return int(b.Severity) - int(a.Severity)
 		}
-		return strings.Compare(a.Code+a.Message, b.Code+b.Message)
+		return strings.Compare(string(a.Code)+a.Message, string(b.Code)+b.Message)
 	})
 	for _, f := range k.findings {
 		resp.Findings = append(resp.Findings, findingToProto(f))

@@ -151,7 +151,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	codes := map[string]string{}
 	for _, f := range plan.Copy.Findings {
 		if f.Severity == object.Error {
-			codes[f.Unit] += f.Code
+			codes[f.Unit] += string(f.Code)
 		}
 	}
 	want := map[string]string{y.namespace + "/" + owned: "gc-would-cascade", y.namespace + "/" +

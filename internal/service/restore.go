@@ -338,7 +338,7 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 	}
 	if err := o.store.CanFence(ctx); err == nil {
 		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
-	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: "no-fence",
+	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
 		Message: "no ownership records are written: " + err.Error(),
 		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
 			"that it does not"}}); err != nil {

@@ -133,13 +133,13 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	var events []catalog.Event
 	for _, m := range r.Missing {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: "missing", Ref: m.Ref,
+			Code: object.CodeMissing, Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
 			Hint:    "mgmtctl snapshot coverage shows why"}))
 	}
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: "not-remembered", Message: r.NotRemembered.Error(),
+			Code: object.CodeNotRemembered, Message: r.NotRemembered.Error(),
 			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)

@@ -104,7 +104,7 @@ func verifyNow(t *testing.T, s *Server, w wantedVerify) (store.CheckOutcome, []s
 			t.Fatal(err)
 		}
 		if e.Finding != nil {
-			codes = append(codes, e.Finding.Severity.String()+" "+e.Finding.Code)
+			codes = append(codes, e.Finding.Severity.String()+" "+string(e.Finding.Code))
 		}
 	}
 	return got.outcome, codes, got.err

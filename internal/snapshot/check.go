@@ -18,18 +18,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// Codes of CheckFinding.
-const (
-	// an object is not what its shard says, or not there, or a pack cannot be read
-	CheckDamaged = "damaged"
-	// an object names others than its shard says: the rules of another version read it, or it was
-	// tampered with
-	CheckEdges = "edges"
-)
-
 // CheckFinding is one object, or a pack, that is not as it should be.
 type CheckFinding struct {
-	Code    string
+	Code    object.Code
 	Pack    store.Key
 	Ref     object.Ref // zero for the pack as a whole
 	Message string
@@ -135,15 +126,15 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 		return nil
 	})
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: corrupt.Error()}),
+		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Message: corrupt.Error()}),
 			nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
-		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: string(pack) +
+		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Message: string(pack) +
 			": it is not in the store"}), nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		findings = append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Ref: left[name].Ref,
+		findings = append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Ref: left[name].Ref,
 			Message: "it is not in " + string(pack)})
 	}
 	return findings, err
@@ -152,7 +143,7 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 // object compares one object with its node.
 func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	if why := c.claims.broken(n, body); why != "" {
-		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+		return &CheckFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: "it is not what its shard says: " + why}
 	}
 	k, _ := kube.FindKind(c.claims.kinds, n.GroupKind())
@@ -161,11 +152,11 @@ func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	is.Pack = n.Pack
 	want, err := json.Marshal(n)
 	if err != nil {
-		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+		return &CheckFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
 	}
 	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
-		return &CheckFinding{Code: CheckEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
+		return &CheckFinding{Code: object.CodeEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: "this version reads other edges, labels or sizes from it than its shard says"}
 	}
 	return nil

@@ -201,7 +201,7 @@ func (p *prunedBucket) want(r *retention.Result, removed map[string]bool, freed,
 		p.t.Errorf("freed %+v, want %+v; retained %+v, want %+v", r.Freed, freed, r.Retained, retained)
 	}
 	said := slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-		return f.Code == retention.FoundRetained && f.Severity == object.Info &&
+		return f.Code == object.CodeRetained && f.Severity == object.Info &&
 			strings.Contains(f.Message, "(Object Lock, ")
 	})
 	if said != (retained.Keys > 0) || len(r.Findings) > 1 {

@@ -277,7 +277,7 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 		map[string]store.Check{}
 	for of, check := range map[*snapshot.Result]store.Check{
 		first: {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1,
-			First: []store.CheckedKey{{Code: string(store.VerifyMissing), Key: string(first.Tree)}}},
+			First: []store.CheckedKey{{Code: string(object.CodeMissing), Key: string(first.Tree)}}},
 		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects,
 			Bytes: second.Bytes},
 	} {
