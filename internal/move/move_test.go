@@ -9,7 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -111,10 +113,10 @@ func TestLock(t *testing.T) {
 		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: plan}}
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		if tt.held != "" {
-			restore.Annotate(u, snapshot.AnnotationOperation, tt.held)
+			restore.Annotate(u, capi.AnnotationOperation, tt.held)
 		}
 		if tt.paused {
-			restore.Annotate(u, snapshot.AnnotationWasPaused, snapshot.WasAbsent)
+			restore.Annotate(u, capi.AnnotationWasPaused, capi.WasAbsent)
 		}
 		for what, err := range map[string]error{"lock": m.mayLock("ns/w", u), "go on": m.mayWrite("ns/w",
 			u)} {
@@ -127,8 +129,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-func node(kind, name, uid, version string) *snapshot.Node {
-	n := &snapshot.Node{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
+func node(kind, name, uid, version string) *graph.Node {
+	n := &graph.Node{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
 		Name: name}, UID: uid, ResourceVersion: version, Cluster: "w"}
 	if kind == "Cluster" {
 		n.Cluster = ""
@@ -140,7 +142,7 @@ func node(kind, name, uid, version string) *snapshot.Node {
 // unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
 	was := &part{Source: map[string]version{}}
-	for _, n := range []*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 		"11")} {
 		was.Source[n.Ref.String()] = version{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
 	}
@@ -151,22 +153,22 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 	skipCluster := []restore.Object{{Ref: cluster.Ref, Action: restore.Skip}}
 	was.Copy.Units[0].Objects = append(was.Copy.Units[0].Objects, skipCluster...)
 	for name, tt := range map[string]struct {
-		nodes []*snapshot.Node
+		nodes []*graph.Node
 		ok    bool
 	}{
-		"unchanged": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"unchanged": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11")}, true},
-		"left out stays": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"left out stays": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "left-out", "u7", "3")}, true},
-		"gone": {[]*snapshot.Node{node("Machine", "m1", "u1", "10")}, false},
-		"made anew": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
+		"gone": {[]*graph.Node{node("Machine", "m1", "u1", "10")}, false},
+		"made anew": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
 			"11")}, false},
-		"written to": {[]*snapshot.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2",
+		"written to": {[]*graph.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2",
 			"11")}, false},
-		"new": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"new": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "m3", "u3", "12")}, false},
 	} {
-		v := &view{graph: snapshot.NewGraph(append(tt.nodes, cluster))}
+		v := &view{graph: graph.New(append(tt.nodes, cluster))}
 		err := was.compare(v, "ns/w")
 		var changed *ChangedError
 		if (err == nil) != tt.ok || err != nil && !errors.As(err, &changed) {
@@ -205,12 +207,12 @@ func TestBatches(t *testing.T) {
 func TestOrphanedBindings(t *testing.T) {
 	t.Parallel()
 	binding := func(name string) object.Ref {
-		return object.Ref{Group: snapshot.ResourceSetBindingKind.Group,
-			Kind: snapshot.ResourceSetBindingKind.Kind, Namespace: "ns", Name: name}
+		return object.Ref{Group: capi.ClusterResourceSetBinding.Group,
+			Kind: capi.ClusterResourceSetBinding.Kind, Namespace: "ns", Name: name}
 	}
-	cluster := object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	cluster := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: "ns", Name: "stays"}
-	g := snapshot.NewGraph([]*snapshot.Node{{Ref: cluster}})
+	g := graph.New([]*graph.Node{{Ref: cluster}})
 	for ref, want := range map[object.Ref]bool{binding("stays"): false, binding("gone"): true,
 		cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
 		if got := orphaned(g, ref); got != want {
@@ -226,7 +228,7 @@ func TestLooksAreShared(t *testing.T) {
 		if count == 1 {
 			return nil, nil, errors.New("away")
 		}
-		return &snapshot.Snapshot{Graph: snapshot.NewGraph(nil)}, nil, nil
+		return &snapshot.Snapshot{Graph: graph.New(nil)}, nil, nil
 	}}
 	if _, err := l.after(t.Context(), time.Time{}); err == nil {
 		t.Error("no error")

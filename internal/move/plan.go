@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -140,13 +142,13 @@ func (e *UnsettledError) Hint() string {
 }
 
 // nodesOf returns the nodes of one unit.
-func nodesOf(g *snapshot.Graph, unit string) []*snapshot.Node {
+func nodesOf(g *graph.Graph, unit string) []*graph.Node {
 	return slices.DeleteFunc(slices.Clone(g.Nodes),
-		func(n *snapshot.Node) bool { return n.Unit != unit })
+		func(n *graph.Node) bool { return n.Unit != unit })
 }
 
 func clusterRef(unit string) (object.Ref, error) {
 	key, err := object.ParseKey(unit)
-	return object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: key.Namespace, Name: key.Name}, err
 }

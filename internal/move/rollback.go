@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // ForwardError says that units are past their hand-over: all others are rolled back, and these can
@@ -134,7 +134,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 			ours[o.Ref] = true
 		}
 	}
-	var others []*snapshot.Node
+	var others []*graph.Node
 	for _, n := range s.Graph.Nodes {
 		if !ours[n.Ref] {
 			others = append(others, n)

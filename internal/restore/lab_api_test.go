@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -285,7 +286,7 @@ func checkRestored(t *testing.T, s site) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if paths := snapshot.Differences(want, live.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(want, live.Object, equality.All); len(paths) > 0 {
 			t.Errorf("%s differs in %v", n.Ref, paths)
 		}
 		for _, o := range live.GetOwnerReferences() {

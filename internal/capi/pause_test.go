@@ -1,4 +1,4 @@
-package kube
+package capi
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func TestPause(t *testing.T) {
 		{Group: "containerservice.azure.com", Kind: "ManagedCluster"}:                PauseUnsupported,
 		{Group: "example.org", Kind: "Thing"}:                                        PauseUnknown,
 	} {
-		if got := Pause(gk); got != want {
+		if got := PauseOf(gk); got != want {
 			t.Errorf("%s: %d, want %d", gk, got, want)
 		}
 	}

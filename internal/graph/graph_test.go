@@ -1,11 +1,10 @@
-package snapshot
+package graph
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -50,7 +49,7 @@ const (
 
 func fleet(t *testing.T) *Graph {
 	t.Helper()
-	return NewGraph([]*Node{
+	return New([]*Node{
 		node(t, "Namespace/ns"), node(t, "Namespace/classes"),
 		node(t, clusterA, needs(class), needs(planeA)), node(t, clusterB, needs(class)),
 		node(t, planeA, ownedBy(clusterA), needs("Secret/ns/credentials"), needs(common)),
@@ -128,7 +127,7 @@ func TestWavesPutOwnersFirst(t *testing.T) {
 			}
 		}
 	}
-	cycle := NewGraph([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")),
+	cycle := New([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")),
 		node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))})
 	if n := len(slices.Concat(cycle.Waves(cycle.Nodes)...)); n != 2 {
 		t.Errorf("a cycle leaves %d of 2 nodes", n)
@@ -136,7 +135,7 @@ func TestWavesPutOwnersFirst(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	g := NewGraph([]*Node{
+	g := New([]*Node{
 		node(t, clusterA, needs("Secret/ns/gone")),
 		node(t, planeA, func(n *Node) {
 			r, _ := object.ParseRef(clusterA)
@@ -149,48 +148,5 @@ func TestMissing(t *testing.T) {
 	}
 	if strings.Join(got, " ") != "Secret/ns/gone "+clusterA {
 		t.Errorf("missing %v", got)
-	}
-}
-
-func TestNodeOf(t *testing.T) {
-	k := kube.Kind{GroupKind: KubeadmControlPlane, Version: "v1beta2", Namespaced: true}
-	raw := []byte(`{"apiVersion":"controlplane.cluster.x-k8s.io/v1beta2","kind":"KubeadmControlPlane","metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"7",
-		"labels":{"cluster.x-k8s.io/cluster-name":"a"},"annotations":{"cluster.x-k8s.io/paused":""},"deletionTimestamp":"x",
-		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"a","uid":"c"}]},
-		"spec":{"machineTemplate":{"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachineTemplate","name":"t"}}},
-		"kubeadmConfigSpec":{"files":[{"path":"/a"},{"contentFrom":{"secret":{"name":"s","key":"k"}}}]}}}`)
-	n := newReader([]kube.Kind{k, kube.SecretKind}, Rules).node(k, raw)
-	if n.Ref.String() != planeA || n.UID != "u" || n.ResourceVersion != "7" || !n.Paused ||
-		!n.Deleting || n.Cluster != "a" {
-		t.Errorf("node %+v", n)
-	}
-	if len(n.Owners) != 1 || n.Owners[0].String() != clusterA || n.Owners[0].UID != "c" {
-		t.Errorf("owners %v", n.Owners)
-	}
-	var named []string
-	for _, need := range n.Needs {
-		named = append(named, need.Ref.String())
-	}
-	if strings.Join(named,
-		" ") != "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/t Secret/ns/s" {
-		t.Errorf("needs %v", named)
-	}
-}
-
-func TestCertificateOf(t *testing.T) {
-	for name, want := range map[string]string{"a-ca": "a", "a-b-kubeconfig": "a-b",
-		"a-apiserver-etcd-client": "a", "a-etcd": "a", "ca": "", "other": ""} {
-		if got := certificateOf(name); got != want {
-			t.Errorf("%s belongs to %q, want %q", name, got, want)
-		}
-	}
-}
-
-// TestRulesReadTheSpec: nodes look for references in the spec alone.
-func TestRulesReadTheSpec(t *testing.T) {
-	for _, r := range Rules {
-		if !strings.HasPrefix(r.Path, "spec.") {
-			t.Errorf("the rule of %s for %q does not begin with the spec", r.From, r.Path)
-		}
 	}
 }

@@ -1,8 +1,17 @@
-package snapshot
+// Package graph holds the object graph of a management cluster: nodes (objects without their
+// content), the edges between them (owner references and the references of internal/capi), and what
+// follows from these: units, waves, closures and missing objects. It is plain data and reaches
+// nothing.
+//
+// A unit is one workload cluster and what only it needs. An object that several units need, or whose
+// kind any workload cluster may come to use, is shared and belongs to no unit. A wave is a set of
+// nodes whose owners are all in earlier waves.
+package graph
 
 import (
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -21,8 +30,8 @@ type Missing struct {
 	Owner bool       `json:"owner,omitempty"` // By is owned by it
 }
 
-// NewGraph links nodes, finds what is missing and divides them into units.
-func NewGraph(nodes []*Node) *Graph {
+// New links nodes, finds what is missing and divides them into units.
+func New(nodes []*Node) *Graph {
 	g := &Graph{Nodes: nodes, byRef: make(map[object.Ref]*Node, len(nodes))}
 	slices.SortFunc(g.Nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range nodes {
@@ -32,6 +41,10 @@ func NewGraph(nodes []*Node) *Graph {
 	g.divide()
 	return g
 }
+
+// Distinct returns the number of different refs among the nodes. It is less than len(Nodes) only
+// when two nodes are the same object.
+func (g *Graph) Distinct() int { return len(g.byRef) }
 
 // Node returns the node of that ref, or nil.
 func (g *Graph) Node(r object.Ref) *Node { return g.byRef[r] }
@@ -81,11 +94,11 @@ func (g *Graph) before(n *Node) []*Node {
 		}
 	}
 	if n.Cluster != "" && !alwaysShared(n) {
-		add(object.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind, Namespace: n.Namespace,
+		add(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: n.Namespace,
 			Name: n.Cluster})
 	}
 	if n.Namespace != "" {
-		add(object.Ref{Kind: namespaceKind.Kind, Name: n.Namespace})
+		add(object.Ref{Kind: capi.Namespace.Kind, Name: n.Namespace})
 	}
 	return nodes
 }
@@ -105,7 +118,7 @@ func (g *Graph) needed(n *Node) []*Node {
 // them now.
 func alwaysShared(n *Node) bool {
 	switch n.GroupKind() {
-	case ClusterClassKind, ResourceSetKind, ExtensionConfigKind:
+	case capi.ClusterClass, capi.ClusterResourceSet, capi.ExtensionConfig:
 		return true
 	}
 	return n.Namespace == ""
@@ -140,12 +153,12 @@ func (g *Graph) divide() {
 	var work []*Node
 	for _, n := range g.Nodes {
 		claims[n] = &claim{}
-		if n.GroupKind() == ClusterKind {
+		if n.GroupKind() == capi.Cluster {
 			claims[n].unit = n.Key().String()
 			work = append(work, n)
 		}
 		for _, o := range g.before(n) {
-			if o.GroupKind() != namespaceKind {
+			if o.GroupKind() != capi.Namespace {
 				below[o] = append(below[o], n)
 			}
 		}
@@ -202,7 +215,7 @@ func (g *Graph) spread(work []*Node, claims map[*Node]*claim, next func(*Node) [
 			c = claim{many: true}
 		}
 		for _, m := range next(n) {
-			if m.GroupKind() == ClusterKind && m != n {
+			if m.GroupKind() == capi.Cluster && m != n {
 				continue
 			}
 			if claims[m].join(c) {
@@ -236,7 +249,7 @@ func (g *Graph) shareBelow(below map[*Node][]*Node) {
 func (g *Graph) Clusters() []*Node {
 	var clusters []*Node
 	for _, n := range g.Nodes {
-		if n.GroupKind() == ClusterKind {
+		if n.GroupKind() == capi.Cluster {
 			clusters = append(clusters, n)
 		}
 	}

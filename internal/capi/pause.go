@@ -1,4 +1,4 @@
-package kube
+package capi
 
 import (
 	"strings"
@@ -65,8 +65,8 @@ var pauseSwitches = map[object.GroupKind]PauseSwitch{
 var providerGroups = []string{"infrastructure.cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io",
 	"controlplane.cluster.x-k8s.io"}
 
-// Pause returns how objects of a kind are paused.
-func Pause(gk object.GroupKind) PauseSwitch {
+// PauseOf returns how objects of a kind are paused.
+func PauseOf(gk object.GroupKind) PauseSwitch {
 	if s, ok := pauseSwitches[gk]; ok {
 		return s
 	}
