@@ -21,6 +21,7 @@ import (
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -238,8 +239,8 @@ func (d *damaged) halfPrune() {
 		must(d.t, os.Chtimes(d.path(name), old, old))
 	}
 	died, steps := errors.New("the process died"), 0
-	_, err := snapshot.Prune(d.t.Context(), snapshot.PruneOptions{Store: d.st,
-		Policy: snapshot.Policy{Last: 1}, Step: func(_ string, fn func() error) error {
+	_, err := retention.Prune(d.t.Context(), retention.Options{Store: d.st,
+		Policy: retention.Policy{Last: 1}, Step: func(_ string, fn func() error) error {
 			if steps++; steps > 1 {
 				return died
 			}

@@ -27,8 +27,8 @@ type run struct {
 	text    string // regular expression on what it prints
 }
 
-// The commands of the table. All have the store and a catalog of their own; those that can also
-// have the identity and the trusted key.
+// damageCommands are the commands of the table. All have the store and a catalog of their own; those
+// that can also have the identity and the trusted key.
 var damageCommands = map[string][]string{
 	"list":      {"snapshot", "list"},
 	"show":      {"snapshot", "show", "latest", "IDENTITY"},

@@ -20,7 +20,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // now is when all tests run.
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -36,6 +36,7 @@ type fake struct {
 	mgmtv1.UnimplementedScheduleServiceServer
 	mgmtv1.UnimplementedMgmtServiceServer
 	mgmtv1.UnimplementedCatalogServiceServer
+	mgmtv1.UnimplementedPruneServiceServer
 
 	flags standaloneFlags // as given to serve
 
@@ -45,6 +46,7 @@ type fake struct {
 	graph     []*mgmtv1.GraphSnapshotResponse
 	plan      []*mgmtv1.PlanRestoreResponse
 	movePlan  []*mgmtv1.PlanMoveResponse
+	prunePlan []*mgmtv1.PlanPruneResponse
 	schedules []*mgmtv1.Schedule
 	mgmts     []*mgmtv1.Mgmt
 	findings  []*mgmtv1.Finding
@@ -78,6 +80,7 @@ func (f *fake) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterScheduleServiceServer(r, f)
 	mgmtv1.RegisterMgmtServiceServer(r, f)
 	mgmtv1.RegisterCatalogServiceServer(r, f)
+	mgmtv1.RegisterPruneServiceServer(r, f)
 }
 
 func (f *fake) Stop() { f.stopOnce.Do(func() { close(f.stopped) }) }
@@ -156,6 +159,18 @@ func (f *fake) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
 	f.saw(req)
 	return sendAll(stream, f.plan)
+}
+
+func (f *fake) PlanPrune(req *mgmtv1.PlanPruneRequest,
+	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
+	f.saw(req)
+	return sendAll(stream, f.prunePlan)
+}
+
+func (f *fake) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
+	*mgmtv1.RunPruneResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.RunPruneResponse{Operation: op}, err
 }
 
 func (f *fake) ListOperations(_ context.Context, req *mgmtv1.ListOperationsRequest) (
@@ -283,7 +298,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got), -update writes it anew:\n%s", file, diff)
+		t.Errorf("%s differs (-want +got), -update rewrites it:\n%s", file, diff)
 	}
 }
 

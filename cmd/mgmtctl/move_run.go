@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mgmtd/mgmtd/internal/service"
 )
 
 func newMoveRun(p *program) *cobra.Command {
@@ -18,8 +20,9 @@ handed over, released on the target, retired from the source. A workload cluster
 Without --yes it shows the plan's summary and asks, which needs a terminal. With --plan FILE it runs what "move plan -o json" has printed, and refuses when the
 plan would be another by now; flags that decide a plan are then refused.
 
-Changes: on the target it creates objects and releases them. On the source it pauses what moves and, after the hand-over, deletes it there, without its
-controllers ever seeing a deletion; a policy that keeps what has moved from coming back stays. The store gets a snapshot and ownership records.
+Changes: on the target it creates objects and releases them. On the source it pauses what moves and, after the hand-over, deletes it there without
+its controllers seeing a deletion. The store gets a snapshot and ownership records. Nothing stays on the source that prevents a moved workload cluster from
+being created there again: suspend a GitOps tool that would do so.
 Does not change: machines, and everything else that the workload clusters run on. Different objects that are on the target are a finding, never overwritten.
 Nothing is deleted on the source before its snapshot and its copy are verified. What others on the source still need is copied and stays.
 
@@ -57,6 +60,6 @@ another; 12 signing key or signature; 130 interrupted before any change.`,
 		},
 	}
 	flags = newMoveFlags(p, cmd)
-	run = newRunFlags(cmd, "move")
+	run = newRunFlags(cmd, "move", service.DefaultMoveConcurrency)
 	return cmd
 }

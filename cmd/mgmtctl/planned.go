@@ -56,14 +56,14 @@ type runFlags struct {
 }
 
 // newRunFlags adds the flags of "run" to a command. verb is what is done to workload clusters, in
-// the words of its help.
-func newRunFlags(cmd *cobra.Command, verb string) *runFlags {
+// the words of its help; concurrency is the server's default for --concurrency.
+func newRunFlags(cmd *cobra.Command, verb string, concurrency int) *runFlags {
 	f := &runFlags{tuning: &mgmtv1.RestoreTuning{}}
 	set := cmd.Flags()
 	set.StringVar(&f.planFile, "plan", "", "run the plan in this `FILE`, and nothing else")
 	set.BoolVar(&f.yes, "yes", false, "do not ask")
-	set.Int32Var(&f.tuning.Concurrency, "concurrency", 0, "at most `N` workload clusters at "+
-		"once (default 8)")
+	set.Int32Var(&f.tuning.Concurrency, "concurrency", 0, fmt.Sprintf("%s at most `N` workload "+
+		"clusters at once (default %d)", verb, concurrency))
 	set.Var(&checkedOne{&f.tuning.Canary, checkWorkload, "NS/NAME"}, "canary", verb+
 		" this workload cluster before all others")
 	set.Int32Var(&f.tuning.MaxFailures, "max-failures", 0, "begin no further workload cluster once "+

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -76,8 +78,8 @@ func testCoverage(missing bool) []*mgmtv1.ExplainCoverageResponse {
 
 func testFindings() []*mgmtv1.Finding {
 	return []*mgmtv1.Finding{
-		{Severity: mgmtv1.Severity_SEVERITY_INFO, Code: "not-checked",
-			Message: "2 creates are checked right before they are made"},
+		{Severity: mgmtv1.Severity_SEVERITY_INFO, Code: "runs-code",
+			Message: "ClusterResourceSet.addons.cluster.x-k8s.io (2): they apply objects"},
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
 			Ref:     ref(capi, "MachineSet", "team-a", "web-2"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
@@ -86,8 +88,8 @@ func testFindings() []*mgmtv1.Finding {
 			Ref:     ref(capi, "MachineSet", "team-a", "web-1"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
 			Hint:    "capture it, or --drop-owner it"},
-		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "snapshot-old",
-			Message: "the snapshot is 5 minutes old"},
+		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "not-newest",
+			Message: "a newer snapshot of this source is in the store"},
 	}
 }
 
@@ -126,6 +128,41 @@ func testPlan() []*mgmtv1.PlanRestoreResponse {
 	return append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{
 		Summary: &mgmtv1.PlanSummary{
 			Digest: "d1ge57", Create: 2, Adopt: 1, Skip: 1, BlockedUnits: 1}}})
+}
+
+// testPrunePlan is a plan that removes one of two snapshots.
+func testPrunePlan() []*mgmtv1.PlanPruneResponse {
+	retained := testSnapshots()[0]
+	retained.Pinned = true
+	return []*mgmtv1.PlanPruneResponse{
+		{Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: &mgmtv1.PrunedSnapshot{Snapshot: retained,
+			Keep: []string{"newest", "pinned: before the upgrade"}}}},
+		{Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: &mgmtv1.PrunedSnapshot{
+			Snapshot: testSnapshots()[1]}}},
+		{Item: &mgmtv1.PlanPruneResponse_Finding{Finding: &mgmtv1.Finding{Code: "clock",
+			Severity: mgmtv1.Severity_SEVERITY_WARNING,
+			Message:  "the clock of the storage and that of this host are 3m0s apart"}}},
+		{Item: &mgmtv1.PlanPruneResponse_Summary{Summary: &mgmtv1.PruneSummary{Kept: 1, Removed: 1,
+			Frees: &mgmtv1.PruneAmount{Keys: 7, Bytes: 900}, Waits: &mgmtv1.PruneAmount{Keys: 2, Bytes: 80},
+			Time: timestamppb.New(now), Grace: durationpb.New(6 * time.Hour),
+			Retention: &mgmtv1.Retention{KeepDaily: 7, KeepWithin: durationpb.New(48 * time.Hour)}}}},
+	}
+}
+
+// testBlockedPrunePlan is a plan that removes no content, because an envelope cannot be read.
+func testBlockedPrunePlan() []*mgmtv1.PlanPruneResponse {
+	return []*mgmtv1.PlanPruneResponse{
+		{Item: &mgmtv1.PlanPruneResponse_Finding{Finding: &mgmtv1.Finding{Code: "envelope-unreadable",
+			Severity: mgmtv1.Severity_SEVERITY_ERROR, Message: "what it needs is not known"}}},
+		{Item: &mgmtv1.PlanPruneResponse_Summary{Summary: &mgmtv1.PruneSummary{Kept: 1, Blocked: true,
+			Time: timestamppb.New(now), Grace: durationpb.New(6 * time.Hour)}}},
+	}
+}
+
+func testPrune(state mgmtv1.OperationState) *mgmtv1.Operation {
+	return &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: kindPrune, State: state, Location: "vault",
+		CreateTime: ago(10 * time.Minute), UpdateTime: ago(8 * time.Minute),
+		Message: "1 snapshot removed"}
 }
 
 func summaryOf(plan []*mgmtv1.PlanRestoreResponse) *mgmtv1.PlanSummary {
@@ -184,6 +221,7 @@ func testEvents(state mgmtv1.OperationState) []*mgmtv1.Event {
 const (
 	readFlags    = " --standalone --store /s --plain --target-kubeconfig t"
 	writeFlags   = " --standalone --store /s --plain --source-kubeconfig s"
+	storeFlags   = " --standalone --store /s --plain"
 	catalogFlags = " --standalone"
 )
 
@@ -236,6 +274,19 @@ func TestResults(t *testing.T) {
 		{"snapshot_verify", "snapshot verify latest" + readFlags, 0, func(f *fake) {
 			f.operation = &mgmtv1.Operation{Id: "65f1a2b3c4d5", Kind: "verify", State: succeeded,
 				SnapshotId: "1a2b3c4d5e6f", Source: "prod"}
+		}},
+		{"prune_plan", "prune plan" + storeFlags, 0, func(f *fake) { f.prunePlan = testPrunePlan() }},
+		{"prune_plan_json", "prune plan -o json" + storeFlags, 0,
+			func(f *fake) { f.prunePlan = testPrunePlan() }},
+		{"prune_plan_blocked", "prune plan" + storeFlags, 3,
+			func(f *fake) { f.prunePlan = testBlockedPrunePlan() }},
+		{"prune_run", "prune run --yes" + storeFlags, 0, func(f *fake) {
+			f.operation = testPrune(succeeded)
+			f.events = testEvents(succeeded)[:2]
+		}},
+		{"prune_run_left", "prune run --yes" + storeFlags, 4, func(f *fake) {
+			f.operation = testPrune(failed)
+			f.operation.ExitCode, f.operation.Changed = 4, true
 		}},
 	}
 	for _, tt := range tests {

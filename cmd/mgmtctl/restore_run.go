@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mgmtd/mgmtd/internal/service"
 )
 
 func newRestoreRun(p *program) *cobra.Command {
@@ -57,6 +59,6 @@ signature; 130 interrupted before any change.`,
 		},
 	}
 	flags = newRestoreFlags(cmd)
-	run = newRunFlags(cmd, "restore and release")
+	run = newRunFlags(cmd, "restore and release", service.DefaultRestoreConcurrency)
 	return cmd
 }

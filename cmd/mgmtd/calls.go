@@ -10,18 +10,21 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// logCalls logs each call when it ends: who, which method, how it went. Requests hold identities
-// and are never logged.
+// logCalls logs each call when it ends: the caller, the method, and the error. It never logs a
+// request: requests hold identities.
 func logCalls(log *slog.Logger) []grpc.ServerOption {
 	end := func(ctx context.Context, method string, began time.Time, err error) {
 		attrs := []any{"method", path.Base(method), "took", time.Since(began).Round(time.Millisecond),
 			"caller", caller(ctx)}
 		level := slog.LevelInfo
-		if readsOnly(path.Base(method)) {
+		if readsOnly(method) {
 			level = slog.LevelDebug
 		}
 		if err != nil {
@@ -51,18 +54,26 @@ func logCalls(log *slog.Logger) []grpc.ServerOption {
 	}
 }
 
-// readsOnly tells the methods that change nothing.
+// ourServices begins the full names of the methods of our own API.
+const ourServices = "/mgmt.v1."
+
+// readsOnly reports whether a method, named in full, changes nothing. A method of our API says so
+// in its .proto file, with idempotency_level NO_SIDE_EFFECTS; the other services (health and
+// reflection) have no method that changes anything.
 func readsOnly(method string) bool {
-	for _, verb := range []string{"Get", "List", "Watch", "Explain", "Plan", "Check",
-		"ServerReflection"} {
-		if strings.HasPrefix(method, verb) {
-			return true
-		}
+	if !strings.HasPrefix(method, ourServices) {
+		return true
 	}
-	return false
+	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	if err != nil {
+		return false
+	}
+	o, ok := d.Options().(*descriptorpb.MethodOptions)
+	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// caller is the name in the client's certificate, or "local" for who could open the socket.
+// caller returns the name in the client's certificate, or "local" for a client of the unix socket.
 func caller(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -24,7 +24,8 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		checkSnapshots(tx, report)
 		checkOperations(tx, report)
 		checkSchedules(tx, report)
-		checkKnown(tx, report)
+		checkVerifies(tx, report)
+		checkSnapshotStates(tx, report)
 		return nil
 	})
 	if err != nil {

@@ -42,7 +42,7 @@ func crashStep(effects, point string) func(context.Context, *StepHandle) error {
 			return err
 		}
 		at("in fn")
-		return h.SetResult("made")
+		return nil
 	}
 }
 
@@ -138,9 +138,6 @@ func TestI5CrashAtEveryPointAndResume(t *testing.T) {
 			want := map[bool]int{true: 2, false: 1}[test.ranOne && test.left != StepDone]
 			if n := len(lines(t, effects)); n != want {
 				t.Errorf("ran %d times in all; want %d", n, want)
-			}
-			if result, err := j.Result(t.Context(), testStep); err != nil || string(result) != `"made"` {
-				t.Errorf("result: %s, %v", result, err)
 			}
 		})
 	}

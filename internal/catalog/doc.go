@@ -30,14 +30,16 @@
 //	  <snapshot id>/<store>/<source>           the key in snapshots
 //	schedules
 //	  <name>                                   ScheduleState
+//	verifies
+//	  <location>/<source>[/full]               VerifyState, by its name
 //	known
-//	  <store>/<source>                         what the next snapshot need not write again
+//	  <store>/<source>                         state that a snapshot leaves for the next one
 //	    secret                                 of the content ids, 32 bytes
-//	    base                                   key and SHA-256 of the envelope that it is about; absent when nothing is known
-//	    places
-//	      <content id>                         key of a shard or pack in keys
+//	    base                                   key and SHA-256 of that snapshot's envelope; absent when there is none
+//	    parts
+//	      <content id>                         sealed part of the index of the source
 //	    keys
-//	      <key>                                KnownKey
+//	      <key>                                incremental.StoredKey of a shard or pack
 //	running
 //	  <operation id>                           empty; there is one for each operation whose state is running
 //	operations

@@ -19,7 +19,7 @@ func (noSpaceError) Hint() string {
 }
 
 var (
-	// ErrNotFound is wrapped by errors about an operation, snapshot, plan or result that is not in
+	// ErrNotFound is wrapped by errors about an operation, snapshot or plan that is not in
 	// the catalog.
 	ErrNotFound = errors.New("not found")
 	// ErrExists is wrapped when an operation is created under an id that is taken.
@@ -31,9 +31,6 @@ var (
 	ErrNoSpace error = noSpaceError{}
 	// ErrNotRunning is wrapped when a step is to begin in an operation whose state is not running.
 	ErrNotRunning = errors.New("operation is not running")
-	// ErrFenceLost is wrapped when the context of the fence ended: another host may be at work now.
-	// Do not retry; find out who holds the fence.
-	ErrFenceLost = errors.New("fence is lost")
 	// ErrStepInFlight is wrapped when the same step is begun twice at once, which is an error in
 	// the program.
 	ErrStepInFlight = errors.New("step is in flight already")

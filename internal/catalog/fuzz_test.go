@@ -27,11 +27,11 @@ func FuzzDecode(f *testing.F) {
 		again(t, data, decodeStep)
 		again(t, data, decodeEvent)
 		again(t, data, decodePlanInfo)
-		again(t, data, func(b []byte) (knownKey, error) { return decode[knownKey]("known key", b) })
+		again(t, data, func(b []byte) (storedKey, error) { return decode[storedKey]("stored key", b) })
 		again(t, data, func(b []byte) (ScheduleState, error) {
-			return decode[ScheduleState]("schedule",
-				b)
+			return decode[ScheduleState]("schedules", b)
 		})
+		again(t, data, func(b []byte) (VerifyState, error) { return decode[VerifyState]("verifies", b) })
 		if step, err := ParseStep(string(data)); err == nil && step.String() != string(data) {
 			t.Errorf("step %q became %q", data, step)
 		}

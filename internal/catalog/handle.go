@@ -14,7 +14,6 @@ type StepHandle struct {
 	record StepRecord
 
 	mu        sync.Mutex
-	result    json.RawMessage
 	unitState UnitState
 }
 
@@ -46,19 +45,6 @@ func (h *StepHandle) Record(ctx context.Context, values ...Value) error {
 	if err != nil {
 		return fmt.Errorf("record values of step %s: %w", h.step, err)
 	}
-	return nil
-}
-
-// SetResult sets what Result returns once the step is done; it is stored as JSON, atomically with
-// that. The last call counts. Undo has no result.
-func (h *StepHandle) SetResult(result any) error {
-	data, err := json.Marshal(result)
-	if err != nil {
-		return fmt.Errorf("set result of step %s: %w", h.step, err)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.result = data
 	return nil
 }
 

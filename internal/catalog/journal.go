@@ -11,11 +11,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// JournalOptions of Catalog.Journal; the zero value is a journal without a fence.
+// JournalOptions of Catalog.Journal; the zero value reports steps to nobody.
 type JournalOptions struct {
-	// Fence ends when another host may have taken over; its cause says why. No step begins after
-	// that, and the context of steps in flight is cancelled.
-	Fence context.Context
 	// OnStep, when set, is told of every step twice: before it runs, once it is on record as begun
 	// or undoing, and after it ended. An error before the step keeps it from running and fails it;
 	// an error after it is not heeded. It is where the journal is mirrored to a place that survives
@@ -27,45 +24,39 @@ type JournalOptions struct {
 type Journal struct {
 	c      *Catalog
 	id     OperationID
-	fence  context.Context
 	onStep func(ctx context.Context, r StepRecord) error
 }
 
 // Journal returns the journal of an operation. It reads and writes nothing yet.
 func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
-	if opts.Fence == nil {
-		opts.Fence = context.Background()
-	}
 	if opts.OnStep == nil {
 		opts.OnStep = func(context.Context, StepRecord) error { return nil }
 	}
-	return &Journal{c: c, id: id, fence: opts.Fence, onStep: opts.OnStep}
+	return &Journal{c: c, id: id, onStep: opts.OnStep}
 }
 
 // Operation returns the id of the operation.
 func (j *Journal) Operation() OperationID { return j.id }
 
-// Do is the one place where something changes. A step that is done is skipped (its result is had
-// from Result). Otherwise: the context and the fence must be alive; the step is recorded begun, on
-// disk; fn runs; the step is recorded done with its result, or failed; the events follow from the
-// records.
+// Do is the one place where something changes. It skips a step that is done. Otherwise it records
+// the step begun (on disk), runs fn, and records the step done or failed; the events follow from
+// the records.
 //
-// Cancelling ctx stops between steps: it keeps a step from beginning, but fn gets a context that it
-// does not reach, so that a step in flight ends cleanly. Only a lost fence cancels that one. fn
-// must be able to run twice: after a crash between begun and done, and after it failed, the next Do
-// runs it again.
+// Cancelling ctx stops between steps: Do then begins no step, but the context of fn is not
+// cancelled, so that a step in flight ends cleanly. fn must be able to run twice: after a crash
+// between begun and done, and after fn failed, the next Do runs it again.
 //
-// Errors: fn's, with ErrFenceLost in it when the fence went meanwhile; the context's and
-// ErrFenceLost when not begun; ErrStepInFlight; ErrNotRunning; those of writing. When the end of a
-// step that worked cannot be recorded, that is an error too, and the step runs again on resume.
+// Errors: fn's; the context's when the step was not begun; ErrStepInFlight; ErrNotRunning; those of
+// writing. When the end of a step that worked cannot be recorded, Do returns that error, and the
+// step runs again on resume.
 func (j *Journal) Do(ctx context.Context, step Step, fn func(ctx context.Context,
 	h *StepHandle) error) error {
 	return j.run(ctx, step, doing, fn)
 }
 
 // Undo mirrors Do: it runs fn to take back what the step did, wholly or in part, and records it
-// undone; its values and its result are dropped then, while fn can still read them. A step that was
-// never begun or is undone already is skipped.
+// undone. The values of the step are deleted then; fn can still read them. A step that was never
+// begun or is undone already is skipped.
 func (j *Journal) Undo(ctx context.Context, step Step, fn func(ctx context.Context,
 	h *StepHandle) error) error {
 	return j.run(ctx, step, undoing, fn)
@@ -104,7 +95,7 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	if d.skip(record) {
 		return nil
 	}
-	if err := j.mayBegin(ctx); err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
 	}
 	h := &StepHandle{j: j, step: step}
@@ -113,7 +104,7 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	}
 	failed := j.onStep(ctx, h.record)
 	if failed == nil {
-		failed = j.call(ctx, h, fn)
+		failed = fn(context.WithoutCancel(ctx), h)
 	}
 	if err := j.end(ctx, h, d, failed); err != nil {
 		return errors.Join(failed, fmt.Errorf("%s step %s: record its end: %w", d.verb, step, err))
@@ -136,17 +127,6 @@ func (j *Journal) claim(step Step) (release func(), err error) {
 		defer j.c.mu.Unlock()
 		delete(j.c.inFlight, key)
 	}, nil
-}
-
-func (j *Journal) mayBegin(ctx context.Context) error {
-	if j.fence.Err() != nil {
-		return fenceLost(j.fence)
-	}
-	return ctx.Err()
-}
-
-func fenceLost(fence context.Context) error {
-	return fmt.Errorf("%w: %w", ErrFenceLost, context.Cause(fence))
 }
 
 // begin records the step begun.
@@ -172,26 +152,11 @@ func (j *Journal) begin(ctx context.Context, step Step, d direction) (StepRecord
 		record.State, record.Begun, record.Ended, record.Error = d.begun, now, time.Time{}, ""
 		if d.begun == StepBegun {
 			record.Attempts++
-			record.Result = nil
 		}
 		o.op.Changed = true
 		return []Event{stepEvent(record)}, o.putStep(record)
 	})
 	return record, err
-}
-
-// call runs fn with a context that only the fence cancels.
-func (j *Journal) call(ctx context.Context, h *StepHandle, fn func(context.Context,
-	*StepHandle) error) error {
-	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	defer context.AfterFunc(j.fence, func() { cancel(fenceLost(j.fence)) })()
-	err := fn(inner, h)
-	if err != nil && j.fence.Err() != nil && !errors.Is(err, ErrFenceLost) {
-		// The cause is not in the errors of a client whose request was cancelled.
-		err = fmt.Errorf("%w: %w", fenceLost(j.fence), err)
-	}
-	return err
 }
 
 // end records how the step ended and tells of it.
@@ -203,8 +168,8 @@ func (j *Journal) end(ctx context.Context, h *StepHandle, d direction, failed er
 	return err
 }
 
-// recordEnd records how the step ended, and with it, atomically, its result and the unit's state.
-// It heeds no context: what was done must be on record.
+// recordEnd records how the step ended and, atomically with that, the unit's state. It ignores the
+// end of the context: what was done must be on record.
 func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, failed error) (
 	StepRecord, error) {
 	now := j.c.now()
@@ -214,19 +179,12 @@ func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, fai
 		record.State, record.Ended = d.ended, now
 		h.mu.Lock()
 		unitState := h.unitState
-		if d.ended == StepDone {
-			record.Result = h.result
-		}
 		h.mu.Unlock()
 		if failed != nil {
 			record.State, record.Error = d.lost, shorten(failed.Error())
-			if d.lost == StepFailed {
-				record.Result = nil
-			}
 			return []Event{stepEvent(record)}, o.putStep(record)
 		}
 		if record.State == StepUndone {
-			record.Result = nil
 			if err := o.deleteValues(record.Step); err != nil {
 				return nil, err
 			}
@@ -246,19 +204,6 @@ func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, fai
 func stepEvent(r StepRecord) Event {
 	return Event{Type: EventStep, Step: r.Step.String(), Unit: r.Step.Unit, State: string(r.State),
 		Message: r.Error}
-}
-
-// Result returns what a step that is done left with SetResult, nil when it left nothing.
-// ErrNotFound when the step is not done.
-func (j *Journal) Result(ctx context.Context, step Step) (json.RawMessage, error) {
-	record, err := j.c.stepRecord(ctx, j.id, step)
-	if err == nil && (record == nil || record.State != StepDone) {
-		err = ErrNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get result of step %s: %w", step, err)
-	}
-	return record.Result, nil
 }
 
 // State returns the state of a step, "" when it was never begun.

@@ -83,11 +83,7 @@ func TestDoRunsOnce(t *testing.T) {
 		if h.Attempt() != 1 || h.Step() != testStep {
 			t.Errorf("attempt %d of %s", h.Attempt(), h.Step())
 		}
-		if _, err := j.Result(ctx, testStep); !errors.Is(err, ErrNotFound) {
-			t.Errorf("result before it is done: %v", err)
-		}
-		return errors.Join(h.SetResult(map[string]string{"Secret/team-a/ca": "uid-1"}),
-			h.SetUnit(UnitCopied))
+		return h.SetUnit(UnitCopied)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,10 +100,6 @@ func TestDoRunsOnce(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("skip: %v", err)
-	}
-	result, err := j.Result(t.Context(), testStep)
-	if err != nil || string(result) != `{"Secret/team-a/ca":"uid-1"}` {
-		t.Errorf("result after reopening: %s, %v", result, err)
 	}
 	op, err := c.Operation(t.Context(), j.id)
 	if err != nil || op.Units["team-a/one"] != UnitCopied || !op.Changed {
@@ -134,7 +126,6 @@ func TestDoAgainAfterFailure(t *testing.T) {
 	broken := errors.New("webhook refused: denied")
 	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
 		_ = h.SetUnit(UnitCopied)
-		_ = h.SetResult("half")
 		if err := h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)},
 			Value{"b", json.RawMessage(`"uid-b"`)}); err != nil {
 			t.Error(err)
@@ -146,7 +137,7 @@ func TestDoAgainAfterFailure(t *testing.T) {
 	}
 	steps, err := c.Steps(t.Context(), j.id)
 	if err != nil || len(steps) != 1 || steps[0].State != StepFailed ||
-		steps[0].Error != broken.Error() || steps[0].Result != nil {
+		steps[0].Error != broken.Error() {
 		t.Errorf("%+v, %v", steps, err)
 	}
 	if op, _ := c.Operation(t.Context(), j.id); len(op.Units) != 0 {
@@ -218,37 +209,12 @@ func TestDoCancelStopsBetweenSteps(t *testing.T) {
 	}
 }
 
-func TestDoLostFenceCancelsTheStep(t *testing.T) {
-	c := openTest(t)
-	fence, lose := context.WithCancelCause(t.Context())
-	j := c.Journal(newOperation(t, c, Running), JournalOptions{Fence: fence})
-	taken := errors.New("epoch 7 is held by another host")
-	err := j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
-		lose(taken)
-		<-ctx.Done()
-		return ctx.Err()
-	})
-	if !errors.Is(err, ErrFenceLost) || !errors.Is(err, taken) || !errors.Is(err, context.Canceled) {
-		t.Errorf("step in flight: %v", err)
-	}
-	if s := stepState(t, j, testStep); s != StepFailed {
-		t.Errorf("step in flight is %s", s)
-	}
-	err = j.Do(t.Context(), testStep, func(context.Context, *StepHandle) error {
-		t.Error("ran without the fence")
-		return nil
-	})
-	if !errors.Is(err, ErrFenceLost) || !errors.Is(err, taken) {
-		t.Errorf("next try: %v", err)
-	}
-}
-
 func TestUndo(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
 	broken := errors.New("broken")
 	record := func(ctx context.Context, h *StepHandle) error {
-		return errors.Join(h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)}), h.SetResult(1))
+		return h.Record(ctx, Value{"a", json.RawMessage(`"uid-a"`)})
 	}
 	undo := func(result error) (ran int, err error) {
 		err = j.Undo(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
@@ -278,9 +244,6 @@ func TestUndo(t *testing.T) {
 	if values, err := j.Values(t.Context(), testStep); err != nil || len(values) != 0 {
 		t.Errorf("values of an undone step: %v, %v", values, err)
 	}
-	if _, err := j.Result(t.Context(), testStep); !errors.Is(err, ErrNotFound) {
-		t.Errorf("result of an undone step: %v", err)
-	}
 	if op, _ := c.Operation(t.Context(), j.id); op.Units["team-a/one"] != UnitRolledBack {
 		t.Errorf("unit: %v", op.Units)
 	}
@@ -305,7 +268,7 @@ func TestDoConcurrently(t *testing.T) {
 				step := Step{Unit: fmt.Sprintf("ns/unit-%02d", unit), Phase: "create", Wave: wave + 1}
 				err := j.Do(t.Context(), step, func(ctx context.Context, h *StepHandle) error {
 					j.Progress("steps", ran.Add(1), 96)
-					return errors.Join(h.Record(ctx, Value{"k", json.RawMessage(`1`)}), h.SetResult(wave))
+					return h.Record(ctx, Value{"k", json.RawMessage(`1`)})
 				})
 				if err != nil {
 					t.Error(err)

@@ -23,6 +23,7 @@ var migrations = []migration{
 	{2, "make the bucket of schedules", makeSchedules},
 	{3, "make the bucket of what is stored", makeKnown},
 	{4, "forget what is stored, which is remembered in another way", makeKnownAgain},
+	{5, "move the states of verifies into a bucket of their own", moveVerifies},
 }
 
 func makeKnownAgain(tx *bolt.Tx) error {

@@ -12,14 +12,14 @@ import (
 
 var bucketSchedules = []byte("schedules")
 
-// ScheduleState is what the daemon remembers of a schedule. What the schedule is stands in the
+// ScheduleState is what the daemon records of a schedule. The schedule itself is in the
 // configuration.
 type ScheduleState struct {
 	Name string `json:"name"`
-	// Seen is when the daemon first knew of it.
+	// Seen is when the schedule was first recorded.
 	Seen time.Time `json:"seen"`
-	// Paused overrides the configuration; nil when nobody paused or resumed it. It holds while the
-	// configuration says what it said then, ConfigPaused.
+	// Paused overrides the configuration; nil when nobody paused or resumed the schedule. It holds
+	// as long as the configuration says what it said then, ConfigPaused.
 	Paused       *bool `json:"paused,omitempty"`
 	ConfigPaused bool  `json:"configPaused,omitempty"`
 	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero
@@ -39,33 +39,37 @@ func (s ScheduleState) check() error {
 	return nil
 }
 
-// UpdateSchedule changes what is remembered of a schedule, or begins to, and returns it. change
-// must only assign: it may run more than once. The end of the context is not heeded: a run that was
-// cancelled is on record all the same.
+// ScheduleState returns what is recorded of a schedule. ErrNotFound when nothing is.
+func (c *Catalog) ScheduleState(ctx context.Context, name string) (ScheduleState, error) {
+	var state ScheduleState
+	err := c.view(ctx, func(tx *bolt.Tx) (err error) {
+		state, err = getState[ScheduleState](tx, bucketSchedules, name)
+		return err
+	})
+	if err != nil {
+		return ScheduleState{}, fmt.Errorf("get state of schedule %q: %w", name, err)
+	}
+	return state, nil
+}
+
+// UpdateSchedule changes what is recorded of a schedule, or makes the record, and returns it.
+// change must only assign: it may run more than once. UpdateSchedule ignores the end of the
+// context: a run that was cancelled is recorded all the same.
 func (c *Catalog) UpdateSchedule(ctx context.Context, name string, change func(*ScheduleState)) (
 	ScheduleState, error) {
 	var state ScheduleState
 	err := c.update(context.WithoutCancel(ctx), func(tx *bolt.Tx) error {
-		b := tx.Bucket(bucketSchedules)
-		state = ScheduleState{Seen: c.now()}
-		if value := b.Get([]byte(name)); value != nil {
-			var err error
-			if state, err = decode[ScheduleState]("schedule", value); err != nil {
-				return err
-			}
+		stored, err := getState[ScheduleState](tx, bucketSchedules, name)
+		if errors.Is(err, ErrNotFound) {
+			stored.Seen, err = c.now(), nil
 		}
-		if change != nil {
-			change(&state)
-		}
-		state.Name, state.LastError = name, shorten(state.LastError)
-		if err := state.check(); err != nil {
-			return err
-		}
-		value, err := json.Marshal(state)
 		if err != nil {
 			return err
 		}
-		return b.Put([]byte(name), value)
+		change(&stored)
+		stored.Name, stored.LastError = name, shorten(stored.LastError)
+		state = stored
+		return putState(tx, bucketSchedules, name, stored)
 	})
 	if err != nil {
 		return ScheduleState{}, fmt.Errorf("update schedule %q: %w", name, err)
@@ -73,9 +77,30 @@ func (c *Catalog) UpdateSchedule(ctx context.Context, name string, change func(*
 	return state, nil
 }
 
+// getState reads a record by its name. ErrNotFound when there is none.
+func getState[T checked](tx *bolt.Tx, bucket []byte, name string) (T, error) {
+	value := tx.Bucket(bucket).Get([]byte(name))
+	if value == nil {
+		var none T
+		return none, ErrNotFound
+	}
+	return decode[T](string(bucket), value)
+}
+
+func putState[T checked](tx *bolt.Tx, bucket []byte, name string, state T) error {
+	if err := state.check(); err != nil {
+		return err
+	}
+	value, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket(bucket).Put([]byte(name), value)
+}
+
 func checkSchedules(tx *bolt.Tx, report func(error)) {
 	report(tx.Bucket(bucketSchedules).ForEach(func(k, v []byte) error {
-		s, err := decode[ScheduleState]("schedule", v)
+		s, err := decode[ScheduleState]("schedules", v)
 		if err == nil && s.Name != string(k) {
 			err = fmt.Errorf("schedule %q: stored under %q", s.Name, k)
 		}

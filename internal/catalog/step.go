@@ -108,8 +108,6 @@ type StepRecord struct {
 	Ended time.Time `json:"ended,omitzero"`
 	// Error is why the last Do or Undo failed.
 	Error string `json:"error,omitempty"`
-	// Result is what the step left when it was done.
-	Result json.RawMessage `json:"result,omitempty"`
 }
 
 func (r StepRecord) check() error {

@@ -43,6 +43,11 @@ type Options struct {
 	Tuning restore.Tuning
 }
 
+// DefaultConcurrency is the size of a batch when Tuning names no number. All workload clusters of a
+// batch are paused on the source from the first pause to the last retirement of the batch, so that a
+// large batch leaves many of them without a working controller at the same time.
+const DefaultConcurrency = 8
+
 // run is one run of a move.
 type run struct {
 	Options
@@ -64,15 +69,7 @@ type results struct {
 }
 
 func newRun(ctx context.Context, o Options) (*run, error) {
-	if o.Tuning.Concurrency <= 0 {
-		o.Tuning.Concurrency = 32
-	}
-	if o.Tuning.Wait <= 0 {
-		o.Tuning.Wait = 5 * time.Minute
-	}
-	if o.Tuning.Settle <= 0 {
-		o.Tuning.Settle = 2 * time.Second
-	}
+	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
 	o.Units = maps.Clone(o.Units)
 	if o.Units == nil {
 		o.Units = map[string]catalog.UnitState{}

@@ -23,10 +23,14 @@ type Writer interface {
 		*unstructured.Unstructured, error)
 }
 
-// Tuning changes how a run goes about, not what it does. The zero value works.
+// DefaultConcurrency is how many units a restore works on at once when Tuning names no number. A
+// unit spends most of its time waiting for acknowledgements of the target's controllers, and no
+// workload cluster is paused for it.
+const DefaultConcurrency = 32
+
+// Tuning changes how a run works, not what it does. The zero value works.
 type Tuning struct {
-	// Concurrency is how many units are at work at once; 0 means 32: a unit spends most of its time
-	// waiting for acknowledgements.
+	// Concurrency is the number of units in work at once; 0 means the default of the operation.
 	Concurrency int
 	// Canary is the unit that is restored and released before all others.
 	Canary string
@@ -37,15 +41,16 @@ type Tuning struct {
 	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and
 	// for post-flight. 0 means 5 minutes.
 	Wait time.Duration
-	// Settle is how long an object must have stood still where its kind publishes no
-	// acknowledgement of the pause; 0 means 2 seconds.
+	// Settle is how long an object must be unchanged where its kind publishes no acknowledgement of
+	// the pause; 0 means 2 seconds.
 	Settle time.Duration
 }
 
-// withDefaults fills in what is left out.
-func (t Tuning) withDefaults() Tuning {
+// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller: a
+// move has a lower one than a restore, because it pauses that many working workload clusters.
+func (t Tuning) WithDefaults(concurrency int) Tuning {
 	if t.Concurrency <= 0 {
-		t.Concurrency = 32
+		t.Concurrency = concurrency
 	}
 	if t.Wait <= 0 {
 		t.Wait = 5 * time.Minute

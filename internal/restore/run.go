@@ -69,7 +69,7 @@ func Run(ctx context.Context, o RunOptions) error {
 }
 
 func newRun(ctx context.Context, o RunOptions) *run {
-	o.Tuning = o.Tuning.withDefaults()
+	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
 	return &run{
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{}, unitOf: map[object.Ref]string{},
 		workloadID: map[string]string{},
@@ -408,11 +408,8 @@ func creates(u Unit) bool {
 }
 
 func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
-	_, err := r.Journal.Result(ctx, step)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	state, err := r.Journal.State(ctx, step)
+	return state == catalog.StepDone, err
 }
 
 // each runs fn for objects side by side, as far as there are slots for requests, and returns the

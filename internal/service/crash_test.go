@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -41,9 +42,6 @@ type life struct {
 
 func newCrashYard(t *testing.T) *crashYard {
 	t.Helper()
-	was := recordPause
-	recordPause = 0
-	t.Cleanup(func() { recordPause = was })
 	y := &crashYard{t: t, dir: t.TempDir(), keys: t.TempDir() + "/keys",
 		source: snapshottest.New("prod", 11, 2)}
 	if _, err := store.Keygen(y.keys, time.Now()); err != nil {
@@ -112,13 +110,14 @@ func (y *crashYard) live(dir string) *life {
 	l := &life{t: y.t, yard: y, dir: dir, mortal: faultbucket.NewMortal(store.NewDir(dir + "/store"))}
 	l.Server = New(Config{
 		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
-		Retention: Retention{Policy: snapshot.Policy{Last: 2}},
+		Retention: Retention{Policy: retention.Policy{Last: 2}},
 		Locations: []Location{{Name: "main", Store: StoreOptions{
 			URL: dir + "/store", Recipients: []string{string(recipient)},
 			SigningKeyFile:  filepath.Join(y.keys, store.SigningFile),
 			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
+	l.recordPause = 0 // the catalog never takes a record again
 	l.buckets[&l.cfg.Locations[0]] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)
@@ -182,7 +181,7 @@ func (l *life) take() error {
 	_, err = l.start(l.Server.ctx, l.catalog, op.ID, func(ctx context.Context, j *catalog.Journal) (
 		err error) {
 		o := y.source.Options(st)
-		o.Memory = l.catalog.Memory(st.ID(), y.source.UID)
+		o.State = l.catalog.SnapshotState(st.ID(), y.source.UID)
 		result, err = takeSnapshot(ctx, l.catalog, j, o)
 		return err
 	})

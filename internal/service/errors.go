@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -128,9 +129,9 @@ var mappings = []mapping{
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
-	{as[*snapshot.BlockedError], ReasonIncomplete},
-	{as[*snapshot.RetainedError], ReasonIncomplete},
-	{as[*snapshot.RefusedError], ReasonFindings},
+	{as[*retention.BlockedError], ReasonIncomplete},
+	{as[*retention.RetainedError], ReasonIncomplete},
+	{as[*retention.RefusedError], ReasonFindings},
 	{as[*kube.KubeconfigError], ReasonKubeconfig},
 	{as[*kube.UnreachableError], ReasonUnreachable},
 	{as[*store.UsageError], ReasonUsage},
@@ -154,7 +155,6 @@ var mappings = []mapping{
 	{as[*catalog.FutureSchemaError], ReasonUnsupported},
 	{is(catalog.ErrNoSpace), ReasonNoSpace},
 	{is(catalog.ErrNotFound), ReasonNotFound},
-	{is(catalog.ErrFenceLost), ReasonFenced},
 	{is(syscall.ENOSPC), ReasonNoSpace},
 	{is(context.DeadlineExceeded), ReasonTimeout},
 }

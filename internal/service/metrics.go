@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -224,7 +225,7 @@ func (m *metrics) verifySucceeded(location, source string, level store.CheckLeve
 }
 
 // pruned counts a prune; r is nil when it did not begin.
-func (m *metrics) pruned(r *snapshot.PruneResult, err error) {
+func (m *metrics) pruned(r *retention.Result, err error) {
 	if r != nil {
 		m.prunes.removed.Add(float64(len(r.Removed)))
 		m.prunes.freed.Add(float64(r.Freed.Bytes))

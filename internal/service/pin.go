@@ -6,14 +6,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.DeleteSnapshotsRequest) (
 	*mgmtv1.DeleteSnapshotsResponse, error) {
-	o := snapshot.PruneOptions{Grace: s.s.cfg.Retention.Grace, Damaged: req.GetDamaged()}
+	o := retention.Options{Grace: s.s.cfg.Retention.Grace, Damaged: req.GetDamaged()}
 	if g := req.GetGrace(); g != nil {
 		o.Grace = g.AsDuration()
 	}

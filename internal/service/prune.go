@@ -12,15 +12,15 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 // Retention says which snapshots a prune keeps, when a request does not say it.
 type Retention struct {
-	Policy snapshot.Policy
-	// Grace is snapshot.DefaultGrace when it is zero.
+	Policy retention.Policy
+	// Grace is retention.DefaultGrace when it is zero.
 	Grace time.Duration
 }
 
@@ -36,15 +36,15 @@ type pruneService struct {
 type pruning struct {
 	location *Location
 	source   string // its name
-	options  snapshot.PruneOptions
+	options  retention.Options
 }
 
 // readPrune opens what a spec names.
 func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning,
 	error) {
-	o := snapshot.PruneOptions{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
+	o := retention.Options{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
 	if r := spec.GetRetention(); r != nil {
-		o.Policy = snapshot.Policy{
+		o.Policy = retention.Policy{
 			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()),
 			Weekly: int(r.GetKeepWeekly()), Monthly: int(r.GetKeepMonthly()),
 			Within: r.GetKeepWithin().AsDuration(),
@@ -66,7 +66,7 @@ func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalo
 }
 
 // openPrune opens a location, and asks the catalog what it knows of its snapshots.
-func (s *Server) openPrune(ctx context.Context, location string, o snapshot.PruneOptions) (
+func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
 	*catalog.Catalog, *pruning, error) {
 	l, err := s.location(location)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	if err != nil {
 		return err
 	}
-	plan, err := snapshot.PlanPrune(ctx, p.options)
+	plan, err := retention.NewPlan(ctx, p.options)
 	if err != nil {
 		return err
 	}
@@ -197,11 +197,11 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 		Summary: summary}})
 }
 
-func amountToProto(a snapshot.Amount) *mgmtv1.PruneAmount {
+func amountToProto(a retention.Amount) *mgmtv1.PruneAmount {
 	return &mgmtv1.PruneAmount{Keys: a.Keys, Bytes: a.Bytes}
 }
 
-func policyToProto(p snapshot.Policy) *mgmtv1.Retention {
+func policyToProto(p retention.Policy) *mgmtv1.Retention {
 	r := &mgmtv1.Retention{KeepLast: int32(p.Last), KeepHourly: int32(p.Hourly),
 		KeepDaily: int32(p.Daily), KeepWeekly: int32(p.Weekly), KeepMonthly: int32(p.Monthly)}
 	if p.Within > 0 {
@@ -276,7 +276,7 @@ type pruneState struct {
 
 // prune carries a prune out and tells what came of it.
 func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	o snapshot.PruneOptions) (*snapshot.PruneResult, error) {
+	o retention.Options) (*retention.Result, error) {
 	o.Progress = j.Progress
 	o.Step = func(name string, fn func() error) error {
 		return j.Do(ctx, catalog.Step{Phase: "remove-" + name},
@@ -287,11 +287,11 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	if err != nil {
 		return nil, err
 	}
-	r, err := snapshot.Prune(ctx, o)
+	r, err := retention.Prune(ctx, o)
 	if r == nil {
 		return nil, err
 	}
-	if as[*snapshot.RefusedError](err) && len(r.Removed) == 0 {
+	if as[*retention.RefusedError](err) && len(r.Removed) == 0 {
 		// a step was begun, and then the storage, or a pin that came just now, kept all that was
 		// named
 		err = &untouchedError{err}
@@ -314,7 +314,7 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 // goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died
 // before the index heard of it, or ran elsewhere. What no record explains stays in the index: a
 // verify tells by that of newer snapshots that somebody hides.
-func goneOnRecord(known []catalog.SnapshotRecord, r *snapshot.PruneResult) (gone []string) {
+func goneOnRecord(known []catalog.SnapshotRecord, r *retention.Result) (gone []string) {
 	there := map[string]bool{}
 	for _, v := range r.Snapshots {
 		there[v.Key.String()] = true
@@ -330,7 +330,7 @@ func goneOnRecord(known []catalog.SnapshotRecord, r *snapshot.PruneResult) (gone
 }
 
 // prunedText says in a sentence what a prune did.
-func prunedText(r *snapshot.PruneResult) string {
+func prunedText(r *retention.Result) string {
 	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed),
 		len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
 	if r.Retained.Keys > 0 {
@@ -339,7 +339,7 @@ func prunedText(r *snapshot.PruneResult) string {
 	}
 	if r.Waits.Keys > 0 {
 		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
-			r.Waits.Keys, r.Waits.Bytes, snapshot.AgeText(r.Grace))
+			r.Waits.Keys, r.Waits.Bytes, retention.AgeText(r.Grace))
 	}
 	return text
 }
@@ -378,7 +378,7 @@ func (s *Server) pruneAfter(schedule, location string) {
 
 // ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",
 // "90m".
-func ParseAge(s string) (time.Duration, error) { return snapshot.ParseAge(s) }
+func ParseAge(s string) (time.Duration, error) { return retention.ParseAge(s) }
 
 // MinGrace is the shortest grace that a prune takes.
-const MinGrace = snapshot.MinGrace
+const MinGrace = retention.MinGrace

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -159,7 +159,7 @@ func TestDaemonPrunesAfterASnapshot(t *testing.T) {
 		t.Errorf("with a ttl: %+v", ops)
 	}
 
-	b = newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 2}})
+	b = newPruneBench(t, Retention{Policy: retention.Policy{Last: 2}})
 	b.take(5)
 	b.pruneAfter("s", "main")
 	b.running.Wait()
@@ -209,7 +209,7 @@ func TestOnePruneAtATime(t *testing.T) {
 
 // What a restore, a move or a verify still reads stays, and is refused to deletions.
 func TestPruneLeavesWhatOperationsRead(t *testing.T) {
-	b := newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 1}})
+	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(8)
 	c, err := b.openCatalog(t.Context())
 	if err != nil {
@@ -304,7 +304,7 @@ func TestDeletionIsRefusedLate(t *testing.T) {
 // A snapshot that only an unreadable envelope could explain keeps all content: exit code 4 when
 // snapshots went, 3 when none did.
 func TestPruneBlockedExitCodes(t *testing.T) {
-	b := newPruneBench(t, Retention{Policy: snapshot.Policy{Last: 1}})
+	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(4)
 	if err := os.WriteFile(filepath.Join(b.root, b.keys[1].String()), []byte("{}"),
 		0o600); err != nil {

@@ -18,7 +18,7 @@ func (s *Server) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, state: c.UpdateSchedule,
+	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, states: c,
 		log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules)
 	if err == nil {
 		s.verifier = s.newVerifier(c)

@@ -360,6 +360,12 @@ func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 	})
 }
 
+// The defaults of RestoreTuning.concurrency, for help texts.
+const (
+	DefaultRestoreConcurrency = restore.DefaultConcurrency
+	DefaultMoveConcurrency    = move.DefaultConcurrency
+)
+
 func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
 	return restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(),
 		MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}

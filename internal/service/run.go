@@ -108,13 +108,13 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	return err
 }
 
-// recordPause is how long recordEnd waits between two tries. A variable for the sake of tests in
-// which the catalog takes nothing any more.
-var recordPause = 200 * time.Millisecond
+// recordPause is how long recordEnd waits between two tries, so that a disk that was full for a
+// moment does not end the daemon.
+const recordPause = 200 * time.Millisecond
 
-// recordEnd tries for a while to record how an operation ended. When the catalog takes it no more,
-// closing it ends the watchers, who would wait for ever; the next process finds the operation
-// interrupted.
+// recordEnd records how an operation ended, and tries again for a while when that fails. Then it
+// closes the catalog, which ends the watchers: they would wait for ever. The next process finds the
+// operation interrupted.
 func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State,
 	why catalog.Outcome) {
 	const tries = 5
@@ -123,7 +123,7 @@ func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state cat
 		if _, err = c.SetState(s.ctx, id, state, why); err == nil {
 			return
 		}
-		time.Sleep(recordPause)
+		time.Sleep(s.recordPause)
 	}
 	s.mu.Lock()
 	s.lost[id] = err

@@ -58,6 +58,13 @@ func ParseCron(expression string) (_ cron.Schedule, err error) {
 // clock that was set.
 const longestSleep = time.Minute
 
+// scheduleStates records the states of schedules; the catalog does.
+type scheduleStates interface {
+	ScheduleState(ctx context.Context, name string) (catalog.ScheduleState, error)
+	UpdateSchedule(ctx context.Context, name string, change func(*catalog.ScheduleState)) (
+		catalog.ScheduleState, error)
+}
+
 // scheduler takes the snapshots of the schedules.
 //
 // A schedule is due at the first time of its expression after its last run began; one that never
@@ -65,12 +72,11 @@ const longestSleep = time.Minute
 // SkipImmediately, what is past when the daemon starts, or when a pause ends, does not count. A run
 // that failed is not tried again before it is due next.
 type scheduler struct {
-	begin func(context.Context, wantedSnapshot) (*mgmtv1.Operation, error)
-	state func(ctx context.Context, name string, change func(*catalog.ScheduleState)) (
-		catalog.ScheduleState, error)
-	log  *slog.Logger
-	m    *metrics
-	wake chan struct{} // holds one when something changed that the loop sleeps by
+	begin  func(context.Context, wantedSnapshot) (*mgmtv1.Operation, error)
+	states scheduleStates
+	log    *slog.Logger
+	m      *metrics
+	wake   chan struct{} // holds one when something changed that the loop sleeps by
 
 	begins sync.WaitGroup // goroutines that begin a run
 
@@ -141,7 +147,11 @@ func newScheduler(ctx context.Context, r *scheduler, schedules []Schedule) (*sch
 				err: err}
 		}
 		d := &scheduled{Schedule: s, cron: parsed}
-		if d.state, err = r.state(ctx, s.Name, nil); err != nil {
+		if d.state, err = r.states.ScheduleState(ctx, s.Name); errors.Is(err, catalog.ErrNotFound) {
+			// A new schedule is recorded once: it can be overdue from now on.
+			d.state, err = r.states.UpdateSchedule(ctx, s.Name, func(*catalog.ScheduleState) {})
+		}
+		if err != nil {
 			return nil, err
 		}
 		d.rewind(now)
@@ -256,7 +266,7 @@ func (r *scheduler) ended(d *scheduled, began time.Time, err error) {
 func (r *scheduler) remember(d *scheduled, change func(*catalog.ScheduleState)) {
 	r.recording.Lock()
 	defer r.recording.Unlock()
-	state, err := r.state(context.Background(), d.Name, change)
+	state, err := r.states.UpdateSchedule(context.Background(), d.Name, change)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -291,9 +301,8 @@ func (r *scheduler) setPaused(ctx context.Context, name string, paused bool) (*s
 	}
 	r.recording.Lock()
 	defer r.recording.Unlock()
-	state, err := r.state(ctx, d.Name, func(s *catalog.ScheduleState) {
-		s.Paused,
-			s.ConfigPaused = &paused, d.Paused
+	state, err := r.states.UpdateSchedule(ctx, d.Name, func(s *catalog.ScheduleState) {
+		s.Paused, s.ConfigPaused = &paused, d.Paused
 	})
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func newBenchThat(t *testing.T, path string, set func(*bench), schedules ...Sche
 		}()
 		return &mgmtv1.Operation{Id: fmt.Sprintf("op%d", len(b.begun))}, nil
 	}
-	b.scheduler, err = newScheduler(t.Context(), &scheduler{begin: begin, state: c.UpdateSchedule,
+	b.scheduler, err = newScheduler(t.Context(), &scheduler{begin: begin, states: c,
 		log: slog.New(slog.DiscardHandler), m: newMetrics(prometheus.NewRegistry(), "test")}, schedules)
 	if err != nil {
 		t.Fatal(err)

@@ -105,6 +105,8 @@ type Server struct {
 	kept      *snapshot.Kept             // of the last snapshots; nil in a process that takes one
 	failed    chan error                 // holds the error after which the server is of no use
 
+	recordPause time.Duration // between two tries of recordEnd
+
 	// Tests kill the process at a step, or in the middle of one; nil otherwise.
 	onStep func(ctx context.Context, r catalog.StepRecord) error
 	writer func(side string, w move.Writer) move.Writer
@@ -120,7 +122,7 @@ func New(cfg Config) *Server {
 		runs:    map[catalog.OperationID]context.CancelCauseFunc{},
 		waits:   map[catalog.OperationID]context.CancelCauseFunc{},
 		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{},
-		prunes: map[*Location]pruneState{}, failed: make(chan error, 1)}
+		prunes: map[*Location]pruneState{}, failed: make(chan error, 1), recordPause: recordPause}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	known := &kube.Known{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)

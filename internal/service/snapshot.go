@@ -94,7 +94,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 			Kubernetes: source.KubernetesVersion(),
 			Providers:  source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces},
 			Interval: w.interval,
-			Writer:   s.program(), Progress: j.Progress, Memory: c.Memory(st.ID(), source.UID()),
+			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
 			Kept: s.kept,
 			Full: w.full, TTL: w.ttl,
 		})

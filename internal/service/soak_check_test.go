@@ -85,7 +85,7 @@ func (k *soak) checkMemory(r *rand.Rand) {
 	var wrote int64
 	for range 2 {
 		o := source.Options(k.direct)
-		o.Memory, o.Now = k.c.Memory(k.direct.ID(), source.UID), k.clock.Now
+		o.State, o.Now = k.c.SnapshotState(k.direct.ID(), source.UID), k.clock.Now
 		result, err := snapshot.Run(k.t.Context(), o)
 		if err != nil {
 			k.t.Fatal(err)

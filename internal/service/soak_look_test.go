@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -34,8 +34,8 @@ func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String()
 
 // leaves tells of a finding that says why a snapshot stays that was to go.
 func leaves(f object.Finding) bool {
-	return f.Code == snapshot.FoundPinned || f.Code == snapshot.FoundInUse ||
-		f.Code == snapshot.FoundSlow
+	return f.Code == retention.FoundPinned || f.Code == retention.FoundInUse ||
+		f.Code == retention.FoundSlow
 }
 
 // look waits until nobody does anything and sees whether what is gone was removed by those who may,
@@ -155,9 +155,9 @@ func (k *soak) lookFor(key store.EnvelopeKey, there map[store.EnvelopeKey]store.
 	}
 	for _, s := range there {
 		if s.Key.Source == key.Source && compareKeys(s.Key, key) > 0 &&
-			k.clock.Now().Sub(s.Modified) >= snapshot.MinGrace {
+			k.clock.Now().Sub(s.Modified) >= retention.MinGrace {
 			return
 		}
 	}
-	k.t.Errorf("%s is gone, and no newer one has been there for %s", key, snapshot.MinGrace)
+	k.t.Errorf("%s is gone, and no newer one has been there for %s", key, retention.MinGrace)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -23,7 +23,7 @@ type pruned struct {
 	// a prune that ended early, or heard no answer, meant these to go
 	meant     map[store.EnvelopeKey]bool
 	snapshots int
-	freed     snapshot.Amount
+	freed     retention.Amount
 }
 
 func newPruned() pruned {
@@ -77,11 +77,11 @@ func (k *soak) night(r *rand.Rand) {
 
 // prune removes what the rules do not keep that it makes up.
 func (k *soak) prune(r *rand.Rand) error {
-	o := snapshot.PruneOptions{Grace: snapshot.MinGrace}
+	o := retention.Options{Grace: retention.MinGrace}
 	switch r.IntN(5) {
 	case 0: // nothing but what has expired
 	case 1:
-		o.Policy = snapshot.Policy{Hourly: 1 + r.IntN(3), Daily: 1 + r.IntN(2)}
+		o.Policy = retention.Policy{Hourly: 1 + r.IntN(3), Daily: 1 + r.IntN(2)}
 	case 2:
 		o.Policy.Within = time.Duration(1+r.IntN(12)) * time.Hour
 	default:
@@ -105,9 +105,9 @@ func (k *soak) remove(r *rand.Rand) error {
 	if !ok {
 		return nil
 	}
-	err := k.runPrune(snapshot.PruneOptions{Grace: snapshot.MinGrace,
+	err := k.runPrune(retention.Options{Grace: retention.MinGrace,
 		Delete: []store.EnvelopeKey{of.Key()}})
-	if _, refused := errors.AsType[*snapshot.RefusedError](err); refused {
+	if _, refused := errors.AsType[*retention.RefusedError](err); refused {
 		return nil
 	}
 	return err
@@ -125,7 +125,7 @@ func (k *soak) newestWhole(source *snapshottest.Source) (newest taken, ok bool) 
 	return newest, ok
 }
 
-func (k *soak) runPrune(o snapshot.PruneOptions) error {
+func (k *soak) runPrune(o retention.Options) error {
 	k.pruning.RLock()
 	defer k.pruning.RUnlock()
 	c, p, err := k.s.openPrune(k.t.Context(), "", o)

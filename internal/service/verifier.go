@@ -32,9 +32,14 @@ const (
 	// verifyRetry is when a verify that did not come to a result is tried again, and a location
 	// that did not answer asked: a store is rarely away for long.
 	verifyRetry = 10 * time.Minute
-	// verifyState begins the names under which the catalog remembers; no schedule has such a name.
-	verifyState = "verify/"
 )
+
+// verifyStates records the states of the verifies; the catalog does.
+type verifyStates interface {
+	VerifyState(ctx context.Context, name string) (catalog.VerifyState, error)
+	UpdateVerify(ctx context.Context, name string, change func(*catalog.VerifyState)) (
+		catalog.VerifyState, error)
+}
 
 // verifier verifies by itself, in each location one snapshot after the other, so that one that is
 // due while another is going waits.
@@ -47,8 +52,7 @@ type verifier struct {
 	VerifyOptions
 	sources func(ctx context.Context, location string) ([]string, error)
 	begin   func(context.Context, wantedVerify) (*mgmtv1.Operation, error)
-	state   func(ctx context.Context, name string, change func(*catalog.ScheduleState)) (
-		catalog.ScheduleState, error)
+	states  verifyStates
 	// known is told when a source last was found good, as the catalog remembers.
 	known     func(location, source string, level store.CheckLevel, last time.Time)
 	log       *slog.Logger
@@ -70,12 +74,12 @@ type verifyCycle struct {
 	source string
 	level  store.CheckLevel
 	every  time.Duration
-	state  catalog.ScheduleState
+	state  catalog.VerifyState
 	due    time.Time
 }
 
 func (s *Server) newVerifier(c *catalog.Catalog) *verifier {
-	v := &verifier{VerifyOptions: s.cfg.Verify, begin: s.beginVerify, state: c.UpdateSchedule,
+	v := &verifier{VerifyOptions: s.cfg.Verify, begin: s.beginVerify, states: c,
 		log: s.cfg.Log, locations: map[string]*verifiedLocation{}}
 	v.sources = func(ctx context.Context, location string) ([]string, error) {
 		st, err := s.openStore(ctx, location, nil)
@@ -179,7 +183,7 @@ func (v *verifier) know(ctx context.Context, l *verifiedLocation, source string)
 	if l.sources[source] != nil {
 		return
 	}
-	name := verifyState + l.name + "/" + source
+	name := l.name + "/" + source
 	// The deeper one comes first: it spares the other.
 	var cycles []*verifyCycle
 	if v.FullEvery > 0 && v.Level != store.CheckFull {
@@ -189,7 +193,8 @@ func (v *verifier) know(ctx context.Context, l *verifiedLocation, source string)
 	cycles = append(cycles, &verifyCycle{name: name, level: v.Level, every: v.Every})
 	for _, c := range cycles {
 		var err error
-		if c.state, err = v.state(ctx, c.name, nil); err != nil {
+		c.state, err = v.states.VerifyState(ctx, c.name)
+		if err != nil && !errors.Is(err, catalog.ErrNotFound) {
 			v.log.Error("read state of verify", "location", l.name, "source", source, "error", err)
 			return // the next snapshot, or the next look, tries again
 		}
@@ -213,7 +218,7 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 	again := outcome == "" && !as[*store.TrustError](err) // who signed it will not change soon
 	if outcome == "" && ctx.Err() != nil {
 		// the next daemon makes up for it
-		v.remember(c, log, func(s *catalog.ScheduleState) { s.LastRun = before })
+		v.remember(c, log, func(s *catalog.VerifyState) { s.LastRun = before })
 		return
 	}
 	if err != nil {
@@ -227,7 +232,7 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 		if o.due = began.Add(o.every); again {
 			o.due = began.Add(min(o.every, verifyRetry))
 		}
-		v.remember(o, log, func(s *catalog.ScheduleState) {
+		v.remember(o, log, func(s *catalog.VerifyState) {
 			s.LastRun, s.LastError = began, ""
 			if err != nil {
 				s.LastError = err.Error()
@@ -260,7 +265,7 @@ func (v *verifier) wait(ctx context.Context, l *verifiedLocation, c *verifyCycle
 	}
 	// On record before it ends: a verify that kills the daemon must not be the first thing that the
 	// next one does.
-	v.remember(c, v.log, func(s *catalog.ScheduleState) {
+	v.remember(c, v.log, func(s *catalog.VerifyState) {
 		s.LastRun, s.LastOperation = began,
 			catalog.OperationID(op.GetId())
 	})
@@ -269,8 +274,8 @@ func (v *verifier) wait(ctx context.Context, l *verifiedLocation, c *verifyCycle
 }
 
 // remember stores the state; where that fails, it is at least known until the daemon ends.
-func (v *verifier) remember(c *verifyCycle, log *slog.Logger, change func(*catalog.ScheduleState)) {
-	state, err := v.state(context.Background(), c.name, change)
+func (v *verifier) remember(c *verifyCycle, log *slog.Logger, change func(*catalog.VerifyState)) {
+	state, err := v.states.UpdateVerify(context.Background(), c.name, change)
 	if err != nil {
 		log.Error("record state of verify", "error", err)
 		change(&c.state)

@@ -48,7 +48,7 @@ func newVerifyBench(t *testing.T, path string, o VerifyOptions, set func(*verify
 	b := &verifyBench{t: t, began: time.Now(), holds: []string{"a"}, outcome: store.CheckOK,
 		going: map[string]bool{}}
 	set(b)
-	b.verifier = &verifier{VerifyOptions: o, state: c.UpdateSchedule,
+	b.verifier = &verifier{VerifyOptions: o, states: c,
 		log: slog.New(slog.DiscardHandler), locations: map[string]*verifiedLocation{}}
 	b.verifier.known = func(location, source string, level store.CheckLevel, last time.Time) {
 		b.mu.Lock()
@@ -238,7 +238,7 @@ func TestVerifyFailedIsTriedAgain(t *testing.T) {
 		b.then(func() { b.outcome, b.err = store.CheckDamaged, errors.New("1 of 3 keys") })
 		rest(24 * time.Hour)
 		b.saw("20m0s one/a structure") // damage is a result
-		state, err := b.state(t.Context(), "verify/one/a", nil)
+		state, err := b.states.VerifyState(t.Context(), "one/a")
 		if err != nil || state.LastError != "1 of 3 keys" || !state.LastSuccess.IsZero() ||
 			state.LastOperation != "op1" {
 			t.Errorf("state: %+v, %v", state, err)
@@ -246,7 +246,7 @@ func TestVerifyFailedIsTriedAgain(t *testing.T) {
 		b.then(func() { b.outcome, b.err = store.CheckOK, nil })
 		rest(time.Hour)
 		b.saw("24h20m0s one/a structure")
-		if state, err = b.state(t.Context(), "verify/one/a", nil); err != nil || state.LastError != "" ||
+		if state, err = b.states.VerifyState(t.Context(), "one/a"); err != nil || state.LastError != "" ||
 			state.LastSuccess.IsZero() {
 			t.Errorf("state: %+v, %v", state, err)
 		}

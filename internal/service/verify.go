@@ -349,7 +349,7 @@ func (v *verifying) notWhole(ctx context.Context) error {
 		err = errors.Join(err, v.keep(ctx))
 	}
 	if v.envelope.ID != "" {
-		err = errors.Join(err, v.catalog.ForgetKnown(ctx, v.store.ID(), v.envelope.Source.UID))
+		err = errors.Join(err, v.catalog.ForgetSnapshotState(ctx, v.store.ID(), v.envelope.Source.UID))
 	}
 	return errors.Join(err, &Error{
 		Reason: ReasonFindings, Message: fmt.Sprintf("%d of %d %s are not as they should be", v.bad, v.of,

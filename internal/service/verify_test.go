@@ -362,7 +362,7 @@ func TestServerVerifiesByItself(t *testing.T) {
 	if n := recordedChecks(t, root); n != 1 {
 		t.Errorf("%d checks", n)
 	}
-	state, err := s.catalog.UpdateSchedule(t.Context(), "verify/disk/"+verifySource, nil)
+	state, err := s.catalog.VerifyState(t.Context(), "disk/"+verifySource)
 	if err != nil || state.LastSuccess.IsZero() || state.LastOperation != ops[0].ID {
 		t.Errorf("state: %+v, %v", state, err)
 	}

@@ -12,22 +12,23 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
 )
 
-// forgetful is a memory whose process dies when it is to remember: with after, it has done so.
+// forgetful is a state store whose process dies in Update: with after, once it has updated.
 type forgetful struct {
-	store.Memory
+	incremental.StateStore
 	dies, after bool
 }
 
-func (f forgetful) Remember(ctx context.Context, change store.KnownChange) error {
+func (f forgetful) Update(ctx context.Context, change incremental.StateDelta) error {
 	if f.dies && !f.after {
 		return faultbucket.ErrDied
 	}
-	if err := f.Memory.Remember(ctx, change); err != nil || !f.dies {
+	if err := f.StateStore.Update(ctx, change); err != nil || !f.dies {
 		return err
 	}
 	return faultbucket.ErrDied
@@ -92,8 +93,8 @@ func (c *crashed) take(dir string, b *faultbucket.Mortal, how forgetful, die ...
 		}
 	}()
 	o := c.source.Options(c.open(b))
-	how.Memory = db.Memory(o.Store.ID(), c.source.UID)
-	o.Memory = how
+	how.StateStore = db.SnapshotState(o.Store.ID(), c.source.UID)
+	o.State = how
 	for _, f := range die {
 		f()
 	}

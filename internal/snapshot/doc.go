@@ -9,7 +9,7 @@
 // of the edge table are read; they make the Graph: nodes, owner and need edges, units. A unit is
 // one workload cluster and what only it needs; what several need is shared and belongs to no unit.
 //
-// What is stored already is not written again: a Memory tells under which key, and the run checks
+// What is stored already is not written again: an incremental.State tells under which key, and the run checks
 // that against the snapshot that it remembers, the base. Nothing of a snapshot depends on that but
 // where its bytes are.
 //

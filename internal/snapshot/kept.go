@@ -10,7 +10,7 @@ import (
 const keptObjects = 100_000
 
 // Kept keeps in memory what the last runs of a process left of their sources, so that the next ones
-// need not read it from their Memory, nor make again what did not change. The zero value is ready;
+// need not read it from the StateStore, nor make again what did not change. The zero value is ready;
 // a nil one keeps nothing. It may be used by many runs at once.
 type Kept struct {
 	mu      sync.Mutex
@@ -19,7 +19,7 @@ type Kept struct {
 
 // keptSource is what one run left.
 type keptSource struct {
-	base   string          // as the Memory names it
+	base   string          // State.Snapshot
 	keys   store.ContentID // tells the keys apart with which ids were made
 	index  *index
 	cut    *Cut

@@ -17,6 +17,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/s3test"
@@ -142,7 +143,7 @@ func (p *prunedBucket) envelopes() map[string]bool {
 }
 
 // amount is what keys come to, by what the server says.
-func (p *prunedBucket) amount(sets ...map[string]bool) (a snapshot.Amount) {
+func (p *prunedBucket) amount(sets ...map[string]bool) (a retention.Amount) {
 	p.t.Helper()
 	for _, keys := range sets {
 		for k := range keys {
@@ -157,21 +158,21 @@ func (p *prunedBucket) amount(sets ...map[string]bool) (a snapshot.Amount) {
 }
 
 // prune keeps the last snapshot. The plan says the same before as the prune does then.
-func (p *prunedBucket) prune(frees snapshot.Amount) *snapshot.PruneResult {
+func (p *prunedBucket) prune(frees retention.Amount) *retention.Result {
 	p.t.Helper()
-	o := snapshot.PruneOptions{Store: p.later, Policy: snapshot.Policy{Last: 1}}
-	plan, err := snapshot.PlanPrune(p.t.Context(), o)
+	o := retention.Options{Store: p.later, Policy: retention.Policy{Last: 1}}
+	plan, err := retention.NewPlan(p.t.Context(), o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	if plan.Frees != frees || plan.Waits.Keys > 0 || plan.Blocked || len(plan.Findings) > 0 {
 		p.t.Errorf("the plan frees %+v, want %+v: %+v", plan.Frees, frees, plan)
 	}
-	r, err := snapshot.Prune(p.t.Context(), o)
+	r, err := retention.Prune(p.t.Context(), o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	goes := func(list []snapshot.Verdict) (keys []string) {
+	goes := func(list []retention.Verdict) (keys []string) {
 		for _, v := range list {
 			if len(v.Keep) == 0 {
 				keys = append(keys, v.Key.String())
@@ -186,8 +187,8 @@ func (p *prunedBucket) prune(frees snapshot.Amount) *snapshot.PruneResult {
 }
 
 // want compares what a prune did. What the storage retains must be told of.
-func (p *prunedBucket) want(r *snapshot.PruneResult, removed map[string]bool, freed,
-	retained snapshot.Amount) {
+func (p *prunedBucket) want(r *retention.Result, removed map[string]bool, freed,
+	retained retention.Amount) {
 	p.t.Helper()
 	gone := map[string]bool{}
 	for _, k := range r.Removed {
@@ -200,7 +201,7 @@ func (p *prunedBucket) want(r *snapshot.PruneResult, removed map[string]bool, fr
 		p.t.Errorf("freed %+v, want %+v; retained %+v, want %+v", r.Freed, freed, r.Retained, retained)
 	}
 	said := slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-		return f.Code == snapshot.FoundRetained && f.Severity == object.Info &&
+		return f.Code == retention.FoundRetained && f.Severity == object.Info &&
 			strings.Contains(f.Message, "(Object Lock, ")
 	})
 	if said != (retained.Keys > 0) || len(r.Findings) > 1 {
@@ -289,7 +290,7 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 				envelopes, garbage := p.envelopes(), p.garbage()
 				freesEnvelopes, freesGarbage, frees := p.amount(envelopes), p.amount(garbage),
 					p.amount(envelopes, garbage)
-				none, nothing := map[string]bool{}, snapshot.Amount{}
+				none, nothing := map[string]bool{}, retention.Amount{}
 				before := p.versions()
 				p.want(p.prune(frees), none, nothing, freesEnvelopes)
 				p.wantFull(p.taken...)
@@ -384,10 +385,10 @@ func TestAPIPruneTakesAllVersions(t *testing.T) {
 				t.Fatalf("%d versions of a key that was written three times and deleted once", n)
 			}
 			frees := p.amount(envelopes, garbage)
-			p.want(p.prune(frees), envelopes, frees, snapshot.Amount{})
+			p.want(p.prune(frees), envelopes, frees, retention.Amount{})
 			p.wantLeft(before)
 			p.wantFull(p.last())
-			p.want(p.prune(snapshot.Amount{}), map[string]bool{}, snapshot.Amount{}, snapshot.Amount{})
+			p.want(p.prune(retention.Amount{}), map[string]bool{}, retention.Amount{}, retention.Amount{})
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -24,8 +25,8 @@ var errBaseLeft = errors.New("the snapshot before was replaced or deleted while 
 // reuse is what one run knows and learns of content that is stored already. Its methods may be
 // called concurrently.
 type reuse struct {
-	memory store.Memory
-	known  store.Known
+	memory incremental.StateStore
+	known  incremental.State
 	ids    *store.ContentIDs
 	base   *store.Signed          // nil: all is new
 	tree   store.Tree             // of base
@@ -38,7 +39,7 @@ type reuse struct {
 	content time.Duration // for how long the storage keeps what is written now, if it does
 
 	mu   sync.Mutex
-	keys map[string]store.KnownKey // of this snapshot
+	keys map[string]incremental.StoredKey // of this snapshot
 }
 
 // wrote is how many bytes of shards and packs this snapshot was the first to need.
@@ -54,25 +55,25 @@ func (r *reuse) wrote() (bytes int64) {
 // recall finds out what can be used again. A base that cannot be read, or is not the newest
 // snapshot, gives nothing.
 func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
-	r := &reuse{keys: map[string]store.KnownKey{}, old: now.Add(-repackAge)}
+	r := &reuse{keys: map[string]incremental.StoredKey{}, old: now.Add(-repackAge)}
 	_, r.content = o.Store.Retention()
-	if o.Memory == nil || !o.Store.Signs() {
+	if o.State == nil || !o.Store.Signs() {
 		return r, nil
 	}
-	r.memory = o.Memory
+	r.memory = o.State
 	var err error
-	if r.known, err = o.Memory.Recall(ctx); err != nil {
+	if r.known, err = o.State.Load(ctx); err != nil {
 		return nil, fmt.Errorf("recall what is stored: %w", err)
 	}
 	if r.ids, err = o.Store.ContentIDs(r.known.Secret); err != nil {
 		return nil, err
 	}
-	kept := o.Kept.take(o, r.known.Base, r.ids)
-	if r.known.Base == "" || o.Full {
+	kept := o.Kept.take(o, r.known.Snapshot, r.ids)
+	if r.known.Snapshot == "" || o.Full {
 		return r, nil
 	}
 	newest, err := newest(ctx, o)
-	if err != nil || newest == nil || baseOf(*newest) != r.known.Base {
+	if err != nil || newest == nil || baseOf(*newest) != r.known.Snapshot {
 		return r, err
 	}
 	tree, err := o.Store.GetTree(ctx, newest.Tree)
@@ -171,14 +172,14 @@ func (r *reuse) use(key store.Key) { r.note(key, r.known.Keys[string(key)]) }
 
 // learn notes a key that this snapshot wrote.
 func (r *reuse) learn(at store.Stored, written time.Time) {
-	k := store.KnownKey{Size: at.Size, Written: written}
+	k := incremental.StoredKey{Size: at.Size, Written: written}
 	if r.content > 0 {
 		k.Retained = written.Add(r.content)
 	}
 	r.note(at.Key, k)
 }
 
-func (r *reuse) note(key store.Key, k store.KnownKey) {
+func (r *reuse) note(key store.Key, k incremental.StoredKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.keys[string(key)] = k
@@ -250,17 +251,17 @@ func (r *reuse) kept(ctx context.Context, o Options) error {
 // remember keeps for the next run where content is, and what the source looked like.
 func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head indexHead,
 	shards []storedShard, cut *Cut) error {
-	change := store.KnownChange{Base: baseOf(now), Keys: r.keys}
+	change := incremental.StateDelta{To: baseOf(now), Keys: r.keys}
 	if r.base != nil {
-		change.Was = r.known.Base
-		change.Keys, change.GoneKeys = difference(r.known.Keys, r.keys)
+		change.From = r.known.Snapshot
+		change.Keys, change.DeletedKeys = difference(r.known.Keys, r.keys)
 	}
 	s, err := sealIndex(r.ids, r.index, head, shards, cut.left)
 	if err != nil {
 		return err
 	}
-	change.Parts, change.GoneParts = s.parts, s.gone
-	if err := r.memory.Remember(ctx, change); err != nil {
+	change.Parts, change.DeletedParts = s.parts, s.gone
+	if err := r.memory.Update(ctx, change); err != nil {
 		return fmt.Errorf("remember what is stored: %w", err)
 	}
 	if o.Kept == nil || o.Keep { // whoever asked for the nodes may change them
@@ -270,7 +271,7 @@ func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head 
 	for _, sh := range shards {
 		byName[sh.name()] = sh
 	}
-	o.Kept.put(o, &keptSource{base: change.Base, keys: keysOf(r.ids), index: s.index, cut: cut,
+	o.Kept.put(o, &keptSource{base: change.To, keys: keysOf(r.ids), index: s.index, cut: cut,
 		shards: byName})
 	return nil
 }

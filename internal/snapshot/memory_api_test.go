@@ -119,7 +119,7 @@ func (r *remembering) options() snapshot.Options {
 	return snapshot.Options{
 		Source: r.source, SourceName: r.m.Name(), SourceUID: r.m.UID(),
 		Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
-		Writer: "test", Memory: r.c.Memory(r.st.ID(), r.m.UID()), Kept: kept,
+		Writer: "test", State: r.c.SnapshotState(r.st.ID(), r.m.UID()), Kept: kept,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/s3test"
@@ -49,8 +50,8 @@ func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 			last, _ = c.take(nil)
 		}
 		age(t, filepath.Join(c.dir, "store"))
-		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: c.st,
-			Policy: snapshot.Policy{Last: 1}})
+		r, err := retention.Prune(t.Context(), retention.Options{Store: c.st,
+			Policy: retention.Policy{Last: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,10 +116,10 @@ func TestAPIPruneS3(t *testing.T) {
 	for range 3 {
 		last = run(t, servers.Connect(t, 0), st, snapshot.Scope{})
 	}
-	prune := func() *snapshot.PruneResult {
+	prune := func() *retention.Result {
 		t.Helper()
-		r, err := snapshot.Prune(t.Context(), snapshot.PruneOptions{Store: st,
-			Policy: snapshot.Policy{Last: 1}})
+		r, err := retention.Prune(t.Context(), retention.Options{Store: st,
+			Policy: retention.Policy{Last: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,8 +129,8 @@ func TestAPIPruneS3(t *testing.T) {
 		t.Errorf("what is young is gone: %v, %+v", r.Removed, r.Freed)
 	}
 	age(t, filepath.Join(server.Root, "prune"))
-	plan, err := snapshot.PlanPrune(t.Context(), snapshot.PruneOptions{Store: st,
-		Policy: snapshot.Policy{Last: 1}})
+	plan, err := retention.NewPlan(t.Context(), retention.Options{Store: st,
+		Policy: retention.Policy{Last: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

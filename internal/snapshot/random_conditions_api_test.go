@@ -66,7 +66,7 @@ var conditions = []condition{
 	{name: "the catalog is lost", way: snapshot.AsItIs, all: true,
 		begin: func(k *walk, o *snapshot.Options) func() bool {
 			k.r.newCatalog()
-			o.Memory = k.r.c.Memory(k.r.st.ID(), k.r.m.UID())
+			o.State = k.r.c.SnapshotState(k.r.st.ID(), k.r.m.UID())
 			return func() bool { return true }
 		}},
 	{name: "the base is deleted", way: snapshot.AsItIs, all: true,

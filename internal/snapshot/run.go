@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -20,22 +21,13 @@ import (
 // or a kind of it went.
 const captureTries = 3
 
-// maxRun is how long a run may take until its envelope is there. What it wrote, and what its base
-// names, is safe from prunes for longer.
-const maxRun = 2 * time.Hour
-
-// ErrTooLong says that a run took longer than prunes leave alone what it needs. It has left no
-// snapshot, or one that it followed with another.
+// ErrTooLong reports that a run exceeded store.MaxRun, after which a prune may have removed what it
+// needs. The run left no snapshot, or one that it followed with another.
 var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it "+
-	"needs; take it again", AgeText(maxRun))
+	"needs; take it again", strings.TrimSuffix(store.MaxRun.String(), "0m0s"))
 
-// tooLong tells so of a run that began at a time of the same clock. A monotonic clock stands still
-// while its host sleeps, the other one can be set back.
-func tooLong(began, now time.Time) bool { return longer(began, now, maxRun) }
-
-func longer(began, now time.Time, than time.Duration) bool {
-	return now.Sub(began) > than || now.Round(0).Sub(began.Round(0)) > than
-}
+// tooLong reports whether a run exceeded store.MaxRun.
+func tooLong(began, now time.Time) bool { return store.Exceeded(began, now, store.MaxRun) }
 
 // Options of Run.
 type Options struct {
@@ -48,10 +40,10 @@ type Options struct {
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
-	// Memory makes the run write only what changed since the snapshot before; nil writes
+	// State makes the run read and write only what changed since the parent; nil reads and writes
 	// everything.
-	Memory store.Memory
-	// Kept, if it is the same one for all runs of a process, spares it to open what the Memory has.
+	State incremental.StateStore
+	// Kept, if it is the same one for all runs of a process, spares it to open what State has.
 	Kept *Kept
 	// Full writes everything all the same, for example after keys were lost.
 	Full bool
@@ -77,8 +69,8 @@ type Result struct {
 	// Read is how many objects were read from the source; the others are known from the snapshot
 	// before.
 	Read int64
-	// NotRemembered is why the next run has to write everything, if it has to: the Memory took
-	// nothing.
+	// NotRemembered is why the next run has to write everything, if it has to: State could not be
+	// updated.
 	NotRemembered error
 	// Live and Contents are what was stored, when Options.Keep asks for it.
 	Live     *Snapshot
@@ -277,18 +269,11 @@ func newest(ctx context.Context, o Options) (*store.Signed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if usable(o.Store, &e) {
+		if o.Store.CanBeParent(&e) {
 			return &e, nil
 		}
 	}
 	return nil, nil
-}
-
-// usable tells whether a snapshot can be one that others follow: whoever can write to the bucket
-// could end the count of snapshots with it.
-func usable(st *store.Store, e *store.Signed) bool {
-	return e.Trust != store.Stranger && (!st.Encrypted() || e.Trust != store.Unsigned) &&
-		e.Sequence != math.MaxInt64
 }
 
 // usedKinds are the kinds of what the cut holds, and of what that names: whether these have a

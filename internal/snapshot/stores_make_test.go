@@ -18,6 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -181,7 +182,7 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
 		Writer: "mgmtd test", Interval: time.Hour,
-		Memory: m.memory.Memory(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
+		State: m.memory.SnapshotState(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
 		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) {
 			return []kube.Provider{{Namespace: "capi-system", Name: "cluster-api", Type: "CoreProvider",
 				Version: "v1.14.0"}}, nil
@@ -298,7 +299,7 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	r, err := snapshot.Prune(ctx, snapshot.PruneOptions{Store: st,
+	r, err := retention.Prune(ctx, retention.Options{Store: st,
 		Delete: []store.EnvelopeKey{removed.Key()}})
 	if err != nil || len(r.Removed) != 1 || r.Freed.Keys < 2 {
 		m.t.Fatalf("prune: %+v, %v", r, err)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -153,7 +153,7 @@ func TestLoad(t *testing.T) {
 		c.Service.CatalogFile != filepath.Join(dir, "catalog.db") || !c.Service.Daemon {
 		t.Errorf("config: %+v", c)
 	}
-	retention := service.Retention{Policy: snapshot.Policy{Last: 3, Daily: 7, Within: 36 * time.Hour},
+	retention := service.Retention{Policy: retention.Policy{Last: 3, Daily: 7, Within: 36 * time.Hour},
 		Grace: 4 * time.Hour}
 	if diff := cmp.Diff(retention, c.Service.Retention); diff != "" {
 		t.Error(diff)

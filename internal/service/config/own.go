@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -110,7 +110,7 @@ func (d *document) readOwn() *Config {
 
 // readRetention reads which snapshots prunes keep.
 func (d *document) readRetention(k keepEntry) service.Retention {
-	r := service.Retention{Policy: snapshot.Policy{Last: k.KeepLast, Hourly: k.KeepHourly,
+	r := service.Retention{Policy: retention.Policy{Last: k.KeepLast, Hourly: k.KeepHourly,
 		Daily: k.KeepDaily, Weekly: k.KeepWeekly, Monthly: k.KeepMonthly}}
 	counts := []struct {
 		field string
@@ -126,7 +126,7 @@ func (d *document) readRetention(k keepEntry) service.Retention {
 	r.Policy.Within = d.readAge("spec.retention.keepWithin", k.KeepWithin)
 	if r.Grace = d.readAge("spec.retention.grace", k.Grace); k.Grace != "" &&
 		r.Grace < service.MinGrace {
-		d.problem("spec.retention.grace", "shorter than "+snapshot.AgeText(service.MinGrace),
+		d.problem("spec.retention.grace", "shorter than "+retention.AgeText(service.MinGrace),
 			"write at least that: a snapshot that is being taken needs it")
 	}
 	return r
@@ -136,7 +136,7 @@ func (d *document) readAge(field, text string) time.Duration {
 	if text == "" {
 		return 0
 	}
-	age, err := snapshot.ParseAge(text)
+	age, err := retention.ParseAge(text)
 	if err != nil {
 		d.problem(field, fmt.Sprintf("%q is not a duration", text), "write 30d, 12h or 1d12h")
 	}

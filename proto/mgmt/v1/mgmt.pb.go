@@ -393,10 +393,10 @@ const file_mgmt_v1_mgmt_proto_rawDesc = "" +
 	"\blocation\x18\x02 \x01(\tR\blocation\"d\n" +
 	"\x11CheckMgmtResponse\x12!\n" +
 	"\x04mgmt\x18\x01 \x01(\v2\r.mgmt.v1.MgmtR\x04mgmt\x12,\n" +
-	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings2\x95\x01\n" +
-	"\vMgmtService\x12B\n" +
-	"\tListMgmts\x12\x19.mgmt.v1.ListMgmtsRequest\x1a\x1a.mgmt.v1.ListMgmtsResponse\x12B\n" +
-	"\tCheckMgmt\x12\x19.mgmt.v1.CheckMgmtRequest\x1a\x1a.mgmt.v1.CheckMgmtResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings2\x9f\x01\n" +
+	"\vMgmtService\x12G\n" +
+	"\tListMgmts\x12\x19.mgmt.v1.ListMgmtsRequest\x1a\x1a.mgmt.v1.ListMgmtsResponse\"\x03\x90\x02\x01\x12G\n" +
+	"\tCheckMgmt\x12\x19.mgmt.v1.CheckMgmtRequest\x1a\x1a.mgmt.v1.CheckMgmtResponse\"\x03\x90\x02\x01B-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_mgmt_proto_rawDescOnce sync.Once

@@ -545,9 +545,9 @@ const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\vplan_digest\x18\x03 \x01(\tR\n" +
 	"planDigest\"C\n" +
 	"\x0fRunMoveResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\x8e\x01\n" +
-	"\vMoveService\x12A\n" +
-	"\bPlanMove\x12\x18.mgmt.v1.PlanMoveRequest\x1a\x19.mgmt.v1.PlanMoveResponse0\x01\x12<\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\x93\x01\n" +
+	"\vMoveService\x12F\n" +
+	"\bPlanMove\x12\x18.mgmt.v1.PlanMoveRequest\x1a\x19.mgmt.v1.PlanMoveResponse\"\x03\x90\x02\x010\x01\x12<\n" +
 	"\aRunMove\x12\x17.mgmt.v1.RunMoveRequest\x1a\x18.mgmt.v1.RunMoveResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (

@@ -166,7 +166,7 @@ const (
 	EventType_EVENT_TYPE_OPERATION EventType = 1
 	// A unit went into unit_state.
 	EventType_EVENT_TYPE_UNIT EventType = 2
-	// A step began, was done or failed.
+	// A step went into step_state.
 	EventType_EVENT_TYPE_STEP EventType = 3
 	// done of total; sent live only, not kept.
 	EventType_EVENT_TYPE_PROGRESS EventType = 4
@@ -389,12 +389,12 @@ func (x *Finding) GetHint() string {
 	return ""
 }
 
-// Operation is one run: a snapshot, a restore, a move, a verify.
+// Operation is one run: a snapshot, a restore, a move, a verify or a prune.
 type Operation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 12 lower-case hex digits; the first ones order by time.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// snapshot, restore, move or verify.
+	// snapshot, restore, move, verify or prune.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Where it stands.
 	State OperationState `protobuf:"varint,3,opt,name=state,proto3,enum=mgmt.v1.OperationState" json:"state,omitempty"`
@@ -567,9 +567,9 @@ type Event struct {
 	Unit string `protobuf:"bytes,5,opt,name=unit,proto3" json:"unit,omitempty"`
 	// For UNIT: pending, copied, released, blocked, ...
 	UnitState string `protobuf:"bytes,6,opt,name=unit_state,json=unitState,proto3" json:"unit_state,omitempty"`
-	// For STEP: the step's key and, in step_state, begun, done or failed.
+	// For STEP: the key of the step.
 	Step string `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
-	// For STEP: begun, done, failed.
+	// For STEP: begun, done or failed; undoing, undone or undo-failed when a rollback takes the step back.
 	StepState string `protobuf:"bytes,8,opt,name=step_state,json=stepState,proto3" json:"step_state,omitempty"`
 	// For PROGRESS: what is counted, for example "objects created".
 	Progress string `protobuf:"bytes,9,opt,name=progress,proto3" json:"progress,omitempty"`
@@ -1373,11 +1373,11 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x0fEVENT_TYPE_STEP\x10\x03\x12\x17\n" +
 	"\x13EVENT_TYPE_PROGRESS\x10\x04\x12\x16\n" +
 	"\x12EVENT_TYPE_FINDING\x10\x05\x12\x16\n" +
-	"\x12EVENT_TYPE_MESSAGE\x10\x062\x89\x04\n" +
-	"\x10OperationService\x12Q\n" +
-	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\x12K\n" +
-	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\x12S\n" +
-	"\x0eWatchOperation\x12\x1e.mgmt.v1.WatchOperationRequest\x1a\x1f.mgmt.v1.WatchOperationResponse0\x01\x12T\n" +
+	"\x12EVENT_TYPE_MESSAGE\x10\x062\x98\x04\n" +
+	"\x10OperationService\x12V\n" +
+	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
+	"\x0eWatchOperation\x12\x1e.mgmt.v1.WatchOperationRequest\x1a\x1f.mgmt.v1.WatchOperationResponse\"\x03\x90\x02\x010\x01\x12T\n" +
 	"\x0fResumeOperation\x12\x1f.mgmt.v1.ResumeOperationRequest\x1a .mgmt.v1.ResumeOperationResponse\x12N\n" +
 	"\rStopOperation\x12\x1d.mgmt.v1.StopOperationRequest\x1a\x1e.mgmt.v1.StopOperationResponse\x12Z\n" +
 	"\x11RollbackOperation\x12!.mgmt.v1.RollbackOperationRequest\x1a\".mgmt.v1.RollbackOperationResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"

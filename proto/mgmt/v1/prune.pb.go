@@ -706,9 +706,9 @@ const file_mgmt_v1_prune_proto_rawDesc = "" +
 	"\x0fRunPruneRequest\x12&\n" +
 	"\x04spec\x18\x01 \x01(\v2\x12.mgmt.v1.PruneSpecR\x04spec\"D\n" +
 	"\x10RunPruneResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\x95\x01\n" +
-	"\fPruneService\x12D\n" +
-	"\tPlanPrune\x12\x19.mgmt.v1.PlanPruneRequest\x1a\x1a.mgmt.v1.PlanPruneResponse0\x01\x12?\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\x9a\x01\n" +
+	"\fPruneService\x12I\n" +
+	"\tPlanPrune\x12\x19.mgmt.v1.PlanPruneRequest\x1a\x1a.mgmt.v1.PlanPruneResponse\"\x03\x90\x02\x010\x01\x12?\n" +
 	"\bRunPrune\x12\x18.mgmt.v1.RunPruneRequest\x1a\x19.mgmt.v1.RunPruneResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (

@@ -273,10 +273,11 @@ func (x *RestoreSpec) GetLocation() string {
 	return ""
 }
 
-// RestoreTuning changes how a run goes about, not what it does.
+// RestoreTuning changes how a run works, not what it does.
 type RestoreTuning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Units at work at once; 0 means 8.
+	// Number of workload clusters in work at once. 0 means 32 for a restore and 8 for a move: a move
+	// pauses that many on the source at a time.
 	Concurrency int32 `protobuf:"varint,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// A unit ("namespace/name") that is restored and released before all others.
 	Canary string `protobuf:"bytes,2,opt,name=canary,proto3" json:"canary,omitempty"`
@@ -1076,9 +1077,9 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x17PLAN_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12PLAN_ACTION_CREATE\x10\x01\x12\x15\n" +
 	"\x11PLAN_ACTION_ADOPT\x10\x02\x12\x14\n" +
-	"\x10PLAN_ACTION_SKIP\x10\x032\xa3\x01\n" +
-	"\x0eRestoreService\x12J\n" +
-	"\vPlanRestore\x12\x1b.mgmt.v1.PlanRestoreRequest\x1a\x1c.mgmt.v1.PlanRestoreResponse0\x01\x12E\n" +
+	"\x10PLAN_ACTION_SKIP\x10\x032\xa8\x01\n" +
+	"\x0eRestoreService\x12O\n" +
+	"\vPlanRestore\x12\x1b.mgmt.v1.PlanRestoreRequest\x1a\x1c.mgmt.v1.PlanRestoreResponse\"\x03\x90\x02\x010\x01\x12E\n" +
 	"\n" +
 	"RunRestore\x12\x1a.mgmt.v1.RunRestoreRequest\x1a\x1b.mgmt.v1.RunRestoreResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 

@@ -572,9 +572,9 @@ const file_mgmt_v1_schedule_proto_rawDesc = "" +
 	"\x12RunScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"G\n" +
 	"\x13RunScheduleResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\xce\x02\n" +
-	"\x0fScheduleService\x12N\n" +
-	"\rListSchedules\x12\x1d.mgmt.v1.ListSchedulesRequest\x1a\x1e.mgmt.v1.ListSchedulesResponse\x12N\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\xd3\x02\n" +
+	"\x0fScheduleService\x12S\n" +
+	"\rListSchedules\x12\x1d.mgmt.v1.ListSchedulesRequest\x1a\x1e.mgmt.v1.ListSchedulesResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\rPauseSchedule\x12\x1d.mgmt.v1.PauseScheduleRequest\x1a\x1e.mgmt.v1.PauseScheduleResponse\x12Q\n" +
 	"\x0eResumeSchedule\x12\x1e.mgmt.v1.ResumeScheduleRequest\x1a\x1f.mgmt.v1.ResumeScheduleResponse\x12H\n" +
 	"\vRunSchedule\x12\x1b.mgmt.v1.RunScheduleRequest\x1a\x1c.mgmt.v1.RunScheduleResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"

@@ -2313,14 +2313,14 @@ const file_mgmt_v1_snapshot_proto_rawDesc = "" +
 	"\x12DIFFERENCE_REMOVED\x10\x02\x12\x17\n" +
 	"\x13DIFFERENCE_REPLACED\x10\x03\x12\x16\n" +
 	"\x12DIFFERENCE_CHANGED\x10\x04\x12\x16\n" +
-	"\x12DIFFERENCE_TOUCHED\x10\x052\xbd\x06\n" +
+	"\x12DIFFERENCE_TOUCHED\x10\x052\xd6\x06\n" +
 	"\x0fSnapshotService\x12Q\n" +
-	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12N\n" +
-	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\x12H\n" +
-	"\vGetSnapshot\x12\x1b.mgmt.v1.GetSnapshotRequest\x1a\x1c.mgmt.v1.GetSnapshotResponse\x12V\n" +
-	"\x0fExplainCoverage\x12\x1f.mgmt.v1.ExplainCoverageRequest\x1a .mgmt.v1.ExplainCoverageResponse0\x01\x12P\n" +
-	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse0\x01\x12P\n" +
-	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse0\x01\x12Q\n" +
+	"\x0eCreateSnapshot\x12\x1e.mgmt.v1.CreateSnapshotRequest\x1a\x1f.mgmt.v1.CreateSnapshotResponse\x12S\n" +
+	"\rListSnapshots\x12\x1d.mgmt.v1.ListSnapshotsRequest\x1a\x1e.mgmt.v1.ListSnapshotsResponse\"\x03\x90\x02\x01\x12M\n" +
+	"\vGetSnapshot\x12\x1b.mgmt.v1.GetSnapshotRequest\x1a\x1c.mgmt.v1.GetSnapshotResponse\"\x03\x90\x02\x01\x12[\n" +
+	"\x0fExplainCoverage\x12\x1f.mgmt.v1.ExplainCoverageRequest\x1a .mgmt.v1.ExplainCoverageResponse\"\x03\x90\x02\x010\x01\x12U\n" +
+	"\rDiffSnapshots\x12\x1d.mgmt.v1.DiffSnapshotsRequest\x1a\x1e.mgmt.v1.DiffSnapshotsResponse\"\x03\x90\x02\x010\x01\x12U\n" +
+	"\rGraphSnapshot\x12\x1d.mgmt.v1.GraphSnapshotRequest\x1a\x1e.mgmt.v1.GraphSnapshotResponse\"\x03\x90\x02\x010\x01\x12Q\n" +
 	"\x0eVerifySnapshot\x12\x1e.mgmt.v1.VerifySnapshotRequest\x1a\x1f.mgmt.v1.VerifySnapshotResponse\x12T\n" +
 	"\x0fDeleteSnapshots\x12\x1f.mgmt.v1.DeleteSnapshotsRequest\x1a .mgmt.v1.DeleteSnapshotsResponse\x12H\n" +
 	"\vPinSnapshot\x12\x1b.mgmt.v1.PinSnapshotRequest\x1a\x1c.mgmt.v1.PinSnapshotResponse\x12N\n" +

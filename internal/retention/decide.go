@@ -1,4 +1,4 @@
-package snapshot
+package retention
 
 import (
 	"context"
@@ -222,7 +222,7 @@ func (p *pruner) keepForGrace(v *Verdict, before, now time.Time) {
 
 func (v *Verdict) usable(st *store.Store) bool {
 	return v.Envelope != nil &&
-		usable(st, v.Envelope)
+		st.CanBeParent(v.Envelope)
 }
 
 // told is when a snapshot was taken: what it says itself, but not later than the storage got it.

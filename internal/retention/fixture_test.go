@@ -1,7 +1,8 @@
-package snapshot
+package retention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,9 @@ const (
 	sourceA = "6f1b2c3d-0000-4000-8000-00000000000a"
 	sourceB = "6f1b2c3d-0000-4000-8000-00000000000b"
 )
+
+// errTooLong is what a writer returns that exceeded store.MaxRun.
+var errTooLong = errors.New("the run exceeded store.MaxRun")
 
 var pruneTime = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
@@ -224,11 +228,11 @@ func contents(t *testing.T, st *store.Store) int {
 	return n
 }
 
-func options(st *store.Store, b *clocked, p Policy) PruneOptions {
-	return PruneOptions{Store: st, Policy: p, Now: b.time}
+func options(st *store.Store, b *clocked, p Policy) Options {
+	return Options{Store: st, Policy: p, Now: b.time}
 }
 
-func mustPrune(t *testing.T, o PruneOptions) *PruneResult {
+func mustPrune(t *testing.T, o Options) *Result {
 	t.Helper()
 	r, err := Prune(t.Context(), o)
 	if err != nil {

@@ -1,4 +1,4 @@
-package snapshot
+package retention
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func (h *hooked) Stat(ctx context.Context, key string) (store.Info, error) {
 	return h.clocked.Stat(ctx, key)
 }
 
-func foundOne(r *PruneResult, code string) bool {
+func foundOne(r *Result, code string) bool {
 	return r != nil && slices.ContainsFunc(r.Findings,
 		func(f object.Finding) bool { return f.Code == code })
 }

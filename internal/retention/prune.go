@@ -1,4 +1,4 @@
-package snapshot
+package retention
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 // of what it may need, for writes that are slow to arrive.
 const (
 	DefaultGrace = 6 * time.Hour
-	MinGrace     = maxRun + time.Hour
+	MinGrace     = store.MaxRun + time.Hour
 )
 
 // mostAccepted is how long a gap may be that is accepted: a snapshot every 30 seconds for a year
@@ -60,8 +60,8 @@ const (
 	FoundRecord = "prune-record" // a record of earlier prunes cannot be used
 )
 
-// PruneOptions of PlanPrune and Prune.
-type PruneOptions struct {
+// Options of NewPlan and Prune.
+type Options struct {
 	Store  *store.Store
 	Policy Policy
 	// Grace is DefaultGrace when it is zero.
@@ -110,8 +110,8 @@ type Amount struct {
 
 func (a *Amount) add(size int64) { a.Keys, a.Bytes = a.Keys+1, a.Bytes+size }
 
-// PrunePlan is what a prune would do.
-type PrunePlan struct {
+// Plan is what a prune would do.
+type Plan struct {
 	// Now is what ages are counted from, Estimated that it is of our own clock.
 	Now       time.Time
 	Estimated bool
@@ -124,9 +124,9 @@ type PrunePlan struct {
 	Frees, Waits Amount
 }
 
-// PruneResult is what a prune did.
-type PruneResult struct {
-	PrunePlan
+// Result is what a prune did.
+type Result struct {
+	Plan
 	Removed []store.EnvelopeKey
 	// Recorded is what trusted records say was removed on purpose, by this prune or an earlier one;
 	// by source.
@@ -137,7 +137,7 @@ type PruneResult struct {
 }
 
 // Check tells what cannot be, before anything is opened: a *store.UsageError.
-func (o *PruneOptions) Check() error {
+func (o *Options) Check() error {
 	if o.Grace != 0 && o.Grace < MinGrace {
 		return &store.UsageError{Text: fmt.Sprintf("prune: a grace of %s is too short", AgeText(o.Grace)),
 			Tip: fmt.Sprintf("give at least %s: a snapshot that is being taken needs that",
@@ -149,7 +149,7 @@ func (o *PruneOptions) Check() error {
 	return nil
 }
 
-func (o *PruneOptions) applyDefaults() error {
+func (o *Options) applyDefaults() error {
 	if err := o.Check(); err != nil {
 		return err
 	}
@@ -174,8 +174,8 @@ func (o *PruneOptions) applyDefaults() error {
 	return nil
 }
 
-// PlanPrune tells what Prune would do now. It changes nothing and may run any number of times.
-func PlanPrune(ctx context.Context, o PruneOptions) (*PrunePlan, error) {
+// NewPlan tells what Prune would do now. It changes nothing and may run any number of times.
+func NewPlan(ctx context.Context, o Options) (*Plan, error) {
 	if err := o.applyDefaults(); err != nil {
 		return nil, err
 	}
@@ -191,14 +191,14 @@ func PlanPrune(ctx context.Context, o PruneOptions) (*PrunePlan, error) {
 		}
 	}
 	_, err = p.garbage(ctx, stay)
-	return &p.result.PrunePlan, err
+	return &p.result.Plan, err
 }
 
 // Prune removes the snapshots that nothing keeps, and then the content that no snapshot names. It
 // may run any number of times, and at once with others and with runs that take snapshots; one that
 // dies leaves nothing that the next does not find. Errors: a *BlockedError when content had to
 // stay, or a *RetainedError, with what was done; a *RefusedError.
-func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
+func Prune(ctx context.Context, o Options) (*Result, error) {
 	if err := o.applyDefaults(); err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func Prune(ctx context.Context, o PruneOptions) (*PruneResult, error) {
 
 // pruner is one prune.
 type pruner struct {
-	PruneOptions
+	Options
 	pins   map[store.EnvelopeKey]string  // and what each says
 	used   map[store.SnapshotID]string   // by which operation
 	read   map[store.EnvelopeKey]Verdict // envelopes never change
@@ -232,12 +232,12 @@ type pruner struct {
 	record time.Time                     // what goes was put on record after that
 	// retains are the snapshots of Delete that the storage did not let go.
 	retains []*RefusedError
-	result  PruneResult
+	result  Result
 }
 
 // newPruner looks at what is there, and decides by our own clock.
-func newPruner(ctx context.Context, o PruneOptions) (*pruner, error) {
-	p := &pruner{PruneOptions: o}
+func newPruner(ctx context.Context, o Options) (*pruner, error) {
+	p := &pruner{Options: o}
 	p.result.Now, p.result.Estimated, p.result.Grace = p.Now().UTC(), true, p.Grace
 	if err := p.look(ctx); err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (p *pruner) found(severity object.Severity, code, message, hint string) {
 func (p *pruner) putRecord(ctx context.Context) error {
 	before, err := p.Store.Pruned(ctx)
 	// the host was asleep, or the storage is slow
-	if err == nil && longer(p.looked, p.Now(), recordHolds) {
+	if err == nil && store.Exceeded(p.looked, p.Now(), recordHolds) {
 		if err = p.look(ctx); err == nil {
 			err = p.decide(p.Now().UTC())
 		}
@@ -331,7 +331,7 @@ func (p *pruner) removeSnapshots(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			if longer(p.record, p.Now(), recordHolds) {
+			if store.Exceeded(p.record, p.Now(), recordHolds) {
 				if p.Delete != nil {
 					return &RefusedError{Key: v.Key, Reason: "it took longer than " + AgeText(recordHolds) +
 						" since that was put on record", Tip: "run it again"}

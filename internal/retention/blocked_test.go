@@ -1,4 +1,4 @@
-package snapshot
+package retention
 
 import (
 	"errors"
@@ -53,7 +53,7 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 			}) {
 				t.Errorf("findings %v", r.Findings)
 			}
-			plan, err := PlanPrune(t.Context(), options(st, b, Policy{Last: 2}))
+			plan, err := NewPlan(t.Context(), options(st, b, Policy{Last: 2}))
 			if err != nil || !plan.Blocked {
 				t.Errorf("plan: blocked %v, %v", plan != nil && plan.Blocked, err)
 			}
@@ -71,7 +71,7 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	replace(t, b, list[2].Key().String(), nil)
 	before := contents(t, st)
 	o := options(st, b, Policy{Last: 2})
-	plan, err := PlanPrune(t.Context(), o)
+	plan, err := NewPlan(t.Context(), o)
 	if err != nil || !plan.Blocked {
 		t.Errorf("plan: %+v, %v", plan, err)
 	}
@@ -263,7 +263,7 @@ func TestDeleteOfWhatIsRetained(t *testing.T) {
 	before := contents(t, st)
 	b.kept[list[1].Key().String()], b.kept[list[2].Key().String()] = true, true
 	b.kept[string(list[0].Tree)] = true // content that is retained is no error
-	remove := func(n ...int) (*PruneResult, error) {
+	remove := func(n ...int) (*Result, error) {
 		o := options(st, b, Policy{})
 		for _, i := range n {
 			o.Delete = append(o.Delete, list[i].Key())

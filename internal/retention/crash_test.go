@@ -1,4 +1,4 @@
-package snapshot
+package retention
 
 import (
 	"errors"
@@ -52,9 +52,9 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 		delete(kinds, "prunes") // one more for each try
 		return kinds
 	}
-	for name, change := range map[string]func(*PruneOptions){
-		"prune":  func(o *PruneOptions) { o.Policy = Policy{Last: 1} },
-		"delete": func(o *PruneOptions) { o.Delete = []store.EnvelopeKey{first[1].Key()} },
+	for name, change := range map[string]func(*Options){
+		"prune":  func(o *Options) { o.Policy = Policy{Last: 1} },
+		"delete": func(o *Options) { o.Delete = []store.EnvelopeKey{first[1].Key()} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(b *clocked, armed int, after bool) (int, error) {
@@ -106,20 +106,20 @@ func TestPruneBesideWriters(t *testing.T) {
 	var clock sync.RWMutex
 	for _, source := range []string{sourceA, sourceB} {
 		writers.Go(func() {
-			w := &taker{st: st, source: source, storing: func(began time.Time, store func() error) error {
+			w := &taker{st: st, source: source, storing: func(began time.Time, publish func() error) error {
 				clock.RLock()
 				defer clock.RUnlock()
-				if tooLong(began, b.time()) {
-					return ErrTooLong
+				if store.Exceeded(began, b.time(), store.MaxRun) {
+					return errTooLong
 				}
-				return store()
+				return publish()
 			}}
 			for w.sequence < 50 {
 				clock.Lock()
 				b.pass(9 * time.Minute)
 				clock.Unlock()
 				// Its last one is its base: it is the newest.
-				if _, err := w.put(t.Context(), b.time(), nil); err != nil && !errors.Is(err, ErrTooLong) {
+				if _, err := w.put(t.Context(), b.time(), nil); err != nil && !errors.Is(err, errTooLong) {
 					errs <- err
 					return
 				}

@@ -1,4 +1,4 @@
-package snapshot
+package retention
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestPruneRemovesWhatNoRuleKeeps(t *testing.T) {
 	b.pass(24 * time.Hour)
 	o := options(st, b, Policy{Last: 2})
 	before := contents(t, st)
-	plan, err := PlanPrune(t.Context(), o)
+	plan, err := NewPlan(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestPruneReasons(t *testing.T) {
 	}
 	b.pass(5 * time.Hour)
 	verified, inUse := list[4].Key(), list[5].Key()
-	reasons := func(p Policy, change func(*PruneOptions)) map[int64][]string {
+	reasons := func(p Policy, change func(*Options)) map[int64][]string {
 		o := options(st, b, p)
 		o.Verified = func(k store.EnvelopeKey) bool { return k == verified || k == list[0].Key() }
 		o.InUse = func(context.Context) (map[store.SnapshotID]string, error) {
@@ -100,7 +100,7 @@ func TestPruneReasons(t *testing.T) {
 		if change != nil {
 			change(&o)
 		}
-		plan, err := PlanPrune(t.Context(), o)
+		plan, err := NewPlan(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestPruneReasons(t *testing.T) {
 	if diff := cmp.Diff(want, reasons(Policy{Last: 1}, nil)); diff != "" {
 		t.Errorf("keep-last=1 (-want +got):\n%s", diff)
 	}
-	for n, r := range reasons(Policy{Last: 1}, func(o *PruneOptions) { o.Source = sourceB }) {
+	for n, r := range reasons(Policy{Last: 1}, func(o *Options) { o.Source = sourceB }) {
 		if !slices.Contains(r, "not asked") {
 			t.Errorf("of another source, %d: %v", n, r)
 		}
@@ -174,13 +174,13 @@ func TestPruneKeepsTheBaseOfARunThatIsGoing(t *testing.T) {
 	began := b.time()
 	o := options(st, b, Policy{Last: 1})
 	o.Grace = MinGrace
-	w.storing = func(_ time.Time, store func() error) error {
+	w.storing = func(_ time.Time, publish func() error) error {
 		other.take(t, began.Add(time.Minute), nil) // names nothing of the base
-		b.pass(maxRun)
+		b.pass(store.MaxRun)
 		if r := mustPrune(t, o); len(r.Removed) > 0 {
 			t.Errorf("removed %v", r.Removed)
 		}
-		return store()
+		return publish()
 	}
 	w.take(t, began, nil)
 	whole(t, st)

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/service"
+)
+
+// TestDefaultsInTextsAreThoseOfTheCode compares what operators read about defaults with the
+// constants. Help, API and code once said 8, 8 and 32: a move then paused four times as many
+// workload clusters as its operator expected.
+func TestDefaultsInTextsAreThoseOfTheCode(t *testing.T) {
+	for command, n := range map[string]int{"restore run": service.DefaultRestoreConcurrency,
+		"move run": service.DefaultMoveConcurrency} {
+		help := runner{fake: newFake()}.run(t, command+" --help").want(t, 0).stdout
+		want := fmt.Sprintf("workload clusters at once (default %d)", n)
+		if !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
+			t.Errorf("the help of %s does not have %q", command, want)
+		}
+	}
+	tests := []struct {
+		file string
+		text string
+	}{
+		{"../../proto/mgmt/v1/restore.proto", fmt.Sprintf("0 means %d for a restore and %d for a move",
+			service.DefaultRestoreConcurrency, service.DefaultMoveConcurrency)},
+		{"../../docs/move.md",
+			fmt.Sprintf("workload clusters in a batch, %d by default", service.DefaultMoveConcurrency)},
+	}
+	for _, tt := range tests {
+		text, err := os.ReadFile(tt.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words := strings.Join(strings.Fields(string(text)), " "); !strings.Contains(words, tt.text) {
+			t.Errorf("%s does not have %q", tt.file, tt.text)
+		}
+	}
+}
+
+// TestNoHelpPromisesAnAdmissionPolicy: the help of a move once named a policy that keeps moved
+// workload clusters from coming back to the source. mgmtd writes no such policy.
+func TestNoHelpPromisesAnAdmissionPolicy(t *testing.T) {
+	for _, cmd := range commands(t) {
+		if strings.Contains(strings.ToLower(cmd.Long), "policy") {
+			t.Errorf("%s: the help names a policy", cmd.CommandPath())
+		}
+	}
+}
+
+// TestStoreHelpNamesBothSchemes: the help once named file:// only, although s3:// works.
+func TestStoreHelpNamesBothSchemes(t *testing.T) {
+	help := runner{fake: newFake()}.run(t, "snapshot list --help").want(t, 0).stdout
+	for _, scheme := range []string{"file:///", "s3://bucket/prefix?endpoint="} {
+		if !strings.Contains(help, scheme) {
+			t.Errorf("the help of --store does not name %s", scheme)
+		}
+	}
+}
