@@ -230,7 +230,7 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 	m *moving) (*snapshot.Result, error) {
 	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
-	o.State, o.Kept = c.SnapshotState(m.store.ID(), o.SourceUID), s.kept
+	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
 	r, err := verified(ctx, o)
 	if errors.Is(err, errNotVerified) { // perhaps for keys of snapshots before
 		o.Full = true

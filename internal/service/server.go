@@ -102,7 +102,7 @@ type Server struct {
 	verifier  *verifier                  // likewise
 	prunes    map[*Location]pruneState   // guarded by mu
 	buckets   map[*Location]store.Bucket // guarded by mu; a bucket keeps its connections
-	kept      *snapshot.Kept             // of the last snapshots; nil in a process that takes one
+	runCache  *snapshot.RunCache         // of the last snapshots; nil in a process that takes one
 	failed    chan error                 // holds the error after which the server is of no use
 
 	recordPause time.Duration // between two tries of recordEnd
@@ -132,7 +132,7 @@ func New(cfg Config) *Server {
 		}
 	}
 	if cfg.Daemon {
-		s.kept = &snapshot.Kept{}
+		s.runCache = &snapshot.RunCache{}
 	}
 	return s
 }

@@ -95,8 +95,8 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 			Providers:  source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces},
 			Interval: w.interval,
 			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
-			Kept: s.kept,
-			Full: w.full, TTL: w.ttl,
+			Cache: s.runCache,
+			Full:  w.full, TTL: w.ttl,
 		})
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		return err

@@ -112,7 +112,7 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 		Source: servers.Connect(r.t, 0).Reader(), at: taken.ResourceVersion, refuses: r.refuses,
 		exact: map[object.GroupKind]bool{}, newest: map[object.GroupKind]bool{},
 	}
-	o.Source, o.State, o.Kept, o.Progress = p, nil, nil, nil
+	o.Source, o.State, o.Cache, o.Progress = p, nil, nil, nil
 	var err error
 	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.t.TempDir()),
 		Plain: true, Create: true}); err != nil {

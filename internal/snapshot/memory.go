@@ -68,7 +68,7 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	if r.ids, err = o.Store.ContentIDs(r.known.Secret); err != nil {
 		return nil, err
 	}
-	kept := o.Kept.take(o, r.known.Snapshot, r.ids)
+	cached := o.Cache.remove(o, r.known.Snapshot, r.ids)
 	if r.known.Snapshot == "" || o.Full {
 		return r, nil
 	}
@@ -84,8 +84,8 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kept != nil {
-		r.base, r.tree, r.index, r.shards, r.cut = newest, tree, kept.index, kept.shards, kept.cut
+	if cached != nil {
+		r.base, r.tree, r.index, r.shards, r.cut = newest, tree, cached.index, cached.shards, cached.cut
 	} else if x, err := openIndex(r.ids, r.known.Parts); err == nil {
 		// else it was made with other keys
 		r.base, r.tree, r.index = newest, tree, x
@@ -108,7 +108,7 @@ func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
 			return head, errHistory // to ask for what was then would be to ask for the future
 		}
 		was := r.index.head
-		if r.proven, err = provenAt(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
+		if r.proven, err = verifyHistory(ctx, o.Source, was.History, r.base.ResourceVersion); err != nil {
 			return head, err
 		}
 		if r.proven && was.Reader == head.Reader && was.Asked == r.base.ResourceVersion &&
@@ -264,14 +264,14 @@ func (r *reuse) remember(ctx context.Context, o Options, now store.Signed, head 
 	if err := r.memory.Update(ctx, change); err != nil {
 		return fmt.Errorf("remember what is stored: %w", err)
 	}
-	if o.Kept == nil || o.Keep { // whoever asked for the nodes may change them
+	if o.Cache == nil || o.Keep { // whoever asked for the nodes may change them
 		return nil
 	}
 	byName := make(map[string]storedShard, len(shards))
 	for _, sh := range shards {
 		byName[sh.name()] = sh
 	}
-	o.Kept.put(o, &keptSource{base: change.To, keys: keysOf(r.ids), index: s.index, cut: cut,
+	o.Cache.put(o, &cachedRun{base: change.To, keys: keysOf(r.ids), index: s.index, cut: cut,
 		shards: byName})
 	return nil
 }

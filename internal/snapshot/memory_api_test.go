@@ -34,7 +34,7 @@ type remembering struct {
 	st     *store.Store
 	dir    string
 	c      *catalog.Catalog
-	kept   snapshot.Kept
+	cache  snapshot.RunCache
 	runs   int
 
 	refuses func(kube.Kind) bool // kinds that the source does not read as of a resourceVersion
@@ -112,14 +112,14 @@ func (r *remembering) take(change func(*snapshot.Options)) (taken *snapshot.Resu
 // options are those of a process that took the snapshot before, but for each third one: that opens
 // what the catalog has.
 func (r *remembering) options() snapshot.Options {
-	kept := &r.kept
+	cache := &r.cache
 	if r.runs++; r.runs%3 == 0 {
-		kept = nil
+		cache = nil
 	}
 	return snapshot.Options{
 		Source: r.source, SourceName: r.m.Name(), SourceUID: r.m.UID(),
 		Kubernetes: r.m.KubernetesVersion(), Providers: r.m.Providers, Store: r.st,
-		Writer: "test", State: r.c.SnapshotState(r.st.ID(), r.m.UID()), Kept: kept,
+		Writer: "test", State: r.c.SnapshotState(r.st.ID(), r.m.UID()), Cache: cache,
 	}
 }
 
@@ -295,10 +295,10 @@ func TestAPIIncrementalIsFull(t *testing.T) {
 		t.Errorf("number %d signed by %s follows number %d signed by %s: parent %+v", after.Sequence,
 			after.KeyID, before.Sequence, before.KeyID, after.Parent)
 	}
-	full("the same signing key", false, func(o *snapshot.Options) { o.Kept = &c.kept })
+	full("the same signing key", false, func(o *snapshot.Options) { o.Cache = &c.cache })
 	in := func(days time.Duration) func(o *snapshot.Options) {
 		return func(o *snapshot.Options) {
-			o.Kept = &c.kept
+			o.Cache = &c.cache
 			o.Now = func() time.Time { return time.Now().Add(days * 24 * time.Hour) }
 		}
 	}
@@ -313,7 +313,7 @@ func TestAPIIncrementalIsFull(t *testing.T) {
 	if _, err := snapshot.Run(ctx, o); err == nil {
 		t.Error("a run that was stopped took a snapshot")
 	}
-	full("after a run that was stopped", false, func(o *snapshot.Options) { o.Kept = &c.kept })
+	full("after a run that was stopped", false, func(o *snapshot.Options) { o.Cache = &c.cache })
 	full("old content", true, in(8))
 	last = full("after old content", false, in(8))
 	c.change(last.Envelope)

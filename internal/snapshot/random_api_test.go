@@ -200,7 +200,7 @@ func (k *walk) kindsNow() []kube.Kind {
 // options are those of the daemon, which keeps much in memory, or of one that was begun anew.
 func (k *walk) options() snapshot.Options {
 	o := k.r.options()
-	o.Kept = []*snapshot.Kept{&k.r.kept, &k.r.kept, &k.r.kept, &k.r.kept, {}, nil}[k.rand.IntN(6)]
+	o.Cache = []*snapshot.RunCache{&k.r.cache, &k.r.cache, &k.r.cache, &k.r.cache, {}, nil}[k.rand.IntN(6)]
 	return o
 }
 
@@ -281,7 +281,7 @@ func (k *walk) round(c condition) {
 		k.met[c.name]++
 	}
 	k.remember(taken, is)
-	k.kept = o.Kept == &k.r.kept
+	k.kept = o.Cache == &k.r.cache
 }
 
 func isBefore(version, than string) bool {
@@ -344,7 +344,7 @@ func (k *walk) readLittle(taken *snapshot.Result, is opened, o snapshot.Options)
 	} else {
 		k.met[listedLittle]++
 	}
-	if k.kept && o.Kept == &k.r.kept {
+	if k.kept && o.Cache == &k.r.cache {
 		k.met[fromMemory]++
 	} else {
 		k.met[fromCatalog]++

@@ -26,9 +26,6 @@ const captureTries = 3
 var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it "+
 	"needs; take it again", strings.TrimSuffix(store.MaxRun.String(), "0m0s"))
 
-// tooLong reports whether a run exceeded store.MaxRun.
-func tooLong(began, now time.Time) bool { return store.Exceeded(began, now, store.MaxRun) }
-
 // Options of Run.
 type Options struct {
 	Source     Source
@@ -43,8 +40,9 @@ type Options struct {
 	// State makes the run read and write only what changed since the parent; nil reads and writes
 	// everything.
 	State incremental.StateStore
-	// Kept, if it is the same one for all runs of a process, spares it to open what State has.
-	Kept *Kept
+	// Cache holds the results of the last runs of this process, so that the next run need not open
+	// what State has; nil caches nothing.
+	Cache *RunCache
 	// Full writes everything all the same, for example after keys were lost.
 	Full bool
 	// TTL is how long the snapshot says that it is to be kept; 0 says nothing about it.
@@ -140,7 +138,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := storable(cut); err != nil {
+	if err := validateCut(cut); err != nil {
 		return nil, err
 	}
 	writer.forget(p.fetch) // the same nodes are in other packs now
@@ -196,14 +194,14 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	if o.TTL > 0 {
 		envelope.Expires = started.Add(o.TTL)
 	}
-	if tooLong(began, o.Now()) {
+	if store.Exceeded(began, o.Now(), store.MaxRun) {
 		return nil, ErrTooLong
 	}
 	signed, err := o.Store.PutEnvelope(ctx, envelope)
 	if errors.Is(err, store.ErrNotFound) && reuse.base != nil {
 		err = errBaseLeft // its tree is gone
 	}
-	if err == nil && tooLong(began, o.Now()) {
+	if err == nil && store.Exceeded(began, o.Now(), store.MaxRun) {
 		err = fmt.Errorf("%w (%w)", ErrTooLong, errBaseLeft) // it was asleep, or the write was slow
 	}
 	if err == nil {
@@ -216,9 +214,9 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		Read: p.read, Contents: contents}
 	if reuse.memory != nil {
 		head.NotInCut = cut.NotInCut
-		// else what comes cannot be watched
-		if h, err := historyAt(ctx, o.Source, cut.ResourceVersion); err == nil {
-			head.History = h.remembered(o.Now())
+		// without a fingerprint the next run cannot use watches from here
+		if f, err := fingerprintLeases(ctx, o.Source, cut.ResourceVersion); err == nil {
+			head.History = f.proof(o.Now())
 		}
 		r.NotRemembered = reuse.remember(ctx, o, signed, head, stored, cut)
 	}
@@ -228,10 +226,10 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// storable is the last look before a snapshot is signed: every object is there once and in a pack.
-// Nobody could open it otherwise, and a verify of its structure, which reads no shards, would not
-// tell.
-func storable(cut *Cut) error {
+// validateCut is the last check before a snapshot is signed: every object occurs once and is in a
+// pack. Otherwise the snapshot could not be opened, and a verification of its structure, which reads
+// no shards, would not find that.
+func validateCut(cut *Cut) error {
 	if cut.Graph.Distinct() != len(cut.Graph.Nodes) {
 		return fmt.Errorf("take a snapshot: %d objects have %d names; this is an error of the "+
 			"program, no snapshot was made", len(cut.Graph.Nodes), cut.Graph.Distinct())

@@ -55,21 +55,19 @@ func TestDecodeShardRefuses(t *testing.T) {
 	}
 }
 
-// TestStorable: what could not be opened is not stored.
-func TestStorable(t *testing.T) {
-	good := func() []*graph.Node {
-		return []*graph.Node{indexed("a", "packs/a"),
-			indexed("b", "packs/b")}
-	}
-	if err := storable(&Cut{Graph: graph.New(good())}); err != nil {
+// TestValidateCutRefusesWhatCannotBeOpened: an object that occurs twice, or is in no pack, makes a
+// snapshot that nobody can open.
+func TestValidateCutRefusesWhatCannotBeOpened(t *testing.T) {
+	good := func() []*graph.Node { return []*graph.Node{indexed("a", "packs/a"), indexed("b", "packs/b")} }
+	if err := validateCut(&Cut{Graph: graph.New(good())}); err != nil {
 		t.Error(err)
 	}
 	for what, nodes := range map[string][]*graph.Node{
 		"an object twice":      append(good(), indexed("a", "packs/a")),
 		"an object in no pack": append(good(), indexed("c", "")),
 	} {
-		if err := storable(&Cut{Graph: graph.New(nodes)}); err == nil {
-			t.Errorf("%s can be stored", what)
+		if err := validateCut(&Cut{Graph: graph.New(nodes)}); err == nil {
+			t.Errorf("%s is accepted", what)
 		}
 	}
 }
