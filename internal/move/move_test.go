@@ -16,6 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func newStore(t *testing.T) *store.Store {
@@ -29,7 +30,7 @@ func newStore(t *testing.T) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+	s, err := store.Open(t.Context(), store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,
 		Create: true, Plain: true})
 	if err != nil {
 		t.Fatal(err)

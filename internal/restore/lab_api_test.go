@@ -22,6 +22,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // site is where a restore of a test takes place: a directory with keys, store and catalog, and the
@@ -44,7 +45,7 @@ func openStore(ctx context.Context, dir string, create bool) (*store.Store, erro
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+	return store.Open(ctx, store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,
 		Create: create})
 }
 

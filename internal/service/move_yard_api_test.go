@@ -29,6 +29,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -120,7 +121,7 @@ func (y *yard) openStore() error {
 		return err
 	}
 	y.store, err = store.Open(y.t.Context(),
-		store.Options{Bucket: store.NewDir(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
+		store.Options{Bucket: directory.New(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
 	return err
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // scattered reads without Exact and lets time pass between kinds, as a tool does that lists kind
@@ -194,7 +195,7 @@ func newKeysIn(t *testing.T, dir string) *store.Keys {
 func newStoreIn(t *testing.T, dir string) *store.Store {
 	t.Helper()
 	keys := newKeysIn(t, dir)
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,
 		Create: true})
 	if err != nil {
 		t.Fatal(err)

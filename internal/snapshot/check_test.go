@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
@@ -111,7 +112,7 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 func testStore(t *testing.T) (*store.Store, string) {
 	t.Helper()
 	root := t.TempDir()
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true,
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Plain: true,
 		Create: true})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // pinned is a source that stands still at one resourceVersion: whatever it is asked for is read
@@ -114,7 +115,7 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	}
 	o.Source, o.State, o.Cache, o.Progress = p, nil, nil, nil
 	var err error
-	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.t.TempDir()),
+	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.t.TempDir()),
 		Plain: true, Create: true}); err != nil {
 		r.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func testIDs(t *testing.T, secret string) *store.ContentIDs {
@@ -24,7 +25,7 @@ func testIDs(t *testing.T, secret string) *store.ContentIDs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(t.TempDir() + "/store"),
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(t.TempDir() + "/store"),
 		Keys: keys, Create: true})
 	if err != nil {
 		t.Fatal(err)

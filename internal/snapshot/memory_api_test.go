@@ -24,6 +24,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // remembering takes snapshots with a catalog, as the service does.
@@ -396,7 +397,7 @@ func (r *remembering) anotherRecipient() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"),
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.dir + "/store"),
 		Keys: loaded}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -416,7 +417,7 @@ func (r *remembering) anotherSigningKey() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"),
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.dir + "/store"),
 		Keys: loaded}); err != nil {
 		r.t.Fatal(err)
 	}
