@@ -14,23 +14,26 @@ const annotationPrefix = "mgmtd.dev/"
 // Aspect is a part of an object that a comparison may leave out.
 type Aspect int
 
-// All compares everything; Spec leaves out status and managedFields, which controllers rewrite as
-// soon as they run.
+// All compares everything. Values leaves out managedFields. Spec leaves out status as well, which
+// controllers rewrite as soon as they run.
 const (
 	All Aspect = iota
+	Values
 	Spec
 )
 
 // Differences returns the paths at which two objects are not equal, at most 20 of them, and none
 // when they are equal. Equal means equal but for what every management cluster sets itself: uid,
-// resourceVersion, generation, creation and deletion timestamps, owner UIDs, managedFields other
-// than those of server-side appliers and all their times, observedGeneration, the times and
-// generations of conditions, the Paused condition (and TopologyReconciled, whose reason it
-// becomes), annotations mgmtd.dev/*. It returns paths and never values, since values may be those
-// of Secrets.
+// resourceVersion, generation, creation and deletion timestamps, owner UIDs, observedGeneration,
+// the times and generations of conditions, the Paused condition (and TopologyReconciled, whose
+// reason it becomes), annotations mgmtd.dev/*. managedFields compare as ManagedFieldsDifferences
+// does. It returns paths and never values, since values may be those of Secrets.
 func Differences(want, got map[string]any, aspect Aspect) []string {
 	var paths []string
 	diff(normal(want, aspect), normal(got, aspect), "", &paths)
+	if aspect == All {
+		paths = append(paths, ManagedFieldsDifferences(want, got)...)
+	}
 	slices.Sort(paths)
 	return paths[:min(len(paths), 20)]
 }
@@ -40,10 +43,10 @@ func Differences(want, got map[string]any, aspect Aspect) []string {
 func normal(obj map[string]any, aspect Aspect) map[string]any {
 	out := maps.Clone(obj)
 	if meta, ok := obj["metadata"].(map[string]any); ok {
-		out["metadata"] = normalMetadata(meta, aspect)
+		out["metadata"] = normalMetadata(meta)
 	}
 	delete(out, "status")
-	if status, ok := obj["status"].(map[string]any); ok && aspect == All {
+	if status, ok := obj["status"].(map[string]any); ok && aspect != Spec {
 		if s := normalStatus(status).(map[string]any); len(s) > 0 {
 			out["status"] = s
 		}
@@ -51,21 +54,16 @@ func normal(obj map[string]any, aspect Aspect) map[string]any {
 	return out
 }
 
-func normalMetadata(meta map[string]any, aspect Aspect) map[string]any {
+func normalMetadata(meta map[string]any) map[string]any {
 	out := maps.Clone(meta)
 	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",
 		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
 		delete(out, f)
 	}
-	if annotations, ok := meta["annotations"].(map[string]any); ok {
-		kept := maps.Clone(annotations)
-		maps.DeleteFunc(kept, func(k string, _ any) bool {
-			return strings.HasPrefix(k,
-				annotationPrefix)
-		})
-		out["annotations"] = kept
-		if len(kept) == 0 {
-			delete(out, "annotations")
+	if _, ok := meta["annotations"].(map[string]any); ok {
+		delete(out, "annotations")
+		if annotations := otherAnnotations(meta); len(annotations) > 0 {
+			out["annotations"] = annotations
 		}
 	}
 	if owners, ok := meta["ownerReferences"].([]any); ok {
@@ -76,68 +74,17 @@ func normalMetadata(meta map[string]any, aspect Aspect) map[string]any {
 		slices.SortFunc(kept, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		out["ownerReferences"] = kept
 	}
-	if fields, ok := meta["managedFields"].([]any); ok && aspect == All {
-		if kept := applied(fields, ownersByUID(meta)); len(kept) > 0 {
-			out["managedFields"] = kept
-		}
-	}
 	return out
 }
 
-// ownersByUID gives each owner a name that is the same on every management cluster.
-func ownersByUID(meta map[string]any) map[string]string {
-	names := map[string]string{}
-	owners, _ := meta["ownerReferences"].([]any)
-	for _, o := range owners {
-		if m, ok := o.(map[string]any); ok {
-			names[fmt.Sprintf(`k:{"uid":"%v"}`, m["uid"])] = fmt.Sprintf("owner %v/%v", m["kind"], m["name"])
-		}
-	}
-	return names
-}
-
-// applied returns the entries of server-side appliers, without their times. Entries of plain
-// updates only say who wrote last. Owner references are keyed by UID there, and compare by name.
-func applied(fields []any, owners map[string]string) []any {
-	var kept []any
-	for _, f := range fields {
-		m, ok := f.(map[string]any)
-		if !ok || m["operation"] != "Apply" {
-			continue
-		}
-		entry := without(m, "time").(map[string]any)
-		if v1, ok := m["fieldsV1"].(map[string]any); ok {
-			entry["fieldsV1"] = renamed(v1, owners)
-		}
-		kept = append(kept, entry)
-	}
-	slices.SortFunc(kept, func(a, b any) int { return strings.Compare(managerOf(a), managerOf(b)) })
-	return kept
-}
-
-// renamed copies a set of fields on the way to its owner references, and these by name.
-func renamed(fields map[string]any, owners map[string]string) map[string]any {
-	meta, _ := fields["f:metadata"].(map[string]any)
-	refs, ok := meta["f:ownerReferences"].(map[string]any)
-	if !ok {
-		return fields
-	}
-	byName := make(map[string]any, len(refs))
-	for k, v := range refs {
-		if name := owners[k]; name != "" {
-			k = name
-		}
-		byName[k] = v
-	}
-	fields, meta = maps.Clone(fields), maps.Clone(meta)
-	meta["f:ownerReferences"] = byName
-	fields["f:metadata"] = meta
-	return fields
-}
-
-func managerOf(entry any) string {
-	m := entry.(map[string]any)
-	return fmt.Sprint(m["manager"], " ", m["subresource"], " ", m["apiVersion"])
+// otherAnnotations returns a copy of the annotations that are not of this product.
+func otherAnnotations(meta map[string]any) map[string]any {
+	annotations, _ := meta["annotations"].(map[string]any)
+	others := maps.Clone(annotations)
+	maps.DeleteFunc(others, func(k string, _ any) bool {
+		return strings.HasPrefix(k, annotationPrefix)
+	})
+	return others
 }
 
 // normalStatus drops observedGeneration at any depth, and from lists of conditions the Paused one,

@@ -53,7 +53,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 			return err
 		}
 		return &OwnedError{Workload: u.Name, By: restore.Side{Name: have.Owner.Owner.Name,
-			UID: have.Owner.Owner.UID}, Epoch: have.Epoch}
+			UID: have.Owner.Owner.UID}, Epoch: have.Epoch, Planned: m.Plan.Epochs[u.WorkloadID]}
 	}
 	return err
 }

@@ -76,7 +76,10 @@ func TestI1TakeHandsOverOnce(t *testing.T) {
 		{"from somebody who does not own it", sideA, sideC, two, 1, false, true, "uid-b", 1},
 		{"by force, but it was not so at planning", sideA, sideC, two, 0, true, true, "uid-b", 1},
 		{"by force", sideA, sideC, two, 1, true, false, "uid-c", 2},
-		{"and back", sideC, sideA, three, 2, false, false, "uid-a", 3},
+		{"again into its owner, as another operation", sideA, sideC, three, 2, false, false, "uid-c", 3},
+		{"into its owner, but another wrote since planning", sideA, sideC, one, 2, false, true, "uid-c", 3},
+		{"and back", sideC, sideA, one, 3, false, false, "uid-a", 4},
+		{"from its owner, but another wrote since planning", sideA, sideB, two, 2, false, true, "uid-a", 4},
 	} {
 		err := claim(step.from, step.to, step.by, step.planned, step.force)
 		var owned *OwnedError

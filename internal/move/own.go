@@ -44,16 +44,26 @@ func Owners(ctx context.Context, r Registry) (map[string]restore.Owned, error) {
 	return owners, err
 }
 
-// OwnedError says that another management cluster owns a workload cluster.
+// OwnedError says that the ownership record of a workload cluster does not allow a claim: it names
+// another management cluster, or it was written after planning.
 type OwnedError struct {
 	Workload string
 	By       restore.Side
 	Epoch    int64
+	Planned  int64 // epoch at planning, 0 when there was no record
 }
 
 func (e *OwnedError) Error() string {
-	return fmt.Sprintf("workload cluster %s belongs to management cluster %s (%s) by its ownership "+
+	text := fmt.Sprintf("workload cluster %s belongs to management cluster %s (%s) by its ownership "+
 		"record, epoch %d", e.Workload, e.By.Name, e.By.UID, e.Epoch)
+	switch {
+	case e.Epoch <= e.Planned:
+		return text
+	case e.Planned == 0:
+		return text + "; there was no record at planning"
+	default:
+		return fmt.Sprintf("%s; at planning it was %d", text, e.Planned)
+	}
 }
 
 // Hint tells the operator what to do.
@@ -68,19 +78,21 @@ type Claim struct {
 	Workload   string // "namespace/name"
 	From, To   restore.Side
 	Operation  string
-	// Epoch is that of the record as it was at planning, 0 when there was none: what was written
-	// since then is somebody else's.
+	// Epoch is that of the record at planning, 0 when there was none. A record that was written
+	// after planning belongs to another operation, and refuses the claim.
 	Epoch int64
-	// Force takes over from whoever had it at planning.
+	// Force claims from the owner at planning, even when that is neither From nor To.
 	Force bool
 }
 
 // claims bounds how often a claim is tried against others that write the same record.
 const claims = 5
 
-// Take writes the ownership record for a claim: the one switch by which everybody can tell to whom
-// a workload cluster belongs. It may run again: its own record is left as it is. Errors:
-// *OwnedError when it belongs to somebody else; those of the store.
+// Take writes the ownership record for a claim: the one switch that says which management cluster
+// a workload cluster belongs to. A claim is allowed when there is no record, and when the record is
+// the one of planning and names the source, or the target itself: a restore that runs again claims
+// what the first one claimed. It may run again: its own record stays as it is. Errors: *OwnedError;
+// those of the store.
 func Take(ctx context.Context, r Registry, c Claim) error {
 	for range claims {
 		var previous *store.SignedOwner
@@ -97,10 +109,11 @@ func Take(ctx context.Context, r Registry, c Claim) error {
 			if by.UID == c.To.UID && have.Operation == c.Operation && r.Vouches(have) {
 				return nil
 			}
-			allowed := by.UID == c.From.UID || have.Epoch <= c.Epoch && (c.Force || by.UID == c.To.UID)
+			allowed := have.Epoch <= c.Epoch &&
+				(c.Force || by.UID == c.From.UID || by.UID == c.To.UID)
 			if r.Vouches(have) && !allowed {
 				return &OwnedError{Workload: c.Workload, By: restore.Side{Name: by.Name, UID: by.UID},
-					Epoch: have.Epoch}
+					Epoch: have.Epoch, Planned: c.Epoch}
 			}
 			previous, next.Epoch = &have, have.Epoch+1
 		}

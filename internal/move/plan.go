@@ -94,22 +94,16 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks,
-		Epochs: map[string]int64{}}
+	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks}
 	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil),
 		restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings, owners)
 	if err != nil {
 		return nil, err
 	}
-	p.Copy = *copied
+	p.Copy, p.Epochs = *copied, copied.Epochs
 	if len(p.Copy.Units) == 0 {
 		return nil, &restore.SelectionError{Reason: "the selection holds no workload cluster",
 			Has: "a move takes workload clusters, and what they share with them"}
-	}
-	for _, u := range p.Copy.Units {
-		if o, ok := owners[u.WorkloadID]; ok {
-			p.Epochs[u.WorkloadID] = o.Epoch
-		}
 	}
 	return p, nil
 }

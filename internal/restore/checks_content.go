@@ -152,6 +152,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		return err
 	}
 	atWork := unitsAtWork(there, lives)
+	fields := map[string]*fieldDifferences{} // by unit
 	for i, n := range there {
 		if lives[i] == nil {
 			delete(p.existing, n.Ref)
@@ -162,7 +163,15 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		if err != nil {
 			return err
 		}
-		p.collide(n, want, lives[i], atWork[n.Unit])
+		if fields[n.Unit] == nil {
+			fields[n.Unit] = &fieldDifferences{}
+		}
+		fields[n.Unit].add(n.Ref, p.collide(n, want, lives[i], atWork[n.Unit]))
+	}
+	for unit, d := range fields {
+		if f, ok := d.finding(unit); ok && p.Spec.ManagedFields != FieldsNone {
+			p.addAll(f)
+		}
 	}
 	p.checkLiveClusters(there, lives)
 	return nil
@@ -215,19 +224,22 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 	}
 }
 
-func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured, atWork bool) {
+// collide adds a finding unless live, which is on the target already, can be adopted as want. It
+// returns the managedFields in which the two differ, which prevents nothing.
+func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
+	atWork bool) (fields []string) {
 	if live.GetDeletionTimestamp() != nil {
 		p.add(n, object.Finding{Severity: object.Error, Code: "exists-deleting",
 			Message: "the target has an object of this name that is being deleted",
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
-		return
+		return nil
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
 		p.add(n, object.Finding{Severity: object.Error, Code: "left-by-operation",
 			Message: "it was left half restored by operation " + other,
 			Hint: "go on with it: mgmtctl operation resume " + other +
 				"; if its catalog is lost, delete the object and plan again"})
-		return
+		return nil
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
@@ -236,29 +248,31 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured, 
 					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
 		}
-		return
+		return nil
 	}
 	p.forgetAbsentOwners(n, want, live)
 	if n.Unit == "" {
 		// workload clusters that are on the target already may own it, too
 		live = withoutOwners(live, want)
 	}
-	paths := differences(want, live, atWork)
+	paths, fields := differences(want, live, atWork)
 	if len(paths) == 0 {
-		return
+		return fields
 	}
 	p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
 		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
 			"this unit out"})
+	return nil
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by
 // an earlier restore of ours. The status of what a controller of the target works on says how
 // things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
 // Machine.
-func differences(want, live *unstructured.Unstructured, unitAtWork bool) []string {
-	aspect := equality.All
+func differences(want, live *unstructured.Unstructured, unitAtWork bool) (paths,
+	fields []string) {
+	aspect := equality.Values
 	if !PausedByUs(live) {
 		switch capi.PauseOf(gkOf(live)) {
 		case capi.PauseNever, capi.PauseAnnotation, capi.PauseUnknown:
@@ -269,13 +283,16 @@ func differences(want, live *unstructured.Unstructured, unitAtWork bool) []strin
 			}
 		}
 	}
-	paths := equality.Differences(want.Object, live.Object, aspect)
+	paths = equality.Differences(want.Object, live.Object, aspect)
 	if len(paths) > 0 && PausedByUs(live) {
 		paused := want.DeepCopy()
 		Pause(paused)
-		paths = equality.Differences(paused.Object, live.Object, equality.All)
+		paths = equality.Differences(paused.Object, live.Object, aspect)
 	}
-	return paths
+	if aspect == equality.Values {
+		fields = equality.ManagedFieldsDifferences(want.Object, live.Object)
+	}
+	return paths, fields
 }
 
 // withoutOwners returns live with those of its owners only that want has, too.

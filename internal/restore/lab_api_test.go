@@ -4,6 +4,7 @@ package restore_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ import (
 type site struct {
 	dir    string
 	target kube.Options
+	store  string // the directory of keys and store, when it is not dir
 }
 
 func openStore(ctx context.Context, dir string, create bool) (*store.Store, error) {
@@ -81,7 +83,7 @@ type work struct {
 }
 
 func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
-	st, err := openStore(ctx, s.dir, false)
+	st, err := openStore(ctx, cmp.Or(s.store, s.dir), false)
 	if err != nil {
 		return nil, err
 	}

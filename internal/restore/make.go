@@ -309,7 +309,8 @@ func (p *planner) lookUp(ctx context.Context, r object.Ref) (string, error) {
 
 // plan puts together what was found.
 func (p *planner) plan() *Plan {
-	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings}
+	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
+		Epochs: map[string]int64{}}
 	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
 		byUnit[n.Unit] = append(byUnit[n.Unit], n)
@@ -321,6 +322,9 @@ func (p *planner) plan() *Plan {
 			continue
 		}
 		plan.Units = append(plan.Units, u)
+		if o, ok := p.Owners[u.WorkloadID]; ok {
+			plan.Epochs[u.WorkloadID] = o.Epoch
+		}
 	}
 	plan.settle()
 	p.skipUnneeded(plan)

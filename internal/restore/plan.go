@@ -68,6 +68,9 @@ type Plan struct {
 	Units    []Unit           `json:"units"` // by name
 	Findings []object.Finding `json:"findings"`
 	Blocked  bool             `json:"blocked"` // nothing can run
+	// Epochs are those of the ownership records at planning, by id of the workload cluster; nil in
+	// plans of version 0.3 and older.
+	Epochs map[string]int64 `json:"epochs"`
 }
 
 // Side names a management cluster.

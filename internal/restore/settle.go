@@ -100,10 +100,24 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 	const patience = 15 * time.Second
 	deadline := time.Now().Add(patience)
 	objects := early(u.Objects)
+	var fields fieldDifferences
+	problem := func(o Object, source, live *unstructured.Unstructured) string {
+		why := r.difference(o, source, live)
+		if why == "" {
+			fields.add(o.Ref, r.fieldsDiffer(o, source, live))
+		}
+		return why
+	}
 	for {
-		left, first, err := r.look(ctx, objects, r.difference)
-		if err != nil || len(left) == 0 {
+		left, first, err := r.look(ctx, objects, problem)
+		if err != nil {
 			return err
+		}
+		if len(left) == 0 {
+			if f, any := fields.finding(u.Name); any {
+				r.report(ctx, u.Name, f)
+			}
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("verify: %d objects on the target are not equal to the snapshot, the first: %s", len(left), first)
@@ -125,27 +139,42 @@ func early(objects []Object) []Object {
 	return out
 }
 
-// difference compares a live object with what it should be while it is paused.
-func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
+// wantedPaused returns what live should be while it is paused; nil when nothing is known of that:
+// its controller has been at work.
+func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
 	if o.Action == Adopt && (!PausedByUs(live) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
-		return "" // pre-flight found it equal; whoever runs it may have changed it since
+		return nil, nil // pre-flight found it equal
 	}
 	want := source.DeepCopy()
 	switch own := capi.PauseOf(o.GroupKind()); {
 	case PausedByUs(live):
 		Pause(want)
 	case own == capi.PauseAnnotation:
-		return "" // released before, by a process that died then: its controller is at work
+		return nil, nil // released by a run that died then
 	}
 	shared := r.unitOf[o.Ref] == "" // its owners may come later
 	if err := r.setOwners(want, o, shared); err != nil {
+		return nil, err
+	}
+	want.SetManagedFields(movedFields(source, want))
+	return want, nil
+}
+
+// difference compares a live object with what it should be while it is paused. managedFields are
+// not among it: see fieldsDiffer.
+func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
+	want, err := r.wantedPaused(o, source, live)
+	if err != nil {
 		return err.Error()
+	}
+	if want == nil {
+		return ""
 	}
 	if why := wrongOwner(want, live); why != "" {
 		return why
 	}
-	want.SetManagedFields(movedFields(source, want))
-	if shared {
+	if r.unitOf[o.Ref] == "" {
 		live = live.DeepCopy()
 		live.SetOwnerReferences(want.GetOwnerReferences())
 		if len(want.GetOwnerReferences()) == 0 {
@@ -158,14 +187,9 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 		}
 		return ""
 	}
-	aspect := equality.All
+	aspect := equality.Values
 	if capi.PauseOf(o.GroupKind()) == capi.PauseNever {
 		aspect = equality.Spec // its controller is at work
-	}
-	if !r.wantsFields(source) {
-		want.SetManagedFields(nil)
-		live = live.DeepCopy()
-		live.SetManagedFields(nil)
 	}
 	if paths := equality.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
 		return "it differs in " + strings.Join(paths, ", ")

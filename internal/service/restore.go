@@ -355,7 +355,7 @@ func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 		h *catalog.StepHandle) error {
 		return errors.Join(move.Take(ctx, o.store, move.Claim{
 			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
-			Operation: string(j.Operation()), Force: plan.Spec.Force,
+			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID], Force: plan.Spec.Force,
 		}), h.SetUnit(catalog.UnitCopied))
 	})
 }
@@ -421,6 +421,24 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 		if err != nil {
 			return err
 		}
+		if stored.Plan.Epochs == nil {
+			if stored.Plan.Epochs, err = o.sourceEpochs(ctx, &stored.Plan); err != nil {
+				return err
+			}
+		}
 		return o.run(ctx, j, &stored.Plan, contents, stored.Tuning)
 	})
+}
+
+// sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
+// name its source: these it may replace, and no others.
+func (o *opened) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64, error) {
+	owners, err := move.Owners(ctx, o.store)
+	epochs := map[string]int64{}
+	for id, owned := range owners {
+		if owned.By.UID == plan.Snapshot.Source.UID {
+			epochs[id] = owned.Epoch
+		}
+	}
+	return epochs, err
 }
