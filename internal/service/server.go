@@ -74,9 +74,8 @@ const StoreFormat = store.Format
 // errStopping is the cause with which operations end when they or the server are asked to stop.
 var errStopping = &Error{Reason: ReasonInterrupted, Message: "stopped on request"}
 
-// errDaemonEnds is the cause with which operations end when the daemon does. It goes on with moves
-// when it starts again, for one in the middle keeps workload clusters paused; Start knows them by
-// this message.
+// errDaemonEnds is the cause with which operations end when the daemon does. It resumes moves when it
+// starts again: one in the middle leaves workload clusters paused.
 var errDaemonEnds = &Error{Reason: ReasonInterrupted, Message: "stopped since the daemon ended"}
 
 // Server carries the services. It opens catalog, stores and management clusters when a call first
