@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -94,6 +95,41 @@ func TestI1TakeHandsOverOnce(t *testing.T) {
 	owners, err := Owners(t.Context(), s)
 	if err != nil || owners["w-1"].By.UID != "uid-a" || !owners["w-1"].Trusted {
 		t.Errorf("owners %v, %v", owners, err)
+	}
+}
+
+// TestTakeBackAcceptsAnyRecordOfTheSource: a rollback needs a record after the one of planning that
+// names the source, and does not get stuck on one that another operation wrote.
+func TestTakeBackAcceptsAnyRecordOfTheSource(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		written []restore.Side // one after the other, from epoch 1
+		planned int64
+		epoch   int64 // after it
+		refused bool
+	}{
+		{"none", nil, 0, 1, false},
+		{"that of planning", []restore.Side{sideA}, 1, 2, false},
+		{"a later one of the source", []restore.Side{sideA, sideC, sideA}, 1, 3, false},
+		{"a later one of another", []restore.Side{sideA, sideC}, 1, 2, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStore(t)
+			for i, by := range tt.written {
+				if err := Take(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", To: by,
+					Operation: "00000000000" + strconv.Itoa(i), Epoch: int64(i), Force: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := takeBack(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", From: sideA, To: sideB,
+				Operation: "0123456789ab", Epoch: tt.planned})
+			o, getErr := s.GetOwner(t.Context(), "w-1")
+			if (err != nil) != tt.refused || getErr != nil || o.Epoch != tt.epoch ||
+				o.Owner.Owner.UID != "uid-a" && !tt.refused {
+				t.Errorf("%v, the record names %s at epoch %d, want epoch %d", err, o.Owner.Owner.UID, o.Epoch,
+					tt.epoch)
+			}
+		})
 	}
 }
 

@@ -125,6 +125,18 @@ func Take(ctx context.Context, r Registry, c Claim) error {
 		store.ErrConflict)
 }
 
+// takeBack writes a record in the name of the source of a claim, so that a hand-over of this claim
+// that is still on its way to the bucket fails. A record that names the source and was written after
+// planning does the same, whoever wrote it. Errors: those of Take.
+func takeBack(ctx context.Context, r Registry, c Claim) error {
+	c.To = c.From
+	err := Take(ctx, r, c)
+	if owned, ok := errors.AsType[*OwnedError](err); ok && owned.By.UID == c.From.UID {
+		return nil
+	}
+	return err
+}
+
 // owner returns the record of a workload cluster that is to be obeyed; ok is false when there is
 // none.
 func owner(ctx context.Context, r Registry, workloadID string) (have store.SignedOwner, ok bool,

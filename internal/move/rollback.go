@@ -66,9 +66,7 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	if state != "" && !m.Plan.Spec.NoFence {
-		c := m.claim(u)
-		c.To = c.From
-		if err := Take(ctx, m.Registry, c); err != nil {
+		if err := takeBack(ctx, m.Registry, m.claim(u)); err != nil {
 			return err
 		}
 	}
