@@ -49,7 +49,7 @@ func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 // checkFence: without a record that the other side finds, two operators on two hosts can both hand
 // over.
 func (c *checker) checkFence(ctx context.Context) {
-	err := c.Registry.CanFence(ctx)
+	err := c.Ownership.CanFence(ctx)
 	switch {
 	case c.spec.NoFence:
 		c.add(object.Finding{Severity: object.Warning, Code: "no-fence",

@@ -18,6 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -86,7 +87,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	if err != nil {
 		return nil, err
 	}
-	owners, err := Owners(ctx, m.Registry)
+	owners, err := ownership.Owners(ctx, m.Ownership)
 	if err != nil {
 		return nil, err
 	}

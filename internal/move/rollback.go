@@ -9,6 +9,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
@@ -66,7 +67,7 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	if state != "" && !m.Plan.Spec.NoFence {
-		if err := takeBack(ctx, m.Registry, m.claim(u)); err != nil {
+		if err := ownership.ClaimBack(ctx, m.Ownership, m.request(u)); err != nil {
 			return err
 		}
 	}
@@ -158,7 +159,7 @@ func (m *run) forward(ctx context.Context) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			by, err := m.recorded(ctx, u)
+			by, err := m.claimed(ctx, u)
 			if err != nil {
 				return nil, err
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -44,7 +45,7 @@ type Input struct {
 	Snapshot  *snapshot.Snapshot
 	Contents  *snapshot.Contents // of the nodes that Nodes returns
 	Source    Snapshot           // names the snapshot
-	Target    Side
+	Target    object.Side
 	Reader    Reader
 	Prober    Prober
 	Kinds     []kube.Kind     // of the target
@@ -55,21 +56,10 @@ type Input struct {
 	Newer time.Time
 	Gaps  []string
 	// Owners are the ownership records of the store, by id of the workload cluster.
-	Owners map[string]Owned
+	Owners map[string]ownership.Record
 	// Findings of checks that were made before; they count like the plan's own.
 	Findings []object.Finding
 	Now      func() time.Time
-}
-
-// Owned is what an ownership record says: which management cluster a workload cluster belongs to.
-type Owned struct {
-	By    Side
-	Epoch int64
-	// Trusted tells whether a trusted key signed it; what anybody could have written is told and
-	// not obeyed.
-	Trusted bool
-	// Damaged: there is a record, and what it says cannot be read.
-	Damaged bool
 }
 
 // Nodes returns the nodes that a spec selects, with all that they need. It returns a
