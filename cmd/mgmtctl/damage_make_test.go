@@ -25,6 +25,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // goodStore is a store with three snapshots of one source, and what is needed to read it and to
@@ -58,7 +59,7 @@ func newGoodStore(t *testing.T) *goodStore {
 	g.recipient, err = age.ParseX25519Recipient(made.Recipient)
 	must(t, err)
 	g.keys = g.load(t, "keys", made.Recipient)
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(g.file("store")),
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(g.file("store")),
 		Keys: g.keys, Create: true})
 	must(t, err)
 	source := snapshottest.New("prod", 1, 4)
@@ -110,7 +111,7 @@ func (g *goodStore) copy(t *testing.T) *damaged {
 		last: g.signed[len(g.signed)-1]}
 	must(t, os.CopyFS(d.root, os.DirFS(g.file("store"))))
 	var err error
-	d.st, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(d.root), Keys: g.keys})
+	d.st, err = store.Open(t.Context(), store.Options{Bucket: directory.New(d.root), Keys: g.keys})
 	must(t, err)
 	d.tree, err = d.st.GetTree(t.Context(), d.last.Tree)
 	must(t, err)

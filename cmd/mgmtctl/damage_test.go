@@ -15,6 +15,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // mostMemory is what mgmtctl may take at most, in bytes, whatever is in the store.
@@ -222,7 +223,7 @@ var damageRows = []struct {
 		keys, err := store.LoadKeys(store.KeyOptions{
 			Recipients: []string{d.recipient.(*age.X25519Recipient).String()}})
 		must(d.t, err)
-		d.st, err = store.Open(d.t.Context(), store.Options{Bucket: store.NewDir(d.root), Keys: keys})
+		d.st, err = store.Open(d.t.Context(), store.Options{Bucket: directory.New(d.root), Keys: keys})
 		must(d.t, err)
 		d.next(func(*store.Envelope) {})
 	}, []run{
@@ -238,7 +239,7 @@ var damageRows = []struct {
 	}},
 	{"a snapshot that a stranger signed", func(d *damaged) {
 		var err error
-		d.st, err = store.Open(d.t.Context(), store.Options{Bucket: store.NewDir(d.root),
+		d.st, err = store.Open(d.t.Context(), store.Options{Bucket: directory.New(d.root),
 			Keys: d.load(d.t, "stranger", d.recipient.(*age.X25519Recipient).String())})
 		must(d.t, err)
 		d.next(func(*store.Envelope) {})

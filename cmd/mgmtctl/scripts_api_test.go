@@ -16,7 +16,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // The scripts of testdata/api run mgmtctl against two real API servers without Cluster API

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // shellBlocks finds what the guide asks its reader to type.

@@ -19,7 +19,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // built are both programs as they are now. Linking them takes seconds, so that all tests of the

@@ -26,7 +26,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // seeds are values that must not be found, by what they are.

@@ -348,7 +348,7 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 5 {
+		if err != nil || version != 6 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
 		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 
 	bolt "go.etcd.io/bbolt"
@@ -24,6 +25,34 @@ var migrations = []migration{
 	{3, "make the bucket of what is stored", makeKnown},
 	{4, "forget what is stored, which is remembered in another way", makeKnownAgain},
 	{5, "move the states of verifies into a bucket of their own", moveVerifies},
+	{6, "derive the causes of stops from the messages", deriveStopCauses},
+}
+
+// oldStopMessages are the messages from which the daemon read, before version 6, why an operation
+// was stopped.
+var oldStopMessages = map[string]StopCause{
+	"stopped on request":             StopRequested,
+	"stopped since the daemon ended": StopDaemonEnded,
+	"the process at work on it died": StopProcessDied,
+}
+
+// deriveStopCauses gives stopped operations their cause. It leaves a damaged record as it is.
+func deriveStopCauses(tx *bolt.Tx) error {
+	operations := tx.Bucket(bucketOperations)
+	return operations.ForEachBucket(func(k []byte) error {
+		b := operations.Bucket(k)
+		op, err := decodeOperation(b.Get(keyRecord))
+		cause := oldStopMessages[op.Message]
+		if err != nil || op.State != Stopped || cause == "" {
+			return nil
+		}
+		op.StopCause = cause
+		value, err := json.Marshal(op)
+		if err != nil {
+			return err
+		}
+		return b.Put(keyRecord, value)
+	})
 }
 
 func makeKnownAgain(tx *bolt.Tx) error {

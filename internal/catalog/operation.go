@@ -35,6 +35,8 @@ type Operation struct {
 	// otherwise.
 	Message string `json:"message,omitempty"`
 	Code    string `json:"code,omitempty"`
+	// StopCause decides whether a daemon resumes the operation by itself.
+	StopCause StopCause `json:"stopCause,omitempty"`
 	// Changed is true once a step was begun: something outside of the catalog may have changed. It
 	// is false again after a run that knows better (Outcome.Untouched).
 	Changed bool `json:"changed,omitempty"`
@@ -74,7 +76,8 @@ func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation,
 	given, units := op.ID, op.Units
 	now := c.now()
 	op.State, op.Created, op.Updated = Planned, now, now
-	op.Message, op.Code, op.Changed, op.Back, op.Runs, op.Progress = "", "", false, false, 0, nil
+	op.Message, op.Code, op.StopCause, op.Progress = "", "", "", nil
+	op.Changed, op.Back, op.Runs = false, false, 0
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		operations := tx.Bucket(bucketOperations)
 		op.ID = given
@@ -205,6 +208,9 @@ func (op Operation) check() error {
 		return err
 	}
 	if err := op.Kind.check(); err != nil {
+		return err
+	}
+	if err := op.StopCause.check(); err != nil {
 		return err
 	}
 	return op.State.check()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
 )
 
 func TestStateTransitions(t *testing.T) {
@@ -237,28 +238,52 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-func TestForgetOperations(t *testing.T) {
-	t.Parallel()
+func TestMigrationDerivesTheCausesOfStops(t *testing.T) {
+	const record = `{"id":%q,"kind":"move","state":%q,"created":"2026-03-01T12:00:00Z","updated":"2026-03-01T12:00:00Z","message":%q}`
+	old := []struct {
+		id      OperationID
+		state   State
+		message string
+		want    StopCause
+	}{
+		{"aa0000000001", Stopped, "the process at work on it died", StopProcessDied},
+		{"aa0000000002", Stopped, "stopped since the daemon ended", StopDaemonEnded},
+		{"aa0000000003", Stopped, "stopped on request", StopRequested},
+		{"aa0000000004", Stopped, "source does not answer", ""},
+		{"aa0000000005", Failed, "the process at work on it died", ""},
+	}
+	c := openOld(t, 5, func(tx *bolt.Tx) error {
+		for _, o := range old {
+			b, err := tx.Bucket(bucketOperations).CreateBucket([]byte(o.id))
+			if err != nil {
+				return err
+			}
+			for _, name := range [][]byte{bucketUnits, bucketSteps, bucketValues, bucketEvents} {
+				if _, err := b.CreateBucket(name); err != nil {
+					return err
+				}
+			}
+			if err := b.Put(keyRecord, fmt.Appendf(nil, record, o.id, o.state, o.message)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, o := range old {
+		if op, err := c.Operation(t.Context(), o.id); err != nil || op.StopCause != o.want {
+			t.Errorf("%s, %q: cause %q, %v; want %q", o.state, o.message, op.StopCause, err, o.want)
+		}
+	}
+}
+
+func TestARunEndsTheCauseOfTheStopBefore(t *testing.T) {
 	c := openTest(t)
-	succeeded := newOperation(t, c, Running, Succeeded)
-	failed := newOperation(t, c, Running, Failed) // a restore: can be resumed
-	snapshot, err := c.CreateOperation(t.Context(), Operation{Kind: KindSnapshot})
-	if err != nil {
-		t.Fatal(err)
+	id := newOperation(t, c, Running)
+	op, err := c.SetState(t.Context(), id, Stopped, Outcome{Cause: StopProcessDied})
+	if err != nil || op.StopCause != StopProcessDied {
+		t.Fatalf("%+v, %v", op, err)
 	}
-	setState(t, c, snapshot.ID, Running)
-	setState(t, c, snapshot.ID, Failed)
-	limit := c.now()
-	young := newOperation(t, c, Running, Succeeded)
-	for _, want := range []int{2, 0} {
-		if n, err := c.ForgetOperations(t.Context(), limit); err != nil || n != want {
-			t.Errorf("forgot %d, %v; want %d", n, err, want)
-		}
-	}
-	for id, kept := range map[OperationID]bool{succeeded: false, failed: true, snapshot.ID: false,
-		young: true} {
-		if _, err := c.Operation(t.Context(), id); errors.Is(err, ErrNotFound) == kept {
-			t.Errorf("%s: %v; want kept: %v", id, err, kept)
-		}
+	if op, err = c.SetState(t.Context(), id, Running, Outcome{}); err != nil || op.StopCause != "" {
+		t.Errorf("running: %+v, %v", op, err)
 	}
 }

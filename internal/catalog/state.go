@@ -81,6 +81,23 @@ func (s State) check() error {
 	return nil
 }
 
+// StopCause says what ended the last run of an operation that is stopped, or waits for an identity.
+type StopCause string
+
+// The causes of a stop; empty for an operation that is in another state.
+const (
+	// StopRequested: an operator asked for it, or interrupted mgmtctl.
+	StopRequested StopCause = "requested"
+	// StopDaemonEnded: the daemon ended in good order.
+	StopDaemonEnded StopCause = "daemon-ended"
+	// StopProcessDied: the process that ran the operation died.
+	StopProcessDied StopCause = "process-died"
+)
+
+func (c StopCause) check() error {
+	return oneOf("stop cause", c, "", StopRequested, StopDaemonEnded, StopProcessDied)
+}
+
 // UnitState is where a unit stands within its operation. Which follows which is the business of the
 // flow (restore, move); the catalog keeps it.
 type UnitState string

@@ -1,12 +1,8 @@
 package catalog
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"time"
-
-	bolt "go.etcd.io/bbolt"
 )
 
 // Outcome says why an operation goes into a state.
@@ -15,6 +11,8 @@ type Outcome struct {
 	Message string
 	// Code is the stable code of the error.
 	Code string
+	// Cause is set when the operation goes into stopped or needs-identity.
+	Cause StopCause
 	// Untouched says that the steps of the run that ends here found that they could not change
 	// anything.
 	Untouched bool
@@ -29,7 +27,7 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		if !o.op.State.CanBecome(to) {
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
 		}
-		o.op.State, o.op.Message, o.op.Code = to, shorten(why.Message), why.Code
+		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code, why.Cause
 		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
 			o.op.Changed = false
 		}
@@ -73,43 +71,4 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 		return fmt.Errorf("update operation: %w", err)
 	}
 	return nil
-}
-
-// ForgetOperations deletes operations that were created before a time and that nobody can resume
-// with gain: final ones of any kind, and ended snapshots, verifies and prunes, which begin anew.
-// Without it, a schedule of every 30 seconds fills the disk. It returns their number and may run
-// any number of times.
-func (c *Catalog) ForgetOperations(ctx context.Context, before time.Time) (int, error) {
-	var forgotten int
-	err := c.update(ctx, func(tx *bolt.Tx) error {
-		forgotten = 0
-		operations := tx.Bucket(bucketOperations)
-		var old [][]byte
-		err := operations.ForEachBucket(func(k []byte) error {
-			op, err := decodeOperation(operations.Bucket(k).Get(keyRecord))
-			if err == nil && op.Created.Before(before) && op.forgettable() {
-				old = append(old, bytes.Clone(k))
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, k := range old {
-			if err := operations.DeleteBucket(k); err != nil {
-				return err
-			}
-			forgotten++
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("forget operations: %w", err)
-	}
-	return forgotten, nil
-}
-
-func (op Operation) forgettable() bool {
-	anew := op.Kind == KindSnapshot || op.Kind == KindVerify || op.Kind == KindPrune
-	return op.State.Final() || anew && op.State.Ended()
 }

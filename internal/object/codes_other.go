@@ -92,6 +92,12 @@ func moveDefinitions() []Definition {
 				"of the Cluster.",
 		},
 		{
+			Code: CodeManagedFields, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "Server-side appliers do not own the same fields as in the snapshot.",
+			Next: "The next apply of each controller writes its own fields again. Remove by hand only " +
+				"a field that a controller stopped to apply before that.",
+		},
+		{
 			Code: CodeObserve, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "Machines were created or deleted on the target while it was observed " +
 				"after the release.",

@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // tries bounds the requests for one object: with the back-off of kube.Backoff about a minute of an
@@ -92,7 +92,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	if err != nil || late {
 		return nil // shared objects have no Cluster
 	}
-	ref := object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	ref := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: key.Namespace, Name: key.Name}
 	if r.uid(ref) == "" {
 		return nil // this wave creates it
@@ -156,8 +156,8 @@ func (e *GoneError) Hint() string {
 		"what is equal and creates what is missing"
 }
 
-// apply brings one object to the target: create, status, managedFields. It looks first and may run
-// again after a crash at any point.
+// apply brings one object to the target: create, status, managedFields. It may run again after a
+// crash at any point: it reads the object first and writes what is missing.
 func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o Object) error {
 	if o.Action == Adopt {
 		return r.checkAdopted(ctx, o)
@@ -183,24 +183,67 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 		r.setUID(o.Ref, uid)
 	}
 	r.setAlive(o.Ref)
-	if _, marked := live.GetAnnotations()[annotationOperation]; !marked {
-		return nil // the mark goes with the last write, so an earlier try came to its end
-	}
-	if o.GroupKind() != snapshot.ClusterKind { // its status comes with completeCluster
-		if live, err = r.applyStatus(ctx, k, live, source); err != nil {
+	return r.complete(ctx, k, o, source, live)
+}
+
+// complete writes what a create ignores: status, then managedFields. The UID of live is journaled,
+// so the mark is not needed any more: it goes in a write between the two. In one write with the
+// managedFields it would take more with it than itself: where it was the last annotation, the API
+// server removes the path of the whole map from the managedFields of all managers. An object
+// without the mark was left by a run that died after that write.
+func (r *run) complete(ctx context.Context, k kube.Kind, o Object, source,
+	live *unstructured.Unstructured) error {
+	if isMarked(live) {
+		var err error
+		if o.GroupKind() != capi.Cluster { // its status comes with completeCluster
+			if live, err = r.applyStatus(ctx, k, live, source); err != nil {
+				return err
+			}
+		}
+		if live, err = r.removeMark(ctx, k, live); err != nil {
 			return err
 		}
 	}
-	_, err = r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
+	return r.applyManagedFields(ctx, k, live, source)
+}
+
+func isMarked(u *unstructured.Unstructured) bool {
+	_, marked := u.GetAnnotations()[annotationOperation]
+	return marked
+}
+
+func (r *run) removeMark(ctx context.Context, k kube.Kind, live *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
 		*unstructured.Unstructured, error) {
-		if _, marked := live.GetAnnotations()[annotationOperation]; !marked {
-			return live, nil // an earlier try came this far
+		if !isMarked(live) {
+			return live, nil
 		}
 		live = live.DeepCopy()
 		Unannotate(live, annotationOperation)
-		if r.wantsFields(source) {
-			live.SetManagedFields(movedFields(source, live))
+		return r.Writer.Update(ctx, k, live)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("remove mark: %w", err)
+	}
+	return live, nil
+}
+
+// applyManagedFields gives live the managedFields of source, in a write of their own. It writes
+// nothing when they are there already.
+func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
+	source *unstructured.Unstructured) error {
+	if !r.wantsFields(source) {
+		return nil
+	}
+	_, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
+		*unstructured.Unstructured, error) {
+		fields := movedFields(source, live)
+		if equality.Semantic.DeepEqual(fields, live.GetManagedFields()) {
+			return live, nil
 		}
+		live = live.DeepCopy()
+		live.SetManagedFields(fields)
 		return r.Writer.Update(ctx, k, live)
 	})
 	if err != nil {
@@ -240,7 +283,7 @@ func clusterStatusStep(unit string) catalog.Step {
 func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	var clusters []Object
 	for _, o := range u.Objects {
-		if o.GroupKind() == snapshot.ClusterKind && o.Action == Create {
+		if o.GroupKind() == capi.Cluster && o.Action == Create {
 			clusters = append(clusters, o)
 		}
 	}
@@ -298,7 +341,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 			return nil, err
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil &&
-			o.GroupKind() == snapshot.ResourceSetBindingKind && r.createdCluster(unit) {
+			o.GroupKind() == capi.ClusterResourceSetBinding && r.createdCluster(unit) {
 			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
 			// there, and knows nothing of what was applied before.
 			return r.takeOver(ctx, k, body, live)
@@ -314,7 +357,7 @@ func (r *run) createdCluster(unit string) bool {
 	for _, u := range r.Plan.Units {
 		if u.Name == unit {
 			return slices.ContainsFunc(u.Objects, func(o Object) bool {
-				return o.GroupKind() == snapshot.ClusterKind && o.Action == Create
+				return o.GroupKind() == capi.Cluster && o.Action == Create
 			})
 		}
 	}
@@ -495,7 +538,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 func (r *run) waitClasses(ctx context.Context) error {
 	var classes []Object
 	for _, o := range r.Plan.Shared.Objects {
-		if o.GroupKind() == snapshot.ClusterClassKind && o.Action == Create {
+		if o.GroupKind() == capi.ClusterClass && o.Action == Create {
 			classes = append(classes, o)
 		}
 	}

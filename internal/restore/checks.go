@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // check is one pre-flight check. It adds findings; an error means that it could not be carried out.
@@ -88,13 +89,13 @@ func checkSource(_ context.Context, p *planner) error {
 func checkOwnership(_ context.Context, p *planner) error {
 	for n := range p.active {
 		owned, ok := p.Owners[n.WorkloadID]
-		if n.GroupKind() == snapshot.ClusterKind && owned.Damaged && !p.Spec.Force {
+		if n.GroupKind() == capi.Cluster && owned.Damaged && !p.Spec.Force {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerDamaged,
 				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
 					"it belongs, then go on with --force"})
 			continue
 		}
-		if n.GroupKind() != snapshot.ClusterKind || !ok || owned.By.UID == p.Source.Source.UID ||
+		if n.GroupKind() != capi.Cluster || !ok || owned.By.UID == p.Source.Source.UID ||
 			owned.By.UID == p.Target.UID {
 			continue
 		}
@@ -272,7 +273,7 @@ func checkUnits(_ context.Context, p *planner) error {
 			return err
 		}
 		switch {
-		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
+		case n.Deleting && n.GroupKind() == capi.Cluster:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken",
 				Hint:    "leave it out, or take an older snapshot"})
@@ -285,23 +286,23 @@ func checkUnits(_ context.Context, p *planner) error {
 				Hint:    "its controllers decide anew; look at it after the release"})
 		}
 		switch {
-		case kube.Pause(n.GroupKind()) == kube.PauseUnsupported:
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnsupported:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnsupported,
 				Message: "this kind has a pause of its own that this version cannot set; it would come to " +
 					"life before its status is back",
 				Hint: "restore its unit by hand, or leave it out"})
-		case kube.Pause(n.GroupKind()) != kube.PauseUnknown &&
-			kube.Pause(n.GroupKind()) != kube.PauseNone && ownedByLate(p.Snapshot.Graph, n):
+		case capi.PauseOf(n.GroupKind()) != capi.PauseUnknown &&
+			capi.PauseOf(n.GroupKind()) != capi.PauseNone && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out with --drop-owner"})
-		case kube.Pause(n.GroupKind()) == kube.PauseUnknown && p.Spec.Move && !p.Spec.Force:
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.Move && !p.Spec.Force:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
 				Hint: "scale its controller on the source to zero for the time of the move, then go on " +
 					"with --force"})
-		case kube.Pause(n.GroupKind()) == kube.PauseUnknown:
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown:
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known; it is created after the release"})
 		}
@@ -312,8 +313,8 @@ func checkUnits(_ context.Context, p *planner) error {
 // checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds
 // copies that stand still there and may be half. Given back as they were before the pause, they
 // would come to life while another management cluster has them.
-func checkHeld(p *planner, n *snapshot.Node) error {
-	if n.GroupKind() != snapshot.ClusterKind || p.Spec.Force {
+func checkHeld(p *planner, n *graph.Node) error {
+	if n.GroupKind() != capi.Cluster || p.Spec.Force {
 		return nil
 	}
 	raw, err := p.Contents.Bytes(n.Ref)
@@ -322,10 +323,11 @@ func checkHeld(p *planner, n *snapshot.Node) error {
 	}
 	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
 	// the lock that a move has on its source
-	locked := strings.Contains(annotations[snapshot.AnnotationOperation].String(), "/")
-	if annotations[snapshot.AnnotationWasPaused].Exists() && !locked {
-		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld, Message: "it is the paused copy of " +
-			"a restore or a move that was not at its end",
+	locked := strings.Contains(annotations[capi.AnnotationOperation].String(), "/")
+	if annotations[capi.AnnotationWasPaused].Exists() && !locked {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
+			Message: "it is the paused copy of " +
+				"a restore or a move that was not at its end",
 			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given " +
 				"back as it was before the pause"})
 	}

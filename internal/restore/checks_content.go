@@ -16,9 +16,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // refuse leaves out what is never created from a snapshot (invariant I8): the source's own
@@ -37,13 +39,13 @@ func (p *planner) refuse() error {
 		// what the target says of its kinds: the snapshot may say anything
 		k, known := kube.FindKind(p.Kinds, n.GroupKind())
 		switch {
-		case n.GroupKind() == snapshot.ProviderKind:
+		case n.GroupKind() == capi.Provider:
 			p.skipped[n] = "the target has a provider inventory of its own"
 		case strings.HasPrefix(namespace, "kube-"):
 			p.skipped[n] = "nothing is restored into the API server's own namespaces"
 		case providers[namespace]:
 			p.skipped[n] = "nothing is restored into the namespaces of providers"
-		case n.Group != "" && known && !k.Contract && !snapshot.KnownKind(n.GroupKind()):
+		case n.Group != "" && known && !k.Contract && !capi.KnownKind(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
 		case n.GroupKind() == kube.SecretKind.GroupKind:
 			raw, err := p.Contents.Bytes(n.Ref)
@@ -68,7 +70,7 @@ var certificates = []string{"ca", "etcd", "proxy", "sa"}
 // Secrets, and each certificate must fit its key.
 func checkCertificates(_ context.Context, p *planner) error {
 	for n := range p.active {
-		if n.GroupKind() != snapshot.ClusterKind || !hasControlPlane(n) {
+		if n.GroupKind() != capi.Cluster || !hasControlPlane(n) {
 			continue
 		}
 		for _, purpose := range certificates {
@@ -93,9 +95,9 @@ func checkCertificates(_ context.Context, p *planner) error {
 	return nil
 }
 
-func hasControlPlane(n *snapshot.Node) bool {
-	return slices.ContainsFunc(n.Needs, func(need snapshot.Need) bool {
-		return need.GroupKind() == snapshot.KubeadmControlPlane
+func hasControlPlane(n *graph.Node) bool {
+	return slices.ContainsFunc(n.Needs, func(need graph.Need) bool {
+		return need.GroupKind() == capi.KubeadmControlPlane
 	})
 }
 
@@ -125,7 +127,7 @@ func certificateProblem(raw []byte, purpose string) string {
 // checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
 // ever overwritten.
 func checkCollisions(ctx context.Context, p *planner) error {
-	var there []*snapshot.Node
+	var there []*graph.Node
 	for n := range p.active {
 		if p.existing[n.Ref] != "" {
 			there = append(there, n)
@@ -150,6 +152,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		return err
 	}
 	atWork := unitsAtWork(there, lives)
+	fields := map[string]*fieldDifferences{} // by unit
 	for i, n := range there {
 		if lives[i] == nil {
 			delete(p.existing, n.Ref)
@@ -160,7 +163,15 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		if err != nil {
 			return err
 		}
-		p.collide(n, want, lives[i], atWork[n.Unit])
+		if fields[n.Unit] == nil {
+			fields[n.Unit] = &fieldDifferences{}
+		}
+		fields[n.Unit].add(n.Ref, p.collide(n, want, lives[i], atWork[n.Unit]))
+	}
+	for unit, d := range fields {
+		if f, ok := d.finding(unit); ok && p.Spec.ManagedFields != FieldsNone {
+			p.addAll(f)
+		}
 	}
 	p.checkLiveClusters(there, lives)
 	return nil
@@ -168,10 +179,10 @@ func checkCollisions(ctx context.Context, p *planner) error {
 
 // unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the
 // status of everything in them.
-func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map[string]bool {
+func unitsAtWork(there []*graph.Node, lives []*unstructured.Unstructured) map[string]bool {
 	atWork := map[string]bool{}
 	for i, n := range there {
-		if n.GroupKind() == snapshot.ClusterKind && lives[i] != nil {
+		if n.GroupKind() == capi.Cluster && lives[i] != nil {
 			paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused")
 			atWork[n.Unit] = !paused
 		}
@@ -182,7 +193,7 @@ func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map
 // checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their
 // objects are missing there: its controllers would see a MachineSet without its Machines and make
 // new ones.
-func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructured.Unstructured) {
+func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.Unstructured) {
 	absent := map[string]int{}
 	for n := range p.active {
 		if n.Unit != "" && p.existing[n.Ref] == "" {
@@ -190,7 +201,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 		}
 	}
 	for i, n := range there {
-		if n.GroupKind() != snapshot.ClusterKind || lives[i] == nil {
+		if n.GroupKind() != capi.Cluster || lives[i] == nil {
 			continue
 		}
 		if p.Spec.Move && !PausedByUs(lives[i]) {
@@ -213,19 +224,22 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 	}
 }
 
-func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured, atWork bool) {
+// collide adds a finding unless live, which is on the target already, can be adopted as want. It
+// returns the managedFields in which the two differ, which prevents nothing.
+func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
+	atWork bool) (fields []string) {
 	if live.GetDeletionTimestamp() != nil {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
 			Message: "the target has an object of this name that is being deleted",
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
-		return
+		return nil
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "it was left half restored by operation " + other,
 			Hint: "go on with it: mgmtctl operation resume " + other +
 				"; if its catalog is lost, delete the object and plan again"})
-		return
+		return nil
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
@@ -234,46 +248,51 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
 		}
-		return
+		return nil
 	}
 	p.forgetAbsentOwners(n, want, live)
 	if n.Unit == "" {
 		// workload clusters that are on the target already may own it, too
 		live = withoutOwners(live, want)
 	}
-	paths := differences(want, live, atWork)
+	paths, fields := differences(want, live, atWork)
 	if len(paths) == 0 {
-		return
+		return fields
 	}
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
 			"this unit out"})
+	return nil
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by
 // an earlier restore of ours. The status of what a controller of the target works on says how
 // things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
 // Machine.
-func differences(want, live *unstructured.Unstructured, unitAtWork bool) []string {
-	aspect := snapshot.All
+func differences(want, live *unstructured.Unstructured, unitAtWork bool) (paths,
+	fields []string) {
+	aspect := equality.Values
 	if !PausedByUs(live) {
-		switch kube.Pause(gkOf(live)) {
-		case kube.PauseNever, kube.PauseAnnotation, kube.PauseUnknown:
-			aspect = snapshot.Spec
-		case kube.PauseSpec, kube.PauseWithCluster:
+		switch capi.PauseOf(gkOf(live)) {
+		case capi.PauseNever, capi.PauseAnnotation, capi.PauseUnknown:
+			aspect = equality.Spec
+		case capi.PauseSpec, capi.PauseWithCluster:
 			if unitAtWork {
-				aspect = snapshot.Spec
+				aspect = equality.Spec
 			}
 		}
 	}
-	paths := snapshot.Differences(want.Object, live.Object, aspect)
+	paths = equality.Differences(want.Object, live.Object, aspect)
 	if len(paths) > 0 && PausedByUs(live) {
 		paused := want.DeepCopy()
 		Pause(paused)
-		paths = snapshot.Differences(paused.Object, live.Object, snapshot.All)
+		paths = equality.Differences(paused.Object, live.Object, aspect)
 	}
-	return paths
+	if aspect == equality.Values {
+		fields = equality.ManagedFieldsDifferences(want.Object, live.Object)
+	}
+	return paths, fields
 }
 
 // withoutOwners returns live with those of its owners only that want has, too.
@@ -296,7 +315,7 @@ func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstruct
 
 // forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared
 // object the workload clusters that have not come yet.
-func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.Unstructured) {
+func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Unstructured) {
 	var kept []metav1.OwnerReference
 	for i, ref := range want.GetOwnerReferences() {
 		has := slices.ContainsFunc(live.GetOwnerReferences(),
@@ -313,7 +332,7 @@ func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.
 
 // followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows
 // when that unit comes to the target.
-func (p *planner) followsUnit(n *snapshot.Node, owner object.Ref) bool {
+func (p *planner) followsUnit(n *graph.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != ""
 }
@@ -345,7 +364,7 @@ const webhookTimeout = 15 * time.Second
 // thinks of the object does not matter here; that its webhooks answer does: a webhook that is down
 // would refuse every object in the middle of the restore.
 func checkWebhooks(ctx context.Context, p *planner) error {
-	samples := map[object.GroupKind]*snapshot.Node{}
+	samples := map[object.GroupKind]*graph.Node{}
 	for n := range p.active {
 		if _, served := p.kinds[n.GroupKind()]; !served || n.Group == "" {
 			continue
@@ -384,7 +403,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 	return g.Wait()
 }
 
-func softOwners(n *snapshot.Node) int {
+func softOwners(n *graph.Node) int {
 	count := 0
 	for _, need := range n.Needs {
 		if need.Owner {

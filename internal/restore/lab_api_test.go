@@ -4,6 +4,7 @@ package restore_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,11 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // site is where a restore of a test takes place: a directory with keys, store and catalog, and the
@@ -28,6 +31,7 @@ import (
 type site struct {
 	dir    string
 	target kube.Options
+	store  string // the directory of keys and store, when it is not dir
 }
 
 func openStore(ctx context.Context, dir string, create bool) (*store.Store, error) {
@@ -43,7 +47,7 @@ func openStore(ctx context.Context, dir string, create bool) (*store.Store, erro
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, store.Options{Bucket: store.NewDir(dir + "/store"), Keys: keys,
+	return store.Open(ctx, store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,
 		Create: create})
 }
 
@@ -79,7 +83,7 @@ type work struct {
 }
 
 func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
-	st, err := openStore(ctx, s.dir, false)
+	st, err := openStore(ctx, cmp.Or(s.store, s.dir), false)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +115,8 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
 		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID),
-			Source: restore.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
-		Target: restore.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),
+			Source: object.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
+		Target: object.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),
 		Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec,
 	})
 }
@@ -285,7 +289,7 @@ func checkRestored(t *testing.T, s site) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if paths := snapshot.Differences(want, live.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(want, live.Object, equality.All); len(paths) > 0 {
 			t.Errorf("%s differs in %v", n.Ref, paths)
 		}
 		for _, o := range live.GetOwnerReferences() {

@@ -62,27 +62,24 @@ const (
 // what a resume goes by.
 type Plan struct {
 	Snapshot Snapshot         `json:"snapshot"`
-	Target   Side             `json:"target"`
+	Target   object.Side      `json:"target"`
 	Spec     Spec             `json:"spec"`
 	Shared   Unit             `json:"shared"`
 	Units    []Unit           `json:"units"` // by name
 	Findings []object.Finding `json:"findings"`
 	Blocked  bool             `json:"blocked"` // nothing can run
-}
-
-// Side names a management cluster.
-type Side struct {
-	Name string `json:"name"`
-	UID  string `json:"uid"`
+	// Epochs are those of the ownership records at planning, by id of the workload cluster; nil in
+	// plans of version 0.3 and older.
+	Epochs map[string]int64 `json:"epochs"`
 }
 
 // Snapshot names the snapshot that is restored.
 type Snapshot struct {
-	StoreID string    `json:"storeID"`
-	ID      string    `json:"id"`
-	Key     string    `json:"key"`
-	Source  Side      `json:"source"`
-	Time    time.Time `json:"time"`
+	StoreID string      `json:"storeID"`
+	ID      string      `json:"id"`
+	Key     string      `json:"key"`
+	Source  object.Side `json:"source"`
+	Time    time.Time   `json:"time"`
 }
 
 // Unit is a workload cluster in the plan, or what units share.

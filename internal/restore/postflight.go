@@ -13,10 +13,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // postFlight looks at a released unit until it is well: every object there, equal in what
@@ -74,7 +75,7 @@ func (r *run) changed(o Object, source, live *unstructured.Unstructured) string 
 	if err := r.setOwners(want, o, false); err != nil {
 		return err.Error()
 	}
-	if paths := snapshot.Differences(want.Object, live.Object, snapshot.Spec); len(paths) > 0 {
+	if paths := equality.Differences(want.Object, live.Object, equality.Spec); len(paths) > 0 {
 		return "it differs in " + strings.Join(paths, ", ")
 	}
 	return wrongOwner(want, live)
@@ -204,7 +205,7 @@ func (r *run) observe(ctx context.Context) error {
 	if r.Tuning.Observe <= 0 || r.Plan.Spec.NoRelease {
 		return nil
 	}
-	k, ok := r.kinds[snapshot.MachineKind]
+	k, ok := r.kinds[capi.Machine]
 	if !ok {
 		return nil
 	}
@@ -238,7 +239,7 @@ func (r *run) compareMachines(ctx context.Context, k kube.Kind) error {
 			clusters[key] = true
 		}
 		for _, o := range u.Objects {
-			if o.GroupKind() == snapshot.MachineKind && o.Action != Skip {
+			if o.GroupKind() == capi.Machine && o.Action != Skip {
 				want[o.Ref] = r.uid(o.Ref)
 			}
 		}

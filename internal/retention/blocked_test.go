@@ -150,11 +150,11 @@ func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 // replace changes a key behind the store's back; nil removes it.
 func replace(t *testing.T, b *clocked, key string, data []byte) {
 	t.Helper()
-	if err := b.Dir.Delete(t.Context(), key); err != nil {
+	if err := b.Bucket.Delete(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
 	if data != nil {
-		if err := b.Dir.Put(t.Context(), key, data); err != nil {
+		if err := b.Bucket.Put(t.Context(), key, data); err != nil {
 			t.Fatal(err)
 		}
 	}

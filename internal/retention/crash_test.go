@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 // A prune, and the deletion of a snapshot, may die at any call of the storage: every snapshot that
@@ -35,13 +37,13 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 		if err := os.CopyFS(dir, os.DirFS(b.String())); err != nil {
 			t.Fatal(err)
 		}
-		return &clocked{Dir: store.NewDir(dir), now: b.now, written: maps.Clone(b.written),
+		return &clocked{Bucket: directory.New(dir), now: b.now, written: maps.Clone(b.written),
 			kept: map[string]bool{}}
 	}
 	state := func(t *testing.T, b *clocked) map[string]int {
 		t.Helper()
 		kinds := map[string]int{}
-		err := b.List(t.Context(), "", func(i store.Info) error {
+		err := b.List(t.Context(), "", func(i bucket.Info) error {
 			kind, _, _ := strings.Cut(i.Key, "/")
 			kinds[kind]++
 			return nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 const (
@@ -26,7 +28,7 @@ var pruneTime = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 // clocked is a bucket whose storage has a clock of its own, which tests set.
 type clocked struct {
-	*store.Dir
+	*directory.Bucket
 	mu      sync.Mutex
 	now     time.Time
 	written map[string]time.Time
@@ -35,7 +37,7 @@ type clocked struct {
 
 func newClocked(t *testing.T) *clocked {
 	t.Helper()
-	return &clocked{Dir: store.NewDir(filepath.Join(t.TempDir(), "store")), now: pruneTime,
+	return &clocked{Bucket: directory.New(filepath.Join(t.TempDir(), "store")), now: pruneTime,
 		written: map[string]time.Time{}, kept: map[string]bool{}}
 }
 
@@ -57,23 +59,23 @@ func (b *clocked) Put(ctx context.Context, key string, data []byte) error {
 		b.written[key] = b.now
 	}
 	b.mu.Unlock()
-	return b.Dir.Put(ctx, key, data)
+	return b.Bucket.Put(ctx, key, data)
 }
 
-func (b *clocked) at(i store.Info) store.Info {
+func (b *clocked) at(i bucket.Info) bucket.Info {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i.Modified = b.written[i.Key]
 	return i
 }
 
-func (b *clocked) Stat(ctx context.Context, key string) (store.Info, error) {
-	i, err := b.Dir.Stat(ctx, key)
+func (b *clocked) Stat(ctx context.Context, key string) (bucket.Info, error) {
+	i, err := b.Bucket.Stat(ctx, key)
 	return b.at(i), err
 }
 
-func (b *clocked) List(ctx context.Context, prefix string, fn func(store.Info) error) error {
-	return b.Dir.List(ctx, prefix, func(i store.Info) error { return fn(b.at(i)) })
+func (b *clocked) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
+	return b.Bucket.List(ctx, prefix, func(i bucket.Info) error { return fn(b.at(i)) })
 }
 
 func (b *clocked) Delete(ctx context.Context, key string) error {
@@ -83,10 +85,10 @@ func (b *clocked) Delete(ctx context.Context, key string) error {
 	if kept {
 		return &store.BucketError{Op: "delete", Key: key, Class: store.ErrRetained}
 	}
-	return b.Dir.Delete(ctx, key)
+	return b.Bucket.Delete(ctx, key)
 }
 
-func openPlain(t *testing.T, b store.Bucket) *store.Store {
+func openPlain(t *testing.T, b bucket.Bucket) *store.Store {
 	t.Helper()
 	st, err := store.Open(t.Context(), store.Options{Bucket: b, Plain: true, Create: true})
 	if err != nil {

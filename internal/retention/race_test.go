@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // hooked is a bucket in which something happens right before a key is read, or which does not find
@@ -31,9 +32,9 @@ func (h *hooked) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	return h.clocked.Get(ctx, key)
 }
 
-func (h *hooked) Stat(ctx context.Context, key string) (store.Info, error) {
+func (h *hooked) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if h.lost != nil && h.lost(key) {
-		return store.Info{}, &store.BucketError{Op: "stat", Key: key, Class: store.ErrNotFound}
+		return bucket.Info{}, &store.BucketError{Op: "stat", Key: key, Class: store.ErrNotFound}
 	}
 	return h.clocked.Stat(ctx, key)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -107,7 +108,7 @@ func (y *crashYard) live(dir string) *life {
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	l := &life{t: y.t, yard: y, dir: dir, mortal: faultbucket.NewMortal(store.NewDir(dir + "/store"))}
+	l := &life{t: y.t, yard: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir + "/store"))}
 	l.Server = New(Config{
 		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
 		Retention: Retention{Policy: retention.Policy{Last: 2}},
@@ -230,7 +231,7 @@ func (l *life) direct() *store.Store {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	st, err := store.Open(l.t.Context(), store.Options{Bucket: store.NewDir(l.dir + "/store"),
+	st, err := store.Open(l.t.Context(), store.Options{Bucket: directory.New(l.dir + "/store"),
 		Keys: keys})
 	if err != nil {
 		l.t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -21,9 +21,9 @@ var mgmtChecks = []func(context.Context, *mgmtCheck) error{checkProviders, check
 	checkWorkloads, checkOwnership}
 
 func checkProviders(_ context.Context, k *mgmtCheck) error {
-	if _, ok := kube.FindKind(k.kinds, snapshot.ClusterKind); !ok {
+	if _, ok := kube.FindKind(k.kinds, capi.Cluster); !ok {
 		k.add(object.Finding{Severity: object.Error, Code: object.CodeNoClusterAPI,
-			Message: "it does not serve Cluster." + snapshot.ClusterKind.Group,
+			Message: "it does not serve Cluster." + capi.Cluster.Group,
 			Hint:    "install Cluster API, or name another management cluster"})
 		return nil
 	}
@@ -102,8 +102,8 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(looks)
 	for _, kind := range k.kinds {
-		pause := kube.Pause(kind.GroupKind)
-		if !kind.Contract || pause != kube.PauseUnknown && pause != kube.PauseUnsupported ||
+		pause := capi.PauseOf(kind.GroupKind)
+		if !kind.Contract || pause != capi.PauseUnknown && pause != capi.PauseUnsupported ||
 			strings.HasPrefix(kind.Group, "clusterctl.") {
 			continue
 		}
@@ -116,7 +116,7 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 			f := object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown, Message: "how to pause " +
 				kind.String() + " is not known: a move creates such objects after the hand-over",
 				Hint: "see what its controller does when it finds them new"}
-			if pause == kube.PauseUnsupported {
+			if pause == capi.PauseUnsupported {
 				f.Code, f.Message, f.Hint = object.CodePauseUnsupported, kind.String()+
 					" has a switch of its own, which mgmtd does not set: workload clusters that have "+
 					"one are blocked", "take them out of the selection, or move them by hand"
@@ -145,7 +145,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
 					"paused, as it found it"})
 		}
-		mark := w.annotations[snapshot.AnnotationOperation]
+		mark := w.annotations[capi.AnnotationOperation]
 		if mark == "" {
 			continue
 		}
@@ -166,7 +166,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 					"%s, which is %s", id, op.State)
 				f.Hint = "mgmtctl operation resume " + id + " goes on with it; a move can be rolled back"
 				if op.State.Final() {
-					f.Hint = "remove the annotation " + snapshot.AnnotationOperation +
+					f.Hint = "remove the annotation " + capi.AnnotationOperation +
 						" when it is reconciled nowhere else"
 				}
 			}
@@ -195,7 +195,8 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 			return nil
 		}
 		if err != nil {
-			k.add(object.Finding{Severity: object.Warning, Code: object.CodeOwnerDamaged, Ref: w.ref, Unit: unitOf(w),
+			k.add(object.Finding{Severity: object.Warning, Code: object.CodeOwnerDamaged, Ref: w.ref,
+				Unit:    unitOf(w),
 				Message: "its ownership record cannot be read: " + err.Error(),
 				Hint:    "somebody changed it, or the store lost it"})
 			return nil

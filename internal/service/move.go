@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -105,7 +106,7 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 		return nil, err
 	}
 	m := &moving{source: source, store: st, location: location.Name}
-	m.Registry = st
+	m.Ownership = st
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 		writer = s.writer(side, writer)
 	}
 	return move.Mgmt{
-		Side: restore.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
+		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
 		Prober: m.Prober(), Kinds: kinds, Providers: providers,
 		Kubernetes: m.KubernetesVersion(),
 	}, nil

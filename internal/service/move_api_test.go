@@ -15,12 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -96,8 +97,8 @@ func TestAPIMoveSharedClass(t *testing.T) {
 		if st.source[ref] != nil {
 			t.Errorf("%s is still on the source", ref)
 		}
-		if u := st.target[ref]; u == nil || len(snapshot.Differences(was.Object, u.Object,
-			snapshot.All)) > 0 {
+		if u := st.target[ref]; u == nil || len(equality.Differences(was.Object, u.Object,
+			equality.All)) > 0 {
 			t.Errorf("%s is not on the target as it was", ref)
 		}
 	}
@@ -137,7 +138,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, err)
 	const lock = "0123456789ab/1"
 	y.change(y.at, clusterRef(y.namespace, locked),
-		func(u *unstructured.Unstructured) { restore.Annotate(u, snapshot.AnnotationOperation, lock) })
+		func(u *unstructured.Unstructured) { restore.Annotate(u, capi.AnnotationOperation, lock) })
 	must(t, y.rest())
 
 	s, err := newServer(y.order(doMove))
@@ -184,7 +185,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, y.source().Writer().Delete(t.Context(), lease, y.namespace, "foreign", foreign.GetUID(),
 		""))
 	y.change(y.at, clusterRef(y.namespace, locked),
-		func(u *unstructured.Unstructured) { restore.Unannotate(u, snapshot.AnnotationOperation) })
+		func(u *unstructured.Unstructured) { restore.Unannotate(u, capi.AnnotationOperation) })
 	y.here(y.order(doMove), catalog.Succeeded, nil)
 	st, err = y.look()
 	must(t, err)
@@ -204,7 +205,7 @@ func TestAPIMoveLocked(t *testing.T) {
 			}
 			return y.tryChange(y.at, ref, func(u *unstructured.Unstructured) {
 				restore.Annotate(u,
-					snapshot.AnnotationOperation, lock)
+					capi.AnnotationOperation, lock)
 			})
 		}
 	})

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -396,14 +396,15 @@ func (y *yard) split(units ...string) (in, out map[object.Ref]*unstructured.Unst
 }
 
 // checkStays asserts that objects of the source are what they were, to the last annotation.
-func (y *yard) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (problems []string) {
+func (y *yard) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (
+	problems []string) {
 	for ref, was := range stay {
 		u := live[ref]
 		if u == nil {
 			problems = append(problems, ref.String()+" is gone from the source")
 			continue
 		}
-		if paths := snapshot.Differences(was.Object, u.Object, snapshot.All); len(paths) > 0 &&
+		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 &&
 			!slices.Contains(paths, "metadata.ownerReferences") {
 			problems = append(problems, fmt.Sprintf("%s of the source differs in %v", ref, paths))
 		}

@@ -19,9 +19,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // ground is what the fleets of a test stand on: both management clusters with what stands in for
@@ -63,8 +63,9 @@ func newGround(t *testing.T) *ground {
 	}
 	t.Cleanup(g.stop)
 	for i := range g.sides {
-		s := &side{Mgmt: servers.Connect(t, i), informers: map[object.GroupKind]cache.SharedIndexInformer{},
-			ready: map[string]bool{}, tells: map[string]chan struct{}{}}
+		s := &side{Mgmt: servers.Connect(t, i),
+			informers: map[object.GroupKind]cache.SharedIndexInformer{},
+			ready:     map[string]bool{}, tells: map[string]chan struct{}{}}
 		g.sides[i] = s
 		var err error
 		if s.kinds, err = s.Reader().Kinds(t.Context()); err != nil {
@@ -107,7 +108,7 @@ func (s *side) control(ctx context.Context, done *sync.WaitGroup) {
 				return
 			}
 			s.queue.Add(item{k.GroupKind, key})
-			if k.GroupKind == snapshot.ClusterKind {
+			if k.GroupKind == capi.Cluster {
 				s.clusterChanged(key)
 			}
 		}
@@ -137,7 +138,7 @@ func resourceOf(k kube.Kind) schema.GroupVersionResource {
 func (s *side) clusterChanged(key string) {
 	namespace, name, _ := strings.Cut(key, "/")
 	for gk, informer := range s.informers {
-		if gk == snapshot.ClusterKind {
+		if gk == capi.Cluster {
 			continue
 		}
 		for _, obj := range informer.GetStore().List() {
@@ -208,10 +209,10 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 		return nil
 	}
 	cluster := u
-	if it.kind != snapshot.ClusterKind {
+	if it.kind != capi.Cluster {
 		cluster = nil
 		if name := u.GetLabels()["cluster.x-k8s.io/cluster-name"]; name != "" {
-			obj, ok, err := s.informers[snapshot.ClusterKind].GetStore().GetByKey(u.GetNamespace() + "/" +
+			obj, ok, err := s.informers[capi.Cluster].GetStore().GetByKey(u.GetNamespace() + "/" +
 				name)
 			if err != nil || !ok {
 				return err // controllers do nothing with what has lost its Cluster
@@ -223,7 +224,7 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 	changed := setCondition(u, "Paused", map[bool][2]string{true: {"True", "Paused"},
 		false: {"False", "NotPaused"}}[paused])
 	if _, classy, _ := unstructured.NestedMap(u.Object, "spec", "topology"); classy &&
-		it.kind == snapshot.ClusterKind {
+		it.kind == capi.Cluster {
 		changed = setCondition(u, "TopologyReconciled", map[bool][2]string{true: {"False", "Paused"},
 			false: {"True", "ReconcileSucceeded"}}[paused]) || changed
 	}
@@ -237,7 +238,7 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 
 // isPaused tells whether an object carries a switch that is set, as controllers read it.
 func isPaused(u *unstructured.Unstructured) bool {
-	_, annotated := u.GetAnnotations()[snapshot.AnnotationPaused]
+	_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
 	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 	return annotated || paused && u.GetKind() == "Cluster"
 }

@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // moveState is what both sides and the store hold at one moment.
@@ -116,7 +117,7 @@ func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
 			add("I2: %s is on neither side", ref)
 			continue
 		}
-		if paths := snapshot.Differences(was.Object, target.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(was.Object, target.Object, equality.All); len(paths) > 0 {
 			add("I2: %s is gone from the source, and on the target it differs in %v", ref, paths)
 		}
 		units := []string{unitName(ref.Name)}
@@ -159,7 +160,7 @@ func (y *yard) checkSnapshot(began time.Time) error {
 }
 
 // ours are the annotations of which nothing may be left when an operation is over.
-var ours = []string{snapshot.AnnotationOperation, snapshot.AnnotationWasPaused,
+var ours = []string{capi.AnnotationOperation, capi.AnnotationWasPaused,
 	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
@@ -175,14 +176,14 @@ func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (probl
 			add("%s is not there", ref)
 			continue
 		}
-		if paths := snapshot.Differences(was.Object, u.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 {
 			add("%s differs in %v", ref, paths)
 		}
 		if isPaused(u) != isPaused(was) {
 			add("%s: paused is %v, and was %v", ref, isPaused(u), isPaused(was))
 		}
 		if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "paused"); set &&
-			!isPaused(was) && ref.GroupKind() == snapshot.ClusterKind {
+			!isPaused(was) && ref.GroupKind() == capi.Cluster {
 			add("%s has spec.paused, which it had not", ref)
 		}
 		for _, o := range u.GetOwnerReferences() {

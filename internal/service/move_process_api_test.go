@@ -26,7 +26,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -179,7 +179,7 @@ func carryOut(ctx context.Context, o order, prepare func(*Server)) (end, error) 
 			return &witnessed{Writer: writer,
 				w: w}
 		}
-		s.buckets[&s.cfg.Locations[0]] = &witnessedBucket{Dir: store.NewDir(filepath.Join(o.Dir,
+		s.buckets[&s.cfg.Locations[0]] = &witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir,
 			"store")), w: w}
 	}
 	if prepare != nil {
@@ -400,7 +400,7 @@ func (d *witnessed) Delete(ctx context.Context, k kube.Kind, namespace, name str
 // witnessedBucket is a store under the eyes of a witness: what is written there belongs to no
 // object.
 type witnessedBucket struct {
-	*store.Dir
+	*directory.Bucket
 	w *witness
 }
 
@@ -417,11 +417,11 @@ func (b *witnessedBucket) at(key string, write func() error) error {
 }
 
 func (b *witnessedBucket) Put(ctx context.Context, key string, data []byte) error {
-	return b.at(key, func() error { return b.Dir.Put(ctx, key, data) })
+	return b.at(key, func() error { return b.Bucket.Put(ctx, key, data) })
 }
 
 func (b *witnessedBucket) PutIf(ctx context.Context, key string, data []byte,
 	tag string) (newTag string, err error) {
-	err = b.at(key, func() (err error) { newTag, err = b.Dir.PutIf(ctx, key, data, tag); return err })
+	err = b.at(key, func() (err error) { newTag, err = b.Bucket.PutIf(ctx, key, data, tag); return err })
 	return newTag, err
 }

@@ -25,10 +25,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -96,7 +97,7 @@ var (
 )
 
 func clusterRef(namespace, name string) object.Ref {
-	return object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: namespace, Name: name}
 }
 
@@ -120,7 +121,7 @@ func (y *yard) openStore() error {
 		return err
 	}
 	y.store, err = store.Open(y.t.Context(),
-		store.Options{Bucket: store.NewDir(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
+		store.Options{Bucket: directory.New(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
 	return err
 }
 
@@ -150,7 +151,8 @@ func (y *yard) tryLive(ctx context.Context, i int) (map[object.Ref]*unstructured
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					out[object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}] = u
+					out[object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(),
+						Name: u.GetName()}] = u
 					return nil
 				})
 			return err
@@ -301,7 +303,7 @@ func tail(r io.Reader) string {
 // workloadID is under which the ownership record of a workload cluster stands.
 func (y *yard) workloadID(unit string) string {
 	u := y.was[clusterRef(y.namespace, unit)]
-	if id := u.GetAnnotations()[snapshot.AnnotationWorkloadID]; id != "" {
+	if id := u.GetAnnotations()[capi.AnnotationWorkloadID]; id != "" {
 		return id
 	}
 	return string(u.GetUID())
@@ -324,11 +326,11 @@ func (y *yard) handedOver(ctx context.Context) (map[string]bool, error) {
 // resourceVersions.
 func (y *yard) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
-	k, _ := kube.FindKind(y.sides[i].kinds, snapshot.ClusterKind)
+	k, _ := kube.FindKind(y.sides[i].kinds, capi.Cluster)
 	_, err := y.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: y.namespace},
 		func(raw []byte) error {
 			annotated := gjson.GetBytes(raw,
-				"metadata.annotations").Map()[snapshot.AnnotationPaused].Exists()
+				"metadata.annotations").Map()[capi.AnnotationPaused].Exists()
 			if !annotated && !gjson.GetBytes(raw, "spec.paused").Bool() {
 				out[gjson.GetBytes(raw, "metadata.name").String()] = gjson.GetBytes(raw,
 					"metadata.uid").String() + "/" + gjson.GetBytes(raw, "metadata.resourceVersion").String()

@@ -9,6 +9,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/location"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
 
 // openCatalog opens the catalog on first use. Operations that a dead process left running get a
@@ -99,7 +102,7 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 }
 
 // bucket returns the bucket of a location, the same one each time.
-func (s *Server) bucket(l *Location) (store.Bucket, error) {
+func (s *Server) bucket(l *Location) (bucket.Bucket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b := s.buckets[l]; b != nil {
@@ -112,19 +115,15 @@ func (s *Server) bucket(l *Location) (store.Bucket, error) {
 	return b, err
 }
 
-func newBucket(o StoreOptions) (store.Bucket, error) {
+func newBucket(o StoreOptions) (bucket.Bucket, error) {
 	if o.S3 != nil {
-		return store.NewS3(*o.S3)
+		return s3.New(*o.S3)
 	}
 	if o.URL == "" {
 		return nil, &Error{Reason: ReasonUsage, Message: "no store is named",
 			Hint: "name one with --store"}
 	}
-	u, err := store.ParseURL(o.URL)
-	if err != nil {
-		return nil, err
-	}
-	return u.Bucket(), nil
+	return location.Open(o.URL)
 }
 
 // The sides of an operation, as flags and messages call them.

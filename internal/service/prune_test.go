@@ -17,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -33,7 +34,7 @@ func newPruneBench(t *testing.T, retention Retention, schedules ...Schedule) *pr
 	t.Helper()
 	b := &pruneBench{t: t, root: filepath.Join(t.TempDir(), "store")}
 	var err error
-	if b.st, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(b.root), Plain: true,
+	if b.st, err = store.Open(t.Context(), store.Options{Bucket: directory.New(b.root), Plain: true,
 		Create: true}); err != nil {
 		t.Fatal(err)
 	}

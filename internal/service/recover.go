@@ -26,8 +26,8 @@ func (s *Server) Open(ctx context.Context) error {
 	return err
 }
 
-// Start goes on with operations that the process before left, and begins the schedules and the
-// verifies. It comes after Open.
+// Start resumes operations that the process before left, and begins the schedules, the verifies and
+// the deletion of old operations. It comes after Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -38,16 +38,17 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.running.Go(func() { s.scheduler.run(s.ctx) })
 	s.running.Go(func() { s.verifier.run(s.ctx) })
+	s.running.Go(func() { s.forgetRegularly(s.ctx, c) })
 	return nil
 }
 
-// diedMessage is what an operation says whose process ended without a word.
+// diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
 // settle gives an operation that was found running, though nobody works on it, a state.
 func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
-		Code: string(ReasonIncomplete)}
+		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
 		switch op.Kind {
 		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
@@ -100,11 +101,11 @@ func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
 	return nil
 }
 
-// goesOn tells of an operation that a daemon goes on with when it starts. What an operator stopped
-// stays stopped.
+// goesOn reports whether a daemon resumes an operation when it starts. An operation that an operator
+// stopped stays stopped.
 func goesOn(op catalog.Operation) bool {
-	return op.State == catalog.Stopped && (op.Message == diedMessage ||
-		op.Message == errDaemonEnds.Message)
+	return op.State == catalog.Stopped && (op.StopCause == catalog.StopProcessDied ||
+		op.StopCause == catalog.StopDaemonEnded)
 }
 
 const (

@@ -43,6 +43,9 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 		s.leave(id)
 		s.recordEnd(c, id, state, why)
 		ended(err)
+		if !s.cfg.Daemon { // a daemon forgets by a timer
+			s.forgetOperations(context.WithoutCancel(ctx), c)
+		}
 	})
 	return begun, nil
 }
@@ -103,7 +106,7 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	op, err := c.Operation(ctx, id)
 	if err == nil && goesOn(op) {
 		_, err = c.SetState(ctx, id, catalog.Stopped, catalog.Outcome{Message: errStopping.Message,
-			Code: op.Code})
+			Code: op.Code, Cause: catalog.StopRequested})
 	}
 	return err
 }
@@ -168,28 +171,29 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 		// whatever it is: what follows is careful with an operation of no kind
 		op = catalog.Operation{ID: id}
 	}
-	state := catalog.Failed
-	message := e.Message
+	state, why := catalog.Failed, catalog.Outcome{Message: e.Message}
 	if ctx.Err() != nil {
-		state, e.Reason, message = catalog.Stopped, ReasonInterrupted, errStopping.Message
+		e.Reason = ReasonInterrupted
+		state, why = catalog.Stopped, catalog.Outcome{Message: errStopping.Message,
+			Cause: catalog.StopRequested}
 		if errors.Is(context.Cause(ctx), errDaemonEnds) {
-			message, e.Hint = errDaemonEnds.Message, ""
+			e.Hint = ""
+			why = catalog.Outcome{Message: errDaemonEnds.Message, Cause: catalog.StopDaemonEnded}
 			if op.Kind == catalog.KindRestore && op.Changed {
-				var why catalog.Outcome
-				state, why = s.waitsForIdentity(op, catalog.Outcome{Message: message})
-				message = why.Message
+				state, why = s.waitsForIdentity(op, why)
 			}
 		}
 	}
-	untouched := as[*untouchedError](err)
+	why.Untouched = as[*untouchedError](err)
 	switch {
-	case op.Changed && !untouched:
+	case op.Changed && !why.Untouched:
 		e.Reason = ReasonIncomplete
 	case e.Reason == ReasonIncomplete:
 		e.Reason = ReasonFindings // all there was to do is blocked
 	}
 	if e.Hint != "" {
-		message += " (" + e.Hint + ")"
+		why.Message += " (" + e.Hint + ")"
 	}
-	return state, catalog.Outcome{Message: message, Code: string(e.Reason), Untouched: untouched}
+	why.Code = string(e.Reason)
+	return state, why
 }

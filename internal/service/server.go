@@ -17,16 +17,18 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 // StoreOptions say where a store is and with which keys it is used. Identities come with each
 // request.
 type StoreOptions struct {
-	// URL in the form that store.ParseURL reads.
+	// URL in the form that location.Open reads.
 	URL string
 	// S3 is the alternative to URL.
-	S3              *store.S3Options
+	S3              *s3.Options
 	Plain           bool
 	Recipients      []string
 	SigningKeyFile  string
@@ -72,9 +74,8 @@ const StoreFormat = store.Format
 // errStopping is the cause with which operations end when they or the server are asked to stop.
 var errStopping = &Error{Reason: ReasonInterrupted, Message: "stopped on request"}
 
-// errDaemonEnds is the cause with which operations end when the daemon does. It goes on with moves
-// when it starts again, for one in the middle keeps workload clusters paused; Start knows them by
-// this message.
+// errDaemonEnds is the cause with which operations end when the daemon does. It resumes moves when it
+// starts again: one in the middle leaves workload clusters paused.
 var errDaemonEnds = &Error{Reason: ReasonInterrupted, Message: "stopped since the daemon ended"}
 
 // Server carries the services. It opens catalog, stores and management clusters when a call first
@@ -98,12 +99,12 @@ type Server struct {
 	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
 
 	metrics   *metrics
-	scheduler *scheduler                 // nil before Open
-	verifier  *verifier                  // likewise
-	prunes    map[*Location]pruneState   // guarded by mu
-	buckets   map[*Location]store.Bucket // guarded by mu; a bucket keeps its connections
-	runCache  *snapshot.RunCache         // of the last snapshots; nil in a process that takes one
-	failed    chan error                 // holds the error after which the server is of no use
+	scheduler *scheduler                  // nil before Open
+	verifier  *verifier                   // likewise
+	prunes    map[*Location]pruneState    // guarded by mu
+	buckets   map[*Location]bucket.Bucket // guarded by mu; a bucket keeps its connections
+	runCache  *snapshot.RunCache          // of the last snapshots; nil in a process that takes one
+	failed    chan error                  // holds the error after which the server is of no use
 
 	recordPause time.Duration // between two tries of recordEnd
 
@@ -121,7 +122,7 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{},
 		runs:    map[catalog.OperationID]context.CancelCauseFunc{},
 		waits:   map[catalog.OperationID]context.CancelCauseFunc{},
-		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]store.Bucket{},
+		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]bucket.Bucket{},
 		prunes: map[*Location]pruneState{}, failed: make(chan error, 1), recordPause: recordPause}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	known := &kube.Known{}

@@ -194,6 +194,24 @@ func TestStopEndsWaiting(t *testing.T) {
 	}
 }
 
+// TestTheCauseOfAStopDecidesWhetherTheDaemonResumes, and not the message, which may be reworded.
+func TestTheCauseOfAStopDecidesWhetherTheDaemonResumes(t *testing.T) {
+	for cause, want := range map[catalog.StopCause]bool{
+		"": false, catalog.StopRequested: false,
+		catalog.StopDaemonEnded: true, catalog.StopProcessDied: true,
+	} {
+		for _, message := range []string{"", diedMessage, errStopping.Message, "in other words"} {
+			op := catalog.Operation{State: catalog.Stopped, StopCause: cause, Message: message}
+			if got := goesOn(op); got != want {
+				t.Errorf("cause %q, message %q: resumes: %t", cause, message, got)
+			}
+			if op.State = catalog.Failed; goesOn(op) {
+				t.Errorf("cause %q: a failed operation goes on", cause)
+			}
+		}
+	}
+}
+
 // TestDaemonTakesUpWhatWasLeft: what a daemon leaves when it ends in good order, and when it dies,
 // and what the next one makes of it.
 func TestDaemonTakesUpWhatWasLeft(t *testing.T) {

@@ -22,7 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 const (
@@ -170,7 +171,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 			store.SigningPubFile)},
 	}}}})
 	k.at = &k.s.cfg.Locations[0]
-	k.clock = faultbucket.NewClocked(store.NewDir(dir + "/store"))
+	k.clock = faultbucket.NewClocked(directory.New(dir + "/store"))
 	k.s.buckets[k.at] = k.clock
 	if k.direct, err = k.s.openLocation(t.Context(), k.at, k.id, true); err != nil {
 		t.Fatal(err)

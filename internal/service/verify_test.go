@@ -16,6 +16,8 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -47,7 +49,7 @@ func verifyServer(t *testing.T, root string) *Server {
 // could be opened.
 func putStructure(t *testing.T, root string, sequence int64) store.Signed {
 	t.Helper()
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true,
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Plain: true,
 		Create: true})
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +206,7 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 
 // deny is a bucket that takes nothing, and counts what it was asked to take.
 type deny struct {
-	store.Bucket
+	bucket.Bucket
 	puts int
 }
 
@@ -219,7 +221,7 @@ func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
-	bucket := &deny{Bucket: store.NewDir(root)}
+	bucket := &deny{Bucket: directory.New(root)}
 	s.buckets[&s.cfg.Locations[0]] = bucket
 	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
 	if outcome != store.CheckOK || err != nil ||
@@ -232,7 +234,7 @@ func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
 }
 
 // gone is a bucket that stops to answer when a pack is read.
-type gone struct{ store.Bucket }
+type gone struct{ bucket.Bucket }
 
 func (g gone) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	if strings.HasPrefix(key, "packs/") {
@@ -248,7 +250,7 @@ func TestVerifyOfAStoreThatDoesNotAnswer(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
-	s.buckets[&s.cfg.Locations[0]] = gone{store.NewDir(root)}
+	s.buckets[&s.cfg.Locations[0]] = gone{directory.New(root)}
 	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
 	if outcome != "" || FromStatus(err).Reason != ReasonStoreUnreachable || len(findings) != 0 ||
 		recordedChecks(t, root) != 0 {
@@ -300,7 +302,7 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: loaded,
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Keys: loaded,
 		Create: true})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -57,7 +59,7 @@ func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, t
 	for _, pack := range packs {
 		total += len(byPack[pack])
 	}
-	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, Rules),
+	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, capi.Rules),
 		total: int64(total), progress: progress}
 	found := make([][]CheckFinding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)
@@ -73,21 +75,21 @@ func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, t
 	return CheckResult{Objects: total, Packs: len(packs), Findings: slices.Concat(found...)}, err
 }
 
-func entryName(n *Node) (string, error) {
+func entryName(n *graph.Node) (string, error) {
 	return store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace,
 		Name: n.Name})
 }
 
 // objectsByPack gives the nodes that shards say are in each pack, by the name of their entry.
-func objectsByPack(nodes []*Node) (map[string]map[string]*Node, error) {
-	byPack := map[string]map[string]*Node{}
+func objectsByPack(nodes []*graph.Node) (map[string]map[string]*graph.Node, error) {
+	byPack := map[string]map[string]*graph.Node{}
 	for _, n := range nodes {
 		name, err := entryName(n)
 		if err != nil {
 			return nil, err
 		}
 		if byPack[n.Pack] == nil {
-			byPack[n.Pack] = map[string]*Node{}
+			byPack[n.Pack] = map[string]*graph.Node{}
 		}
 		byPack[n.Pack][name] = n
 	}
@@ -106,7 +108,7 @@ type checker struct {
 
 // pack checks the objects of one pack.
 func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
-	wanted map[string]*Node) ([]CheckFinding, error) {
+	wanted map[string]*graph.Node) ([]CheckFinding, error) {
 	var findings []CheckFinding
 	left := maps.Clone(wanted)
 	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
@@ -141,7 +143,7 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 }
 
 // object compares one object with its node.
-func (c *checker) object(n *Node, body []byte) *CheckFinding {
+func (c *checker) object(n *graph.Node, body []byte) *CheckFinding {
 	if why := c.claims.broken(n, body); why != "" {
 		return &CheckFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: "it is not what its shard says: " + why}

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
@@ -22,14 +25,14 @@ const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
 type entry struct {
 	kind kube.Kind
 	body string
-	in   string           // what the pack holds in its place; "" for body, "-" for nothing
-	lie  func(node *Node) // changes what its shard says
+	in   string                 // what the pack holds in its place; "" for body, "-" for nothing
+	lie  func(node *graph.Node) // changes what its shard says
 }
 
 var (
-	testCluster = kube.Kind{GroupKind: ClusterKind, Version: "v1beta2", Resource: "clusters",
+	testCluster = kube.Kind{GroupKind: capi.Cluster, Version: "v1beta2", Resource: "clusters",
 		Namespaced: true}
-	testMachine = kube.Kind{GroupKind: MachineKind, Version: "v1beta2", Resource: "machines",
+	testMachine = kube.Kind{GroupKind: capi.Machine, Version: "v1beta2", Resource: "machines",
 		Namespaced: true}
 )
 
@@ -48,7 +51,7 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 	t.Helper()
 	ctx := t.Context()
 	kinds := []kube.Kind{testCluster, testMachine}
-	read := newReader(kinds, Rules)
+	read := newReader(kinds, capi.Rules)
 	var tree store.Tree
 	shard := Shard{About: &About{Kinds: kinds}}
 	for _, o := range objects {
@@ -109,7 +112,7 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 func testStore(t *testing.T) (*store.Store, string) {
 	t.Helper()
 	root := t.TempDir()
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true,
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Plain: true,
 		Create: true})
 	if err != nil {
 		t.Fatal(err)
@@ -142,18 +145,19 @@ func TestCheckFindsWhatAShardSaysWrong(t *testing.T) {
 		"all right":   {entry{}, "", ""},
 		"other bytes": {entry{in: machineBody("m") + " "}, object.CodeDamaged, "do not fit the hash"},
 		"not there":   {entry{in: "-"}, object.CodeDamaged, "it is not in packs/"},
-		"another UID": {entry{lie: func(n *Node) { n.UID = "other" }}, object.CodeDamaged, "another UID"},
-		"no owners": {entry{lie: func(n *Node) { n.Owners = nil }}, object.CodeDamaged,
+		"another UID": {entry{lie: func(n *graph.Node) { n.UID = "other" }}, object.CodeDamaged, "another UID"},
+		"no owners": {entry{lie: func(n *graph.Node) { n.Owners = nil }}, object.CodeDamaged,
 			"or other owners"},
-		"paused": {entry{lie: func(n *Node) { n.Paused = true }}, object.CodeDamaged, "another state"},
-		"another version": {entry{lie: func(n *Node) { n.Version = "v1beta1" }}, object.CodeDamaged,
+		"paused": {entry{lie: func(n *graph.Node) { n.Paused = true }}, object.CodeDamaged, "another state"},
+		"another version": {entry{lie: func(n *graph.Node) { n.Version = "v1beta1" }}, object.CodeDamaged,
 			"another kind or version"},
-		"an edge more": {entry{lie: func(n *Node) {
-			n.Needs = append(n.Needs, Need{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
+		"an edge more": {entry{lie: func(n *graph.Node) {
+			n.Needs = append(n.Needs, graph.Need{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
 				Field: "spec"})
 		}}, object.CodeEdges, "other edges"},
-		"an edge less":    {entry{lie: func(n *Node) { n.Needs = nil }}, object.CodeEdges, "other edges"},
-		"another cluster": {entry{lie: func(n *Node) { n.Cluster = "b" }}, object.CodeEdges, "other edges"},
+		"an edge less": {entry{lie: func(n *graph.Node) { n.Needs = nil }}, object.CodeEdges, "other edges"},
+		"another cluster": {entry{lie: func(n *graph.Node) { n.Cluster = "b" }}, object.CodeEdges,
+			"other edges"},
 		"name occurs twice": {entry{body: strings.Replace(machineBody("m"), `"spec":`,
 			`"spec":{},"spec":`, 1)}, object.CodeDamaged, "a name occurs twice"},
 	} {

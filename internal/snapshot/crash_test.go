@@ -15,7 +15,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 // forgetful is a state store whose process dies in Update: with after, once it has updated.
@@ -61,7 +63,7 @@ func newCrashed(t *testing.T) *crashed {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := c.take(c.dir, faultbucket.NewMortal(store.NewDir(c.dir+"/store")),
+		if _, err := c.take(c.dir, faultbucket.NewMortal(directory.New(c.dir+"/store")),
 			forgetful{}); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +72,7 @@ func newCrashed(t *testing.T) *crashed {
 	return c
 }
 
-func (c *crashed) open(b store.Bucket) *store.Store {
+func (c *crashed) open(b bucket.Bucket) *store.Store {
 	c.t.Helper()
 	st, err := store.Open(c.t.Context(), store.Options{Bucket: b, Keys: c.keys, Create: true})
 	if err != nil {
@@ -114,7 +116,7 @@ func (c *crashed) copied() string {
 // source had then.
 func (c *crashed) whole(dir string) (n int) {
 	c.t.Helper()
-	st := c.open(store.NewDir(dir + "/store"))
+	st := c.open(directory.New(dir + "/store"))
 	keys, err := st.Snapshots(c.t.Context(), "")
 	if err != nil {
 		c.t.Fatal(err)
@@ -158,7 +160,7 @@ func (c *crashed) whole(dir string) (n int) {
 // catalog says then.
 func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	c := newCrashed(t)
-	m := faultbucket.NewMortal(store.NewDir(c.copied() + "/store"))
+	m := faultbucket.NewMortal(directory.New(c.copied() + "/store"))
 	if _, err := c.take(filepath.Dir(m.String()), m, forgetful{},
 		func() { m.DieAt(0, false) }); err != nil {
 		t.Fatal(err)
@@ -173,7 +175,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 			t.Fatalf("%s: %v", how, err)
 		}
 		before := c.whole(dir)
-		next, err := c.take(dir, faultbucket.NewMortal(store.NewDir(dir+"/store")), forgetful{})
+		next, err := c.take(dir, faultbucket.NewMortal(directory.New(dir+"/store")), forgetful{})
 		if err != nil || next.NotRemembered != nil {
 			t.Fatalf("%s: the next snapshot: %v, %v", how, err, next)
 		}
@@ -184,7 +186,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	for at := 1; at <= calls; at++ {
 		for _, after := range []bool{false, true} {
 			crash("call "+string(rune('0'+at/10))+string(rune('0'+at%10)), func(dir string) error {
-				m := faultbucket.NewMortal(store.NewDir(dir + "/store"))
+				m := faultbucket.NewMortal(directory.New(dir + "/store"))
 				if _, err := c.take(dir, m, forgetful{}, func() { m.DieAt(at, after) }); !errors.Is(err,
 					faultbucket.ErrDied) {
 					return errors.Join(errors.New("it did not die"), err)
@@ -195,7 +197,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 	for _, after := range []bool{false, true} {
 		crash("catalog", func(dir string) error {
-			r, err := c.take(dir, faultbucket.NewMortal(store.NewDir(dir+"/store")),
+			r, err := c.take(dir, faultbucket.NewMortal(directory.New(dir+"/store")),
 				forgetful{dies: true, after: after})
 			if err == nil && !errors.Is(r.NotRemembered, faultbucket.ErrDied) {
 				err = errors.New("it did not die")
@@ -209,7 +211,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 // next one records its own.
 func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 	c := newCrashed(t)
-	verify := func(b store.Bucket) error {
+	verify := func(b bucket.Bucket) error {
 		st, err := store.Open(t.Context(), store.Options{Bucket: b, Keys: c.keys})
 		if err != nil {
 			return err
@@ -234,22 +236,22 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			Outcome: store.CheckOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
 		return err
 	}
-	m := faultbucket.NewMortal(store.NewDir(c.copied() + "/store"))
+	m := faultbucket.NewMortal(directory.New(c.copied() + "/store"))
 	if err := verify(m); err != nil {
 		t.Fatal(err)
 	}
 	for at := 1; at <= m.Calls(); at++ {
 		for _, after := range []bool{false, true} {
 			dir := c.copied()
-			m := faultbucket.NewMortal(store.NewDir(dir + "/store"))
+			m := faultbucket.NewMortal(directory.New(dir + "/store"))
 			m.DieAt(at, after)
 			if err := verify(m); !errors.Is(err, faultbucket.ErrDied) {
 				t.Fatalf("call %d: %v", at, err)
 			}
-			if err := verify(store.NewDir(dir + "/store")); err != nil {
+			if err := verify(directory.New(dir + "/store")); err != nil {
 				t.Fatalf("after a crash at call %d: %v", at, err)
 			}
-			st := c.open(store.NewDir(dir + "/store"))
+			st := c.open(directory.New(dir + "/store"))
 			if e, check, err := st.Verified(t.Context(), c.source.UID); err != nil ||
 				check.Outcome != store.CheckOK || e.Sequence != 2 {
 				t.Fatalf("after a crash at call %d: %v, %+v", at, err, check)
@@ -261,7 +263,7 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 
 // late is a bucket that takes three hours to write an envelope.
 type late struct {
-	store.Bucket
+	bucket.Bucket
 	now time.Time
 }
 
@@ -276,7 +278,7 @@ func (l *late) Put(ctx context.Context, key string, data []byte) error {
 // had.
 func TestSnapshotThatIsLateEachTimeSaysSo(t *testing.T) {
 	c := newCrashed(t)
-	b := &late{Bucket: store.NewDir(c.dir + "/store"), now: time.Now()}
+	b := &late{Bucket: directory.New(c.dir + "/store"), now: time.Now()}
 	o := c.source.Options(c.open(b))
 	o.Now = func() time.Time { return b.now }
 	if _, err := snapshot.Run(t.Context(), o); !errors.Is(err, snapshot.ErrTooLong) {

@@ -13,10 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // pinned is a source that stands still at one resourceVersion: whatever it is asked for is read
@@ -113,7 +115,7 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 	}
 	o.Source, o.State, o.Cache, o.Progress = p, nil, nil, nil
 	var err error
-	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.t.TempDir()),
+	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.t.TempDir()),
 		Plain: true, Create: true}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -164,7 +166,7 @@ func (r *remembering) sameResult(is, want opened) {
 		diff := cmp.Diff(c.want, c.is,
 			cmpopts.IgnoreFields(store.Envelope{}, "StoreID", "ID", "Time", "Sequence", "Parent", "Tree",
 				"Bytes"),
-			cmpopts.IgnoreFields(snapshot.Node{}, "Pack"), cmpopts.IgnoreUnexported(snapshot.Node{}))
+			cmpopts.IgnoreFields(graph.Node{}, "Pack"), cmpopts.IgnoreUnexported(graph.Node{}))
 		if diff != "" {
 			r.t.Errorf("%s at %s (-full +taken):\n%.4000s", c.what, is.Envelope.ResourceVersion, diff)
 		}

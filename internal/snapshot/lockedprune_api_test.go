@@ -20,27 +20,29 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // dayOld is a bucket that wrote everything a day ago, but for the records by which a prune asks it
 // for the time. MinIO takes times from nobody.
-type dayOld struct{ *store.S3 }
+type dayOld struct{ *s3.Bucket }
 
-func (b dayOld) at(i store.Info) store.Info {
+func (b dayOld) at(i bucket.Info) bucket.Info {
 	if !strings.HasPrefix(i.Key, "prunes/") {
 		i.Modified = i.Modified.Add(-24 * time.Hour)
 	}
 	return i
 }
 
-func (b dayOld) Stat(ctx context.Context, key string) (store.Info, error) {
-	i, err := b.S3.Stat(ctx, key)
+func (b dayOld) Stat(ctx context.Context, key string) (bucket.Info, error) {
+	i, err := b.Bucket.Stat(ctx, key)
 	return b.at(i), err
 }
 
-func (b dayOld) List(ctx context.Context, prefix string, fn func(store.Info) error) error {
-	return b.S3.List(ctx, prefix, func(i store.Info) error { return fn(b.at(i)) })
+func (b dayOld) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
+	return b.Bucket.List(ctx, prefix, func(i bucket.Info) error { return fn(b.at(i)) })
 }
 
 // prunedBucket is a bucket with snapshots that use again what earlier ones stored, and somebody who
@@ -53,26 +55,26 @@ type prunedBucket struct {
 	taken  []store.Signed
 }
 
-func newPrunedBucket(t *testing.T, server *s3test.Server, bucket string, lock store.LockMode,
+func newPrunedBucket(t *testing.T, server *s3test.Server, name string, lock s3.LockMode,
 	days int) *prunedBucket {
 	t.Helper()
 	m := servers.Connect(t, 0)
 	p := &prunedBucket{
 		changes: &changes{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}},
 			rand: rand.New(rand.NewPCG(3, 3))},
-		client: server.Client(t), bucket: bucket,
+		client: server.Client(t), bucket: name,
 	}
 	var err error
 	if p.kinds, err = m.Reader().Kinds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b, err := store.NewS3(store.S3Options{Bucket: bucket, Endpoint: server.Endpoint,
+	b, err := s3.New(s3.Options{Bucket: name, Endpoint: server.Endpoint,
 		CredentialsFile: server.CredentialsFile, ObjectLock: lock, RetentionDays: days})
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys := newKeysIn(t, t.TempDir())
-	for into, b := range map[**store.Store]store.Bucket{&p.st: b, &p.later: dayOld{b}} {
+	for into, b := range map[**store.Store]bucket.Bucket{&p.st: b, &p.later: dayOld{b}} {
 		if *into, err = store.Open(t.Context(), store.Options{Bucket: b, Keys: keys,
 			Create: true}); err != nil {
 			t.Fatal(err)
@@ -283,7 +285,7 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 		"2", "--fast")
 	for _, kind := range s3test.Kinds {
 		server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
-		for _, mode := range []store.LockMode{store.LockGovernance, store.LockCompliance} {
+		for _, mode := range []s3.LockMode{s3.LockGovernance, s3.LockCompliance} {
 			t.Run(string(kind)+"/"+string(mode), func(t *testing.T) {
 				server.NewLockedBucket(t, string(mode))
 				p := newPrunedBucket(t, server, string(mode), mode, 1)
@@ -296,7 +298,7 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 				p.wantFull(p.taken...)
 
 				err := p.unlock("snapshots/")
-				if mode == store.LockCompliance {
+				if mode == s3.LockCompliance {
 					if err == nil {
 						t.Error("compliance was bypassed")
 					}

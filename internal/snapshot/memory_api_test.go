@@ -19,10 +19,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // remembering takes snapshots with a catalog, as the service does.
@@ -395,7 +397,7 @@ func (r *remembering) anotherRecipient() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"),
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.dir + "/store"),
 		Keys: loaded}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -415,7 +417,7 @@ func (r *remembering) anotherSigningKey() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: store.NewDir(r.dir + "/store"),
+	if r.st, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.dir + "/store"),
 		Keys: loaded}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -438,9 +440,9 @@ func (c *changes) change(e store.Envelope) {
 		c.t.Fatal(err)
 	}
 	nodes := slices.DeleteFunc(slices.Clone(s.Graph.Nodes),
-		func(n *snapshot.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
+		func(n *graph.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
 	loose := slices.DeleteFunc(slices.Clone(nodes),
-		func(n *snapshot.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
+		func(n *graph.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
 	for i := range 5 {
 		n := nodes[c.rand.IntN(len(nodes))]
 		k, _ := kube.FindKind(c.kinds, n.GroupKind())

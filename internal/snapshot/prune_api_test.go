@@ -14,7 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // age makes all files below a folder older than any grace: they are what both kinds of storage take
@@ -103,7 +104,7 @@ func TestAPIPruneS3(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "s3-", "--workloads", "1", "--machines", "1", "--fast")
 	server := s3test.Start(t, s3test.Options{})
 	server.NewBucket(t, "prune")
-	b, err := store.NewS3(store.S3Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint,
+	b, err := s3.New(s3.Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint,
 		CredentialsFile: server.CredentialsFile})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,8 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/s3test"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // counted counts the requests to an S3 server by what they do.
@@ -115,9 +116,9 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 				client: server.Client(t), bucket: "locked"}
 			open := func(days int) {
 				t.Helper()
-				b, err := store.NewS3(store.S3Options{
+				b, err := s3.New(s3.Options{
 					Bucket: "locked", Endpoint: proxy.URL, CredentialsFile: server.CredentialsFile,
-					ObjectLock: store.LockCompliance, RetentionDays: days,
+					ObjectLock: s3.LockCompliance, RetentionDays: days,
 				})
 				if err == nil {
 					l.st, err = store.Open(t.Context(), store.Options{Bucket: b, Keys: keys, Create: true})

@@ -21,6 +21,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the format
@@ -165,7 +166,7 @@ func (m *storeMaker) open(sign bool) *store.Store {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	st, err := store.Open(m.t.Context(), store.Options{Bucket: store.NewDir(m.root), Keys: keys,
+	st, err := store.Open(m.t.Context(), store.Options{Bucket: directory.New(m.root), Keys: keys,
 		Plain: m.plain, Create: true, Now: func() time.Time { return m.now }})
 	if err != nil {
 		m.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // storeExpect is what a store of testdata/stores holds, as its writer knew it before it wrote.
@@ -172,7 +173,7 @@ func openToRead(t *testing.T, root string, plain bool) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Keys: keys,
+	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Keys: keys,
 		Plain: plain})
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +247,7 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	ctx := t.Context()
 	if !want.Encrypted {
 		var err error
-		if st, err = store.Open(ctx, store.Options{Bucket: store.NewDir(root), Plain: true}); err != nil {
+		if st, err = store.Open(ctx, store.Options{Bucket: directory.New(root), Plain: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -297,7 +298,7 @@ func TestStoreOfALaterFormat(t *testing.T) {
 	if err := os.WriteFile(marker, []byte(later), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = store.Open(t.Context(), store.Options{Bucket: store.NewDir(root), Plain: true})
+	_, err = store.Open(t.Context(), store.Options{Bucket: directory.New(root), Plain: true})
 	f, ok := errors.AsType[*store.FormatError](err)
 	if !ok || f.Format != 2 || f.Key != "mgmtd.json" {
 		t.Fatalf("error %v", err)

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // CheckLevel is how deep a verify looked.
@@ -98,14 +101,14 @@ const (
 
 // String returns the key as it is in the bucket.
 func (k CheckKey) String() string {
-	return checksOf(k.Snapshot) + k.Time.UTC().Format(envelopeTime) + "-" + k.ID + checkSuffix
+	return checksOf(k.Snapshot) + k.Time.UTC().Format(layout.EnvelopeTime) + "-" + k.ID + checkSuffix
 }
 
 // checksOf is the folder of the checks of a snapshot: the key of its envelope, but for the first
 // folder and the suffix.
 func checksOf(k EnvelopeKey) string {
-	return checkFolder + strings.TrimSuffix(strings.TrimPrefix(k.String(), envelopeFolder),
-		envelopeSuffix) + "/"
+	return checkFolder + strings.TrimSuffix(strings.TrimPrefix(k.String(), layout.EnvelopeFolder),
+		layout.EnvelopeSuffix) + "/"
 }
 
 // parseCheckKey reads a key; anything but the exact form is no key. Both names in it have the form
@@ -116,8 +119,8 @@ func parseCheckKey(s string) (CheckKey, bool) {
 	if !ok || !isFile {
 		return CheckKey{}, false
 	}
-	snapshot, err := ParseEnvelopeKey(envelopeFolder + folder + envelopeSuffix)
-	own, ownErr := ParseEnvelopeKey(envelopeFolder + snapshot.Source + "/" + file)
+	snapshot, err := ParseEnvelopeKey(layout.EnvelopeFolder + folder + layout.EnvelopeSuffix)
+	own, ownErr := ParseEnvelopeKey(layout.EnvelopeFolder + snapshot.Source + "/" + file)
 	k := CheckKey{Snapshot: snapshot, Time: own.Time, ID: string(own.ID)}
 	return k, err == nil && ownErr == nil && k.String() == s
 }
@@ -139,7 +142,7 @@ func (c *Check) check() error {
 	case s.Source != k.Snapshot.Source || s.ID != k.Snapshot.ID || !s.Time.Equal(k.Snapshot.Time) ||
 		!c.Time.Equal(k.Time) || c.ID != k.ID:
 		return errors.New("snapshot, time or id are not those of its key")
-	case !isHex(s.SHA256, 64):
+	case !layout.IsHex(s.SHA256, 64):
 		return errors.New("sha256 of the envelope is not 64 lower-case hex digits")
 	case !slices.Contains([]CheckLevel{CheckStructure, CheckSample, CheckFull}, c.Level):
 		return fmt.Errorf("level %.40q is not known", string(c.Level))
@@ -181,7 +184,7 @@ func (s *Store) PutCheck(ctx context.Context, e Signed, c Check) (SignedCheck, e
 		return SignedCheck{}, &UsageError{Text: "record the result of a verify: no key to sign it with",
 			Tip: "give the signing key (--signing-key)"}
 	}
-	var id [snapshotIDLength / 2]byte
+	var id [layout.SnapshotIDLength / 2]byte
 	rand.Read(id[:]) // never fails
 	k := CheckKey{Snapshot: e.Key(), Time: c.Time.UTC().Truncate(time.Millisecond),
 		ID: hex.EncodeToString(id[:])}
@@ -221,7 +224,7 @@ func (s *Store) PutCheck(ctx context.Context, e Signed, c Check) (SignedCheck, e
 // this store. It does not require a signature: see Verdict. Errors: ErrNotFound, *CorruptError,
 // *FormatError, ErrForeign.
 func (s *Store) GetCheck(ctx context.Context, k CheckKey) (SignedCheck, error) {
-	data, err := readBounded(ctx, s.bucket, k.String(), maxCheck)
+	data, err := bucket.ReadAll(ctx, s.bucket, k.String(), maxCheck)
 	if err != nil {
 		return SignedCheck{}, err
 	}
@@ -247,7 +250,7 @@ func (s *Store) openCheck(key string, data []byte) (SignedCheck, error) {
 func (s *Store) CheckKeys(ctx context.Context, source string) (map[string][]CheckKey, error) {
 	prefix := checkFolder
 	if source != "" {
-		if !validSource(source) {
+		if !layout.ValidSource(source) {
 			return nil, fmt.Errorf("list checks: source %.40q is not a UID", source)
 		}
 		prefix += source + "/"
@@ -257,7 +260,7 @@ func (s *Store) CheckKeys(ctx context.Context, source string) (map[string][]Chec
 
 func (s *Store) checkKeys(ctx context.Context, prefix string) (map[string][]CheckKey, error) {
 	keys := map[string][]CheckKey{}
-	err := s.bucket.List(ctx, prefix, func(i Info) error {
+	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
 		if k, ok := parseCheckKey(i.Key); ok {
 			of := k.Snapshot.String()
 			keys[of] = append(keys[of], k)

@@ -10,6 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // testCheck is a good result of a level, some hours after the snapshot.
@@ -108,7 +113,7 @@ func TestCheckRefused(t *testing.T) {
 		}
 	}
 	// Without a signing key it would count for nobody.
-	reader := mustOpen(t, Options{Bucket: NewDir(root)})
+	reader := mustOpen(t, Options{Bucket: directory.New(root)})
 	if _, err := reader.PutCheck(t.Context(), e, testCheck(CheckStructure, 1)); err == nil ||
 		reader.CanRecordChecks() {
 		t.Errorf("without a signing key: %v", err)
@@ -149,7 +154,7 @@ func TestSameCheckIsNotRecordedTwice(t *testing.T) {
 	}
 	// What a stranger put there does not keep ours from being written.
 	other, _ := writeSnapshot(t.Context(), s, 2, nil)
-	stranger := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, testKeys(t))})
+	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
 	mustPutCheck(t, stranger, other, testCheck(CheckStructure, 1))
 	if got := mustPutCheck(t, s, other, testCheck(CheckStructure, 2)); got.Trust != Trusted {
 		t.Errorf("a stranger's check was taken for ours: %+v", got)
@@ -163,7 +168,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err = encodeJSON(envelopeFile{Payload: string(payload)})
+		b, err = document.Encode(envelopeFile{Payload: string(payload)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +201,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 			if err := os.Remove(filepath.Join(root, c.Key)); err != nil {
 				t.Fatal(err)
 			}
-			stranger := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, testKeys(t))})
+			stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
 			e, err := stranger.GetEnvelope(t.Context(), EnvelopeKey{Source: c.Snapshot.Source,
 				Time: c.Snapshot.Time, ID: c.Snapshot.ID})
 			if err != nil {
@@ -295,7 +300,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 // rely on.
 func TestI8VerifiedIsSigned(t *testing.T) {
 	s, root := newTestStore(t, false)
-	stranger := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, testKeys(t))})
+	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
 	theirs := mustWriteSnapshot(t, stranger, 1, nil)
 	e, err := s.GetEnvelope(t.Context(), theirs.Key())
 	if err != nil || e.Trust != Stranger {
@@ -380,7 +385,7 @@ func FuzzCheck(f *testing.F) {
 	c := damagedCheck(CheckFull, 0)
 	c.Format, c.StoreID, c.Key, c.ID = Format, s.ID(), k.String(), k.ID
 	c.Snapshot = CheckedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID,
-		SHA256: sha256Hex(nil)}
+		SHA256: layout.SHA256Hex(nil)}
 	data, err := s.encodeSigned(c.Key, c)
 	if err != nil {
 		f.Fatal(err)
@@ -391,7 +396,7 @@ func FuzzCheck(f *testing.F) {
 	f.Add(k.String(), data)
 	f.Add("checks/a/b/c.json", []byte(`{"payload":"{\"format\":1}","signature":""}`))
 	f.Fuzz(func(t *testing.T, key string, data []byte) {
-		if k, ok := parseCheckKey(key); ok && (ValidateKey(key) != nil || k.String() != key) {
+		if k, ok := parseCheckKey(key); ok && (bucket.ValidateKey(key) != nil || k.String() != key) {
 			t.Errorf("%q became %q", key, k)
 		}
 		if c, err := s.openCheck(key, data); err == nil {

@@ -3,6 +3,8 @@ package store
 import (
 	"slices"
 	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 // TestContentIDs: the same for the same content of the same writer, another one for whatever else
@@ -16,7 +18,7 @@ func TestContentIDs(t *testing.T) {
 		o := keys
 		o.Recipients = slices.Clone(o.Recipients)
 		change(&o)
-		return mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o), Create: true})
+		return mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, o), Create: true})
 	}
 	id := func(s *Store, secret, name, content string) ContentID {
 		t.Helper()

@@ -6,6 +6,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // Envelope is what is signed of a snapshot: when, of what, and which tree. It names no object and
@@ -75,7 +78,7 @@ func (e *Envelope) check() error {
 	if e.Tree.Kind() != KindTree {
 		return fmt.Errorf("tree %.120q is not the key of a tree", string(e.Tree))
 	}
-	if !validSource(e.Source.UID) {
+	if !layout.ValidSource(e.Source.UID) {
 		return fmt.Errorf("source %.40q is not a UID", e.Source.UID)
 	}
 	if !e.Time.Equal(e.Time.Truncate(time.Millisecond)) || e.Time.UTC().Year() < 1970 ||
@@ -90,7 +93,8 @@ func (e *Envelope) check() error {
 		return errors.New("sequence is less than 1")
 	}
 	if e.Parent != nil {
-		if _, err := ParseSnapshotID(string(e.Parent.ID)); err != nil || !isHex(e.Parent.SHA256, 64) {
+		if _, err := ParseSnapshotID(string(e.Parent.ID)); err != nil ||
+			!layout.IsHex(e.Parent.SHA256, 64) {
 			return errors.New("parent is not an id and a SHA-256")
 		}
 	}
@@ -164,7 +168,7 @@ const maxEnvelope = 1 << 20
 // decodeEnvelopeFile splits a stored envelope. The error is damage.
 func decodeEnvelopeFile(data []byte) (payload []byte, signature string, err error) {
 	var f envelopeFile
-	if err := decodeStrict(data, &f, "payload", "signature"); err != nil {
+	if err := document.Decode(data, &f, "payload", "signature"); err != nil {
 		return nil, "", damage(err.Error())
 	}
 	return []byte(f.Payload), f.Signature, nil
@@ -173,7 +177,7 @@ func decodeEnvelopeFile(data []byte) (payload []byte, signature string, err erro
 // decodePayload reads a payload that is known to be signed, or known not to be. Names that it does
 // not know are left to newer writers. The error is damage, or a *FormatError without its key.
 func decodePayload(payload []byte) (Envelope, error) {
-	found, err := formatOf(payload)
+	found, err := document.FormatOf(payload)
 	if err != nil {
 		return Envelope{}, damage("payload: " + err.Error())
 	}
@@ -181,7 +185,7 @@ func decodePayload(payload []byte) (Envelope, error) {
 		return Envelope{}, &FormatError{Format: found}
 	}
 	var e Envelope
-	if err := decodeStrict(payload, &e); err != nil {
+	if err := document.Decode(payload, &e); err != nil {
 		return Envelope{}, damage("payload: " + err.Error())
 	}
 	if err := e.check(); err != nil {

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 func TestEnvelopeRoundTrip(t *testing.T) {
@@ -44,7 +48,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.SHA256 != sha256Hex(data) || got.Size != int64(len(data)) {
+	if got.SHA256 != layout.SHA256Hex(data) || got.Size != int64(len(data)) {
 		t.Error("hash or size is not that of the stored file")
 	}
 	if got.Trust != Trusted || len(got.KeyID) != 16 || got.RequireTrusted() != nil {
@@ -138,7 +142,7 @@ func TestTrust(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := mustOpen(t, Options{Bucket: NewDir(root), Keys: tt.keys})
+			s := mustOpen(t, Options{Bucket: directory.New(root), Keys: tt.keys})
 			got, err := s.GetEnvelope(t.Context(), tt.envelope.Key())
 			if err != nil || got.Trust != tt.want || got.KeyID != tt.keyID {
 				t.Fatalf("trust %s by %q, %v, want %s by %q", got.Trust, got.KeyID, err, tt.want, tt.keyID)
@@ -167,7 +171,7 @@ func TestEnvelopeDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			change(&f)
-			data, err := encodeJSON(f)
+			data, err := document.Encode(f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -297,37 +301,16 @@ func TestForeignEnvelope(t *testing.T) {
 	s, root := newTestStore(t, false)
 	signed := mustWriteSnapshot(t, s, 1, nil)
 	otherRoot := t.TempDir()
-	mustOpen(t, Options{Bucket: NewDir(otherRoot), Keys: s.keys, Create: true})
+	mustOpen(t, Options{Bucket: directory.New(otherRoot), Keys: s.keys, Create: true})
 	data, err := os.ReadFile(filepath.Join(root, signed.Key().String()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := mustOpen(t, Options{Bucket: NewDir(otherRoot), Keys: s.keys})
+	other := mustOpen(t, Options{Bucket: directory.New(otherRoot), Keys: s.keys})
 	if err := other.bucket.Put(t.Context(), signed.Key().String(), data); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.GetEnvelope(t.Context(), signed.Key()); !errors.Is(err, ErrForeign) {
 		t.Errorf("error %v, want ErrForeign", err)
-	}
-}
-
-func TestParseEnvelopeKey(t *testing.T) {
-	good := EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}
-	if got, err := ParseEnvelopeKey(good.String()); err != nil || got != good {
-		t.Fatalf("%v, %v", got, err)
-	}
-	if err := ValidateKey(good.String()); err != nil {
-		t.Error(err)
-	}
-	s := good.String()
-	for _, bad := range []string{
-		"", "snapshots/", "snapshots/x.json", s + "x", s[1:], strings.Replace(s, ".678Z", ",678Z", 1),
-		strings.Replace(s, "T", " ", 1), strings.Replace(s, "0123", "012G", 1),
-		strings.Replace(s, "-0123456789ab", "-0123456789AB", 1), strings.Replace(s, testSource, "..", 1),
-		strings.Replace(s, testSource, "a/b", 1), strings.Replace(s, "20260102", "20261302", 1),
-	} {
-		if k, err := ParseEnvelopeKey(bad); err == nil {
-			t.Errorf("%q parses as %v", bad, k)
-		}
 	}
 }

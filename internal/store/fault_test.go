@@ -13,18 +13,20 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/buckettest"
-	"github.com/mgmtd/mgmtd/internal/store/faultbucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/buckettest"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
 // TestFaultBucketWithoutFaults: the layer itself keeps the contract, so that what is found through
 // it is the fault's, or the store's.
 func TestFaultBucketWithoutFaults(t *testing.T) {
 	open := func(t *testing.T) *faultbucket.Bucket {
-		return faultbucket.New(store.NewDir(t.TempDir()),
+		return faultbucket.New(directory.New(t.TempDir()),
 			1)
 	}
-	buckettest.Run(t, func(t *testing.T) store.Bucket { return open(t) })
+	buckettest.Run(t, func(t *testing.T) bucket.Bucket { return open(t) })
 	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return open(t) })
 	buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return open(t) })
 }
@@ -35,7 +37,7 @@ type faulty struct {
 	bucket *faultbucket.Bucket
 	keys   *store.Keys
 	direct *store.Store
-	dir    *store.Dir
+	dir    *directory.Bucket
 	rand   *rand.Rand
 }
 
@@ -53,7 +55,7 @@ func newFaulty(t *testing.T, seed uint64) *faulty {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &faulty{dir: store.NewDir(root), keys: loaded, rand: rand.New(rand.NewPCG(seed, 3))}
+	f := &faulty{dir: directory.New(root), keys: loaded, rand: rand.New(rand.NewPCG(seed, 3))}
 	f.bucket = faultbucket.New(f.dir, seed)
 	if f.direct, err = store.Open(t.Context(), store.Options{Bucket: f.dir, Keys: loaded,
 		Create: true}); err != nil {
@@ -104,7 +106,7 @@ func classified(t *testing.T, err error) {
 	}
 }
 
-func direct(t *testing.T, b store.Bucket, key string) ([]byte, error) {
+func direct(t *testing.T, b bucket.Bucket, key string) ([]byte, error) {
 	t.Helper()
 	r, err := b.Get(t.Context(), key)
 	if err != nil {
@@ -132,7 +134,7 @@ func TestFaultsOfPut(t *testing.T) {
 			case err != nil:
 				classified(t, err)
 			}
-			for err != nil && !errors.Is(err, store.ErrExists) {
+			for err != nil && !errors.Is(err, bucket.ErrExists) {
 				err = f.bucket.Put(t.Context(), key, data)
 			}
 			if got, err := direct(t, f.dir, key); err != nil || !bytes.Equal(got, data) {

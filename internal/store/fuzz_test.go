@@ -11,6 +11,10 @@ import (
 
 	"aead.dev/minisign"
 	"filippo.io/age"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // The parsers of bytes that a stranger may have written. Beside not crashing, what they take must
@@ -19,7 +23,7 @@ import (
 func FuzzEnvelope(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	e := testEnvelope(key(KindTree, false, "x"), 2)
-	e.Format, e.StoreID, e.Parent = Format, s.ID(), &Parent{ID: e.ID, SHA256: sha256Hex(nil)}
+	e.Format, e.StoreID, e.Parent = Format, s.ID(), &Parent{ID: e.ID, SHA256: layout.SHA256Hex(nil)}
 	data, err := s.encodeEnvelope(&e)
 	if err != nil {
 		f.Fatal(err)
@@ -126,22 +130,6 @@ func FuzzEntryName(f *testing.F) {
 	})
 }
 
-func FuzzKey(f *testing.F) {
-	f.Add(string(key(KindPack, true, "x")))
-	f.Add(EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}.String())
-	f.Fuzz(func(t *testing.T, s string) {
-		k, err := ParseKey(s)
-		e, envelopeErr := ParseEnvelopeKey(s)
-		if err == nil && (ValidateKey(s) != nil || keyOf(k.Kind(), strings.HasSuffix(s, ".age"),
-			nil).Kind() != k.Kind()) {
-			t.Errorf("%q is a key but none of a bucket", s)
-		}
-		if envelopeErr == nil && (ValidateKey(s) != nil || e.String() != s) {
-			t.Errorf("%q became %q", s, e)
-		}
-	})
-}
-
 // fuzzStore is a store that trusts one key and writes with it.
 func fuzzStore(f *testing.F) *Store {
 	f.Helper()
@@ -205,12 +193,12 @@ func FuzzOperationRecord(f *testing.F) {
 	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", plain: true}
 	text := []byte("{\"plan\":1}\n")
 	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(),
-		Key: k.String(), SHA256: sha256Hex(text)})
+		Key: k.String(), SHA256: layout.SHA256Hex(text)})
 	if err != nil {
 		f.Fatal(err)
 	}
 	unsigned, err := (&Store{marker: s.marker}).encodeSigned(k.String(),
-		operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: sha256Hex(text)})
+		operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: layout.SHA256Hex(text)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -230,7 +218,7 @@ func FuzzOperationRecord(f *testing.F) {
 
 // oneKey is a bucket whose every key has the same bytes.
 type oneKey struct {
-	Bucket
+	bucket.Bucket
 	data []byte
 }
 
@@ -247,7 +235,7 @@ func FuzzMarker(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text, err := encodeJSON(m)
+		text, err := document.Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,60 +243,6 @@ func FuzzMarker(f *testing.F) {
 			again.StoreID != m.StoreID || again.Encryption != m.Encryption ||
 			!again.Created.Equal(m.Created) {
 			t.Errorf("%+v became %+v, %v", m, again, err)
-		}
-	})
-}
-
-// FuzzConditional: only a record that says so makes conditional writes be relied upon.
-func FuzzConditional(f *testing.F) {
-	for _, s := range []string{
-		`{"format":1,"conditional":"yes"}`, `{"format":1,"conditional":"probing"}`,
-		`{"format":2,"conditional":"yes"}`, `{"format":1,"conditional":"no","conditional":"yes"}`,
-		`{"format":1,"Conditional":"yes"}`, `{"format":1,"conditional":true}`, `{"format":1}`, `null`,
-		`{"format":1,"conditional":"yes"} {}`, "",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		state, err := parseConditional(data)
-		_, corrupt := errors.AsType[*CorruptError](err)
-		_, future := errors.AsType[*FormatError](err)
-		if err != nil && !corrupt && !future || err != nil && state != "" {
-			t.Errorf("state %q, error %v", state, err)
-		}
-		if err != nil {
-			return
-		}
-		text, err := encodeJSON(conditionalRecord{Format: Format, Conditional: state})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, err := parseConditional(text); err != nil || again != state {
-			t.Errorf("%q became %q, %v", state, again, err)
-		}
-	})
-}
-
-func FuzzStoreURL(f *testing.F) {
-	for _, s := range []string{
-		"/backup/mgmt", "backup", "file:///backup/a%20b", "s3://bucket",
-		"s3://bucket/a/b?region=eu-central-1&path-style=true&checksum=off",
-		"s3://b?endpoint=http://host:9000/",
-		"s3://key:secret@bucket", "file://host/x", "s3://b?region=a&region=b", "", ":",
-		"s3://b?endpoint=http://key:secret@host",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if strings.Contains(s, "ca-file") {
-			return // names a file of this machine
-		}
-		u, err := ParseURL(s)
-		if err != nil {
-			return
-		}
-		if again, err := ParseURL(u.String()); err != nil || again.String() != u.String() {
-			t.Errorf("%q became %q, and that %q, %v", s, u, again, err)
 		}
 	})
 }

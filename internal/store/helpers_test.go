@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 const testSource = "6f1b2c3d-0000-4000-8000-000000000001"
@@ -52,7 +55,7 @@ func mustOpen(t *testing.T, o Options) *Store {
 func newTestStore(t *testing.T, plain bool) (*Store, string) {
 	t.Helper()
 	root := t.TempDir()
-	o := Options{Bucket: NewDir(root), Plain: plain, Create: true}
+	o := Options{Bucket: directory.New(root), Plain: plain, Create: true}
 	if !plain {
 		o.Keys = mustLoad(t, testKeys(t))
 	}
@@ -193,7 +196,7 @@ var errCrash = errors.New("crash")
 // crashing is a bucket of which every Put after the first few fails, as when the process had died
 // there.
 type crashing struct {
-	Bucket
+	bucket.Bucket
 	puts atomic.Int32 // left before the crash
 	hits atomic.Int32
 }

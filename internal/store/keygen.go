@@ -122,7 +122,11 @@ func writeKeyFiles(dir string, files []keyFile) (err error) {
 			return fmt.Errorf("write key %s: %w", f.name, err)
 		}
 	}
-	if err := syncDir(root, "."); err != nil {
+	entries, err := root.Open(".")
+	if err != nil {
+		return fmt.Errorf("write keys: %w", err)
+	}
+	if err := errors.Join(entries.Sync(), entries.Close()); err != nil {
 		return fmt.Errorf("write keys: %w", err)
 	}
 	return nil

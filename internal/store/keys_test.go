@@ -15,6 +15,8 @@ import (
 	"aead.dev/minisign"
 	"filippo.io/age"
 	"filippo.io/age/armor"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func TestKeygen(t *testing.T) {
@@ -217,7 +219,7 @@ func TestIdentityKinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			keys := mustLoad(t, KeyOptions{Recipients: []string{id[0]},
 				Identities: []Secret{Secret("# comment\n" + id[1] + "\n")}})
-			s := mustOpen(t, Options{Bucket: NewDir(t.TempDir()), Keys: keys, Create: true})
+			s := mustOpen(t, Options{Bucket: directory.New(t.TempDir()), Keys: keys, Create: true})
 			shard, err := s.PutShard(t.Context(), []byte("{}"))
 			if err != nil {
 				t.Fatal(err)

@@ -15,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // The promise of docs/format.md: a snapshot opens without our programs. Those that it names are
@@ -184,7 +187,7 @@ func TestAPIOpenWithoutMgmtctl(t *testing.T) {
 					return err
 				}
 				body, err := os.ReadFile(path)
-				got[strings.TrimPrefix(path, objects+"/")] = sha256Hex(body)
+				got[strings.TrimPrefix(path, objects+"/")] = layout.SHA256Hex(body)
 				return err
 			})
 			if err != nil {
@@ -260,7 +263,7 @@ func TestAPIOpenDamaged(t *testing.T) {
 // age.
 func TestAPIPackOpensWithTar(t *testing.T) {
 	path, o, root := toolPath(t), testKeys(t), t.TempDir()
-	s := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o), Create: true})
+	s := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, o), Create: true})
 	long := "core/Secret/fleet/" + strings.Repeat("n", 240) + ".json"
 	files := map[string]string{nameA: `{"a":1}`, nameB: `{"b":2}`, long: "{}",
 		"core/Secret/fleet/ä:b.json": "{}"}

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // OperationRecordKey names one record of an operation's journal:
@@ -22,10 +26,9 @@ type OperationRecordKey struct {
 }
 
 const (
-	operationFolder = "operations/"
-	seqDigits       = 8
-	maxSeq          = 99999999
-	maxHead         = 64 << 10 // first line of a record
+	seqDigits = 8
+	maxSeq    = 99999999
+	maxHead   = 64 << 10 // first line of a record
 )
 
 // String returns the key as it is in the bucket.
@@ -34,12 +37,13 @@ func (k OperationRecordKey) String() string {
 	if k.plain {
 		suffix = ".json.zst"
 	}
-	return fmt.Sprintf("%s%s/%0*d-%s%s", operationFolder, k.Operation, seqDigits, k.Seq, k.State,
+	return fmt.Sprintf("%s%s/%0*d-%s%s", layout.OperationFolder, k.Operation, seqDigits, k.Seq,
+		k.State,
 		suffix)
 }
 
 func (k OperationRecordKey) check() error {
-	if !validSource(k.Operation) {
+	if !layout.ValidSource(k.Operation) {
 		return fmt.Errorf("operation %.40q is not an id", k.Operation)
 	}
 	if k.Seq < 1 || k.Seq > maxSeq {
@@ -54,7 +58,7 @@ func (k OperationRecordKey) check() error {
 
 // parseOperationRecordKey reads a key; anything but the exact form is no key.
 func parseOperationRecordKey(s string) (OperationRecordKey, bool) {
-	rest, ok := strings.CutPrefix(s, operationFolder)
+	rest, ok := strings.CutPrefix(s, layout.OperationFolder)
 	if !ok {
 		return OperationRecordKey{}, false
 	}
@@ -97,7 +101,7 @@ func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq in
 			len(text), most)
 	}
 	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(),
-		Key: k.String(), SHA256: sha256Hex(text)})
+		Key: k.String(), SHA256: layout.SHA256Hex(text)})
 	if err != nil {
 		return fmt.Errorf("write operation record: %w", err)
 	}
@@ -127,7 +131,7 @@ func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq in
 
 // Operations lists the ids of operations that have records, sorted.
 func (s *Store) Operations(ctx context.Context) ([]string, error) {
-	keys, err := s.operationRecords(ctx, operationFolder)
+	keys, err := s.operationRecords(ctx, layout.OperationFolder)
 	if err != nil {
 		return nil, err
 	}
@@ -143,15 +147,15 @@ func (s *Store) Operations(ctx context.Context) ([]string, error) {
 // with other names, and those of the other kind of store, are passed over.
 func (s *Store) OperationRecords(ctx context.Context, operation string) ([]OperationRecordKey,
 	error) {
-	if !validSource(operation) {
+	if !layout.ValidSource(operation) {
 		return nil, fmt.Errorf("list operation records: operation %.40q is not an id", operation)
 	}
-	return s.operationRecords(ctx, operationFolder+operation+"/")
+	return s.operationRecords(ctx, layout.OperationFolder+operation+"/")
 }
 
 func (s *Store) operationRecords(ctx context.Context, prefix string) ([]OperationRecordKey, error) {
 	var keys []OperationRecordKey
-	err := s.bucket.List(ctx, prefix, func(i Info) error {
+	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
 		if k, ok := parseOperationRecordKey(i.Key); ok && k.plain == !s.Encrypted() {
 			keys = append(keys, k)
 		}
@@ -170,7 +174,7 @@ func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([
 		return nil, fmt.Errorf("read operation record: %w", err)
 	}
 	key := k.String()
-	stored, err := readBounded(ctx, s.bucket, key, s.limits.maxStored)
+	stored, err := bucket.ReadAll(ctx, s.bucket, key, s.limits.maxStored)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +205,7 @@ func (s *Store) openOperationRecord(key string, plain []byte) ([]byte, error) {
 		return nil, &TrustError{Key: key, Trust: trust, KeyID: by}
 	}
 	var record operationRecord
-	if err := decodeStrict(payload, &record); err != nil {
+	if err := document.Decode(payload, &record); err != nil {
 		return nil, &CorruptError{Key: key, Reason: "payload: " + err.Error()}
 	}
 	if record.StoreID != s.ID() {
@@ -211,7 +215,7 @@ func (s *Store) openOperationRecord(key string, plain []byte) ([]byte, error) {
 	if record.Key != key {
 		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it is the record %.200q", record.Key)}
 	}
-	if record.SHA256 != sha256Hex(text) {
+	if record.SHA256 != layout.SHA256Hex(text) {
 		return nil, &CorruptError{Key: key, Reason: "its text is not what was signed"}
 	}
 	return text, nil

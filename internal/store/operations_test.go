@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func recordKeys(t *testing.T, s *Store, operation string) []OperationRecordKey {
@@ -97,7 +99,7 @@ func TestOperationRecordKeys(t *testing.T) {
 func TestOperationRecordTrust(t *testing.T) {
 	mine, theirs := testKeys(t), testKeys(t)
 	root := t.TempDir()
-	s := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, mine), Create: true})
+	s := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, mine), Create: true})
 	if err := s.PutOperationRecord(t.Context(), "op", 1, "paused", []byte("do it")); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +108,8 @@ func TestOperationRecordTrust(t *testing.T) {
 		"stranger":  {IdentityFiles: mine.IdentityFiles, TrustedKeyFiles: theirs.TrustedKeyFiles},
 		"unchecked": {IdentityFiles: mine.IdentityFiles},
 	} {
-		_, err := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o)}).GetOperationRecord(
+		_, err := mustOpen(t, Options{Bucket: directory.New(root),
+			Keys: mustLoad(t, o)}).GetOperationRecord(
 			t.Context(), k)
 		if _, ok := errors.AsType[*TrustError](err); !ok {
 			t.Errorf("%s: %v, want *TrustError", name, err)
@@ -114,14 +117,15 @@ func TestOperationRecordTrust(t *testing.T) {
 	}
 	for name, o := range map[string]KeyOptions{"no identity": {TrustedKeyFiles: mine.TrustedKeyFiles},
 		"wrong identity": {IdentityFiles: theirs.IdentityFiles}} {
-		_, err := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, o)}).GetOperationRecord(
+		_, err := mustOpen(t, Options{Bucket: directory.New(root),
+			Keys: mustLoad(t, o)}).GetOperationRecord(
 			t.Context(), k)
 		if _, ok := errors.AsType[*KeyError](err); !ok {
 			t.Errorf("%s: %v, want *KeyError", name, err)
 		}
 	}
 	// Who can encrypt but not sign cannot make one up.
-	forger := mustOpen(t, Options{Bucket: NewDir(root),
+	forger := mustOpen(t, Options{Bucket: directory.New(root),
 		Keys: mustLoad(t, KeyOptions{Recipients: mine.Recipients})})
 	if err := forger.PutOperationRecord(t.Context(), "op", 2, "paused",
 		[]byte("do evil")); err != nil {

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // Owner says which management cluster reconciles a workload cluster. The record with the highest
@@ -57,10 +61,10 @@ func ownerKey(workloadID string) string { return ownerFolder + workloadID + owne
 
 // check holds for what is written and for what is read.
 func (o *Owner) check() error {
-	if !validSource(o.WorkloadID) {
+	if !layout.ValidSource(o.WorkloadID) {
 		return fmt.Errorf("workload id %.40q is not a UID", o.WorkloadID)
 	}
-	if !validSource(o.Owner.UID) {
+	if !layout.ValidSource(o.Owner.UID) {
 		return fmt.Errorf("owner %.40q is not a UID", o.Owner.UID)
 	}
 	if o.Epoch < 1 {
@@ -86,13 +90,13 @@ func (o *Owner) check() error {
 // SignedOwner.RequireTrusted. A bucket that cannot fence is read, too. Errors: ErrNotFound,
 // *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetOwner(ctx context.Context, workloadID string) (SignedOwner, error) {
-	if !validSource(workloadID) {
+	if !layout.ValidSource(workloadID) {
 		return SignedOwner{}, fmt.Errorf("read owner: workload id %.40q is not a UID", workloadID)
 	}
 	key := ownerKey(workloadID)
-	c, ok := s.bucket.(Conditional)
+	c, ok := s.bucket.(bucket.Conditional)
 	if !ok {
-		data, err := readBounded(ctx, s.bucket, key, maxOwner)
+		data, err := bucket.ReadAll(ctx, s.bucket, key, maxOwner)
 		if err != nil {
 			return SignedOwner{}, err
 		}
@@ -115,7 +119,7 @@ func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, err
 		return SignedOwner{}, err
 	}
 	var o Owner
-	if err := decodeStrict(payload, &o); err != nil {
+	if err := document.Decode(payload, &o); err != nil {
 		return SignedOwner{}, &CorruptError{Key: key, Reason: "payload: " + err.Error()}
 	}
 	if err := o.check(); err != nil {
@@ -144,7 +148,7 @@ func (s *Store) openSigned(key string, data []byte) (payload []byte, trust Trust
 	if err != nil {
 		return nil, "", "", &CorruptError{Key: key, Reason: err.Error()}
 	}
-	found, err := formatOf(payload)
+	found, err := document.FormatOf(payload)
 	if err != nil {
 		return nil, "", "", &CorruptError{Key: key, Reason: "payload: " + err.Error()}
 	}
@@ -156,7 +160,7 @@ func (s *Store) openSigned(key string, data []byte) (payload []byte, trust Trust
 
 // encodeSigned makes a document of payload and signature.
 func (s *Store) encodeSigned(key string, v any) ([]byte, error) {
-	payload, err := encodeJSON(v)
+	payload, err := document.Encode(v)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +169,7 @@ func (s *Store) encodeSigned(key string, v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encodeJSON(envelopeFile{Payload: string(payload), Signature: signature})
+	return document.Encode(envelopeFile{Payload: string(payload), Signature: signature})
 }
 
 // PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when
@@ -217,9 +221,9 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedOwner,
 	err error) error) error {
 	var ids []string
-	err := s.bucket.List(ctx, ownerFolder, func(i Info) error {
+	err := s.bucket.List(ctx, ownerFolder, func(i bucket.Info) error {
 		id, ok := strings.CutSuffix(strings.TrimPrefix(i.Key, ownerFolder), ownerSuffix)
-		if ok && validSource(id) {
+		if ok && layout.ValidSource(id) {
 			ids = append(ids, id)
 		}
 		return nil

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func testOwner(id string, epoch int64) Owner {
@@ -135,14 +138,14 @@ func TestI1OwnerRace(t *testing.T) {
 func TestOwnerTrust(t *testing.T) {
 	mine, theirs := testKeys(t), testKeys(t)
 	root := t.TempDir()
-	s := mustOpen(t, Options{Bucket: NewDir(root), Keys: mustLoad(t, mine), Create: true})
+	s := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, mine), Create: true})
 	if _, err := s.PutOwner(t.Context(), testOwner("w1", 1), nil); err != nil {
 		t.Fatal(err)
 	}
-	other := mustOpen(t, Options{Bucket: NewDir(root),
+	other := mustOpen(t, Options{Bucket: directory.New(root),
 		Keys: mustLoad(t, KeyOptions{TrustedKeyFiles: theirs.TrustedKeyFiles})})
 	for want, s := range map[Trust]*Store{Trusted: s, Stranger: other,
-		Unchecked: mustOpen(t, Options{Bucket: NewDir(root)})} {
+		Unchecked: mustOpen(t, Options{Bucket: directory.New(root)})} {
 		got, err := s.GetOwner(t.Context(), "w1")
 		if err != nil || got.Trust != want {
 			t.Errorf("trust %s, %v, want %s", got.Trust, err, want)
@@ -152,7 +155,7 @@ func TestOwnerTrust(t *testing.T) {
 			t.Errorf("RequireTrusted of %s: %v", want, got.RequireTrusted())
 		}
 	}
-	noKey := mustOpen(t, Options{Bucket: NewDir(root),
+	noKey := mustOpen(t, Options{Bucket: directory.New(root),
 		Keys: mustLoad(t, KeyOptions{Recipients: mine.Recipients})})
 	fence, ok := errors.AsType[*FenceError](noKey.CanFence(t.Context()))
 	if !ok || fence.Hint() == "" {
@@ -165,7 +168,7 @@ func TestOwnerTrust(t *testing.T) {
 		t.Error("the refused record is there")
 	}
 	// A restore has no recipients: ownership does not need them.
-	signOnly := mustOpen(t, Options{Bucket: NewDir(root),
+	signOnly := mustOpen(t, Options{Bucket: directory.New(root),
 		Keys: mustLoad(t, KeyOptions{SigningKeyFile: mine.SigningKeyFile})})
 	if _, err := signOnly.PutOwner(t.Context(), testOwner("w3", 1), nil); err != nil {
 		t.Errorf("put with a signing key only: %v", err)
@@ -245,22 +248,25 @@ func TestOwners(t *testing.T) {
 }
 
 // plainBucket hides what Dir can do besides.
-type plainBucket struct{ Bucket }
+type plainBucket struct{ bucket.Bucket }
 
 // probed is a Dir on a server that has been tried out.
 type probed struct {
-	*Dir
+	*directory.Bucket
 	honoured bool
 	err      error
 }
 
-func (p probed) honours(context.Context) (bool, error) { return p.honoured, p.err }
+func (p probed) SupportsConditionalWrites(context.Context) (bool, error) {
+	return p.honoured,
+		p.err
+}
 
 func TestCanFence(t *testing.T) {
 	_, root := newTestStore(t, true)
-	dir := NewDir(root)
+	dir := directory.New(root)
 	for name, c := range map[string]struct {
-		bucket Bucket
+		bucket bucket.Bucket
 		fence  bool
 		err    error
 	}{

@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // Stored is a key and how many bytes are stored under it.
@@ -173,7 +175,7 @@ func (w *PackWriter) cut() error {
 		return err
 	}
 	stored := p.stored.Bytes()
-	key := keyOf(KindPack, w.store.Encrypted(), stored)
+	key := layout.KeyOf(KindPack, w.store.Encrypted(), stored)
 	p.ref.key = key
 	w.packs = append(w.packs, Stored{Key: key, Size: int64(len(stored))})
 	w.group.Go(func() error { return w.store.putContent(w.ctx, key, stored) })

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 const nameA, nameB = "core/Secret/fleet/alpha-ca.json", "cluster.x-k8s.io/Cluster/fleet/alpha.json"
@@ -89,7 +91,7 @@ func TestPackCut(t *testing.T) {
 	}
 	n := 0
 	for _, pack := range packs {
-		n += len(readPack(t, mustOpen(t, Options{Bucket: NewDir(root), Keys: s.keys}), pack.Key))
+		n += len(readPack(t, mustOpen(t, Options{Bucket: directory.New(root), Keys: s.keys}), pack.Key))
 	}
 	if n != len(sizes) {
 		t.Errorf("%d objects read back, want %d", n, len(sizes))
@@ -261,7 +263,7 @@ func TestPackWriterCancelled(t *testing.T) {
 	if err := aborted.Close(); err == nil {
 		t.Error("close after abort succeeded")
 	}
-	if key, err := firstKey(t.Context(), NewDir(root)); err != nil || key != markerKey {
+	if key, err := firstKey(t.Context(), directory.New(root)); err != nil || key != markerKey {
 		t.Errorf("something was written: %s, %v", key, err)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"filippo.io/age"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 func TestContentDamage(t *testing.T) {
@@ -52,17 +55,22 @@ func TestContentDamage(t *testing.T) {
 				})
 			}
 			t.Run(string(key.Kind())+" missing", func(t *testing.T) {
-				other := keyOf(key.Kind(), s.Encrypted() && key.Kind() != KindTree, []byte("other"))
+				other := layout.KeyOf(key.Kind(), s.Encrypted() && key.Kind() != KindTree, []byte("other"))
 				if err := read[key.Kind()](s, other); !errors.Is(err, ErrNotFound) {
 					t.Errorf("error %v, want ErrNotFound", err)
 				}
 			})
 			t.Run(string(key.Kind())+" of another kind or mode", func(t *testing.T) {
-				for _, f := range forms {
-					if f.kind == key.Kind() && (f.kind == KindTree || f.encrypted == s.Encrypted()) {
+				for _, other := range []Key{
+					layout.KeyOf(KindPack, true, []byte("x")), layout.KeyOf(KindPack, false, []byte("x")),
+					layout.KeyOf(KindShard, true, []byte("x")), layout.KeyOf(KindShard, false, []byte("x")),
+					layout.KeyOf(KindTree, false, []byte("x")),
+				} {
+					if other.Kind() == key.Kind() &&
+						(other.Kind() == KindTree || other.Encrypted() == s.Encrypted()) {
 						continue
 					}
-					wantCorrupt(t, read[key.Kind()](s, keyOf(f.kind, f.encrypted, []byte("x"))))
+					wantCorrupt(t, read[key.Kind()](s, other))
 				}
 				wantCorrupt(t, read[key.Kind()](s, "../../etc/passwd"))
 			})
@@ -81,7 +89,7 @@ func TestIdentityMissingOrWrong(t *testing.T) {
 	for name, keys := range map[string]*Keys{"missing": nil,
 		"wrong": mustLoad(t, KeyOptions{IdentityFiles: other.IdentityFiles})} {
 		t.Run(name, func(t *testing.T) {
-			s := mustOpen(t, Options{Bucket: NewDir(root), Keys: keys})
+			s := mustOpen(t, Options{Bucket: directory.New(root), Keys: keys})
 			_, shardErr := s.GetShard(t.Context(), tree.Shards[0])
 			packErr := s.ReadPack(t.Context(), tree.Packs[0],
 				func(string, []byte) error { t.Error("fn was called"); return nil })
@@ -100,7 +108,7 @@ func TestHashBeforeDecryption(t *testing.T) {
 	s, root := newTestStore(t, false)
 	key := writePack(t, s, map[string]string{nameA: "{}"})
 	rewrite(t, root, string(key), damages["flipped bit in the middle"])
-	keyless := mustOpen(t, Options{Bucket: NewDir(root)})
+	keyless := mustOpen(t, Options{Bucket: directory.New(root)})
 	wantCorrupt(t, keyless.ReadPack(t.Context(), key, nil))
 }
 
@@ -193,7 +201,7 @@ func TestPackHostileContent(t *testing.T) {
 			s, _ := newTestStore(t, true)
 			s.limits = lim
 			stored := compress(t, tt.tar)
-			key := keyOf(KindPack, false, stored)
+			key := layout.KeyOf(KindPack, false, stored)
 			if err := s.putContent(t.Context(), key, stored); err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +229,7 @@ func TestBombInShard(t *testing.T) {
 	if len(stored) > 1<<10 {
 		t.Fatalf("the bomb has %d bytes", len(stored))
 	}
-	shard := keyOf(KindShard, false, stored)
+	shard := layout.KeyOf(KindShard, false, stored)
 	if err := s.putContent(t.Context(), shard, stored); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +240,7 @@ func TestBombInShard(t *testing.T) {
 func TestStoredTooLarge(t *testing.T) {
 	s, root := newTestStore(t, true)
 	s.limits = smallLimits()
-	key := keyOf(KindPack, false, nil)
+	key := layout.KeyOf(KindPack, false, nil)
 	if err := s.bucket.Put(t.Context(), string(key), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +264,7 @@ func TestBrokenAge(t *testing.T) {
 	for name, stored := range map[string][]byte{"not zstd inside": buf.Bytes(),
 		"cut off": buf.Bytes()[:buf.Len()-1], "not age": []byte("hello"), "empty": {}} {
 		t.Run(name, func(t *testing.T) {
-			key := keyOf(KindPack, true, stored)
+			key := layout.KeyOf(KindPack, true, stored)
 			if err := s.putContent(t.Context(), key, stored); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // Pin keeps a snapshot from being removed. It is written once; its being there is what counts, so
@@ -25,7 +28,7 @@ const (
 
 func pinKey(k EnvelopeKey) string {
 	return pinFolder + strings.TrimPrefix(k.String(),
-		envelopeFolder)
+		layout.EnvelopeFolder)
 }
 
 // PutPin pins a snapshot. One that is pinned already stays as it is: success, so it may run twice.
@@ -50,7 +53,7 @@ func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now ti
 // GetPin reads a pin, whoever signed it. Errors: ErrNotFound when the snapshot is not pinned;
 // *CorruptError, *FormatError, ErrForeign when it is, all the same.
 func (s *Store) GetPin(ctx context.Context, k EnvelopeKey) (Pin, error) {
-	data, err := readBounded(ctx, s.bucket, pinKey(k), maxPin)
+	data, err := bucket.ReadAll(ctx, s.bucket, pinKey(k), maxPin)
 	if err != nil {
 		return Pin{}, err
 	}
@@ -87,14 +90,15 @@ func (s *Store) Pinned(ctx context.Context, k EnvelopeKey) (bool, error) {
 func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, error) {
 	prefix := pinFolder
 	if source != "" {
-		if !validSource(source) {
+		if !layout.ValidSource(source) {
 			return nil, fmt.Errorf("list pins: source %.40q is not a UID", source)
 		}
 		prefix += source + "/"
 	}
 	pins := map[EnvelopeKey]bool{}
-	err := s.bucket.List(ctx, prefix, func(i Info) error {
-		if k, err := ParseEnvelopeKey(envelopeFolder + strings.TrimPrefix(i.Key, pinFolder)); err == nil {
+	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
+		if k, err := ParseEnvelopeKey(layout.EnvelopeFolder + strings.TrimPrefix(i.Key,
+			pinFolder)); err == nil {
 			pins[k] = true
 		}
 		return nil

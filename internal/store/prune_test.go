@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func TestRanges(t *testing.T) {
@@ -52,10 +55,10 @@ func TestCheckChainKnowsWhatWasRemoved(t *testing.T) {
 }
 
 // settled makes the records of a folder old enough to be replaced.
-type settled struct{ *Dir }
+type settled struct{ *directory.Bucket }
 
-func (s settled) List(ctx context.Context, prefix string, fn func(Info) error) error {
-	return s.Dir.List(ctx, prefix, func(i Info) error {
+func (s settled) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
+	return s.Bucket.List(ctx, prefix, func(i bucket.Info) error {
 		i.Modified = i.Modified.Add(-2 * replaceAfter)
 		return fn(i)
 	})
@@ -63,8 +66,8 @@ func (s settled) List(ctx context.Context, prefix string, fn func(Info) error) e
 
 func TestPruneRecords(t *testing.T) {
 	o, root := testKeys(t), t.TempDir()
-	bucket := settled{NewDir(root)}
-	s := mustOpen(t, Options{Bucket: bucket, Keys: mustLoad(t, o), Create: true})
+	records := settled{directory.New(root)}
+	s := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, o), Create: true})
 	put := func(removed, there map[string][]int64) Pruned {
 		t.Helper()
 		before, err := s.Pruned(t.Context())
@@ -94,16 +97,16 @@ func TestPruneRecords(t *testing.T) {
 	}
 
 	// What no trusted key signed, or was moved, explains nothing.
-	data, err := readBounded(t.Context(), bucket, p.keys[0].Key, maxPruneRecord)
+	data, err := bucket.ReadAll(t.Context(), records, p.keys[0].Key, maxPruneRecord)
 	if err != nil {
 		t.Fatal(err)
 	}
 	moved := strings.Replace(p.keys[0].Key, "prunes/2026", "prunes/2025", 1)
-	if err := bucket.Put(t.Context(), moved, data); err != nil {
+	if err := records.Put(t.Context(), moved, data); err != nil {
 		t.Fatal(err)
 	}
 	stranger := testKeys(t)
-	other := mustOpen(t, Options{Bucket: bucket, Keys: mustLoad(t, stranger)})
+	other := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, stranger)})
 	if _, err := other.PutPruneRecord(t.Context(), Pruned{}, map[string][]int64{testSource: {4}}, nil,
 		testTime); err != nil {
 		t.Fatal(err)
@@ -113,7 +116,7 @@ func TestPruneRecords(t *testing.T) {
 		t.Errorf("unusable %v, removed %v, %v", again.Unusable, again.Removed, err)
 	}
 
-	unsigned := mustOpen(t, Options{Bucket: bucket,
+	unsigned := mustOpen(t, Options{Bucket: records,
 		Keys: mustLoad(t, KeyOptions{Recipients: o.Recipients})})
 	if _, usage := errors.AsType[*UsageError](unsigned.MayRemove()); !usage {
 		t.Error("an encrypted store may be pruned without a signing key")
@@ -143,7 +146,7 @@ func TestPins(t *testing.T) {
 			t.Errorf("not pinned: %v", err)
 		}
 		// A pin that is damaged, or another's, pins all the same.
-		data, err := readBounded(t.Context(), s.bucket, pinKey(k), maxPin)
+		data, err := bucket.ReadAll(t.Context(), s.bucket, pinKey(k), maxPin)
 		if err == nil {
 			err = s.bucket.Put(t.Context(), pinKey(other), data)
 		}
@@ -217,10 +220,10 @@ func testEnvelopeKey(sequence int64) EnvelopeKey {
 }
 
 // undated is a storage that does not say when keys were written.
-type undated struct{ *Dir }
+type undated struct{ *directory.Bucket }
 
-func (u undated) List(ctx context.Context, prefix string, fn func(Info) error) error {
-	return u.Dir.List(ctx, prefix, func(i Info) error {
+func (u undated) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
+	return u.Bucket.List(ctx, prefix, func(i bucket.Info) error {
 		i.Modified = time.Time{}
 		return fn(i)
 	})
@@ -228,7 +231,7 @@ func (u undated) List(ctx context.Context, prefix string, fn func(Info) error) e
 
 func TestNothingIsRemovedWithoutDates(t *testing.T) {
 	_, root := newTestStore(t, true)
-	s := mustOpen(t, Options{Bucket: undated{NewDir(root)}, Plain: true})
+	s := mustOpen(t, Options{Bucket: undated{directory.New(root)}, Plain: true})
 	mustWriteSnapshot(t, s, 1, nil)
 	if list, err := s.StoredSnapshots(t.Context()); err == nil {
 		t.Errorf("listed %v", list)

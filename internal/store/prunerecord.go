@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // Range is the sequence numbers From to To, both among them.
@@ -29,7 +32,7 @@ type Pruned struct {
 	Removed map[string][]Range // by source; sorted, apart
 	// Unusable are records that say nothing: damaged, or not signed by a trusted key.
 	Unusable []string
-	keys     []Info // of those that were read
+	keys     []bucket.Info // of those that were read
 }
 
 const (
@@ -57,8 +60,8 @@ func (s *Store) Pruned(ctx context.Context) (p Pruned, err error) {
 // one, which may not have been listed.
 func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err error) {
 	p.Removed = map[string][]Range{}
-	var keys []Info
-	err = s.bucket.List(ctx, pruneFolder, func(i Info) error {
+	var keys []bucket.Info
+	err = s.bucket.List(ctx, pruneFolder, func(i bucket.Info) error {
 		if isPruneKey(i.Key) {
 			keys = append(keys, i)
 		}
@@ -99,13 +102,13 @@ func isPruneKey(key string) bool {
 	if !ok {
 		return false
 	}
-	_, err := ParseEnvelopeKey(envelopeFolder + "x/" + name) // the same form
+	_, err := ParseEnvelopeKey(layout.EnvelopeFolder + "x/" + name) // the same form
 	return err == nil
 }
 
 func (r *pruneRecord) sound() bool {
 	for source, ranges := range r.Removed {
-		if !validSource(source) {
+		if !layout.ValidSource(source) {
 			return false
 		}
 		for _, one := range ranges {
@@ -123,7 +126,8 @@ func (r *pruneRecord) sound() bool {
 func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, removed,
 	there map[string][]int64, now time.Time) (time.Time, error) {
 	now = now.UTC().Truncate(time.Millisecond)
-	key := pruneFolder + now.Format(envelopeTime) + "-" + string(NewSnapshotID()) + envelopeSuffix
+	key := pruneFolder + now.Format(layout.EnvelopeTime) + "-" +
+		string(NewSnapshotID()) + layout.EnvelopeSuffix
 	r := pruneRecord{placed: placed{Format: Format, StoreID: s.ID(), Key: key}, Time: now,
 		Removed: map[string][]Range{}}
 	for source, ranges := range before.Removed {
@@ -144,7 +148,7 @@ func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, removed,
 	}
 	info, err := s.bucket.Stat(ctx, key)
 	if err == nil {
-		err = info.dated()
+		err = requireModTime(info)
 	}
 	if err != nil {
 		return time.Time{}, err

@@ -6,6 +6,9 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // This file is all that deletes from a store (I3), and it deletes nothing by itself: package
@@ -13,16 +16,16 @@ import (
 // success, so all of it may run twice. ErrRetained when the storage does not let it be deleted yet.
 
 func (s *Store) remove(ctx context.Context, key string) error {
-	r, ok := s.bucket.(Remover)
+	r, ok := s.bucket.(bucket.Remover)
 	if !ok {
 		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
 	}
 	return r.Delete(ctx, key)
 }
 
-// dated refuses a key of which the storage does not tell when it was written: what is young could
-// not be told from what is old.
-func (i Info) dated() error {
+// requireModTime refuses a key of which the storage does not tell when it was written: what is
+// young could not be told from what is old.
+func requireModTime(i bucket.Info) error {
 	if i.Modified.Unix() <= 0 {
 		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not tell when " +
 			"it was written, so that nothing can be removed")}
@@ -32,7 +35,7 @@ func (i Info) dated() error {
 
 // MayRemove checks what removing needs, before anything is: a *UsageError tells what is missing.
 func (s *Store) MayRemove() error {
-	if _, ok := s.bucket.(Remover); !ok {
+	if _, ok := s.bucket.(bucket.Remover); !ok {
 		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
 	}
 	return s.mayRecord()
@@ -60,9 +63,9 @@ type StoredSnapshot struct {
 // source. Files with other names are passed over.
 func (s *Store) StoredSnapshots(ctx context.Context) ([]StoredSnapshot, error) {
 	var list []StoredSnapshot
-	err := s.bucket.List(ctx, envelopeFolder, func(i Info) error {
+	err := s.bucket.List(ctx, layout.EnvelopeFolder, func(i bucket.Info) error {
 		if key, err := ParseEnvelopeKey(i.Key); err == nil {
-			if err := i.dated(); err != nil {
+			if err := requireModTime(i); err != nil {
 				return err
 			}
 			list = append(list, StoredSnapshot{Key: key, Size: i.Size, Modified: i.Modified})
@@ -83,9 +86,9 @@ type StoredContent struct {
 // not. An error of fn ends the list and is returned as it is.
 func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error {
 	for _, folder := range []string{"trees/", "shards/", "packs/"} {
-		err := s.bucket.List(ctx, folder, func(i Info) error {
+		err := s.bucket.List(ctx, folder, func(i bucket.Info) error {
 			if key, err := ParseKey(i.Key); err == nil {
-				if err := i.dated(); err != nil {
+				if err := requireModTime(i); err != nil {
 					return err
 				}
 				return fn(StoredContent{Key: key, Size: i.Size, Modified: i.Modified})
@@ -106,11 +109,11 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
 	exists func(source, snapshot string) bool) (int, error) {
 	var keys []string
 	for _, folder := range []string{pinFolder, checkFolder} {
-		err := s.bucket.List(ctx, folder, func(i Info) error {
+		err := s.bucket.List(ctx, folder, func(i bucket.Info) error {
 			source, rest, _ := strings.Cut(strings.TrimPrefix(i.Key, folder), "/")
 			name, _, _ := strings.Cut(rest, "/")
-			name = strings.TrimSuffix(name, path.Ext(envelopeSuffix))
-			_, err := ParseEnvelopeKey(envelopeFolder + source + "/" + name + envelopeSuffix)
+			name = strings.TrimSuffix(name, path.Ext(layout.EnvelopeSuffix))
+			_, err := ParseEnvelopeKey(layout.EnvelopeFolder + source + "/" + name + layout.EnvelopeSuffix)
 			if err == nil && i.Modified.Before(before) && !exists(source, name) {
 				keys = append(keys, i.Key)
 			}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // retainCalls is how many keys are retained at once.
@@ -15,7 +17,7 @@ const retainCalls = 16
 // snapshot that is taken now names has to be kept for envelope, and new content is kept for
 // content. Both are 0 when nothing is asked for.
 func (s *Store) Retention() (envelope, content time.Duration) {
-	if r, ok := s.bucket.(Retainer); ok {
+	if r, ok := s.bucket.(bucket.Retainer); ok {
 		return r.Retention()
 	}
 	return 0, 0
@@ -25,7 +27,7 @@ func (s *Store) Retention() (envelope, content time.Duration) {
 // that is taken now, and returns until when each of them is kept. It may run twice; what is kept
 // for long enough is left alone. Errors: ErrNotFound, *CorruptError.
 func (s *Store) Retain(ctx context.Context, keys []Key) ([]time.Time, error) {
-	r, ok := s.bucket.(Retainer)
+	r, ok := s.bucket.(bucket.Retainer)
 	if envelope, _ := s.Retention(); !ok || envelope == 0 {
 		return make([]time.Time, len(keys)), nil
 	}

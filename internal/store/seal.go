@@ -12,6 +12,8 @@ import (
 
 	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // limits of what is stored, in bytes. Writers stay within them, readers refuse what is beyond: they
@@ -128,7 +130,7 @@ func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("store %s: %w", kind, err)
 	}
-	return keyOf(kind, encrypt, buf.Bytes()), buf.Bytes(), nil
+	return layout.KeyOf(kind, encrypt, buf.Bytes()), buf.Bytes(), nil
 }
 
 // damage is why stored bytes are no good, where the key is not known yet.
@@ -148,8 +150,7 @@ func asCorrupt(key Key, err error) error {
 // decompresses, and bounds how much comes out. The caller closes it. *KeyError when no identity
 // fits, damage when it is no age file.
 func (s *Store) unseal(key Key, stored []byte) (io.ReadCloser, error) {
-	f, _, _ := splitKey(string(key))
-	return s.open(string(key), stored, f.encrypted)
+	return s.open(string(key), stored, key.Encrypted())
 }
 
 func (s *Store) open(key string, stored []byte, encrypted bool) (io.ReadCloser, error) {

@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"fmt"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
 )
 
 // placed is what the payload of every signed document has that is found by its key: the key is
@@ -54,7 +57,7 @@ func (s *Store) putSigned(ctx context.Context, key string, payload any, most int
 // *CorruptError, *FormatError, ErrForeign.
 func (s *Store) getSigned(ctx context.Context, key string, payload interface{ place() placed },
 	most int64) (Trust, error) {
-	data, err := readBounded(ctx, s.bucket, key, most)
+	data, err := bucket.ReadAll(ctx, s.bucket, key, most)
 	if err != nil {
 		return "", err
 	}
@@ -69,7 +72,7 @@ func (s *Store) openPlaced(key string, data []byte, payload interface{ place() p
 	if err != nil {
 		return "", "", err
 	}
-	if err := decodeStrict(text, payload); err != nil {
+	if err := document.Decode(text, payload); err != nil {
 		return "", "", &CorruptError{Key: key, Reason: "payload: " + err.Error()}
 	}
 	at := payload.place()

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses
@@ -39,7 +42,7 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	key := e.Key()
 	err = s.bucket.Put(ctx, key.String(), data)
 	if errors.Is(err, ErrExists) {
-		there, readErr := readBounded(ctx, s.bucket, key.String(), maxEnvelope)
+		there, readErr := bucket.ReadAll(ctx, s.bucket, key.String(), maxEnvelope)
 		if readErr != nil {
 			return Signed{}, readErr
 		}
@@ -57,7 +60,7 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 // old one under a new name is damage) and of this store. It does not require a signature: see
 // Signed.RequireTrusted. Errors: ErrNotFound, *CorruptError, *FormatError, ErrForeign.
 func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error) {
-	data, err := readBounded(ctx, s.bucket, key.String(), maxEnvelope)
+	data, err := bucket.ReadAll(ctx, s.bucket, key.String(), maxEnvelope)
 	if err != nil {
 		return Signed{}, err
 	}
@@ -91,22 +94,22 @@ func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {
 	if e.Key().String() != key.String() {
 		return corrupt("it is the envelope of " + e.Key().String())
 	}
-	return Signed{Envelope: e, SHA256: sha256Hex(data), Size: int64(len(data)), Trust: trust,
+	return Signed{Envelope: e, SHA256: layout.SHA256Hex(data), Size: int64(len(data)), Trust: trust,
 		KeyID: by}, nil
 }
 
 // Snapshots lists the envelopes of one source, or of all when source is "", without reading them:
 // oldest first within a source. Files with other names are passed over.
 func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, error) {
-	prefix := envelopeFolder
+	prefix := layout.EnvelopeFolder
 	if source != "" {
-		if !validSource(source) {
+		if !layout.ValidSource(source) {
 			return nil, fmt.Errorf("list snapshots: source %.40q is not a UID", source)
 		}
 		prefix += source + "/"
 	}
 	var keys []EnvelopeKey
-	err := s.bucket.List(ctx, prefix, func(i Info) error {
+	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
 		if key, err := ParseEnvelopeKey(i.Key); err == nil {
 			keys = append(keys, key)
 		}
@@ -127,7 +130,7 @@ func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
 		return false, err
 	}
 	listed := false
-	err = s.bucket.List(ctx, k.String(), func(i Info) error {
+	err = s.bucket.List(ctx, k.String(), func(i bucket.Info) error {
 		listed = listed || i.Key == k.String()
 		return nil
 	})
@@ -157,7 +160,8 @@ const Latest = "latest"
 // three.
 func (s *Store) Find(ctx context.Context, source, ref string) (EnvelopeKey, error) {
 	when, timeErr := time.Parse(time.RFC3339, ref)
-	isID := ref != "" && len(ref) <= snapshotIDLength && strings.Trim(ref, hexDigits) == ""
+	isID := ref != "" && len(ref) <= layout.SnapshotIDLength &&
+		strings.Trim(ref, layout.HexDigits) == ""
 	if ref != Latest && timeErr != nil && !isID {
 		return EnvelopeKey{}, &UsageError{Text: fmt.Sprintf("find snapshot %.80q: not a snapshot id",
 			ref), Tip: "give \"latest\", the beginning of an id, or a time such as 2006-01-02T15:04:05Z"}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
 func TestSnapshotsAndSources(t *testing.T) {
@@ -109,7 +110,7 @@ func TestFind(t *testing.T) {
 func TestVerifyStructure(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		signed := mustWriteSnapshot(t, s, 1, nil)
-		keyless := mustOpen(t, Options{Bucket: NewDir(root)})
+		keyless := mustOpen(t, Options{Bucket: directory.New(root)})
 		tree, err := s.GetTree(t.Context(), signed.Tree)
 		if err != nil {
 			t.Fatal(err)

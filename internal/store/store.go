@@ -5,18 +5,21 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // Format is the version of the format that this package writes, and the only one it reads.
-const Format = 1
+const Format = document.Format
 
 const (
-	markerKey  = "mgmtd.json"
+	markerKey  = layout.MarkerKey
 	maxMarker  = 64 << 10
 	encryptAge = "age"
 	encryptNo  = "none"
@@ -25,7 +28,7 @@ const (
 // Store is an opened store. It holds no connection, no lock and no cache; opening another one on
 // the same bucket, say with an identity, costs one read. All methods may be called concurrently.
 type Store struct {
-	bucket Bucket
+	bucket bucket.Bucket
 	keys   *Keys
 	plain  bool // the caller asked for it
 	marker marker
@@ -42,7 +45,7 @@ type marker struct {
 
 // Options of Open. Only Bucket is needed to list snapshots and to verify their structure.
 type Options struct {
-	Bucket Bucket
+	Bucket bucket.Bucket
 	// Keys may be nil.
 	Keys *Keys
 	// Plain asks for a store that is not encrypted, in so many words: without it nothing is written
@@ -130,7 +133,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 	if o.Plain {
 		m.Encryption = encryptNo
 	}
-	data, err := encodeJSON(m)
+	data, err := document.Encode(m)
 	if err != nil {
 		return marker{}, fmt.Errorf("encode %s: %w", markerKey, err)
 	}
@@ -157,9 +160,9 @@ func newStoreID() string {
 
 var errStop = errors.New("stop")
 
-func firstKey(ctx context.Context, b Bucket) (string, error) {
+func firstKey(ctx context.Context, b bucket.Bucket) (string, error) {
 	var key string
-	err := b.List(ctx, "", func(i Info) error {
+	err := b.List(ctx, "", func(i bucket.Info) error {
 		key = i.Key
 		return errStop
 	})
@@ -169,42 +172,28 @@ func firstKey(ctx context.Context, b Bucket) (string, error) {
 	return key, err
 }
 
-func readMarker(ctx context.Context, b Bucket) (marker, error) {
-	data, err := readBounded(ctx, b, markerKey, maxMarker)
+func readMarker(ctx context.Context, b bucket.Bucket) (marker, error) {
+	data, err := bucket.ReadAll(ctx, b, markerKey, maxMarker)
 	if err != nil {
 		return marker{}, err
 	}
-	if found, err := formatOf(data); err != nil {
+	if found, err := document.FormatOf(data); err != nil {
 		return marker{}, &FormatError{Key: markerKey, Reason: err.Error()}
 	} else if found != Format {
 		return marker{}, &FormatError{Key: markerKey, Format: found}
 	}
 	var m marker
-	if err := decodeStrict(data, &m); err != nil {
+	if err := document.Decode(data, &m); err != nil {
 		return marker{}, &CorruptError{Key: markerKey, Reason: err.Error()}
 	}
 	switch {
-	case !isHex(m.StoreID, 32):
+	case !layout.IsHex(m.StoreID, 32):
 		return marker{}, &CorruptError{Key: markerKey, Reason: "storeID is not 32 lower-case hex digits"}
 	case m.Encryption != encryptAge && m.Encryption != encryptNo:
 		return marker{}, &CorruptError{Key: markerKey, Reason: "encryption is neither \"age\" " +
 			"nor \"none\""}
 	}
 	return m, nil
-}
-
-// formatOf reads the one field that every version of every document has.
-func formatOf(data []byte) (int, error) {
-	var v struct {
-		Format *int `json:"format"`
-	}
-	if err := json.Unmarshal(data, &v); err != nil {
-		return 0, errors.New("not our JSON")
-	}
-	if v.Format == nil || *v.Format < 1 {
-		return 0, errors.New("no format version in it")
-	}
-	return *v.Format, nil
 }
 
 // ID returns the store's id, 32 hex digits.
@@ -256,11 +245,11 @@ func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
 	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	there, err := readBounded(ctx, s.bucket, string(key), s.limits.maxStored)
+	there, err := bucket.ReadAll(ctx, s.bucket, string(key), s.limits.maxStored)
 	if err == nil && !bytes.Equal(there, data) {
-		err = &CorruptError{Key: string(key), Reason: reasonHash}
+		err = &CorruptError{Key: string(key), Reason: layout.ReasonHash}
 	}
-	if r, ok := s.bucket.(Retainer); ok && err == nil {
+	if r, ok := s.bucket.(bucket.Retainer); ok && err == nil {
 		_, err = r.Retain(ctx, string(key))
 	}
 	return err
@@ -273,33 +262,33 @@ func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, err
 	if err := s.checkKey(key, want); err != nil {
 		return nil, err
 	}
-	data, err := readBounded(ctx, s.bucket, string(key), s.limits.maxStored)
-	if err == nil && sha256Hex(data) != key.SHA256() {
-		err = &CorruptError{Key: string(key), Reason: reasonHash}
+	data, err := bucket.ReadAll(ctx, s.bucket, string(key), s.limits.maxStored)
+	if err == nil && layout.SHA256Hex(data) != key.SHA256() {
+		err = &CorruptError{Key: string(key), Reason: layout.ReasonHash}
 	}
 	if err != nil {
-		return s.getOlder(ctx, key, err)
+		return s.getPrevious(ctx, key, err)
 	}
 	return data, nil
 }
 
-// errFits ends the search of getOlder.
+// errFits ends the search of getPrevious.
 var errFits = errors.New("it fits")
 
-// getOlder looks among the versions that the bucket may have kept of a key for the bytes of its
+// getPrevious looks among the versions that the bucket may have kept of a key for the bytes of its
 // name, when the newest are damaged or deleted, which newest says: who overwrites or deletes a key
 // by mistake or in bad faith destroys nothing there. Without one that fits, newest is what comes
 // back.
-func (s *Store) getOlder(ctx context.Context, key Key, newest error) ([]byte, error) {
-	v, ok := s.bucket.(Versioned)
+func (s *Store) getPrevious(ctx context.Context, key Key, newest error) ([]byte, error) {
+	v, ok := s.bucket.(bucket.Versioned)
 	if _, damaged := errors.AsType[*CorruptError](newest); !ok || !damaged &&
 		!errors.Is(newest, ErrNotFound) {
 		return nil, newest
 	}
 	var data []byte
-	err := v.Older(ctx, string(key), func(r io.Reader) (err error) {
+	err := v.PreviousVersions(ctx, string(key), func(r io.Reader) (err error) {
 		if data, err = io.ReadAll(io.LimitReader(r, s.limits.maxStored+1)); err == nil &&
-			sha256Hex(data) == key.SHA256() {
+			layout.SHA256Hex(data) == key.SHA256() {
 			err = errFits
 		}
 		return err
@@ -313,33 +302,13 @@ func (s *Store) getOlder(ctx context.Context, key Key, newest error) ([]byte, er
 	return nil, newest
 }
 
-const reasonHash = "its bytes do not fit the hash in its name"
-
 func (s *Store) checkKey(key Key, want Kind) error {
-	f, _, ok := splitKey(string(key))
-	if !ok || f.kind != want {
+	if key.Kind() != want || want == "" {
 		return &CorruptError{Key: fmt.Sprintf("%.120q", string(key)), Reason: "it is not the key of a " +
 			string(want)}
 	}
-	if want != KindTree && f.encrypted != s.Encrypted() {
+	if want != KindTree && key.Encrypted() != s.Encrypted() {
 		return &CorruptError{Key: string(key), Reason: "it is not encrypted as the store says"}
 	}
 	return nil
-}
-
-// readBounded reads a whole key; one that is larger than most is damage.
-func readBounded(ctx context.Context, b Bucket, key string, most int64) (data []byte, err error) {
-	r, err := b.Get(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	var buf bytes.Buffer
-	if _, err := io.Copy(&buf, io.LimitReader(r, most+1)); err != nil {
-		return nil, err
-	}
-	if int64(buf.Len()) > most {
-		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it is larger than %d bytes", most)}
-	}
-	return buf.Bytes(), nil
 }

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 func TestOpen(t *testing.T) {
@@ -80,7 +83,7 @@ func TestOpen(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			tt.open.Bucket = NewDir(root)
+			tt.open.Bucket = directory.New(root)
 			s, err := Open(t.Context(), tt.open)
 			if tt.want != nil {
 				if err == nil || !tt.want(err) {
@@ -94,10 +97,10 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.marker != "" && s.ID() != goodID || !isHex(s.ID(), 32) || s.Created().IsZero() {
+			if tt.marker != "" && s.ID() != goodID || !layout.IsHex(s.ID(), 32) || s.Created().IsZero() {
 				t.Errorf("id %q, created %v", s.ID(), s.Created())
 			}
-			again := mustOpen(t, Options{Bucket: NewDir(root)})
+			again := mustOpen(t, Options{Bucket: directory.New(root)})
 			if again.ID() != s.ID() || again.Encrypted() != s.Encrypted() {
 				t.Error("the store is another one when opened again")
 			}
@@ -107,8 +110,10 @@ func TestOpen(t *testing.T) {
 
 func TestOpenCreatesOnlyTheLastFolder(t *testing.T) {
 	parent := t.TempDir()
-	mustOpen(t, Options{Bucket: NewDir(filepath.Join(parent, "new")), Plain: true, Create: true})
-	_, err := Open(t.Context(), Options{Bucket: NewDir(filepath.Join(parent, "not-mounted", "store")),
+	mustOpen(t, Options{Bucket: directory.New(filepath.Join(parent, "new")), Plain: true,
+		Create: true})
+	_, err := Open(t.Context(), Options{Bucket: directory.New(filepath.Join(parent, "not-mounted",
+		"store")),
 		Plain: true, Create: true})
 	if !errors.Is(err, ErrStoreMissing) {
 		t.Errorf("error %v, want ErrStoreMissing", err)
@@ -121,7 +126,7 @@ func TestOpenCreateAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			s, err := Open(t.Context(), Options{Bucket: NewDir(root), Plain: true, Create: true})
+			s, err := Open(t.Context(), Options{Bucket: directory.New(root), Plain: true, Create: true})
 			if err != nil {
 				t.Error(err)
 				return
@@ -143,7 +148,7 @@ func TestWriteNeedsToBeAskedFor(t *testing.T) {
 	for name, root := range map[string]string{"encrypted without recipient": encryptedRoot,
 		"plain without Plain": plainRoot} {
 		t.Run(name, func(t *testing.T) {
-			s := mustOpen(t, Options{Bucket: NewDir(root)})
+			s := mustOpen(t, Options{Bucket: directory.New(root)})
 			_, packErr := s.NewPackWriter(t.Context(), time.Time{})
 			_, shardErr := s.PutShard(t.Context(), nil)
 			_, treeErr := s.PutTree(t.Context(), Tree{})
@@ -181,84 +186,10 @@ func TestCrashBetweenPutsLeavesNoSnapshot(t *testing.T) {
 			t.Fatalf("crash at put %d: snapshots %v, %v", n, keys, err)
 		}
 		signed := mustWriteSnapshot(t, s, 1, nil)
-		report, err := mustOpen(t, Options{Bucket: NewDir(root)}).VerifyStructure(t.Context(),
+		report, err := mustOpen(t, Options{Bucket: directory.New(root)}).VerifyStructure(t.Context(),
 			signed.Envelope, nil)
 		if err != nil || len(report.Findings) != 0 {
 			t.Errorf("after a crash at put %d and another run: %v, %v", n, report.Findings, err)
-		}
-	}
-}
-
-func TestParseURL(t *testing.T) {
-	cwd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		name, in, want string // want "" for a *UsageError
-	}{
-		{"file URL", "file:///var/store", "file:///var/store"},
-		{"file URL with localhost", "file://localhost/var/store", "file:///var/store"},
-		{"escapes", "file:///a%20b", "file:///a%20b"},
-		{"absolute path", "/var/store/", "file:///var/store"},
-		{"relative path", "store/../other", "file://" + cwd + "/other"},
-		{"current folder", ".", "file://" + cwd},
-		{"s3", "s3://bucket/prefix?region=x", "s3://bucket/prefix?region=x"},
-		{"s3 without a prefix", "s3://bucket", "s3://bucket"},
-		{"s3 with all options",
-			"s3://bucket/a/b/?checksum=off&path-style=true&region=eu-1&endpoint=https://s3.example.com:9000/", "s3://bucket/a/b?endpoint=https://s3.example.com:9000&region=eu-1&path-style=true&checksum=off"},
-		{"s3 with Object Lock", "s3://bucket?retention-days=30&object-lock=compliance",
-			"s3://bucket?object-lock=compliance&retention-days=30"},
-		{"s3 with an odd Object Lock", "s3://bucket?object-lock=yes&retention-days=30", ""},
-		{"s3 with odd days", "s3://bucket?object-lock=governance&retention-days=0", ""},
-		{"s3 with Object Lock without days", "s3://bucket?object-lock=governance", ""},
-		{"s3 with an unknown option", "s3://bucket?secret=x", ""},
-		{"s3 with an option twice", "s3://bucket?region=a&region=b", ""},
-		{"s3 with checksum on", "s3://bucket?checksum=on", ""},
-		{"s3 with an odd path-style", "s3://bucket?path-style=1", ""},
-		{"s3 without a bucket", "s3:///prefix", ""},
-		{"s3 with a port", "s3://bucket:9000", ""},
-		{"s3 with a bad bucket", "s3://B", ""},
-		{"s3 with a bad prefix", "s3://bucket/a/../b", ""},
-		{"s3 with a fragment", "s3://bucket#x", ""},
-		{"s3 with an endpoint without a scheme", "s3://bucket?endpoint=localhost:9000", ""},
-		{"s3 with an endpoint with a path", "s3://bucket?endpoint=http://host/path", ""},
-		{"s3 with a CA file that is not there", "s3://bucket?ca-file=/none/ca.pem", ""},
-		{"empty", "", ""},
-		{"other scheme", "gs://bucket", ""},
-		{"host", "file://var/store", ""},
-		{"options", "file:///var?x=1", ""},
-		{"no path", "file://", ""},
-		{"one slash", "file:/var", ""},
-		{"bad escape", "file:///%zz", ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			u, err := ParseURL(tt.in)
-			if tt.want == "" {
-				if _, ok := errors.AsType[*UsageError](err); !ok {
-					t.Errorf("%v, %v, want *UsageError", u, err)
-				}
-				return
-			}
-			if err != nil || u.String() != tt.want {
-				t.Errorf("%v, %v, want %s", u, err, tt.want)
-			}
-			if b, err := ParseURL(u.String()); err != nil || b.String() != u.String() || u.Bucket() == nil {
-				t.Errorf("String does not parse back: %v, %v", b, err)
-			}
-		})
-	}
-	for _, in := range []string{
-		"s3://key:hunter2@bucket", "s3://key:hunter2/x@bucket", "s3://key:hunter2%@bucket",
-		"s3://bucket?endpoint=http://key:hunter2@host", "s3://bucket?endpoint=http://key:hunter2%@host",
-		"s3://bucket?secret-key=hunter2", "s3://bucket?endpoint=hunter2", "s3://bucket?region=hunter2%20",
-		"s3://bucket?checksum=hunter2", "s3://bucket?path-style=hunter2",
-	} {
-		_, err := ParseURL(in)
-		usage, ok := errors.AsType[*UsageError](err)
-		if !ok || usage.Hint() == "" || strings.Contains(err.Error()+usage.Hint(), "hunter2") {
-			t.Errorf("%s: %v, want a *UsageError with a hint and without the secret", in, err)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/store/document"
 )
 
 // Tree lists the keys of all shards and packs of a snapshot, each list sorted and without repeats.
@@ -68,7 +70,7 @@ func sortedKeys(keys []Key) []Key {
 // minKey is less than the bytes of any key of a pack, shard or tree.
 const minKey = 80
 
-func encodeTree(t Tree) ([]byte, error) { return encodeJSON(t) }
+func encodeTree(t Tree) ([]byte, error) { return document.Encode(t) }
 
 // decodeTree takes only the bytes that encodeTree makes of the same tree: so there is nothing in a
 // tree but sorted keys, each once.

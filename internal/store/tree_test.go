@@ -5,9 +5,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
-func key(kind Kind, encrypted bool, seed string) Key { return keyOf(kind, encrypted, []byte(seed)) }
+func key(kind Kind, encrypted bool, seed string) Key {
+	return layout.KeyOf(kind, encrypted, []byte(seed))
+}
 
 func TestTreeRoundTrip(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
@@ -56,7 +60,7 @@ func TestPutLooksAtWhatIsThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, root := newTestStore(t, true)
 			data := []byte("content that is as long as content may well be")
-			of := keyOf(KindTree, false, data)
+			of := layout.KeyOf(KindTree, false, data)
 			for range 2 {
 				if err := s.putContent(t.Context(), of, data); err != nil {
 					t.Fatal(err)
@@ -108,25 +112,5 @@ func TestDecodeTreeRefuses(t *testing.T) {
 				t.Errorf("decoded as %v", tree)
 			}
 		})
-	}
-}
-
-func TestParseKey(t *testing.T) {
-	for _, f := range forms {
-		k := keyOf(f.kind, f.encrypted, []byte("x"))
-		if got, err := ParseKey(string(k)); err != nil || got != k || k.Kind() != f.kind ||
-			k.SHA256() != sha256Hex([]byte("x")) {
-			t.Errorf("%s: %v, %v", k, got, err)
-		}
-		if err := ValidateKey(string(k)); err != nil {
-			t.Errorf("%s is no key of a bucket: %v", k, err)
-		}
-		for _, bad := range []string{"", "x", "/" + string(k), string(k) + "/", string(k) + ".gz",
-			strings.ToUpper(string(k)), strings.Replace(string(k), "/", "//", 1), string(k[1:]),
-			string(k)[:20]} {
-			if got, err := ParseKey(bad); err == nil {
-				t.Errorf("%q parses as %s", bad, got)
-			}
-		}
 	}
 }

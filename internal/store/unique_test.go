@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // A prune deletes keys that nothing names. A writer must therefore never find what it is about to
@@ -39,7 +41,7 @@ func TestContentWithoutUniqueFrameIsRead(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	put := func(kind Kind, stored []byte) Key {
 		t.Helper()
-		key := keyOf(kind, false, stored)
+		key := layout.KeyOf(kind, false, stored)
 		if err := s.putContent(t.Context(), key, stored); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
 // VerifyFinding is one key that is not as it should be.
@@ -114,7 +115,7 @@ func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) 
 			s.limits.maxStored)}
 	}
 	if hex.EncodeToString(h.Sum(nil)) != key.SHA256() {
-		return size, &CorruptError{Key: string(key), Reason: reasonHash}
+		return size, &CorruptError{Key: string(key), Reason: layout.ReasonHash}
 	}
 	return size, nil
 }
@@ -131,7 +132,7 @@ func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFi
 	} else if errors.Is(err, ErrNotFound) {
 		f.Code, f.Message = object.CodeMissing, "it is not in the store"
 	}
-	if _, olderErr := s.getOlder(ctx, key, err); olderErr == nil {
+	if _, olderErr := s.getPrevious(ctx, key, err); olderErr == nil {
 		f.Message += olderIsWhole
 	}
 	return f, nil

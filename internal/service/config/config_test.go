@@ -14,7 +14,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -129,9 +129,9 @@ func TestLoad(t *testing.T) {
 		t.Error(diff)
 	}
 	main, disk := c.Service.Locations[0], c.Service.Locations[1]
-	if diff := cmp.Diff(&store.S3Options{Bucket: "mgmt-snapshots", Prefix: "prod",
+	if diff := cmp.Diff(&s3.Options{Bucket: "mgmt-snapshots", Prefix: "prod",
 		Endpoint: "https://s3.example:9000", Region: "eu-central-1", PathStyle: true, ChecksumOff: true,
-		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p", ObjectLock: store.LockGovernance,
+		CredentialsFile: filepath.Join(dir, "aws"), Profile: "p", ObjectLock: s3.LockGovernance,
 		RetentionDays: 30}, main.Store.S3); diff != "" {
 		t.Error(diff)
 	}

@@ -11,7 +11,7 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 
 	"github.com/mgmtd/mgmtd/internal/service"
-	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
 
 // The providers of storage locations.
@@ -89,17 +89,17 @@ func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *servic
 
 // s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured, and
 // ours.
-var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
-	"region":  func(_ *document, v string, o *store.S3Options) { o.Region = v },
-	"s3Url":   func(_ *document, v string, o *store.S3Options) { o.Endpoint = v },
-	"profile": func(_ *document, v string, o *store.S3Options) { o.Profile = v },
-	"s3ForcePathStyle": func(d *document, v string, o *store.S3Options) {
+var s3Settings = map[string]func(d *document, value string, o *s3.Options){
+	"region":  func(_ *document, v string, o *s3.Options) { o.Region = v },
+	"s3Url":   func(_ *document, v string, o *s3.Options) { o.Endpoint = v },
+	"profile": func(_ *document, v string, o *s3.Options) { o.Profile = v },
+	"s3ForcePathStyle": func(d *document, v string, o *s3.Options) {
 		o.PathStyle = d.truth("s3ForcePathStyle", v)
 	},
-	"insecureSkipTLSVerify": func(d *document, v string, o *store.S3Options) {
+	"insecureSkipTLSVerify": func(d *document, v string, o *s3.Options) {
 		o.InsecureSkipTLSVerify = d.truth("insecureSkipTLSVerify", v)
 	},
-	"checksumAlgorithm": func(d *document, v string, o *store.S3Options) {
+	"checksumAlgorithm": func(d *document, v string, o *s3.Options) {
 		o.ChecksumOff = v == "" // as in Velero: the key there and empty turns checksums off
 		if v != "" && v != "SHA256" {
 			d.problem("spec.config.checksumAlgorithm", fmt.Sprintf("%q is not honoured", v),
@@ -107,15 +107,15 @@ var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
 		}
 	},
 	// The next two are ours: where users of Velero have a lock, it is the bucket's own.
-	"objectLockMode": func(d *document, v string, o *store.S3Options) {
-		if o.ObjectLock = store.LockMode(v); o.ObjectLock != store.LockGovernance &&
-			o.ObjectLock != store.LockCompliance {
+	"objectLockMode": func(d *document, v string, o *s3.Options) {
+		if o.ObjectLock = s3.LockMode(v); o.ObjectLock != s3.LockGovernance &&
+			o.ObjectLock != s3.LockCompliance {
 			d.problem("spec.config.objectLockMode", fmt.Sprintf("%q is not known", v),
 				"set governance or compliance, or remove it")
-			o.ObjectLock = store.LockGovernance // one problem is enough
+			o.ObjectLock = s3.LockGovernance // one problem is enough
 		}
 	},
-	"retentionDays": func(d *document, v string, o *store.S3Options) {
+	"retentionDays": func(d *document, v string, o *s3.Options) {
 		days, err := strconv.Atoi(v)
 		if err != nil || days < 1 {
 			d.problem("spec.config.retentionDays", fmt.Sprintf("%q is not a number of days", v),
@@ -124,7 +124,7 @@ var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
 		}
 		o.RetentionDays = days
 	},
-	"credentialsFile": func(d *document, v string, o *store.S3Options) {
+	"credentialsFile": func(d *document, v string, o *s3.Options) {
 		if o.CredentialsFile = d.r.path(v); v != "" {
 			d.checkFile("spec.config.credentialsFile", o.CredentialsFile)
 		}
@@ -132,11 +132,11 @@ var s3Settings = map[string]func(d *document, value string, o *store.S3Options){
 }
 
 func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.StoreOptions) {
-	s3 := &store.S3Options{}
+	options := &s3.Options{}
 	settings := spec.Config
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		if set, ok := s3Settings[key]; ok {
-			set(d, settings[key], s3)
+			set(d, settings[key], options)
 			continue
 		}
 		d.problem("spec.config."+key, "this key is not known or not honoured", "the keys are "+
@@ -147,12 +147,12 @@ func (d *document) readS3(spec *velerov1.BackupStorageLocationSpec, o *service.S
 		d.problem("spec.objectStorage.bucket", "missing", "name the bucket")
 		return
 	}
-	s3.Bucket, s3.Prefix, s3.CACert = storage.Bucket, storage.Prefix, storage.CACert
+	options.Bucket, options.Prefix, options.CACert = storage.Bucket, storage.Prefix, storage.CACert
 	before := len(d.r.problems)
-	if _, err := store.NewS3(*s3); err != nil && len(d.r.problems) == before {
+	if _, err := s3.New(*options); err != nil && len(d.r.problems) == before {
 		d.problem("spec", err.Error(), hintOf(err))
 	}
-	o.S3 = s3
+	o.S3 = options
 }
 
 // truth reads "true" or "false", which Velero's config holds as texts.

@@ -1,0 +1,224 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+)
+
+// keepsVersions tells whether the bucket keeps versions, or may do so. It is asked once: whoever
+// turns versions on later is found out by the next deletion.
+func (b *Bucket) keepsVersions(ctx context.Context) (bool, error) {
+	if known := b.versions.Load(); known != nil {
+		return *known, nil
+	}
+	var config minio.BucketVersioningConfiguration
+	err := b.do(ctx, "get", "", 0, func(ctx context.Context) (err error) {
+		config, err = b.client.GetBucketVersioning(ctx, b.options.Bucket)
+		return err
+	})
+	keeps := config.Status != "" // "Suspended" keeps those that there are
+	if refused(err) {
+		keeps, err = true, nil // the list of versions has to tell
+	}
+	if err != nil {
+		return false, err
+	}
+	b.versions.Store(&keeps)
+	return keeps, nil
+}
+
+// refused tells whether the server answered, but would not do, or does not know, what it was asked
+// for.
+func refused(err error) bool {
+	e, ok := errors.AsType[*bucket.Error](err)
+	if !ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	return e.Class == nil || e.Class == bucket.ErrDenied
+}
+
+// listVersions returns the versions and delete markers of one key, the newest first.
+func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectInfo, error) {
+	var found []minio.ObjectInfo
+	o := minio.ListObjectsOptions{Prefix: b.key(key), Recursive: true, WithVersions: true}
+	err := b.do(ctx, "list", key, 0, func(ctx context.Context) error {
+		found = nil
+		for v := range b.client.ListObjectsIter(ctx, b.options.Bucket, o) {
+			if v.Err != nil {
+				return v.Err
+			}
+			if v.Key == b.key(key) { // and not one that only begins so
+				found = append(found, v)
+			}
+		}
+		return ctx.Err() // the iterator just stops
+	})
+	if e, ok := errors.AsType[*bucket.Error](err); ok && e.Class == bucket.ErrDenied {
+		e.Tip = "these credentials may not see the versions of a key: grant GetBucketVersioning and " +
+			"ListBucketVersions"
+	}
+	// some servers give delete markers last
+	slices.SortStableFunc(found, func(a, b minio.ObjectInfo) int {
+		switch {
+		case a.IsLatest == b.IsLatest:
+			return b.LastModified.Compare(a.LastModified)
+		case a.IsLatest:
+			return -1
+		}
+		return 1
+	})
+	return found, err
+}
+
+// deleted tells whether a key that must not be there, and the server says is, is one that was
+// deleted: versitygw means the delete marker, too.
+func (b *Bucket) deleted(ctx context.Context, key string) (bool, error) {
+	if keeps, err := b.keepsVersions(ctx); err != nil || !keeps {
+		return false, err
+	}
+	_, err := b.Stat(ctx, key)
+	if errors.Is(err, bucket.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+// PreviousVersions implements Versioned.
+func (b *Bucket) PreviousVersions(ctx context.Context, key string, fn func(io.Reader) error) error {
+	if err := b.begin(ctx, "get", key); err != nil {
+		return err
+	}
+	if keeps, err := b.keepsVersions(ctx); err != nil || !keeps {
+		return err
+	}
+	versions, err := b.listVersions(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		if v.IsDeleteMarker || v.IsLatest {
+			continue
+		}
+		r := &reader{ctx: ctx, bucket: b, key: key, version: v.VersionID}
+		if err := r.open(); errors.Is(err, bucket.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		err := fn(r)
+		r.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Delete removes a key: with one request where the bucket keeps no versions, else with a list and
+// one request for each version.
+func (b *Bucket) Delete(ctx context.Context, key string) error {
+	if err := b.begin(ctx, "delete", key); err != nil {
+		return err
+	}
+	keeps, err := b.keepsVersions(ctx)
+	if err != nil {
+		return err
+	}
+	if !keeps {
+		left, err := b.deleteOne(ctx, key, "")
+		if err != nil || !left {
+			return err
+		}
+		b.versions.Store(&left)
+	}
+	versions, err := b.listVersions(ctx, key)
+	// a server that knows nothing of versions
+	if e, ok := errors.AsType[*bucket.Error](err); ok && e.Class == nil && refused(err) {
+		_, err = b.deleteOne(ctx, key, "")
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	// Delete markers go first and the newest bytes last: whenever this ends, the key is gone for
+	// good, or it is listed and can be read.
+	for _, markers := range []bool{true, false} {
+		for _, v := range slices.Backward(versions) {
+			if v.IsDeleteMarker != markers {
+				continue
+			}
+			if _, err := b.deleteOne(ctx, key, v.VersionID); err != nil {
+				return b.whyKept(ctx, key, v.VersionID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// deleteOne removes one version, or without one the key, and tells whether the bucket has kept a
+// version of it. What is not there is success.
+func (b *Bucket) deleteOne(ctx context.Context, key, version string) (left bool, err error) {
+	err = b.do(ctx, "delete", key, 0, func(ctx context.Context) error {
+		err := b.client.RemoveObject(ctx, b.options.Bucket, b.key(key),
+			minio.RemoveObjectOptions{VersionID: version})
+		left = headerOf(ctx).Get("X-Amz-Version-Id") != "" ||
+			headerOf(ctx).Get("X-Amz-Delete-Marker") == "true"
+		return err
+	})
+	if errors.Is(err, bucket.ErrNotFound) {
+		err = nil
+	}
+	return left, err
+}
+
+// headerOf is that of the answer to the request that was made with this context: minio-go does not
+// give it for all of them.
+func headerOf(ctx context.Context) http.Header {
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && a.header != nil {
+		return a.header
+	}
+	return http.Header{}
+}
+
+// whyKept turns the refusal to delete a version into ErrRetained, if that is why. Servers differ in
+// how they say it, so the version is asked.
+func (b *Bucket) whyKept(ctx context.Context, key, version string, refusal error) error {
+	answered, ok := errors.AsType[*bucket.Error](refusal)
+	if !ok || !refused(refusal) {
+		return refusal
+	}
+	e := &bucket.Error{Op: "delete", Key: key, Class: bucket.ErrRetained}
+	_, kept, err := b.retained(ctx, "delete", key, version)
+	switch {
+	case err != nil:
+	case kept.until.After(time.Now().Add(-retainMargin)):
+		e.Err = fmt.Errorf("until %s (Object Lock, %s)", kept.until.UTC().Format(timeFormat),
+			strings.ToLower(string(kept.mode)))
+		return e
+	case kept.held:
+		e.Err, e.Tip = errors.New("by a legal hold"), "somebody put a legal hold on it: it can be "+
+			"deleted when that is taken away"
+		return e
+	}
+	// versitygw does not tell of versions that are not the newest.
+	if text := strings.ToLower(refusal.Error()); strings.Contains(text, "object lock") ||
+		strings.Contains(text, "worm") {
+		e.Err = answered.Err
+		return e
+	}
+	if answered.Class == bucket.ErrDenied {
+		answered.Tip = "these credentials may not delete versions: grant DeleteObject and " +
+			"DeleteObjectVersion"
+	}
+	return refusal
+}

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+)
+
+// FenceError says that ownership cannot be recorded in this store, so that nothing there keeps two
+// management clusters from one workload cluster. CanFence, PutOwner.
+type FenceError struct {
+	Store  string
+	Reason string
+	Tip    string
+}
+
+func (e *FenceError) Error() string {
+	return fmt.Sprintf("fence by store %s: %s", e.Store,
+		e.Reason)
+}
+
+// Hint says what an operator can do.
+func (e *FenceError) Hint() string { return e.Tip }
+
+// CanFence tells whether ownership can be recorded here: nil, a *FenceError that says what is
+// missing, or the bucket's error.
+func (s *Store) CanFence(ctx context.Context) error {
+	_, err := s.fencing(ctx)
+	return err
+}
+
+func (s *Store) fencing(ctx context.Context) (bucket.Conditional, error) {
+	if s.Encrypted() && !s.keys.CanSign() {
+		return nil, &FenceError{
+			Store: s.String(), Reason: "no key to sign ownership records with",
+			Tip: "give the signing key (--signing-key), or go on without fencing by the store " +
+				"(--no-fence) if you know that nothing else works on these workload clusters",
+		}
+	}
+	c, err := bucket.AsConditional(ctx, s.bucket)
+	if errors.Is(err, bucket.ErrUnconditional) {
+		return nil, &FenceError{
+			Store: s.String(), Reason: err.Error(),
+			Tip: "use a store whose server honours If-None-Match and If-Match, or go on without fencing " +
+				"by the store (--no-fence) if you know that nothing else works on these workload clusters",
+		}
+	}
+	return c, err
+}
