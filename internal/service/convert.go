@@ -88,10 +88,10 @@ func refToProto(r object.Ref) *mgmtv1.Ref {
 }
 
 var trusts = map[store.Trust]mgmtv1.Trust{
-	store.Trusted:   mgmtv1.Trust_TRUST_TRUSTED,
-	store.Stranger:  mgmtv1.Trust_TRUST_STRANGER,
-	store.Unsigned:  mgmtv1.Trust_TRUST_UNSIGNED,
-	store.Unchecked: mgmtv1.Trust_TRUST_UNCHECKED,
+	store.Trusted:       mgmtv1.Trust_TRUST_TRUSTED,
+	store.UnknownSigner: mgmtv1.Trust_TRUST_STRANGER,
+	store.Unsigned:      mgmtv1.Trust_TRUST_UNSIGNED,
+	store.Unchecked:     mgmtv1.Trust_TRUST_UNCHECKED,
 }
 
 func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {

@@ -300,8 +300,12 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	r, err := retention.Prune(ctx, retention.Options{Store: st,
-		Delete: []store.EnvelopeKey{removed.Key()}})
+	o := retention.Options{Store: st, Delete: []store.EnvelopeKey{removed.Key()}}
+	plan, err := retention.NewPlan(ctx, o)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	r, err := retention.Execute(ctx, o, plan)
 	if err != nil || len(r.Removed) != 1 || r.Freed.Keys < 2 {
 		m.t.Fatalf("prune: %+v, %v", r, err)
 	}

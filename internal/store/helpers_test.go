@@ -18,7 +18,7 @@ const testSource = "6f1b2c3d-0000-4000-8000-000000000001"
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 
 // testKeys makes a set of keys in a folder and returns options to load all of it.
-func testKeys(t *testing.T) KeyOptions {
+func testKeys(t testing.TB) KeyOptions {
 	t.Helper()
 	dir := t.TempDir()
 	g, err := Keygen(dir, testTime)
@@ -33,7 +33,7 @@ func testKeys(t *testing.T) KeyOptions {
 	}
 }
 
-func mustLoad(t *testing.T, o KeyOptions) *Keys {
+func mustLoad(t testing.TB, o KeyOptions) *Keys {
 	t.Helper()
 	keys, err := LoadKeys(o)
 	if err != nil {

@@ -180,12 +180,12 @@ func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([
 	}
 	r, err := s.open(key, stored, s.Encrypted())
 	if err != nil {
-		return nil, asCorrupt(Key(key), err)
+		return nil, bucket.AsCorrupt(key, err)
 	}
 	defer r.Close()
 	plain, err := io.ReadAll(r)
 	if err != nil {
-		return nil, asCorrupt(Key(key), err)
+		return nil, bucket.AsCorrupt(key, err)
 	}
 	return s.openOperationRecord(key, plain)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // ReadPack reads a pack and calls fn for every file in it, in order; fn may keep body. The stored
@@ -20,7 +22,7 @@ func (s *Store) ReadPack(ctx context.Context, key Key,
 	}
 	r, err := s.unseal(key, stored)
 	if err != nil {
-		return asCorrupt(key, err)
+		return bucket.AsCorrupt(string(key), err)
 	}
 	defer r.Close()
 	var ofCaller error
@@ -33,7 +35,7 @@ func (s *Store) ReadPack(ctx context.Context, key Key,
 	if ofCaller != nil {
 		return ofCaller
 	}
-	return asCorrupt(key, err)
+	return bucket.AsCorrupt(string(key), err)
 }
 
 // readTar reads a tar as strictly as we write it: anything that an ordinary tar may also hold is
@@ -50,13 +52,13 @@ func readTar(r io.Reader, lim limits, fn func(name string, body []byte) error) e
 			return tarDamage(err)
 		}
 		if len(seen) == lim.maxEntries {
-			return damage(fmt.Sprintf("more than %d files", lim.maxEntries))
+			return bucket.Damage(fmt.Sprintf("more than %d files", lim.maxEntries))
 		}
 		if err := checkHeader(h, lim); err != nil {
 			return err
 		}
 		if seen[h.Name] {
-			return damage(fmt.Sprintf("two files %q", h.Name))
+			return bucket.Damage(fmt.Sprintf("two files %q", h.Name))
 		}
 		seen[h.Name] = true
 		body := make([]byte, h.Size)
@@ -68,37 +70,37 @@ func readTar(r io.Reader, lim limits, fn func(name string, body []byte) error) e
 		}
 	}
 	if n, err := r.Read(make([]byte, 1)); n > 0 || err != io.EOF {
-		return damage("bytes after the end of the tar")
+		return bucket.Damage("bytes after the end of the tar")
 	}
 	return nil
 }
 
 // tarDamage keeps the reason that came from below the tar.
 func tarDamage(err error) error {
-	if d, ok := errors.AsType[damage](err); ok {
+	if d, ok := errors.AsType[bucket.Damage](err); ok {
 		return d
 	}
-	return damage("read tar: " + err.Error())
+	return bucket.Damage("read tar: " + err.Error())
 }
 
 func checkHeader(h *tar.Header, lim limits) error {
 	if h.Typeflag != tar.TypeReg {
-		return damage(fmt.Sprintf("%.120q is not a regular file", h.Name))
+		return bucket.Damage(fmt.Sprintf("%.120q is not a regular file", h.Name))
 	}
 	if _, err := ParseEntryName(h.Name); err != nil {
-		return damage(err.Error())
+		return bucket.Damage(err.Error())
 	}
 	if h.Size < 0 || h.Size > lim.maxObject {
-		return damage(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.maxObject))
+		return bucket.Damage(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.maxObject))
 	}
 	for record := range h.PAXRecords {
 		// Others change what the body means: sparse files make much out of little.
 		if record != "path" {
-			return damage(fmt.Sprintf("%q has the tar record %.40q", h.Name, record))
+			return bucket.Damage(fmt.Sprintf("%q has the tar record %.40q", h.Name, record))
 		}
 	}
 	if h.Format == tar.FormatGNU || h.Mode != 0o600 {
-		return damage(fmt.Sprintf("%q was not packed by mgmtd", h.Name))
+		return bucket.Damage(fmt.Sprintf("%q was not packed by mgmtd", h.Name))
 	}
 	return nil
 }

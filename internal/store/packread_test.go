@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"filippo.io/age"
-
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
@@ -254,7 +252,7 @@ func TestStoredTooLarge(t *testing.T) {
 func TestBrokenAge(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	var buf bytes.Buffer
-	w, err := age.Encrypt(&buf, s.keys.recipients...)
+	w, err := s.keys.Encrypt(&buf)
 	if err == nil {
 		_, err = w.Write([]byte("not zstd"))
 	}

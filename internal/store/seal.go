@@ -5,14 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
 
-	"filippo.io/age"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -82,9 +81,9 @@ func (s *Store) newSealer(dst io.Writer, enc *zstd.Encoder, encrypt bool, head [
 	error) {
 	sl := &sealer{zstd: enc}
 	if encrypt {
-		w, err := age.Encrypt(dst, s.keys.recipients...)
+		w, err := s.keys.Encrypt(dst)
 		if err != nil {
-			return nil, fmt.Errorf("begin encryption: %w", err)
+			return nil, err
 		}
 		sl.age, dst = w, w
 	}
@@ -133,19 +132,6 @@ func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
 	return layout.KeyOf(kind, encrypt, buf.Bytes()), buf.Bytes(), nil
 }
 
-// damage is why stored bytes are no good, where the key is not known yet.
-type damage string
-
-func (d damage) Error() string { return string(d) }
-
-// asCorrupt turns damage into a *CorruptError and leaves other errors alone.
-func asCorrupt(key Key, err error) error {
-	if d, ok := errors.AsType[damage](err); ok {
-		return &CorruptError{Key: string(key), Reason: string(d)}
-	}
-	return err
-}
-
 // unseal begins to read what getContent returned for key: decrypts if the key says so,
 // decompresses, and bounds how much comes out. The caller closes it. *KeyError when no identity
 // fits, damage when it is no age file.
@@ -156,17 +142,10 @@ func (s *Store) unseal(key Key, stored []byte) (io.ReadCloser, error) {
 func (s *Store) open(key string, stored []byte, encrypted bool) (io.ReadCloser, error) {
 	var r io.Reader = bytes.NewReader(stored)
 	if encrypted {
-		if !s.keys.CanRead() {
-			return nil, &KeyError{Object: key, Reason: "identity missing: it is encrypted"}
+		var err error
+		if r, err = s.keys.Decrypt(key, r); err != nil {
+			return nil, err
 		}
-		plain, err := age.Decrypt(r, s.keys.identities...)
-		if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
-			return nil, &KeyError{Object: key, Reason: "identity wrong: it is encrypted to other recipients"}
-		}
-		if err != nil {
-			return nil, damage("decrypt: " + err.Error())
-		}
-		r = plain
 	}
 	return decompress(r, s.limits.maxPlain)
 }
@@ -176,7 +155,7 @@ func decompress(r io.Reader, most int64) (io.ReadCloser, error) {
 	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(most, zstdWindow))+1))
 	if err != nil {
-		return nil, damage("decompress: " + err.Error())
+		return nil, bucket.Damage("decompress: " + err.Error())
 	}
 	return &plainReader{dec: dec, most: most}, nil
 }
@@ -192,10 +171,10 @@ type plainReader struct {
 func (p *plainReader) Read(b []byte) (int, error) {
 	n, err := p.dec.Read(b)
 	if p.read += int64(n); p.read > p.most {
-		return 0, damage(fmt.Sprintf("more than %d bytes when decompressed", p.most))
+		return 0, bucket.Damage(fmt.Sprintf("more than %d bytes when decompressed", p.most))
 	}
 	if err != nil && err != io.EOF {
-		err = damage("decompress: " + err.Error())
+		err = bucket.Damage("decompress: " + err.Error())
 	}
 	return n, err
 }
@@ -213,12 +192,12 @@ func (s *Store) getPlain(ctx context.Context, key Key, kind Kind) ([]byte, error
 	}
 	r, err := s.unseal(key, stored)
 	if err != nil {
-		return nil, asCorrupt(key, err)
+		return nil, bucket.AsCorrupt(string(key), err)
 	}
 	defer r.Close()
 	plain, err := io.ReadAll(r)
 	if err != nil {
-		return nil, asCorrupt(key, err)
+		return nil, bucket.AsCorrupt(string(key), err)
 	}
 	return plain, nil
 }

@@ -1,4 +1,4 @@
-package store
+package keys
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 
 	"filippo.io/age"
 	"filippo.io/age/armor"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // maxIdentityFile is more than any file of identities has; what is larger is something else.
@@ -46,15 +48,15 @@ func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secr
 func readIdentityFile(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, &KeyError{Object: "identity file", Reason: err.Error(), Tip: tipIdentity}
+		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxIdentityFile+1))
 	switch {
 	case err != nil:
-		return nil, &KeyError{Object: "identity file", Reason: err.Error(), Tip: tipIdentity}
+		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity}
 	case len(text) > maxIdentityFile:
-		return nil, &KeyError{Object: file, Reason: "not an age identity file: it is too large"}
+		return nil, &Error{Object: file, Reason: "not an age identity file: it is too large"}
 	}
 	return text, nil
 }
@@ -68,7 +70,7 @@ func protected(text []byte) bool {
 // unprotect decrypts an identity file. The work of trying a passphrase is bounded by age (scrypt
 // with 2^22, some seconds and 4 GiB): a hostile file is refused.
 func unprotect(file string, text []byte, ask func(file string) (Secret, error)) ([]byte, error) {
-	bad := func(reason string) ([]byte, error) { return nil, &KeyError{Object: file, Reason: reason} }
+	bad := func(reason string) ([]byte, error) { return nil, &Error{Object: file, Reason: reason} }
 	var sealed io.Reader = bytes.NewReader(text)
 	if trimmed := bytes.TrimSpace(text); bytes.HasPrefix(trimmed, []byte(armor.Header)) {
 		plain, err := io.ReadAll(armor.NewReader(bytes.NewReader(trimmed)))
@@ -94,7 +96,7 @@ func unprotect(file string, text []byte, ask func(file string) (Secret, error)) 
 	}
 	plain, err := age.Decrypt(sealed, key)
 	if errors.Is(err, age.ErrIncorrectIdentity) {
-		return nil, &KeyError{Object: file, Reason: "the passphrase is wrong",
+		return nil, &Error{Object: file, Reason: "the passphrase is wrong",
 			Tip: "give the passphrase that this identity file was protected with"}
 	}
 	if err != nil {
@@ -111,7 +113,7 @@ func unprotect(file string, text []byte, ask func(file string) (Secret, error)) 
 func protect(text string, passphrase Secret) (string, error) {
 	recipient, err := age.NewScryptRecipient(string(passphrase))
 	if err != nil {
-		return "", &UsageError{Text: "protect identity: the passphrase is empty"}
+		return "", &bucket.UsageError{Text: "protect identity: the passphrase is empty"}
 	}
 	var out bytes.Buffer
 	armored := armor.NewWriter(&out)

@@ -1,12 +1,10 @@
-package store
+package keys
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,12 +14,12 @@ import (
 	"filippo.io/age"
 	"filippo.io/age/armor"
 
-	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-func TestKeygen(t *testing.T) {
+func TestGenerateWritesWhatAgeAndMinisignRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "keys")
-	g, err := Keygen(dir, testTime)
+	g, err := Generate(dir, testTime, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,15 +68,15 @@ func TestKeygen(t *testing.T) {
 	}
 }
 
-func TestKeygenNeverReplaces(t *testing.T) {
+func TestGenerateNeverReplacesAFile(t *testing.T) {
 	for _, name := range []string{IdentityFile, RecipientFile, SigningFile, SigningPubFile} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Keygen(dir, testTime)
-			if u, ok := errors.AsType[*UsageError](err); !ok || !strings.Contains(u.Error(), name) {
+			_, err := Generate(dir, testTime, nil)
+			if u, ok := errors.AsType[*bucket.UsageError](err); !ok || !strings.Contains(u.Error(), name) {
 				t.Errorf("error %v, want *UsageError that names the file", err)
 			}
 			entries, err := os.ReadDir(dir)
@@ -92,7 +90,7 @@ func TestKeygenNeverReplaces(t *testing.T) {
 	}
 }
 
-func TestLoadKeysErrors(t *testing.T) {
+func TestLoadRefusesWrongKeysWithoutQuotingThem(t *testing.T) {
 	good := testKeys(t)
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -120,46 +118,46 @@ func TestLoadKeysErrors(t *testing.T) {
 	)
 	tests := []struct {
 		name string
-		o    KeyOptions
+		o    Options
 		want class
 		text string
 	}{
-		{"recipient is junk", KeyOptions{Recipients: []string{"me@example.com"}}, usage,
+		{"recipient is junk", Options{Recipients: []string{"me@example.com"}}, usage,
 			"not an age recipient"},
-		{"recipient is empty", KeyOptions{Recipients: []string{""}}, usage, "not an age recipient"},
-		{"recipient is an identity", KeyOptions{Recipients: []string{hybrid.String()}}, usage,
+		{"recipient is empty", Options{Recipients: []string{""}}, usage, "not an age recipient"},
+		{"recipient is an identity", Options{Recipients: []string{hybrid.String()}}, usage,
 			"secret key"},
-		{"recipients that do not go together", KeyOptions{Recipients: []string{good.Recipients[0],
+		{"recipients that do not go together", Options{Recipients: []string{good.Recipients[0],
 			hybrid.Recipient().String()}}, usage, "together"},
-		{"identity file missing", KeyOptions{IdentityFiles: []string{filepath.Join(dir, "none")}}, usage,
+		{"identity file missing", Options{IdentityFiles: []string{filepath.Join(dir, "none")}}, usage,
 			"no such file"},
 		{"identity file is a recipient",
-			KeyOptions{IdentityFiles: []string{write("r", good.Recipients[0])}}, key, "not an age identity"},
-		{"identity file is damaged", KeyOptions{IdentityFiles: []string{write("d", string(damaged))}},
+			Options{IdentityFiles: []string{write("r", good.Recipients[0])}}, key, "not an age identity"},
+		{"identity file is damaged", Options{IdentityFiles: []string{write("d", string(damaged))}},
 			key, "not an age identity"},
 		{"identity file has a passphrase",
-			KeyOptions{IdentityFiles: []string{write("p", "age-encryption.org/v1\n-> scrypt")}}, key,
+			Options{IdentityFiles: []string{write("p", "age-encryption.org/v1\n-> scrypt")}}, key,
 			"passphrase"},
 		{"identity file has a passphrase, armored",
-			KeyOptions{IdentityFiles: []string{write("pa", "-----BEGIN AGE ENCRYPTED FILE-----\n")}}, key,
+			Options{IdentityFiles: []string{write("pa", "-----BEGIN AGE ENCRYPTED FILE-----\n")}}, key,
 			"passphrase"},
-		{"given identity is empty", KeyOptions{Identities: []Secret{nil}}, key, "given identity"},
-		{"signing key missing", KeyOptions{SigningKeyFile: filepath.Join(dir, "none")}, usage,
+		{"given identity is empty", Options{Identities: []Secret{nil}}, key, "given identity"},
+		{"signing key missing", Options{SigningKeyFile: filepath.Join(dir, "none")}, usage,
 			"no such file"},
-		{"signing key has a password", KeyOptions{SigningKeyFile: write("s", encryptedKey)}, usage,
+		{"signing key has a password", Options{SigningKeyFile: write("s", encryptedKey)}, usage,
 			"password"},
-		{"signing key is the public one", KeyOptions{SigningKeyFile: good.TrustedKeyFiles[0]}, usage,
+		{"signing key is the public one", Options{SigningKeyFile: good.TrustedKeyFiles[0]}, usage,
 			"not a minisign secret key"},
-		{"trusted key is the secret one", KeyOptions{TrustedKeyFiles: []string{good.SigningKeyFile}}, key,
+		{"trusted key is the secret one", Options{TrustedKeyFiles: []string{good.SigningKeyFile}}, key,
 			"not a minisign public key"},
-		{"trusted key missing", KeyOptions{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, key,
+		{"trusted key missing", Options{TrustedKeyFiles: []string{filepath.Join(dir, "none")}}, key,
 			"no such file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := LoadKeys(tt.o)
-			_, isKey := errors.AsType[*KeyError](err)
-			_, isUsage := errors.AsType[*UsageError](err)
+			_, err := Load(tt.o)
+			_, isKey := errors.AsType[*Error](err)
+			_, isUsage := errors.AsType[*bucket.UsageError](err)
 			if tt.want == key && !isKey || tt.want == usage && !isUsage ||
 				!strings.Contains(err.Error(), tt.text) {
 				t.Errorf("error %v", err)
@@ -171,41 +169,7 @@ func TestLoadKeysErrors(t *testing.T) {
 	}
 }
 
-func TestSecretsNeverPrint(t *testing.T) {
-	o := testKeys(t)
-	text, err := os.ReadFile(o.IdentityFiles[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Identities = []Secret{text}
-	keys := mustLoad(t, o)
-	secret := string(text[strings.Index(string(text), "AGE-SECRET"):][:40])
-	hexSecret := fmt.Sprintf("%x", secret)
-	var out bytes.Buffer
-	log := slog.New(slog.NewTextHandler(&out, nil))
-	jsonLog := slog.New(slog.NewJSONHandler(&out, nil))
-	for _, v := range []any{keys, *keys, o, &o, o.Identities[0], &o.Identities[0], Options{Keys: keys},
-		&Store{keys: keys}} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
-			fmt.Fprintf(&out, verb+"\n", v)
-		}
-		log.Info("test", "value", v)
-		jsonLog.Info("test", "value", v)
-		data, _ := json.Marshal(v)
-		out.Write(data)
-	}
-	for _, leak := range []string{secret, hexSecret, strings.ToUpper(hexSecret), "65 71 69 45 83",
-		fmt.Sprintf("%d", text[:10])} {
-		if strings.Contains(out.String(), leak) {
-			t.Errorf("output holds %s", leak)
-		}
-	}
-	if !strings.Contains(keys.String(), "2 identities") {
-		t.Errorf("keys print as %q", keys)
-	}
-}
-
-func TestIdentityKinds(t *testing.T) {
+func TestEncryptsToEveryKindOfIdentity(t *testing.T) {
 	hybrid, err := age.GenerateHybridIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -217,15 +181,22 @@ func TestIdentityKinds(t *testing.T) {
 	for name, id := range map[string][2]string{"X25519": {classic.Recipient().String(),
 		classic.String()}, "post-quantum": {hybrid.Recipient().String(), hybrid.String()}} {
 		t.Run(name, func(t *testing.T) {
-			keys := mustLoad(t, KeyOptions{Recipients: []string{id[0]},
+			keys := mustLoad(t, Options{Recipients: []string{id[0]},
 				Identities: []Secret{Secret("# comment\n" + id[1] + "\n")}})
-			s := mustOpen(t, Options{Bucket: directory.New(t.TempDir()), Keys: keys, Create: true})
-			shard, err := s.PutShard(t.Context(), []byte("{}"))
+			var stored bytes.Buffer
+			w, err := keys.Encrypt(&stored)
+			if err == nil {
+				_, err = w.Write([]byte("{}"))
+			}
+			if err := errors.Join(err, w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			r, err := keys.Decrypt("shards/x", &stored)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := s.GetShard(t.Context(), shard.Key); err != nil || string(got) != "{}" {
-				t.Errorf("get: %q, %v", got, err)
+			if got, err := io.ReadAll(r); err != nil || string(got) != "{}" {
+				t.Errorf("decrypted: %q, %v", got, err)
 			}
 		})
 	}
@@ -253,9 +224,9 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// TestReadIdentities reads identity files of all kinds, several at once, and asks for no more
-// passphrases than it needs.
-func TestReadIdentities(t *testing.T) {
+// TestReadIdentitiesAsksForNoMorePassphrasesThanItNeeds: it reads identity files of all kinds,
+// several at once.
+func TestReadIdentitiesAsksForNoMorePassphrasesThanItNeeds(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -322,7 +293,7 @@ func TestReadIdentities(t *testing.T) {
 				t.Errorf("asked %d times, want %d", asked, tt.asked)
 			}
 			if tt.text != "" {
-				if _, ok := errors.AsType[*KeyError](err); !ok || !strings.Contains(err.Error(), tt.text) ||
+				if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), tt.text) ||
 					strings.Contains(err.Error(), "AGE-SECRET") {
 					t.Errorf("error %v", err)
 				}
@@ -337,7 +308,7 @@ func TestReadIdentities(t *testing.T) {
 				}
 				return
 			}
-			if got := len(mustLoad(t, KeyOptions{Identities: []Secret{text}}).identities); got != tt.want {
+			if got := len(mustLoad(t, Options{Identities: []Secret{text}}).identities); got != tt.want {
 				t.Errorf("%d identities, want %d", got, tt.want)
 			}
 		})
@@ -350,11 +321,11 @@ func TestReadIdentities(t *testing.T) {
 	}
 }
 
-// TestKeygenProtected makes an identity that is of no use without its passphrase, and the same as
-// another with it.
-func TestKeygenProtected(t *testing.T) {
+// TestProtectedIdentityNeedsItsPassphrase: without it the identity is of no use, with it it is the
+// same as any other.
+func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
-	g, err := KeygenProtected(dir, testTime, Secret("correct horse"))
+	g, err := Generate(dir, testTime, Secret("correct horse"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +335,7 @@ func TestKeygenProtected(t *testing.T) {
 		bytes.Contains(text, []byte("AGE-SECRET")) {
 		t.Errorf("identity.txt: %.100s, %v", text, err)
 	}
-	if _, err := LoadKeys(KeyOptions{IdentityFiles: []string{file}}); err == nil ||
+	if _, err := Load(Options{IdentityFiles: []string{file}}); err == nil ||
 		!strings.Contains(err.Error(), "protected by a passphrase") {
 		t.Errorf("loaded without a passphrase: %v", err)
 	}

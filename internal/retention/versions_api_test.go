@@ -1,13 +1,13 @@
 //go:build api
 
-package snapshot_test
+package retention
 
 import (
 	"bytes"
 	"context"
 	"io"
 	"maps"
-	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/minio/minio-go/v7"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/snapshottest"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
@@ -45,62 +46,66 @@ func (b dayOld) List(ctx context.Context, prefix string, fn func(bucket.Info) er
 	return b.Bucket.List(ctx, prefix, func(i bucket.Info) error { return fn(b.at(i)) })
 }
 
-// prunedBucket is a bucket with snapshots that use again what earlier ones stored, and somebody who
-// prunes it a day later.
+// prunedBucket is a bucket with incremental snapshots, which is pruned a day later.
 type prunedBucket struct {
-	*changes
-	client *minio.Client
-	bucket string
-	later  *store.Store
-	taken  []store.Signed
+	t         *testing.T
+	source    *snapshottest.Source
+	catalog   *catalog.Catalog
+	client    *minio.Client
+	bucket    string
+	st, later *store.Store
+	taken     []store.Signed
 }
 
 func newPrunedBucket(t *testing.T, server *s3test.Server, name string, lock s3.LockMode,
 	days int) *prunedBucket {
 	t.Helper()
-	m := servers.Connect(t, 0)
-	p := &prunedBucket{
-		changes: &changes{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}},
-			rand: rand.New(rand.NewPCG(3, 3))},
-		client: server.Client(t), bucket: name,
-	}
-	var err error
-	if p.kinds, err = m.Reader().Kinds(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p := &prunedBucket{t: t, source: snapshottest.New("prod", 3, 2), client: server.Client(t),
+		bucket: name}
 	b, err := s3.New(s3.Options{Bucket: name, Endpoint: server.Endpoint,
 		CredentialsFile: server.CredentialsFile, ObjectLock: lock, RetentionDays: days})
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := newKeysIn(t, t.TempDir())
+	keys := newKeys(t, t.TempDir())
 	for into, b := range map[**store.Store]bucket.Bucket{&p.st: b, &p.later: dayOld{b}} {
 		if *into, err = store.Open(t.Context(), store.Options{Bucket: b, Keys: keys,
 			Create: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.newCatalog()
+	p.catalog, err = catalog.Open(t.Context(), filepath.Join(t.TempDir(), "catalog.db"),
+		catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.catalog.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	p.snapshot()
-	p.change(p.last().Envelope)
+	p.source.Change()
 	p.snapshot()
 	p.snapshot()
-	p.change(p.last().Envelope)
+	p.source.Change()
 	p.snapshot()
 	if p.taken[1].Tree != p.taken[2].Tree {
-		t.Error("a snapshot of what did not change has a tree of its own")
+		t.Error("a snapshot of an unchanged source has a tree of its own")
 	}
-	if kept := p.named(p.last()); len(p.garbage()) < 4 ||
-		!slices.ContainsFunc(slices.Collect(maps.Keys(p.named(p.taken[0]))),
-			func(k string) bool { return kept[k] }) {
-		t.Errorf("the newest snapshot shares nothing with the first, or all: %v, %v", kept, p.garbage())
+	named := p.named(p.last())
+	if len(p.garbage()) < 4 || !slices.ContainsFunc(slices.Collect(maps.Keys(p.named(p.taken[0]))),
+		func(k string) bool { return named[k] }) {
+		t.Errorf("the newest snapshot shares nothing with the first, or all: %v, %v", named, p.garbage())
 	}
 	return p
 }
 
 func (p *prunedBucket) snapshot() {
 	p.t.Helper()
-	taken, err := snapshot.Run(p.t.Context(), p.options())
+	o := p.source.Options(p.st)
+	o.State = p.catalog.SnapshotState(p.st.ID(), p.source.UID)
+	taken, err := snapshot.Run(p.t.Context(), o)
 	if err != nil || taken.NotRemembered != nil {
 		p.t.Fatal(err, taken)
 	}
@@ -145,7 +150,7 @@ func (p *prunedBucket) envelopes() map[string]bool {
 }
 
 // amount is what keys come to, by what the server says.
-func (p *prunedBucket) amount(sets ...map[string]bool) (a retention.Amount) {
+func (p *prunedBucket) amount(sets ...map[string]bool) (a Amount) {
 	p.t.Helper()
 	for _, keys := range sets {
 		for k := range keys {
@@ -159,24 +164,21 @@ func (p *prunedBucket) amount(sets ...map[string]bool) (a retention.Amount) {
 	return a
 }
 
-// prune keeps the last snapshot. The plan says the same before as the prune does then.
-func (p *prunedBucket) prune(frees retention.Amount) *retention.Result {
+// prune removes all snapshots but the last, and compares its plan with what it does.
+func (p *prunedBucket) prune(frees Amount) *Result {
 	p.t.Helper()
-	o := retention.Options{Store: p.later, Policy: retention.Policy{Last: 1}}
-	plan, err := retention.NewPlan(p.t.Context(), o)
+	o := Options{Store: p.later, Policy: Policy{Last: 1}}
+	plan, err := planAll(p.t.Context(), o)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	if plan.Frees != frees || plan.Waits.Keys > 0 || plan.Blocked || len(plan.Findings) > 0 {
 		p.t.Errorf("the plan frees %+v, want %+v: %+v", plan.Frees, frees, plan)
 	}
-	r, err := retention.Prune(p.t.Context(), o)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	goes := func(list []retention.Verdict) (keys []string) {
+	r := mustPrune(p.t, o)
+	goes := func(list []Verdict) (keys []string) {
 		for _, v := range list {
-			if len(v.Keep) == 0 {
+			if v.Goes() {
 				keys = append(keys, v.Key.String())
 			}
 		}
@@ -188,9 +190,9 @@ func (p *prunedBucket) prune(frees retention.Amount) *retention.Result {
 	return r
 }
 
-// want compares what a prune did. What the storage retains must be told of.
-func (p *prunedBucket) want(r *retention.Result, removed map[string]bool, freed,
-	retained retention.Amount) {
+// want compares what a prune did. What the storage retains must be reported.
+func (p *prunedBucket) want(r *Result, removed map[string]bool, freed,
+	retained Amount) {
 	p.t.Helper()
 	gone := map[string]bool{}
 	for _, k := range r.Removed {
@@ -281,8 +283,6 @@ func (p *prunedBucket) unlock(prefix string) (refused error) {
 // TestAPIPruneBesideObjectLock: what is retained stays whole and is reported, each time; when the
 // retention is over it goes, and nothing else does.
 func TestAPIPruneBesideObjectLock(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-locked-", "--workloads", "2", "--machines",
-		"2", "--fast")
 	for _, kind := range s3test.Kinds {
 		server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
 		for _, mode := range []s3.LockMode{s3.LockGovernance, s3.LockCompliance} {
@@ -292,7 +292,7 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 				envelopes, garbage := p.envelopes(), p.garbage()
 				freesEnvelopes, freesGarbage, frees := p.amount(envelopes), p.amount(garbage),
 					p.amount(envelopes, garbage)
-				none, nothing := map[string]bool{}, retention.Amount{}
+				none, nothing := map[string]bool{}, Amount{}
 				before := p.versions()
 				p.want(p.prune(frees), none, nothing, freesEnvelopes)
 				p.wantFull(p.taken...)
@@ -326,7 +326,7 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 				p.want(p.prune(freesGarbage), none, freesGarbage, nothing)
 				p.wantFull(p.last())
 				p.wantLeft(before)
-				p.change(p.last().Envelope)
+				p.source.Change()
 				p.snapshot()
 				p.wantFull(p.taken[len(p.taken)-2:]...)
 			})
@@ -367,8 +367,6 @@ func goneOf(before map[string][]string, named map[string]bool) map[string]bool {
 // TestAPIPruneTakesAllVersions: in a bucket that keeps versions nothing of what is removed stays
 // behind, neither older bytes nor delete markers, and all versions of the rest do.
 func TestAPIPruneTakesAllVersions(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "incremental-versions-", "--workloads", "2",
-		"--machines", "2", "--fast")
 	for _, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
@@ -387,10 +385,10 @@ func TestAPIPruneTakesAllVersions(t *testing.T) {
 				t.Fatalf("%d versions of a key that was written three times and deleted once", n)
 			}
 			frees := p.amount(envelopes, garbage)
-			p.want(p.prune(frees), envelopes, frees, retention.Amount{})
+			p.want(p.prune(frees), envelopes, frees, Amount{})
 			p.wantLeft(before)
 			p.wantFull(p.last())
-			p.want(p.prune(retention.Amount{}), map[string]bool{}, retention.Amount{}, retention.Amount{})
+			p.want(p.prune(Amount{}), map[string]bool{}, Amount{}, Amount{})
 		})
 	}
 }

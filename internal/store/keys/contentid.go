@@ -1,4 +1,4 @@
-package store
+package keys
 
 import (
 	"crypto/cipher"
@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // ContentID tells the same content again without saying what it is: a bare hash of a Secret would
@@ -23,16 +25,13 @@ type ContentIDs struct {
 	aead cipher.AEAD
 }
 
-// Signs tells whether there is a signing key.
-func (s *Store) Signs() bool { return s.keys.CanSign() }
-
-// ContentIDs makes ids by a secret that is kept with them and by the signing key, which is not:
-// without one (a *UsageError) guesses could be confirmed. They differ for other recipients and
-// another store, so that content which the ids find again can be read by those whom new content is
-// encrypted to.
-func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
-	if !s.Signs() {
-		return nil, &UsageError{Text: "make content ids: no signing key"}
+// ContentIDs makes ids for the store of that id, by a secret that is kept with them and by the
+// signing key, which is not: without one (a *UsageError) guesses could be confirmed. They differ
+// for other recipients and another store, so that content which the ids find again can be read by
+// those whom new content is encrypted to.
+func (k *Keys) ContentIDs(storeID string, encrypted bool, secret []byte) (*ContentIDs, error) {
+	if !k.CanSign() {
+		return nil, &bucket.UsageError{Text: "make content ids: no signing key"}
 	}
 	h := sha256.New()
 	write := func(text []byte) {
@@ -41,15 +40,15 @@ func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
 	}
 	write([]byte("mgmtd content ids 1"))
 	write(secret)
-	write([]byte(s.ID()))
-	if s.Encrypted() {
-		for _, r := range slices.Sorted(slices.Values(s.keys.recipientTexts)) {
+	write([]byte(storeID))
+	if encrypted {
+		for _, r := range slices.Sorted(slices.Values(k.recipientTexts)) {
 			write([]byte(r))
 		}
 	}
 	// The signature of a text that nobody else signs or sees is as secret as the key, and the same
 	// each time.
-	signature, err := s.keys.sign(h.Sum(nil), "content ids")
+	signature, err := k.Sign(h.Sum(nil), "content ids")
 	if err != nil {
 		return nil, fmt.Errorf("make content ids: %w", err)
 	}

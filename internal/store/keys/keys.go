@@ -1,8 +1,7 @@
-package store
+package keys
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +10,8 @@ import (
 
 	"aead.dev/minisign"
 	"filippo.io/age"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // redacted is what a secret prints as.
@@ -33,7 +34,7 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // KeyOptions says where keys are. All are optional: what a Store can do follows from what it is
 // given.
-type KeyOptions struct {
+type Options struct {
 	// Recipients ("age1…") are whom packs and shards are encrypted to; writing to an encrypted
 	// store needs one.
 	Recipients []string
@@ -63,7 +64,7 @@ type Keys struct {
 // LoadKeys reads and checks all keys at once, so that a wrong one is found before the work and not
 // after it. It returns a *KeyError for an identity that is none, a *UsageError for all else; no
 // message holds secret text.
-func LoadKeys(o KeyOptions) (*Keys, error) {
+func Load(o Options) (*Keys, error) {
 	k := &Keys{}
 	if err := k.addRecipients(o.Recipients); err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func LoadKeys(o KeyOptions) (*Keys, error) {
 	for _, file := range o.IdentityFiles {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, &UsageError{Text: "read identity file", Err: err}
+			return nil, &bucket.UsageError{Text: "read identity file", Err: err}
 		}
 		if err := k.addIdentities(file, text); err != nil {
 			return nil, err
@@ -95,7 +96,7 @@ func LoadKeys(o KeyOptions) (*Keys, error) {
 	for _, file := range o.TrustedKeyFiles {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, &KeyError{Object: "trusted key file", Reason: err.Error(),
+			return nil, &Error{Object: "trusted key file", Reason: err.Error(),
 				Tip: "give the path of signing.pub (--trusted-key)"}
 		}
 		key, err := parseTrustedKey(file, text)
@@ -111,12 +112,12 @@ func (k *Keys) addRecipients(texts []string) error {
 	for _, text := range texts {
 		text = strings.TrimSpace(text)
 		if strings.HasPrefix(strings.ToUpper(text), "AGE-SECRET-KEY-") {
-			return &UsageError{Text: "parse recipient: this is a secret key",
+			return &bucket.UsageError{Text: "parse recipient: this is a secret key",
 				Tip: "a recipient begins with age1; it is in recipient.txt"}
 		}
 		parsed, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil || len(parsed) != 1 {
-			return &UsageError{Text: fmt.Sprintf("parse recipient %.80q: not an age recipient", text),
+			return &bucket.UsageError{Text: fmt.Sprintf("parse recipient %.80q: not an age recipient", text),
 				Tip: "a recipient begins with age1"}
 		}
 		k.recipients, k.recipientTexts = append(k.recipients, parsed...), append(k.recipientTexts, text)
@@ -126,21 +127,21 @@ func (k *Keys) addRecipients(texts []string) error {
 	}
 	// age refuses some mixtures (post-quantum with classic), but only once it encrypts.
 	if _, err := age.Encrypt(io.Discard, k.recipients...); err != nil {
-		return &UsageError{Text: "use recipients together", Err: err}
+		return &bucket.UsageError{Text: "use recipients together", Err: err}
 	}
 	return nil
 }
 
 func (k *Keys) addIdentities(object string, text []byte) error {
 	if protected(text) {
-		return &KeyError{Object: object, Reason: "identity file is protected by a passphrase, and " +
+		return &Error{Object: object, Reason: "identity file is protected by a passphrase, and " +
 			"there is nobody to ask for it",
 			Tip: "decrypt it with age -d, or give it to mgmtctl, which asks"}
 	}
 	// The parser's error is not passed on: it can quote characters of the key.
 	identities, err := age.ParseIdentities(bytes.NewReader(text))
 	if err != nil {
-		return &KeyError{Object: object, Reason: "not an age identity file"}
+		return &Error{Object: object, Reason: "not an age identity file"}
 	}
 	k.identities = append(k.identities, identities...)
 	return nil
@@ -149,7 +150,7 @@ func (k *Keys) addIdentities(object string, text []byte) error {
 func readSigningKey(file string) (*minisign.PrivateKey, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, &UsageError{Text: "read signing key file", Err: err}
+		return nil, &bucket.UsageError{Text: "read signing key file", Err: err}
 	}
 	return parseSigningKey(file, text)
 }
@@ -157,7 +158,7 @@ func readSigningKey(file string) (*minisign.PrivateKey, error) {
 func parseTrustedKey(file string, text []byte) (minisign.PublicKey, error) {
 	var key minisign.PublicKey
 	if err := key.UnmarshalText(bytes.TrimSpace(text)); err != nil {
-		return key, &KeyError{Object: "trusted key file " + file, Reason: "not a minisign public key",
+		return key, &Error{Object: "trusted key file " + file, Reason: "not a minisign public key",
 			Tip: "give signing.pub, not signing.key"}
 	}
 	return key, nil
@@ -166,12 +167,13 @@ func parseTrustedKey(file string, text []byte) (minisign.PublicKey, error) {
 func parseSigningKey(file string, text []byte) (*minisign.PrivateKey, error) {
 	text = bytes.TrimSpace(text)
 	if minisign.IsEncrypted(text) {
-		return nil, &UsageError{Text: "read signing key file " + file + ": the key has a password",
+		return nil, &bucket.UsageError{Text: "read signing key file " + file + ": the key has a password",
 			Tip: "use a key without one (minisign -G -W) and guard the file"}
 	}
 	var key minisign.PrivateKey
 	if err := key.UnmarshalText(text); err != nil {
-		return nil, &UsageError{Text: "read signing key file " + file + ": not a minisign secret key",
+		return nil, &bucket.UsageError{Text: "read signing key file " + file +
+			": not a minisign secret key",
 			Tip: "give signing.key, not signing.pub"}
 	}
 	return &key, nil
@@ -207,53 +209,3 @@ func (k *Keys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()
 
 // LogValue logs like String.
 func (k *Keys) LogValue() slog.Value { return slog.StringValue(k.String()) }
-
-// keyID writes a minisign key id as minisign does.
-func keyID(id uint64) string { return fmt.Sprintf("%016X", id) }
-
-// sign returns the text of a minisign signature of payload, or "" without a signing key. The same
-// payload gives the same text.
-func (k *Keys) sign(payload []byte, comment string) (string, error) {
-	if !k.CanSign() {
-		return "", nil
-	}
-	// The pre-hashed form is the one that every version of minisign verifies without an option.
-	r := minisign.NewReader(bytes.NewReader(payload))
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return "", err
-	}
-	return string(r.SignWithComments(*k.signing, comment, "signed by mgmtd with key "+
-		keyID(k.signing.ID()))), nil
-}
-
-var errBadSignature = errors.New("the signature does not fit the payload")
-
-// check tells by whom payload is signed. A signature that claims a trusted key's id and does not
-// fit is an error, not a stranger: either the payload or the signature was changed.
-func (k *Keys) check(payload []byte, signature string) (Trust, string, error) {
-	if signature == "" {
-		return Unsigned, "", nil
-	}
-	var s minisign.Signature
-	if err := s.UnmarshalText([]byte(signature)); err != nil {
-		return "", "", errors.New("the signature is not a minisign signature")
-	}
-	id := keyID(s.KeyID)
-	if !k.CanTrust() {
-		return Unchecked, id, nil
-	}
-	known := false
-	for _, key := range k.trusted {
-		if key.ID() != s.KeyID {
-			continue
-		}
-		if minisign.Verify(key, payload, []byte(signature)) {
-			return Trusted, id, nil
-		}
-		known = true
-	}
-	if known {
-		return "", "", errBadSignature
-	}
-	return Stranger, id, nil
-}

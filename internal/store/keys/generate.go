@@ -1,4 +1,4 @@
-package store
+package keys
 
 import (
 	"errors"
@@ -10,9 +10,11 @@ import (
 
 	"aead.dev/minisign"
 	"filippo.io/age"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// Names of the files that Keygen writes.
+// Names of the files that Generate writes.
 const (
 	IdentityFile   = "identity.txt"
 	RecipientFile  = "recipient.txt"
@@ -20,23 +22,20 @@ const (
 	SigningPubFile = "signing.pub"
 )
 
-// Generated is the public half of what Keygen made.
+// Generated is the public half of what Generate made.
 type Generated struct {
 	Recipient    string // age1…
 	SigningKeyID string // as minisign prints it
 }
 
-// Keygen makes a new age identity and a new signing key in dir, which is made when it is not there,
-// and syncs them to disk. It refuses to replace any of the four files and then writes none: so it
-// does not run twice. Errors are *UsageError for a file that exists, else of the file system.
+// Generate makes a new age identity and a new signing key in dir, which is created when it is
+// missing, and syncs them to disk. A passphrase that is not empty protects identity.txt, as of
+// "age-keygen | age -p -a". It refuses to replace any of the four files and then writes none, so it
+// does not run twice. Errors are *bucket.UsageError for a file that exists, else of the file
+// system.
 //
-// The identity is X25519, not post-quantum: a snapshot must open with the age tool that an old host
-// has, too.
-func Keygen(dir string, now time.Time) (Generated, error) { return KeygenProtected(dir, now, nil) }
-
-// KeygenProtected is Keygen with identity.txt protected by a passphrase, as of "age-keygen | age -p
-// -a"; by none when that is empty.
-func KeygenProtected(dir string, now time.Time, passphrase Secret) (Generated, error) {
+// The identity is X25519, not post-quantum: an old host's age tool must open a snapshot, too.
+func Generate(dir string, now time.Time, passphrase Secret) (Generated, error) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {
 		return Generated{}, fmt.Errorf("make identity: %w", err)
@@ -133,6 +132,6 @@ func writeKeyFiles(dir string, files []keyFile) (err error) {
 }
 
 func keyExists(dir, name string) error {
-	return &UsageError{Text: "write " + filepath.Join(dir, name) +
+	return &bucket.UsageError{Text: "write " + filepath.Join(dir, name) +
 		": the file exists, no key was written", Tip: "choose another folder with --out"}
 }
