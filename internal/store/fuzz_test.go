@@ -10,6 +10,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
+	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
 // The parsers of bytes that a stranger may have written. Beside not crashing, what they take must
@@ -88,41 +90,25 @@ func FuzzPack(f *testing.F) {
 	lim := smallLimits()
 	f.Fuzz(func(t *testing.T, data []byte, isTar bool) {
 		if !isTar {
-			r, err := decompress(bytes.NewReader(data), lim.maxPlain)
+			r, err := seal.Decompress(bytes.NewReader(data), lim.maxPlain)
 			if err != nil {
 				return
 			}
 			defer r.Close()
-			_ = readTar(r, lim, checkFile(t, lim))
+			_ = pack.Read(r, lim.pack, checkFile(t, lim))
 			return
 		}
-		_ = readTar(bytes.NewReader(data), lim, checkFile(t, lim))
+		_ = pack.Read(bytes.NewReader(data), lim.pack, checkFile(t, lim))
 	})
 }
 
 func checkFile(t *testing.T, lim limits) func(string, []byte) error {
 	return func(name string, body []byte) error {
-		if _, err := ParseEntryName(name); err != nil || int64(len(body)) > lim.maxObject {
+		if _, err := ParseEntryName(name); err != nil || int64(len(body)) > lim.pack.MaxObject {
 			t.Errorf("took %q with %d bytes: %v", name, len(body), err)
 		}
 		return nil
 	}
-}
-
-func FuzzEntryName(f *testing.F) {
-	for _, name := range []string{nameA, nameB, "core/Namespace/_/fleet.json", "../x/y/z.json",
-		"core/Secret/ns/..json", "a/b/c/d.json"} {
-		f.Add(name)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		e, err := ParseEntryName(name)
-		if err != nil {
-			return
-		}
-		if again, err := EntryName(e); err != nil || again != name {
-			t.Errorf("%q became %q, %v", name, again, err)
-		}
-	})
 }
 
 // fuzzStore is a store that trusts one key and writes with it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
 )
 
 const testSource = "6f1b2c3d-0000-4000-8000-000000000001"
@@ -64,8 +65,8 @@ func newTestStore(t *testing.T, plain bool) (*Store, string) {
 
 // smallLimits are the format's limits in miniature, so that tests can reach them fast.
 func smallLimits() limits {
-	return limits{packTarget: 64 << 10, maxObject: 64 << 10, maxEntries: 128, maxPlain: 128 << 10,
-		maxStored: 132 << 10}
+	return limits{pack: pack.Limits{Target: 64 << 10, MaxObject: 64 << 10, MaxEntries: 128},
+		maxPlain: 128 << 10, maxStored: 132 << 10}
 }
 
 // bothModes runs a test on an encrypted and on a plain store.

@@ -4,6 +4,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 
 	"github.com/mgmtd/mgmtd/internal/store/keys"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
 	"time"
 )
 
@@ -33,6 +34,20 @@ func NewSnapshotID() SnapshotID { return layout.NewSnapshotID() }
 
 // ParseSnapshotID reads a whole id; Find takes the beginning of one.
 func ParseSnapshotID(s string) (SnapshotID, error) { return layout.ParseSnapshotID(s) }
+
+// What writes and reads packs, as package pack defines it.
+type (
+	Entry      = pack.Entry
+	PackWriter = pack.Writer
+	PackRef    = pack.Ref
+	Stored     = layout.Stored
+)
+
+// EntryName returns the name of an object's file in a pack.
+func EntryName(e Entry) (string, error) { return pack.EntryName(e) }
+
+// ParseEntryName reads what EntryName returned; anything else is an error.
+func ParseEntryName(name string) (Entry, error) { return pack.ParseEntryName(name) }
 
 // The keys of a store, as package keys defines them.
 type (

@@ -1,4 +1,6 @@
-package store
+// Package pack is the format of a pack: a tar of captured objects, and the names of the files in
+// it.
+package pack
 
 import (
 	"errors"

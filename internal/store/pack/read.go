@@ -1,8 +1,7 @@
-package store
+package pack
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,37 +9,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// ReadPack reads a pack and calls fn for every file in it, in order; fn may keep body. The stored
-// bytes are checked against the key before anything is decrypted. Errors: ErrNotFound,
-// *CorruptError, *KeyError when no identity fits; an error of fn is returned as it is. fn may have
-// been called before damage is found further on.
-func (s *Store) ReadPack(ctx context.Context, key Key,
-	fn func(name string, body []byte) error) error {
-	stored, err := s.getContent(ctx, key, KindPack)
-	if err != nil {
-		return err
-	}
-	r, err := s.unseal(key, stored)
-	if err != nil {
-		return bucket.AsCorrupt(string(key), err)
-	}
-	defer r.Close()
-	var ofCaller error
-	err = readTar(r, s.limits, func(name string, body []byte) error {
-		if ofCaller = ctx.Err(); ofCaller == nil {
-			ofCaller = fn(name, body)
-		}
-		return ofCaller
-	})
-	if ofCaller != nil {
-		return ofCaller
-	}
-	return bucket.AsCorrupt(string(key), err)
-}
-
-// readTar reads a tar as strictly as we write it: anything that an ordinary tar may also hold is
-// damage.
-func readTar(r io.Reader, lim limits, fn func(name string, body []byte) error) error {
+// Read calls fn for every file of the tar in a pack, in order. It is as strict as Writer: what an
+// ordinary tar may hold besides is bucket.Damage. An error of fn is returned unchanged.
+func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) error {
 	t := tar.NewReader(r)
 	seen := map[string]bool{}
 	for {
@@ -51,8 +22,8 @@ func readTar(r io.Reader, lim limits, fn func(name string, body []byte) error) e
 		if err != nil {
 			return tarDamage(err)
 		}
-		if len(seen) == lim.maxEntries {
-			return bucket.Damage(fmt.Sprintf("more than %d files", lim.maxEntries))
+		if len(seen) == lim.MaxEntries {
+			return bucket.Damage(fmt.Sprintf("more than %d files", lim.MaxEntries))
 		}
 		if err := checkHeader(h, lim); err != nil {
 			return err
@@ -83,15 +54,15 @@ func tarDamage(err error) error {
 	return bucket.Damage("read tar: " + err.Error())
 }
 
-func checkHeader(h *tar.Header, lim limits) error {
+func checkHeader(h *tar.Header, lim Limits) error {
 	if h.Typeflag != tar.TypeReg {
 		return bucket.Damage(fmt.Sprintf("%.120q is not a regular file", h.Name))
 	}
 	if _, err := ParseEntryName(h.Name); err != nil {
 		return bucket.Damage(err.Error())
 	}
-	if h.Size < 0 || h.Size > lim.maxObject {
-		return bucket.Damage(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.maxObject))
+	if h.Size < 0 || h.Size > lim.MaxObject {
+		return bucket.Damage(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.MaxObject))
 	}
 	for record := range h.PAXRecords {
 		// Others change what the body means: sparse files make much out of little.

@@ -1,4 +1,4 @@
-package store
+package pack
 
 import (
 	"strings"
@@ -72,4 +72,21 @@ func TestParseEntryNameRefuses(t *testing.T) {
 			t.Errorf("%q parses as %+v", name, e)
 		}
 	}
+}
+
+func FuzzEntryName(f *testing.F) {
+	for _, name := range []string{"core/Secret/fleet/alpha-ca.json",
+		"cluster.x-k8s.io/Cluster/fleet/alpha.json", "core/Namespace/_/fleet.json", "../x/y/z.json",
+		"core/Secret/ns/..json", "a/b/c/d.json"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		e, err := ParseEntryName(name)
+		if err != nil {
+			return
+		}
+		if again, err := EntryName(e); err != nil || again != name {
+			t.Errorf("%q became %q, %v", name, again, err)
+		}
+	})
 }
