@@ -64,7 +64,8 @@ func (d *fieldDifferences) finding(unit string) (f object.Finding, ok bool) {
 		more = fmt.Sprintf(" and %d more", len(paths)-most)
 		paths = paths[:most]
 	}
-	return object.Finding{Severity: object.Warning, Code: object.CodeManagedFields, Unit: unit, Ref: d.first,
+	return object.Finding{Severity: object.Warning, Code: object.CodeManagedFields, Unit: unit,
+		Ref: d.first,
 		Message: fmt.Sprintf("server-side appliers do not own the same fields as in the snapshot: "+
 			"%d objects, the first differs in %s%s", d.objects, strings.Join(paths, ", "), more),
 		Hint: "the next apply of each controller writes its own fields again; only a field that a " +

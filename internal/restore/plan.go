@@ -37,7 +37,7 @@ func (s Selection) everything() bool {
 type Spec struct {
 	Selection     Selection     `json:"selection"`
 	SourceIsGone  bool          `json:"sourceIsGone,omitempty"`
-	Force         bool          `json:"force,omitempty"`
+	Force         object.Forced `json:"force,omitempty"`
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`

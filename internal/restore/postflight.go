@@ -153,7 +153,8 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI, Ref: o.Ref,
+		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI,
+			Ref: o.Ref,
 			Message: "the workload cluster's API server did not answer through this kubeconfig: " +
 				err.Error(),
 			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
@@ -212,8 +213,9 @@ func (r *run) observe(ctx context.Context) error {
 	deadline := time.Now().Add(r.Tuning.Observe)
 	for {
 		if err := r.compareMachines(ctx, k); err != nil {
-			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve, Message: err.Error(),
-				Hint: "look at the controllers of the target at once: something replaces Machines"})
+			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve,
+				Message: err.Error(),
+				Hint:    "look at the controllers of the target at once: something replaces Machines"})
 			return &IncompleteError{Failed: 1, First: err}
 		}
 		left := time.Until(deadline)

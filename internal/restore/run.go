@@ -71,7 +71,8 @@ func Run(ctx context.Context, o RunOptions) error {
 func newRun(ctx context.Context, o RunOptions) *run {
 	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
 	return &run{
-		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{}, unitOf: map[object.Ref]string{},
+		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
+		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
 		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests),

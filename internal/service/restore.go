@@ -356,7 +356,8 @@ func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 		h *catalog.StepHandle) error {
 		return errors.Join(ownership.Claim(ctx, o.store, ownership.Request{
 			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
-			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID], Force: plan.Spec.Force,
+			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
+			Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
 		}), h.SetUnit(catalog.UnitCopied))
 	})
 }

@@ -128,7 +128,8 @@ type verifying struct {
 }
 
 // find adds a finding. key is the one of the store that it is about, if any.
-func (v *verifying) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref, message,
+func (v *verifying) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref,
+	message,
 	hint string) {
 	v.findings = append(v.findings, object.Finding{Severity: severity, Code: code, Ref: ref,
 		Message: message, Hint: hint})
@@ -145,8 +146,9 @@ func (v *verifying) find(severity object.Severity, code object.Code, key store.K
 // level before it fails.
 func (v *verifying) run(ctx context.Context) error {
 	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
-		f := object.Finding{Severity: object.Warning, Code: object.CodeSignature, Message: untrusted.Error(),
-			Hint: untrusted.Hint()}
+		f := object.Finding{Severity: object.Warning, Code: object.CodeSignature,
+			Message: untrusted.Error(),
+			Hint:    untrusted.Hint()}
 		if v.forged != nil {
 			f.Severity = object.Error
 		}
@@ -320,7 +322,8 @@ func (v *verifying) keep(ctx context.Context) error {
 		return err
 	}
 	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
-		f := object.Finding{Severity: object.Warning, Code: object.CodeNotRecorded, Message: failed.Error(),
+		f := object.Finding{Severity: object.Warning, Code: object.CodeNotRecorded,
+			Message: failed.Error(),
 			Hint: "the result is in this catalog only; look at what the store lets us write, or " +
 				"give --no-record"}
 		err = errors.Join(err, v.journal.Emit(ctx, catalog.FindingEvent("", f)))
