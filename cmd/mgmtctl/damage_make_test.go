@@ -240,13 +240,16 @@ func (d *damaged) halfPrune() {
 		must(d.t, os.Chtimes(d.path(name), old, old))
 	}
 	died, steps := errors.New("the process died"), 0
-	_, err := retention.Prune(d.t.Context(), retention.Options{Store: d.st,
-		Policy: retention.Policy{Last: 1}, Step: func(_ string, fn func() error) error {
+	o := retention.Options{Store: d.st, Policy: retention.Policy{Last: 1},
+		Step: func(_ string, fn func() error) error {
 			if steps++; steps > 1 {
 				return died
 			}
 			return fn()
-		}})
+		}}
+	plan, err := retention.NewPlan(d.t.Context(), o)
+	must(d.t, err)
+	_, err = retention.Execute(d.t.Context(), o, plan)
 	if !errors.Is(err, died) || len(d.files()) == 0 {
 		d.t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -19,9 +21,9 @@ import (
 type checker struct {
 	Ends
 	spec     Spec
-	nodes    []*snapshot.Node
+	nodes    []*graph.Node
 	contents *snapshot.Contents
-	graph    *snapshot.Graph
+	graph    *graph.Graph
 	findings []object.Finding
 	locks    map[string]string
 	ids      map[string]string // units by id of the workload cluster
@@ -47,22 +49,23 @@ func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 // checkFence: without a record that the other side finds, two operators on two hosts can both hand
 // over.
 func (c *checker) checkFence(ctx context.Context) {
-	err := c.Registry.CanFence(ctx)
+	err := c.Ownership.CanFence(ctx)
 	switch {
 	case c.spec.NoFence:
-		c.add(object.Finding{Severity: object.Warning, Code: "no-fence",
+		c.add(object.Finding{Severity: object.Warning, Code: object.CodeNoFence,
 			Message: "no ownership record is written: a source that is brought back from an older state " +
 				"does not find out that it lost its workload clusters",
 			Hint: "leave --no-fence out where the store can fence"})
 	case err != nil:
-		c.add(object.Finding{Severity: object.Fatal, Code: "no-fence", Message: "ownership records cannot " +
-			"be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a " +
-			"signing key; or go without, with --no-fence"})
+		c.add(object.Finding{Severity: object.Fatal, Code: object.CodeNoFence,
+			Message: "ownership records cannot " +
+				"be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a " +
+				"signing key; or go without, with --no-fence"})
 	}
 }
 
 // checkNode looks for states in which a unit had better not be moved.
-func (c *checker) checkNode(n *snapshot.Node) error {
+func (c *checker) checkNode(n *graph.Node) error {
 	if n.Unit == "" {
 		return nil
 	}
@@ -72,23 +75,25 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 	}
 	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
 	switch n.GroupKind() {
-	case snapshot.ClusterKind:
-		lock := annotations[snapshot.AnnotationOperation].String()
+	case capi.Cluster:
+		lock := annotations[capi.AnnotationOperation].String()
 		if other := c.ids[n.WorkloadID]; other != "" {
-			c.add(object.Finding{Severity: object.Error, Code: "id-not-unique", Ref: n.Ref, Unit: n.Unit,
-				Message: "it has the same " + snapshot.AnnotationWorkloadID + " as " + other,
+			c.add(object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique, Ref: n.Ref,
+				Unit:    n.Unit,
+				Message: "it has the same " + capi.AnnotationWorkloadID + " as " + other,
 				Hint:    "the annotation was copied with a manifest: take it off the one that is the copy"})
 		}
 		c.ids[n.WorkloadID] = n.Unit
-		if annotations[snapshot.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
-			c.add(object.Finding{Severity: object.Error, Code: "held", Ref: n.Ref, Unit: n.Unit,
+		if annotations[capi.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
+			c.add(object.Finding{Severity: object.Error, Code: object.CodeHeld, Ref: n.Ref, Unit: n.Unit,
 				Message: "it is the paused copy of a restore or a move that is not at its end",
 				Hint:    "bring that operation to its end first (mgmtctl operation list)"})
 		}
 		if lock != "" {
 			c.locks[n.Unit] = lock
 			operation, _, _ := strings.Cut(lock, "/")
-			c.add(object.Finding{Severity: c.unlessForced(), Code: "locked", Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: c.unlessForced(object.CodeLocked), Code: object.CodeLocked,
+				Ref: n.Ref, Unit: n.Unit,
 				Message: "operation " + operation + " is at work on it",
 				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that " +
 					"operation and its catalog are lost"})
@@ -105,9 +110,10 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 			labels["argocd.argoproj.io/instance"].Exists() {
 			c.gitops(n)
 		}
-	case snapshot.MachineKind:
+	case capi.Machine:
 		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
-			c.add(object.Finding{Severity: c.unlessForced(), Code: "provisioning", Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: c.unlessForced(object.CodeProvisioning),
+				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
 				Hint:    "let it come up, or delete it; or take the risk with --force"})
 		}
@@ -115,16 +121,18 @@ func (c *checker) checkNode(n *snapshot.Node) error {
 	return nil
 }
 
-func (c *checker) gitops(n *snapshot.Node) {
-	c.add(object.Finding{Severity: object.Warning, Code: "gitops-owner", Ref: n.Ref, Unit: n.Unit,
+func (c *checker) gitops(n *graph.Node) {
+	c.add(object.Finding{Severity: object.Warning, Code: object.CodeGitOpsOwner, Ref: n.Ref,
+		Unit: n.Unit,
 		Message: "a GitOps controller applies it: on the source it would end the pause, and make it " +
 			"anew once it is gone",
 		Hint: "suspend what applies it, up to its root, before the move, and point it at the " +
 			"target afterwards"})
 }
 
-func (c *checker) unlessForced() object.Severity {
-	if c.spec.Force {
+// unlessForced returns the severity of a finding that the operator can override.
+func (c *checker) unlessForced(code object.Code) object.Severity {
+	if c.spec.Force.Has(code) {
 		return object.Warning
 	}
 	return object.Error
@@ -142,9 +150,10 @@ func (c *checker) checkPools() {
 			continue
 		}
 		for _, user := range c.graph.Nodes {
-			uses := func(need snapshot.Need) bool { return need.Ref == n.Ref }
+			uses := func(need graph.Need) bool { return need.Ref == n.Ref }
 			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
-				c.add(object.Finding{Severity: c.unlessForced(), Code: "pool-shared", Ref: n.Ref,
+				c.add(object.Finding{Severity: c.unlessForced(object.CodePoolShared),
+					Code: object.CodePoolShared, Ref: n.Ref,
 					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
 					Hint: "move all users of the pool together, or give them pools of their own; with --force " +
 						"when its ranges are known not to collide"})
@@ -172,7 +181,7 @@ func (c *checker) checkRights(ctx context.Context) error {
 			g.Go(func() error {
 				allowed, err := c.Source.Prober.Allowed(gctx, verb, k, "")
 				if err == nil && !allowed {
-					results <- object.Finding{Severity: object.Error, Code: "not-allowed",
+					results <- object.Finding{Severity: object.Error, Code: object.CodeNotAllowed,
 						Message: fmt.Sprintf("the credentials for the source may not %s %s", verb,
 							strings.TrimSuffix(k.Resource+"."+k.Group, ".")),
 						Hint: "use credentials of an administrator of the source"}
@@ -219,7 +228,7 @@ func initLock(r object.Ref, units map[object.Ref]string) bool {
 	if !ok || r.GroupKind() != kube.ConfigMapKind.GroupKind {
 		return false
 	}
-	_, moves := units[object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	_, moves := units[object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: r.Namespace, Name: name}]
 	return moves
 }

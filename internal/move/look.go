@@ -5,13 +5,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // view is what a look at the source saw.
 type view struct {
 	began    time.Time
-	graph    *snapshot.Graph
+	graph    *graph.Graph
 	contents *snapshot.Contents
 	source   *snapshot.Snapshot
 	done     chan struct{}
@@ -22,7 +23,7 @@ type view struct {
 // moment of theirs.
 type looks struct {
 	look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
-	seen func(g *snapshot.Graph) // may be nil; called before anybody else has the graph
+	seen func(g *graph.Graph) // may be nil; called before anybody else has the graph
 
 	mu     sync.Mutex
 	latest *view // finished or under way

@@ -9,93 +9,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-func newStore(t *testing.T) *store.Store {
-	t.Helper()
-	dir := t.TempDir()
-	if _, err := store.Keygen(dir+"/keys", time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	keys, err := store.LoadKeys(store.KeyOptions{IdentityFiles: []string{dir + "/keys/identity.txt"},
-		SigningKeyFile: dir + "/keys/signing.key"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := store.Open(t.Context(), store.Options{Bucket: directory.New(dir + "/store"), Keys: keys,
-		Create: true, Plain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-var (
-	sideA = restore.Side{Name: "a", UID: "uid-a"}
-	sideB = restore.Side{Name: "b", UID: "uid-b"}
-	sideC = restore.Side{Name: "c", UID: "uid-c"}
-)
-
-// TestI1TakeHandsOverOnce: a claim follows the owner that the record names, may be repeated, and
-// never takes from somebody else unless it is forced to.
-func TestI1TakeHandsOverOnce(t *testing.T) {
-	s := newStore(t)
-	claim := func(from, to restore.Side, operation string, planned int64, force bool) error {
-		return Take(t.Context(), s, Claim{WorkloadID: "w-1", Workload: "ns/w", From: from, To: to,
-			Operation: operation, Epoch: planned, Force: force})
-	}
-	owner := func() (string, int64) {
-		o, err := s.GetOwner(t.Context(), "w-1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return o.Owner.Owner.UID, o.Epoch
-	}
-	const one, two, three = "000000000001", "000000000002", "000000000003"
-	for _, step := range []struct {
-		name     string
-		from, to restore.Side
-		by       string
-		planned  int64 // epoch at planning
-		force    bool
-		refused  bool
-		owner    string
-		epoch    int64
-	}{
-		{"the first has no record before it", sideA, sideB, one, 0, false, false, "uid-b", 1},
-		{"again changes nothing", sideA, sideB, one, 0, false, false, "uid-b", 1},
-		{"another one from the same source is too late", sideA, sideB, two, 0, false, true, "uid-b", 1},
-		{"from somebody who does not own it", sideA, sideC, two, 1, false, true, "uid-b", 1},
-		{"by force, but it was not so at planning", sideA, sideC, two, 0, true, true, "uid-b", 1},
-		{"by force", sideA, sideC, two, 1, true, false, "uid-c", 2},
-		{"again into its owner, as another operation", sideA, sideC, three, 2, false, false, "uid-c", 3},
-		{"into its owner, but another wrote since planning", sideA, sideC, one, 2, false, true, "uid-c", 3},
-		{"and back", sideC, sideA, one, 3, false, false, "uid-a", 4},
-		{"from its owner, but another wrote since planning", sideA, sideB, two, 2, false, true, "uid-a", 4},
-	} {
-		err := claim(step.from, step.to, step.by, step.planned, step.force)
-		var owned *OwnedError
-		if refused := errors.As(err, &owned); refused != step.refused || err != nil && !refused {
-			t.Errorf("%s: %v", step.name, err)
-		}
-		if uid, epoch := owner(); uid != step.owner || epoch != step.epoch {
-			t.Errorf("%s: owned by %s at epoch %d, want %s at %d", step.name, uid, epoch, step.owner,
-				step.epoch)
-		}
-	}
-	owners, err := Owners(t.Context(), s)
-	if err != nil || owners["w-1"].By.UID != "uid-a" || !owners["w-1"].Trusted {
-		t.Errorf("owners %v, %v", owners, err)
-	}
-}
-
-func TestLock(t *testing.T) {
+func TestLockOfAnotherOperationIsClaimedOnlyWhenForced(t *testing.T) {
 	for _, tt := range []struct {
 		name, held       string
 		paused, force    bool
@@ -111,14 +33,17 @@ func TestLock(t *testing.T) {
 		{"of another operation, forced", "ba9876543210/1", true, true, true, false},
 		{"of one that came after planning, forced", "ffffffffffff/1", true, true, false, false},
 	} {
-		plan := &Plan{Spec: Spec{Force: tt.force}, Locks: map[string]string{"ns/w": "ba9876543210/1"}}
+		plan := &Plan{Locks: map[string]string{"ns/w": "ba9876543210/1"}}
+		if tt.force {
+			plan.Spec.Force = object.Forced{object.CodeLocked}
+		}
 		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: plan}}
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		if tt.held != "" {
-			restore.Annotate(u, snapshot.AnnotationOperation, tt.held)
+			restore.Annotate(u, capi.AnnotationOperation, tt.held)
 		}
 		if tt.paused {
-			restore.Annotate(u, snapshot.AnnotationWasPaused, snapshot.WasAbsent)
+			restore.Annotate(u, capi.AnnotationWasPaused, capi.WasAbsent)
 		}
 		for what, err := range map[string]error{"lock": m.mayLock("ns/w", u), "go on": m.mayWrite("ns/w",
 			u)} {
@@ -131,8 +56,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-func node(kind, name, uid, version string) *snapshot.Node {
-	n := &snapshot.Node{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
+func node(kind, name, uid, version string) *graph.Node {
+	n := &graph.Node{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: kind, Namespace: "ns",
 		Name: name}, UID: uid, ResourceVersion: version, Cluster: "w"}
 	if kind == "Cluster" {
 		n.Cluster = ""
@@ -144,7 +69,7 @@ func node(kind, name, uid, version string) *snapshot.Node {
 // unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
 	was := &part{Source: map[string]version{}}
-	for _, n := range []*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 		"11")} {
 		was.Source[n.Ref.String()] = version{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
 	}
@@ -155,22 +80,22 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 	skipCluster := []restore.Object{{Ref: cluster.Ref, Action: restore.Skip}}
 	was.Copy.Units[0].Objects = append(was.Copy.Units[0].Objects, skipCluster...)
 	for name, tt := range map[string]struct {
-		nodes []*snapshot.Node
+		nodes []*graph.Node
 		ok    bool
 	}{
-		"unchanged": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"unchanged": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11")}, true},
-		"left out stays": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"left out stays": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "left-out", "u7", "3")}, true},
-		"gone": {[]*snapshot.Node{node("Machine", "m1", "u1", "10")}, false},
-		"made anew": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
+		"gone": {[]*graph.Node{node("Machine", "m1", "u1", "10")}, false},
+		"made anew": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
 			"11")}, false},
-		"written to": {[]*snapshot.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2",
+		"written to": {[]*graph.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2",
 			"11")}, false},
-		"new": {[]*snapshot.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
+		"new": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "m3", "u3", "12")}, false},
 	} {
-		v := &view{graph: snapshot.NewGraph(append(tt.nodes, cluster))}
+		v := &view{graph: graph.New(append(tt.nodes, cluster))}
 		err := was.compare(v, "ns/w")
 		var changed *ChangedError
 		if (err == nil) != tt.ok || err != nil && !errors.As(err, &changed) {
@@ -209,12 +134,12 @@ func TestBatches(t *testing.T) {
 func TestOrphanedBindings(t *testing.T) {
 	t.Parallel()
 	binding := func(name string) object.Ref {
-		return object.Ref{Group: snapshot.ResourceSetBindingKind.Group,
-			Kind: snapshot.ResourceSetBindingKind.Kind, Namespace: "ns", Name: name}
+		return object.Ref{Group: capi.ClusterResourceSetBinding.Group,
+			Kind: capi.ClusterResourceSetBinding.Kind, Namespace: "ns", Name: name}
 	}
-	cluster := object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	cluster := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: "ns", Name: "stays"}
-	g := snapshot.NewGraph([]*snapshot.Node{{Ref: cluster}})
+	g := graph.New([]*graph.Node{{Ref: cluster}})
 	for ref, want := range map[object.Ref]bool{binding("stays"): false, binding("gone"): true,
 		cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
 		if got := orphaned(g, ref); got != want {
@@ -230,7 +155,7 @@ func TestLooksAreShared(t *testing.T) {
 		if count == 1 {
 			return nil, nil, errors.New("away")
 		}
-		return &snapshot.Snapshot{Graph: snapshot.NewGraph(nil)}, nil, nil
+		return &snapshot.Snapshot{Graph: graph.New(nil)}, nil, nil
 	}}
 	if _, err := l.after(t.Context(), time.Time{}); err == nil {
 		t.Error("no error")

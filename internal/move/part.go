@@ -14,9 +14,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -85,7 +87,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	if err != nil {
 		return nil, err
 	}
-	owners, err := Owners(ctx, m.Registry)
+	owners, err := ownership.Owners(ctx, m.Ownership)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	for _, o := range p.planned() {
 		n := r.Live.Graph.Node(o.Ref)
 		v := version{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
-		if n.GroupKind() == snapshot.ClusterKind {
+		if n.GroupKind() == capi.Cluster {
 			if v.Content, err = withoutLock(r.Contents, n.Ref); err != nil {
 				return nil, err
 			}
@@ -119,7 +121,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 
 // share keeps shared what was shared at planning: once some of its users are retired, it would seem
 // to belong to the one that is left.
-func (m *run) share(g *snapshot.Graph) {
+func (m *run) share(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
 			n.Unit, n.Shared = "", true
@@ -136,7 +138,7 @@ func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string)
 		if n.Unit == "" || !slices.Contains(units, n.Unit) {
 			continue
 		}
-		if kube.Pause(n.GroupKind()) == kube.PauseNone {
+		if capi.PauseOf(n.GroupKind()) == capi.PauseNone {
 			continue
 		}
 		u, err := decode(contents, n.Ref)
@@ -144,12 +146,13 @@ func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string)
 			return nil, err
 		}
 		why := standing(n, u)
-		if how := kube.Pause(n.GroupKind()); why == "" && (how == kube.PauseSpec ||
-			how == kube.PauseAnnotation) && !restore.PausedByUs(u) {
+		if how := capi.PauseOf(n.GroupKind()); why == "" && (how == capi.PauseSpec ||
+			how == capi.PauseAnnotation) && !restore.PausedByUs(u) {
 			why = "its switch is not set"
 		}
 		if why != "" {
-			findings = append(findings, object.Finding{Severity: object.Error, Code: "not-paused", Ref: n.Ref,
+			findings = append(findings, object.Finding{Severity: object.Error, Code: object.CodeNotPaused,
+				Ref:  n.Ref,
 				Unit: n.Unit, Message: "it does not stand still: " + why,
 				Hint: "move its workload cluster again"})
 		}
@@ -207,7 +210,7 @@ func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
 
 // compare says what is not as it was in a unit of the source.
 func (p *part) compare(v *view, unit string) error {
-	now := map[string]*snapshot.Node{}
+	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {
 		now[n.Ref.String()] = n
 	}
@@ -256,7 +259,7 @@ func withoutLock(c *snapshot.Contents, ref object.Ref) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	restore.Unannotate(u, snapshot.AnnotationOperation)
+	restore.Unannotate(u, capi.AnnotationOperation)
 	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
 	text, err := u.MarshalJSON()

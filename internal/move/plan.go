@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -14,7 +17,7 @@ import (
 // Spec is what decides the plan of a move.
 type Spec struct {
 	Selection     restore.Selection     `json:"selection"`
-	Force         bool                  `json:"force,omitempty"`
+	Force         object.Forced         `json:"force,omitempty"`
 	NoFence       bool                  `json:"noFence,omitempty"`
 	DropOwners    []object.Ref          `json:"dropOwners,omitempty"`
 	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`
@@ -29,9 +32,9 @@ func (s Spec) copySpec(only []string) restore.Spec {
 // Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no
 // secret. What is copied is planned anew, batch by batch, once the source stands still.
 type Plan struct {
-	Source restore.Side `json:"source"`
-	Target restore.Side `json:"target"`
-	Spec   Spec         `json:"spec"`
+	Source object.Side `json:"source"`
+	Target object.Side `json:"target"`
+	Spec   Spec        `json:"spec"`
 	// Copy is the plan of the copy, with the findings of both sides.
 	Copy restore.Plan `json:"copy"`
 	// Locks are the locks of other operations that were found, by unit: with Spec.Force these are
@@ -52,7 +55,7 @@ type Writer interface {
 
 // Mgmt is one side of a move.
 type Mgmt struct {
-	restore.Side
+	object.Side
 	Reader    *kube.Reader
 	Writer    Writer
 	Prober    restore.Prober
@@ -65,7 +68,7 @@ type Mgmt struct {
 // Ends are both sides and what belongs to the way between them.
 type Ends struct {
 	Source, Target Mgmt
-	Registry       Registry
+	Ownership      ownership.Store
 	// Look captures the source into memory.
 	Look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
 	// LookTarget captures the target likewise.
@@ -88,7 +91,7 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	owners, err := Owners(ctx, e.Registry)
+	owners, err := ownership.Owners(ctx, e.Ownership)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +112,7 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 // planCopy plans the copy of what stands in s.
 func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents,
 	spec restore.Spec, name restore.Snapshot, findings []object.Finding,
-	owners map[string]restore.Owned) (*restore.Plan, error) {
+	owners map[string]ownership.Record) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
 		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader,
 		Prober: e.Target.Prober, Kinds: e.Target.Kinds,
@@ -134,13 +137,13 @@ func (e *UnsettledError) Hint() string {
 }
 
 // nodesOf returns the nodes of one unit.
-func nodesOf(g *snapshot.Graph, unit string) []*snapshot.Node {
+func nodesOf(g *graph.Graph, unit string) []*graph.Node {
 	return slices.DeleteFunc(slices.Clone(g.Nodes),
-		func(n *snapshot.Node) bool { return n.Unit != unit })
+		func(n *graph.Node) bool { return n.Unit != unit })
 }
 
 func clusterRef(unit string) (object.Ref, error) {
 	key, err := object.ParseKey(unit)
-	return object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: key.Namespace, Name: key.Name}, err
 }

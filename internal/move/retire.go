@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "retire"} }
@@ -104,7 +106,7 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 			switch {
 			case o.Ref == ref:
 				cluster = append(cluster, o)
-			case o.GroupKind() == snapshot.ResourceSetBindingKind:
+			case o.GroupKind() == capi.ClusterResourceSetBinding:
 				bindings = append(bindings, o)
 			default:
 				dependants = append(dependants, o)
@@ -176,17 +178,17 @@ func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) 
 							return errStranger
 						}
 						if paused, _, _ := unstructured.NestedBool(live.Object, "spec",
-							"paused"); o.GroupKind() == snapshot.ClusterKind && !paused {
+							"paused"); o.GroupKind() == capi.Cluster && !paused {
 							return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
 						}
-						if o.GroupKind() == snapshot.ClusterKind {
+						if o.GroupKind() == capi.Cluster {
 							return m.mayWrite(o.Namespace+"/"+o.Name, live)
 						}
 						return nil
 					})
 				switch {
 				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) &&
-					o.GroupKind() == snapshot.ResourceSetBindingKind:
+					o.GroupKind() == capi.ClusterResourceSetBinding:
 					return nil // somebody made it anew, for others
 				case errors.Is(err, errStranger):
 					return &ChangedError{Why: o.Ref.String() + " was made anew"}
@@ -274,7 +276,7 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) &&
 			o.GroupKind() != kube.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
 	}
-	var stay []*snapshot.Node
+	var stay []*graph.Node
 	for _, n := range g.Nodes {
 		if !leaving[n.Ref] && !orphaned(g, n.Ref) {
 			stay = append(stay, n)
@@ -298,7 +300,9 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(findings, func(f object.Finding) bool { return f.Severity >= object.Error }) {
+	if slices.ContainsFunc(findings, func(f object.Finding) bool {
+		return f.Severity >= object.Error
+	}) {
 		var errs []error
 		for _, f := range findings {
 			errs = append(errs, m.Journal.Emit(ctx, catalog.FindingEvent("", f)))
@@ -311,9 +315,9 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 
 // orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that
 // had not heard of it may have made the Binding anew, and Cluster API takes it away.
-func orphaned(g *snapshot.Graph, ref object.Ref) bool {
-	return ref.GroupKind() == snapshot.ResourceSetBindingKind &&
-		g.Node(object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+func orphaned(g *graph.Graph, ref object.Ref) bool {
+	return ref.GroupKind() == capi.ClusterResourceSetBinding &&
+		g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
@@ -332,7 +336,7 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 		delete(doomed, uid)
 		delete(leaving, ref)
 		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: "shared-kept", Ref: ref, Message: "it stays on the source: " + why,
+			Code: object.CodeSharedKept, Ref: ref, Message: "it stays on the source: " + why,
 			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
 			return err
 		}
@@ -372,7 +376,7 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 		}
 	}
 	if there.GetAPIVersion() == here.GetAPIVersion() {
-		if paths := snapshot.Differences(here.Object, there.Object, snapshot.Spec); len(paths) > 0 {
+		if paths := equality.Differences(here.Object, there.Object, equality.Spec); len(paths) > 0 {
 			return "it differs from the target's in " + strings.Join(paths, ", "), nil
 		}
 	}
@@ -382,13 +386,13 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 // mayHaveUsers tells of objects that Clusters which stay may use without naming them: what selects
 // by label, what is named in fields of providers that no rule knows, and what is there for all
 // namespaces. Classes and templates are named, so that the graph knows their users.
-func (m *run) mayHaveUsers(g *snapshot.Graph, ref object.Ref) bool {
+func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
 	switch {
-	case ref.Namespace == "", ref.GroupKind() == snapshot.ExtensionConfigKind:
+	case ref.Namespace == "", ref.GroupKind() == capi.ExtensionConfig:
 		return len(g.Clusters()) > 0
-	case ref.GroupKind() == snapshot.ClusterClassKind, strings.HasSuffix(ref.Kind, "Template"):
+	case ref.GroupKind() == capi.ClusterClass, strings.HasSuffix(ref.Kind, "Template"):
 		return false
 	}
 	return slices.ContainsFunc(g.Clusters(),
-		func(c *snapshot.Node) bool { return c.Namespace == ref.Namespace })
+		func(c *graph.Node) bool { return c.Namespace == ref.Namespace })
 }

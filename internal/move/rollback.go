@@ -7,9 +7,10 @@ import (
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // ForwardError says that units are past their hand-over: all others are rolled back, and these can
@@ -66,9 +67,7 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	if state != "" && !m.Plan.Spec.NoFence {
-		c := m.claim(u)
-		c.To = c.From
-		if err := Take(ctx, m.Registry, c); err != nil {
+		if err := ownership.ClaimBack(ctx, m.Ownership, m.request(u)); err != nil {
 			return err
 		}
 	}
@@ -134,7 +133,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 			ours[o.Ref] = true
 		}
 	}
-	var others []*snapshot.Node
+	var others []*graph.Node
 	for _, n := range s.Graph.Nodes {
 		if !ours[n.Ref] {
 			others = append(others, n)
@@ -160,7 +159,7 @@ func (m *run) forward(ctx context.Context) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			by, err := m.recorded(ctx, u)
+			by, err := m.claimed(ctx, u)
 			if err != nil {
 				return nil, err
 			}

@@ -185,7 +185,7 @@ func (m *run) left() int {
 func (m *run) fail(ctx context.Context, unit string, err error) {
 	if ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-			object.Finding{Severity: object.Error, Code: "unit-failed", Message: err.Error(),
+			object.Finding{Severity: object.Error, Code: object.CodeUnitFailed, Message: err.Error(),
 				Hint: restore.HintOf(err)}))
 	}
 	m.mu.Lock()

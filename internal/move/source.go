@@ -13,11 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // annotationBlockMove is set by providers on what must not be moved yet, and removed when they are
@@ -57,7 +58,7 @@ func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt)
 // mayWrite looks at the lock of a source Cluster: nil when it is ours, or of an earlier run of
 // ours.
 func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
-	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
+	held := cluster.GetAnnotations()[capi.AnnotationOperation]
 	operation, attempt, _ := strings.Cut(held, "/")
 	if n, err := strconv.Atoi(attempt); err == nil && operation == m.Operation && n <= m.Attempt {
 		return nil
@@ -69,8 +70,9 @@ func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 // and is taken over by force. What stands still by somebody else's hand without a lock is a copy
 // that is not at its end.
 func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
-	held := cluster.GetAnnotations()[snapshot.AnnotationOperation]
-	if held == "" && !restore.PausedByUs(cluster) || held != "" && m.Plan.Spec.Force &&
+	held := cluster.GetAnnotations()[capi.AnnotationOperation]
+	if held == "" && !restore.PausedByUs(cluster) || held != "" &&
+		m.Plan.Spec.Force.Has(object.CodeLocked) &&
 		m.Plan.Locks[unit] == held {
 		return nil
 	}
@@ -94,8 +96,8 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 		if again = !paused || !restore.PausedByUs(u); again && !forward {
 			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
 		}
-		held := u.GetAnnotations()[snapshot.AnnotationOperation]
-		restore.Annotate(u, snapshot.AnnotationOperation, m.lock())
+		held := u.GetAnnotations()[capi.AnnotationOperation]
+		restore.Annotate(u, capi.AnnotationOperation, m.lock())
 		if again {
 			restore.Pause(u)
 			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
@@ -108,7 +110,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 		return err
 	}
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-		object.Finding{Severity: object.Error, Code: "pause-ended", Ref: ref,
+		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
@@ -168,15 +170,15 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 			if u.GetDeletionTimestamp() != nil {
 				return false, fmt.Errorf("%s is being deleted", ref)
 			}
-			locked := u.GetAnnotations()[snapshot.AnnotationOperation] == m.lock()
-			restore.Annotate(u, snapshot.AnnotationOperation, m.lock())
+			locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
+			restore.Annotate(u, capi.AnnotationOperation, m.lock())
 			return restore.Pause(u) || !locked, nil
 		})
 		if err != nil {
 			return err
 		}
 		for _, n := range nodes { // after the lock: nothing is set under somebody else's
-			if n.GroupKind() != snapshot.ClusterKind && kube.Pause(n.GroupKind()) == kube.PauseAnnotation {
+			if n.GroupKind() != capi.Cluster && capi.PauseOf(n.GroupKind()) == capi.PauseAnnotation {
 				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
 					error) {
 					return restore.Pause(u), nil
@@ -191,7 +193,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 
 // awaitAtWork waits until every object of a unit shows that it is not paused, but for those that
 // were paused before. Once the switch is set by us it waits no more.
-func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*snapshot.Node) error {
+func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node) error {
 	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if err != nil {
@@ -201,11 +203,11 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*snapshot
 	if paused || restore.PausedByUs(live) {
 		return nil
 	}
-	if _, annotated := live.GetAnnotations()[snapshot.AnnotationPaused]; annotated {
+	if _, annotated := live.GetAnnotations()[capi.AnnotationPaused]; annotated {
 		return nil
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause",
-		func(n *snapshot.Node, u *unstructured.Unstructured) string {
+		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !restore.PublishesPause(u) || restore.PausedByUs(u) {
 				return ""
 			}
@@ -228,17 +230,17 @@ func (m *run) awaitStand(ctx context.Context, unit string) error {
 }
 
 // standing says why an object does not stand still yet; "" when it does.
-func standing(_ *snapshot.Node, u *unstructured.Unstructured) string {
+func standing(_ *graph.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
-	if how := kube.Pause(kindOf(u)); restore.PublishesPause(u) && how != kube.PauseNever &&
-		how != kube.PauseUnknown {
+	if how := capi.PauseOf(kindOf(u)); restore.PublishesPause(u) && how != capi.PauseNever &&
+		how != capi.PauseUnknown {
 		if why := restore.NotAcknowledged(u, "True"); why != "" {
 			return why
 		}
 	}
-	if kindOf(u) == snapshot.ClusterKind {
+	if kindOf(u) == capi.Cluster {
 		return restore.TopologyNotPaused(u)
 	}
 	return ""
@@ -251,8 +253,8 @@ func kindOf(u *unstructured.Unstructured) object.GroupKind {
 
 // await looks at objects of the source again and again until problem finds none with any of them.
 // One that is gone is none.
-func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string,
-	problem func(n *snapshot.Node, u *unstructured.Unstructured) string) error {
+func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
+	problem func(n *graph.Node, u *unstructured.Unstructured) string) error {
 	deadline := time.Now().Add(m.Tuning.Wait)
 	// Seldom enough that the asking does not keep the controllers of a busy API server from
 	// answering.
@@ -272,14 +274,14 @@ func (m *run) await(ctx context.Context, nodes []*snapshot.Node, what string,
 	}
 }
 
-func (m *run) problems(ctx context.Context, nodes []*snapshot.Node, problem func(n *snapshot.Node,
-	u *unstructured.Unstructured) string) (left []*snapshot.Node, first string, err error) {
+func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n *graph.Node,
+	u *unstructured.Unstructured) string) (left []*graph.Node, first string, err error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
 	for _, n := range nodes {
 		k, ok := kube.FindKind(m.Source.Kinds, n.GroupKind())
-		if how := kube.Pause(n.GroupKind()); !ok || how == kube.PauseNone || how == kube.PauseUnknown {
+		if how := capi.PauseOf(n.GroupKind()); !ok || how == capi.PauseNone || how == capi.PauseUnknown {
 			continue // nothing is known of how it stands still
 		}
 		m.slots <- struct{}{}
@@ -340,9 +342,9 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			}
 			gave = true
 			restore.Unpause(u)
-			restore.Unannotate(u, snapshot.AnnotationOperation)
+			restore.Unannotate(u, capi.AnnotationOperation)
 			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-			_, annotated := u.GetAnnotations()[snapshot.AnnotationPaused]
+			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
 			stays = paused || annotated
 			return true, nil
 		})
@@ -358,13 +360,13 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 
 // locked tells whether a source Cluster carries the lock of this operation, whichever run took it.
 func (m *run) locked(cluster *unstructured.Unstructured) bool {
-	operation, _, _ := strings.Cut(cluster.GetAnnotations()[snapshot.AnnotationOperation], "/")
+	operation, _, _ := strings.Cut(cluster.GetAnnotations()[capi.AnnotationOperation], "/")
 	return operation == m.Operation
 }
 
 // unpauseOwn gives back, before its Cluster, what has a pause of its own in a unit that is locked
 // by us.
-func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*snapshot.Node) error {
+func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph.Node) error {
 	ours := false
 	if err := m.change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
 		ours = m.locked(u)
@@ -373,7 +375,7 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*snaps
 		return err
 	}
 	for _, n := range nodes {
-		if n.GroupKind() == snapshot.ClusterKind || kube.Pause(n.GroupKind()) != kube.PauseAnnotation {
+		if n.GroupKind() == capi.Cluster || capi.PauseOf(n.GroupKind()) != capi.PauseAnnotation {
 			continue
 		}
 		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
@@ -388,9 +390,9 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*snaps
 
 // awaitWorking waits for controllers to take up what was given back. That they do not is told: the
 // source is as it was.
-func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*snapshot.Node) {
+func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again",
-		func(n *snapshot.Node, u *unstructured.Unstructured) string {
+		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !restore.PublishesPause(u) {
 				return ""
 			}
@@ -398,7 +400,7 @@ func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*snapshot.N
 		})
 	if err != nil && ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-			object.Finding{Severity: object.Warning, Code: "not-working", Message: err.Error(),
+			object.Finding{Severity: object.Warning, Code: object.CodeNotWorking, Message: err.Error(),
 				Hint: "look at the logs of the source's controllers"}))
 	}
 }

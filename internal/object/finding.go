@@ -68,7 +68,7 @@ func (s *Severity) UnmarshalJSON(text []byte) error {
 // Finding is one result of a check. Message and Hint never hold content of Secrets.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	Code     string   `json:"code"`
+	Code     Code     `json:"code"`
 	Ref      Ref      `json:"ref,omitzero"`
 	// Unit is "namespace/name" of the workload cluster, empty when the finding concerns all.
 	Unit    string `json:"unit,omitempty"`

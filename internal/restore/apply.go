@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // tries bounds the requests for one object: with the back-off of kube.Backoff about a minute of an
@@ -92,7 +92,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	if err != nil || late {
 		return nil // shared objects have no Cluster
 	}
-	ref := object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+	ref := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: key.Namespace, Name: key.Name}
 	if r.uid(ref) == "" {
 		return nil // this wave creates it
@@ -195,7 +195,7 @@ func (r *run) complete(ctx context.Context, k kube.Kind, o Object, source,
 	live *unstructured.Unstructured) error {
 	if isMarked(live) {
 		var err error
-		if o.GroupKind() != snapshot.ClusterKind { // its status comes with completeCluster
+		if o.GroupKind() != capi.Cluster { // its status comes with completeCluster
 			if live, err = r.applyStatus(ctx, k, live, source); err != nil {
 				return err
 			}
@@ -283,7 +283,7 @@ func clusterStatusStep(unit string) catalog.Step {
 func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	var clusters []Object
 	for _, o := range u.Objects {
-		if o.GroupKind() == snapshot.ClusterKind && o.Action == Create {
+		if o.GroupKind() == capi.Cluster && o.Action == Create {
 			clusters = append(clusters, o)
 		}
 	}
@@ -341,7 +341,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 			return nil, err
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil &&
-			o.GroupKind() == snapshot.ResourceSetBindingKind && r.createdCluster(unit) {
+			o.GroupKind() == capi.ClusterResourceSetBinding && r.createdCluster(unit) {
 			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
 			// there, and knows nothing of what was applied before.
 			return r.takeOver(ctx, k, body, live)
@@ -357,7 +357,7 @@ func (r *run) createdCluster(unit string) bool {
 	for _, u := range r.Plan.Units {
 		if u.Name == unit {
 			return slices.ContainsFunc(u.Objects, func(o Object) bool {
-				return o.GroupKind() == snapshot.ClusterKind && o.Action == Create
+				return o.GroupKind() == capi.Cluster && o.Action == Create
 			})
 		}
 	}
@@ -538,7 +538,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 func (r *run) waitClasses(ctx context.Context) error {
 	var classes []Object
 	for _, o := range r.Plan.Shared.Objects {
-		if o.GroupKind() == snapshot.ClusterClassKind && o.Action == Create {
+		if o.GroupKind() == capi.ClusterClass && o.Action == Create {
 			classes = append(classes, o)
 		}
 	}

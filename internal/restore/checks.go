@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // check is one pre-flight check. It adds findings; an error means that it could not be carried out.
@@ -49,33 +50,33 @@ const oldSnapshot = 24 * time.Hour
 func checkSource(_ context.Context, p *planner) error {
 	if p.Spec.Move {
 		if p.Source.Source.UID == p.Target.UID {
-			p.addAll(object.Finding{Severity: object.Fatal, Code: "same-management-cluster",
+			p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSameMgmt,
 				Message: "source and target are the same management cluster", Hint: "name two different ones"})
 		}
 		return nil
 	}
 	if p.Source.Source.UID == p.Target.UID {
-		p.addAll(object.Finding{Severity: object.Info, Code: "same-management-cluster",
+		p.addAll(object.Finding{Severity: object.Info, Code: object.CodeSameMgmt,
 			Message: "the target is the management cluster that the snapshot was taken of"})
 		return nil
 	}
 	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone &&
-		!p.Spec.NoRelease && !p.Spec.Force &&
+		!p.Spec.NoRelease && !p.Spec.Force.Has(object.CodeSourceAlive) &&
 		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
-		p.addAll(object.Finding{Severity: object.Fatal, Code: "source-alive",
+		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceAlive,
 			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
 				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
 			Hint: "make sure that its controllers do not run, then say --force as well"})
 		return nil
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
-		p.addAll(object.Finding{Severity: object.Warning, Code: "source-may-return",
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSourceMayReturn,
 			Message: fmt.Sprintf("if management cluster %s (%s) comes back, both reconcile the same "+
 				"infrastructure", p.Source.Source.Name, p.Source.Source.UID),
 			Hint: "only revoking its infrastructure credentials prevents that"})
 		return nil
 	}
-	p.addAll(object.Finding{Severity: object.Fatal, Code: "source-not-gone",
+	p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceNotGone,
 		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile "+
 			"one workload cluster destroy it", p.Source.Source.Name),
 		Hint: "make sure that its controllers do not run, then say so with --source-is-gone; or " +
@@ -88,26 +89,27 @@ func checkSource(_ context.Context, p *planner) error {
 func checkOwnership(_ context.Context, p *planner) error {
 	for n := range p.active {
 		owned, ok := p.Owners[n.WorkloadID]
-		if n.GroupKind() == snapshot.ClusterKind && owned.Damaged && !p.Spec.Force {
-			p.add(n, object.Finding{Severity: object.Error, Code: "owner-damaged",
+		if n.GroupKind() == capi.Cluster && owned.Damaged &&
+			!p.Spec.Force.Has(object.CodeOwnerDamaged) {
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerDamaged,
 				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
 					"it belongs, then go on with --force"})
 			continue
 		}
-		if n.GroupKind() != snapshot.ClusterKind || !ok || owned.By.UID == p.Source.Source.UID ||
+		if n.GroupKind() != capi.Cluster || !ok || owned.By.UID == p.Source.Source.UID ||
 			owned.By.UID == p.Target.UID {
 			continue
 		}
-		f := object.Finding{Severity: object.Error, Code: "owned-elsewhere",
+		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere,
 			Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management "+
 				"cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
 			Hint: "it was moved or restored there; work with that management cluster, or take it over " +
 				"with --force when that one is gone for good"}
 		switch {
 		case !owned.Trusted:
-			f.Severity, f.Code = object.Warning, "owner-untrusted"
+			f.Severity, f.Code = object.Warning, object.CodeOwnerUntrusted
 			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
-		case p.Spec.Force:
+		case p.Spec.Force.Has(object.CodeOwnedElsewhere):
 			f.Severity = object.Warning
 		}
 		p.add(n, f)
@@ -120,7 +122,7 @@ func checkSnapshot(_ context.Context, p *planner) error {
 		return nil // it is taken when the source stands still
 	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
-	f := object.Finding{Severity: object.Info, Code: "snapshot-age",
+	f := object.Finding{Severity: object.Info, Code: object.CodeSnapshotAge,
 		Message: fmt.Sprintf("the snapshot is %s old", age)}
 	if age > oldSnapshot {
 		f.Severity = object.Warning
@@ -129,21 +131,21 @@ func checkSnapshot(_ context.Context, p *planner) error {
 	}
 	p.addAll(f)
 	if p.Newer.After(p.Source.Time) {
-		p.addAll(object.Finding{Severity: object.Warning, Code: "not-newest",
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotNewest,
 			Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339),
 			Hint:    "use --snapshot latest"})
 	}
 	for _, gap := range p.Gaps {
-		p.addAll(object.Finding{Severity: object.Warning, Code: "snapshot-gap", Message: gap,
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSnapshotGap, Message: gap,
 			Hint: "a snapshot was deleted, or somebody hides one: look at the bucket's versions " +
 				"and access log"})
 	}
 	if p.Snapshot.Envelope.Partial {
-		p.addAll(object.Finding{Severity: object.Info, Code: "partial-snapshot",
+		p.addAll(object.Finding{Severity: object.Info, Code: object.CodePartialSnapshot,
 			Message: "the snapshot holds chosen namespaces only"})
 	}
 	for _, k := range p.Snapshot.Envelope.NotInCut {
-		p.addAll(object.Finding{Severity: object.Warning, Code: "not-in-cut",
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotInCut,
 			Message: fmt.Sprintf("objects of %s were not read at the same moment as the others", k)})
 	}
 	return nil
@@ -166,7 +168,7 @@ func checkKinds(_ context.Context, p *planner) error {
 			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(),
 				strings.Join(k.Served, ", "), n.Version)
 		}
-		p.add(n, object.Finding{Severity: object.Error, Code: "kind-not-served", Message: msg,
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeKindNotServed, Message: msg,
 			Hint: "install the provider of this kind on the target, at the version of the source or newer"})
 	}
 	return nil
@@ -189,14 +191,15 @@ func checkProviders(_ context.Context, p *planner) error {
 			return have.Name == want.Name
 		})
 		if i < 0 {
-			p.addAll(object.Finding{Severity: object.Error, Code: "provider-missing",
+			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderMissing,
 				Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name,
 					want.Version),
 				Hint: "install it with clusterctl init, at that version or newer"})
 			continue
 		}
-		if older(p.Providers[i].Version, want.Version) && !p.Spec.Force {
-			p.addAll(object.Finding{Severity: object.Error, Code: "provider-older",
+		if older(p.Providers[i].Version, want.Version) &&
+			!p.Spec.Force.Has(object.CodeProviderOlder) {
+			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderOlder,
 				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
 					p.Providers[i].Version, want.Version),
 				Hint: "upgrade it with clusterctl upgrade, or take the risk with --force"})
@@ -232,7 +235,7 @@ func checkRights(ctx context.Context, p *planner) error {
 				if r.sub != "" {
 					what += "/" + r.sub
 				}
-				p.addAll(object.Finding{Severity: object.Error, Code: "not-allowed",
+				p.addAll(object.Finding{Severity: object.Error, Code: object.CodeNotAllowed,
 					Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb,
 						strings.TrimSuffix(what, ".")),
 					Hint: "use credentials of an administrator of the target"})
@@ -252,12 +255,13 @@ func checkOwners(_ context.Context, p *planner) error {
 				continue
 			}
 			if p.dropped[o.Ref] {
-				p.add(n, object.Finding{Severity: object.Info, Code: "owner-dropped",
+				p.add(n, object.Finding{Severity: object.Info, Code: object.CodeOwnerDropped,
 					Message: "its owner reference to " + o.Ref.String() + " is left out"})
 				continue
 			}
-			p.add(n, object.Finding{Severity: object.Error, Code: "owner-missing", Message: "its owner " +
-				o.Ref.String() + " is neither in what is restored nor on the target",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing,
+				Message: "its owner " +
+					o.Ref.String() + " is neither in what is restored nor on the target",
 				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " +
 					o.Ref.String()})
 		}
@@ -272,37 +276,39 @@ func checkUnits(_ context.Context, p *planner) error {
 			return err
 		}
 		switch {
-		case n.Deleting && n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, object.Finding{Severity: object.Error, Code: "deleting",
+		case n.Deleting && n.GroupKind() == capi.Cluster:
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken",
 				Hint:    "leave it out, or take an older snapshot"})
 		case n.Deleting && p.Spec.Move:
-			p.add(n, object.Finding{Severity: object.Error, Code: "deleting", Message: "it is being deleted",
-				Hint: "let the deletion finish, or find out what holds it, then plan again"})
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
+				Message: "it is being deleted",
+				Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		case n.Deleting:
-			p.add(n, object.Finding{Severity: object.Warning, Code: "deleting",
+			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint:    "its controllers decide anew; look at it after the release"})
 		}
 		switch {
-		case kube.Pause(n.GroupKind()) == kube.PauseUnsupported:
-			p.add(n, object.Finding{Severity: object.Error, Code: "pause-unsupported",
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnsupported:
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnsupported,
 				Message: "this kind has a pause of its own that this version cannot set; it would come to " +
 					"life before its status is back",
 				Hint: "restore its unit by hand, or leave it out"})
-		case kube.Pause(n.GroupKind()) != kube.PauseUnknown &&
-			kube.Pause(n.GroupKind()) != kube.PauseNone && ownedByLate(p.Snapshot.Graph, n):
-			p.add(n, object.Finding{Severity: object.Error, Code: "owner-late",
+		case capi.PauseOf(n.GroupKind()) != capi.PauseUnknown &&
+			capi.PauseOf(n.GroupKind()) != capi.PauseNone && ownedByLate(p.Snapshot.Graph, n):
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out with --drop-owner"})
-		case kube.Pause(n.GroupKind()) == kube.PauseUnknown && p.Spec.Move && !p.Spec.Force:
-			p.add(n, object.Finding{Severity: object.Error, Code: "pause-unknown",
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.Move &&
+			!p.Spec.Force.Has(object.CodePauseUnknown):
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
 				Hint: "scale its controller on the source to zero for the time of the move, then go on " +
 					"with --force"})
-		case kube.Pause(n.GroupKind()) == kube.PauseUnknown:
-			p.add(n, object.Finding{Severity: object.Warning, Code: "pause-unknown",
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown:
+			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known; it is created after the release"})
 		}
 	}
@@ -312,8 +318,8 @@ func checkUnits(_ context.Context, p *planner) error {
 // checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds
 // copies that stand still there and may be half. Given back as they were before the pause, they
 // would come to life while another management cluster has them.
-func checkHeld(p *planner, n *snapshot.Node) error {
-	if n.GroupKind() != snapshot.ClusterKind || p.Spec.Force {
+func checkHeld(p *planner, n *graph.Node) error {
+	if n.GroupKind() != capi.Cluster || p.Spec.Force.Has(object.CodeHeld) {
 		return nil
 	}
 	raw, err := p.Contents.Bytes(n.Ref)
@@ -322,10 +328,11 @@ func checkHeld(p *planner, n *snapshot.Node) error {
 	}
 	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
 	// the lock that a move has on its source
-	locked := strings.Contains(annotations[snapshot.AnnotationOperation].String(), "/")
-	if annotations[snapshot.AnnotationWasPaused].Exists() && !locked {
-		p.add(n, object.Finding{Severity: object.Error, Code: "held", Message: "it is the paused copy of " +
-			"a restore or a move that was not at its end",
+	locked := strings.Contains(annotations[capi.AnnotationOperation].String(), "/")
+	if annotations[capi.AnnotationWasPaused].Exists() && !locked {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
+			Message: "it is the paused copy of " +
+				"a restore or a move that was not at its end",
 			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given " +
 				"back as it was before the pause"})
 	}
@@ -347,7 +354,7 @@ var codeKinds = map[string]string{
 func checkNeeds(_ context.Context, p *planner) error {
 	for _, m := range p.Snapshot.Graph.Missing {
 		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
-			p.add(by, object.Finding{Severity: object.Warning, Code: "need-missing",
+			p.add(by, object.Finding{Severity: object.Warning, Code: object.CodeNeedMissing,
 				Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field),
 				Hint:    "see that the target has it before the release (--no-release)"})
 		}
@@ -363,7 +370,7 @@ func checkWorkloadCode(_ context.Context, p *planner) error {
 		}
 	}
 	for gk, n := range count {
-		p.addAll(object.Finding{Severity: object.Info, Code: "runs-code",
+		p.addAll(object.Finding{Severity: object.Info, Code: object.CodeRunsCode,
 			Message: fmt.Sprintf("%s (%d): %s; the signature of the snapshot is what vouches for them", gk,
 				n, codeKinds[gk.Kind])})
 	}

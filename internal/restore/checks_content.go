@@ -16,9 +16,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // refuse leaves out what is never created from a snapshot (invariant I8): the source's own
@@ -37,13 +39,13 @@ func (p *planner) refuse() error {
 		// what the target says of its kinds: the snapshot may say anything
 		k, known := kube.FindKind(p.Kinds, n.GroupKind())
 		switch {
-		case n.GroupKind() == snapshot.ProviderKind:
+		case n.GroupKind() == capi.Provider:
 			p.skipped[n] = "the target has a provider inventory of its own"
 		case strings.HasPrefix(namespace, "kube-"):
 			p.skipped[n] = "nothing is restored into the API server's own namespaces"
 		case providers[namespace]:
 			p.skipped[n] = "nothing is restored into the namespaces of providers"
-		case n.Group != "" && known && !k.Contract && !snapshot.KnownKind(n.GroupKind()):
+		case n.Group != "" && known && !k.Contract && !capi.KnownKind(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
 		case n.GroupKind() == kube.SecretKind.GroupKind:
 			raw, err := p.Contents.Bytes(n.Ref)
@@ -68,13 +70,13 @@ var certificates = []string{"ca", "etcd", "proxy", "sa"}
 // Secrets, and each certificate must fit its key.
 func checkCertificates(_ context.Context, p *planner) error {
 	for n := range p.active {
-		if n.GroupKind() != snapshot.ClusterKind || !hasControlPlane(n) {
+		if n.GroupKind() != capi.Cluster || !hasControlPlane(n) {
 			continue
 		}
 		for _, purpose := range certificates {
 			r := object.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
-				p.add(n, object.Finding{Severity: object.Error, Code: "ca-missing", Message: "Secret " +
+				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAMissing, Message: "Secret " +
 					r.String() + " is not in the snapshot; the control-plane provider would make a new one",
 					Hint: "restore from an older snapshot that has it (mgmtctl snapshot list)"})
 				continue
@@ -84,7 +86,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 				return err
 			}
 			if why := certificateProblem(raw, purpose); why != "" {
-				p.add(n, object.Finding{Severity: object.Error, Code: "ca-invalid", Message: "Secret " +
+				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAInvalid, Message: "Secret " +
 					r.String() + ": " + why,
 					Hint: "the workload cluster cannot be managed with it; look for an older snapshot"})
 			}
@@ -93,9 +95,9 @@ func checkCertificates(_ context.Context, p *planner) error {
 	return nil
 }
 
-func hasControlPlane(n *snapshot.Node) bool {
-	return slices.ContainsFunc(n.Needs, func(need snapshot.Need) bool {
-		return need.GroupKind() == snapshot.KubeadmControlPlane
+func hasControlPlane(n *graph.Node) bool {
+	return slices.ContainsFunc(n.Needs, func(need graph.Need) bool {
+		return need.GroupKind() == capi.KubeadmControlPlane
 	})
 }
 
@@ -125,7 +127,7 @@ func certificateProblem(raw []byte, purpose string) string {
 // checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
 // ever overwritten.
 func checkCollisions(ctx context.Context, p *planner) error {
-	var there []*snapshot.Node
+	var there []*graph.Node
 	for n := range p.active {
 		if p.existing[n.Ref] != "" {
 			there = append(there, n)
@@ -177,10 +179,10 @@ func checkCollisions(ctx context.Context, p *planner) error {
 
 // unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the
 // status of everything in them.
-func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map[string]bool {
+func unitsAtWork(there []*graph.Node, lives []*unstructured.Unstructured) map[string]bool {
 	atWork := map[string]bool{}
 	for i, n := range there {
-		if n.GroupKind() == snapshot.ClusterKind && lives[i] != nil {
+		if n.GroupKind() == capi.Cluster && lives[i] != nil {
 			paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused")
 			atWork[n.Unit] = !paused
 		}
@@ -191,7 +193,7 @@ func unitsAtWork(there []*snapshot.Node, lives []*unstructured.Unstructured) map
 // checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their
 // objects are missing there: its controllers would see a MachineSet without its Machines and make
 // new ones.
-func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructured.Unstructured) {
+func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.Unstructured) {
 	absent := map[string]int{}
 	for n := range p.active {
 		if n.Unit != "" && p.existing[n.Ref] == "" {
@@ -199,11 +201,11 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 		}
 	}
 	for i, n := range there {
-		if n.GroupKind() != snapshot.ClusterKind || lives[i] == nil {
+		if n.GroupKind() != capi.Cluster || lives[i] == nil {
 			continue
 		}
 		if p.Spec.Move && !PausedByUs(lives[i]) {
-			p.add(n, object.Finding{Severity: object.Error, Code: "cluster-live",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
 					"it belongs to, and delete nothing before"})
@@ -213,7 +215,7 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 			continue
 		}
 		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
-			p.add(n, object.Finding{Severity: object.Error, Code: "cluster-live",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects "+
 					"are missing there", absent[n.Key().String()]),
 				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing " +
@@ -224,16 +226,16 @@ func (p *planner) checkLiveClusters(there []*snapshot.Node, lives []*unstructure
 
 // collide adds a finding unless live, which is on the target already, can be adopted as want. It
 // returns the managedFields in which the two differ, which prevents nothing.
-func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructured,
+func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 	atWork bool) (fields []string) {
 	if live.GetDeletionTimestamp() != nil {
-		p.add(n, object.Finding{Severity: object.Error, Code: "exists-deleting",
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
 			Message: "the target has an object of this name that is being deleted",
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		return nil
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
-		p.add(n, object.Finding{Severity: object.Error, Code: "left-by-operation",
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "it was left half restored by operation " + other,
 			Hint: "go on with it: mgmtctl operation resume " + other +
 				"; if its catalog is lost, delete the object and plan again"})
@@ -241,7 +243,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(want, live); len(missing) > 0 {
-			p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 				Message: "the target has this namespace with other labels or annotations: " +
 					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
@@ -257,7 +259,7 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 	if len(paths) == 0 {
 		return fields
 	}
-	p.add(n, object.Finding{Severity: object.Error, Code: "exists-different",
+	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
 			"this unit out"})
@@ -270,25 +272,25 @@ func (p *planner) collide(n *snapshot.Node, want, live *unstructured.Unstructure
 // Machine.
 func differences(want, live *unstructured.Unstructured, unitAtWork bool) (paths,
 	fields []string) {
-	aspect := snapshot.Values
+	aspect := equality.Values
 	if !PausedByUs(live) {
-		switch kube.Pause(gkOf(live)) {
-		case kube.PauseNever, kube.PauseAnnotation, kube.PauseUnknown:
-			aspect = snapshot.Spec
-		case kube.PauseSpec, kube.PauseWithCluster:
+		switch capi.PauseOf(gkOf(live)) {
+		case capi.PauseNever, capi.PauseAnnotation, capi.PauseUnknown:
+			aspect = equality.Spec
+		case capi.PauseSpec, capi.PauseWithCluster:
 			if unitAtWork {
-				aspect = snapshot.Spec
+				aspect = equality.Spec
 			}
 		}
 	}
-	paths = snapshot.Differences(want.Object, live.Object, aspect)
+	paths = equality.Differences(want.Object, live.Object, aspect)
 	if len(paths) > 0 && PausedByUs(live) {
 		paused := want.DeepCopy()
 		Pause(paused)
-		paths = snapshot.Differences(paused.Object, live.Object, aspect)
+		paths = equality.Differences(paused.Object, live.Object, aspect)
 	}
-	if aspect == snapshot.Values {
-		fields = snapshot.ManagedFieldsDifferences(want.Object, live.Object)
+	if aspect == equality.Values {
+		fields = equality.ManagedFieldsDifferences(want.Object, live.Object)
 	}
 	return paths, fields
 }
@@ -313,7 +315,7 @@ func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstruct
 
 // forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared
 // object the workload clusters that have not come yet.
-func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.Unstructured) {
+func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Unstructured) {
 	var kept []metav1.OwnerReference
 	for i, ref := range want.GetOwnerReferences() {
 		has := slices.ContainsFunc(live.GetOwnerReferences(),
@@ -330,7 +332,7 @@ func (p *planner) forgetAbsentOwners(n *snapshot.Node, want, live *unstructured.
 
 // followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows
 // when that unit comes to the target.
-func (p *planner) followsUnit(n *snapshot.Node, owner object.Ref) bool {
+func (p *planner) followsUnit(n *graph.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != ""
 }
@@ -362,7 +364,7 @@ const webhookTimeout = 15 * time.Second
 // thinks of the object does not matter here; that its webhooks answer does: a webhook that is down
 // would refuse every object in the middle of the restore.
 func checkWebhooks(ctx context.Context, p *planner) error {
-	samples := map[object.GroupKind]*snapshot.Node{}
+	samples := map[object.GroupKind]*graph.Node{}
 	for n := range p.active {
 		if _, served := p.kinds[n.GroupKind()]; !served || n.Group == "" {
 			continue
@@ -390,7 +392,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 			defer cancel()
 			_, err = p.Prober.DryRunCreate(dctx, p.kinds[gk], obj)
 			if down(err) {
-				p.addAll(object.Finding{Severity: object.Error, Code: "webhook-down",
+				p.addAll(object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
 					Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
 					Hint: "wait until the provider's controllers run and their certificates are in place, " +
 						"then plan again"})
@@ -401,7 +403,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 	return g.Wait()
 }
 
-func softOwners(n *snapshot.Node) int {
+func softOwners(n *graph.Node) int {
 	count := 0
 	for _, need := range n.Needs {
 		if need.Owner {

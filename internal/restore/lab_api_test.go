@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -114,8 +115,8 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, error) {
 	return restore.Make(ctx, restore.Input{
 		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID),
-			Source: restore.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
-		Target: restore.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),
+			Source: object.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
+		Target: object.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),
 		Prober: w.target.Prober(), Kinds: w.kinds, Spec: spec,
 	})
 }
@@ -288,7 +289,7 @@ func checkRestored(t *testing.T, s site) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if paths := snapshot.Differences(want, live.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(want, live.Object, equality.All); len(paths) > 0 {
 			t.Errorf("%s differs in %v", n.Ref, paths)
 		}
 		for _, o := range live.GetOwnerReferences() {

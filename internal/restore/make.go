@@ -15,8 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -42,7 +45,7 @@ type Input struct {
 	Snapshot  *snapshot.Snapshot
 	Contents  *snapshot.Contents // of the nodes that Nodes returns
 	Source    Snapshot           // names the snapshot
-	Target    Side
+	Target    object.Side
 	Reader    Reader
 	Prober    Prober
 	Kinds     []kube.Kind     // of the target
@@ -53,36 +56,25 @@ type Input struct {
 	Newer time.Time
 	Gaps  []string
 	// Owners are the ownership records of the store, by id of the workload cluster.
-	Owners map[string]Owned
+	Owners map[string]ownership.Record
 	// Findings of checks that were made before; they count like the plan's own.
 	Findings []object.Finding
 	Now      func() time.Time
 }
 
-// Owned is what an ownership record says: which management cluster a workload cluster belongs to.
-type Owned struct {
-	By    Side
-	Epoch int64
-	// Trusted tells whether a trusted key signed it; what anybody could have written is told and
-	// not obeyed.
-	Trusted bool
-	// Damaged: there is a record, and what it says cannot be read.
-	Damaged bool
-}
-
 // Nodes returns the nodes that a spec selects, with all that they need. It returns a
 // *SelectionError.
-func Nodes(s *snapshot.Snapshot, spec Spec) ([]*snapshot.Node, error) {
+func Nodes(s *snapshot.Snapshot, spec Spec) ([]*graph.Node, error) {
 	return selectNodes(s.Graph, spec)
 }
 
 // planner makes one plan.
 type planner struct {
 	Input
-	nodes    []*snapshot.Node
-	skipped  map[*snapshot.Node]string   // left out, and why
-	users    map[*snapshot.Node][]string // units that need a shared node
-	existing map[object.Ref]string       // on the target at planning, with UID
+	nodes    []*graph.Node
+	skipped  map[*graph.Node]string   // left out, and why
+	users    map[*graph.Node][]string // units that need a shared node
+	existing map[object.Ref]string    // on the target at planning, with UID
 	kinds    map[object.GroupKind]kube.Kind
 	// owners that are not in the snapshot but live on the target, with UID
 	outside map[object.Ref]string
@@ -104,8 +96,8 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 		in.Now = time.Now
 	}
 	p := &planner{
-		Input: in, nodes: nodes, skipped: map[*snapshot.Node]string{},
-		users:    map[*snapshot.Node][]string{},
+		Input: in, nodes: nodes, skipped: map[*graph.Node]string{},
+		users:    map[*graph.Node][]string{},
 		findings: slices.Clone(in.Findings), existing: map[object.Ref]string{},
 		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{},
@@ -135,7 +127,7 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 
 // add records a finding about a node. An error of a shared node blocks the units that need it; of a
 // node that nobody needs it only leaves that node out.
-func (p *planner) add(n *snapshot.Node, f object.Finding) {
+func (p *planner) add(n *graph.Node, f object.Finding) {
 	f.Ref = n.Ref
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +138,7 @@ func (p *planner) add(n *snapshot.Node, f object.Finding) {
 	case f.Severity < object.Error:
 		p.findings = append(p.findings, f)
 	case len(p.users[n]) == 0:
-		p.skipped[n] = f.Code
+		p.skipped[n] = string(f.Code)
 		f.Severity = object.Warning
 		p.findings = append(p.findings, f)
 	default:
@@ -165,7 +157,7 @@ func (p *planner) addAll(f object.Finding) {
 }
 
 // active yields the nodes that are not left out.
-func (p *planner) active(yield func(*snapshot.Node) bool) {
+func (p *planner) active(yield func(*graph.Node) bool) {
 	for _, n := range p.nodes {
 		if p.skipped[n] == "" && !yield(n) {
 			return
@@ -175,7 +167,7 @@ func (p *planner) active(yield func(*snapshot.Node) bool) {
 
 // findUsers notes for each shared node which units need it.
 func (p *planner) findUsers() {
-	byUnit := map[string][]*snapshot.Node{}
+	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
 		if n.Unit != "" {
 			byUnit[n.Unit] = append(byUnit[n.Unit], n)
@@ -196,13 +188,13 @@ func (p *planner) tellRefused() {
 	for _, n := range p.nodes {
 		why := p.skipped[n]
 		switch {
-		case why == "" || n.GroupKind() == snapshot.ProviderKind:
-		case n.GroupKind() == snapshot.ClusterKind:
-			p.add(n, object.Finding{Severity: object.Error, Code: "refused", Message: why,
+		case why == "" || n.GroupKind() == capi.Provider:
+		case n.GroupKind() == capi.Cluster:
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
 				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
 					"must be there"})
 		default:
-			p.add(n, object.Finding{Severity: object.Warning, Code: "refused", Message: why,
+			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeRefused, Message: why,
 				Hint: "create it by hand if something needs it"})
 		}
 	}
@@ -210,7 +202,7 @@ func (p *planner) tellRefused() {
 
 // comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the
 // reference follows when that unit does.
-func (p *planner) comesLater(n *snapshot.Node, owner object.Ref) bool {
+func (p *planner) comesLater(n *graph.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
 }
@@ -279,7 +271,7 @@ func (p *planner) inPlan(r object.Ref) bool {
 	if n == nil || p.skipped[n] != "" {
 		return false
 	}
-	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *snapshot.Node, r object.Ref) int {
+	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *graph.Node, r object.Ref) int {
 		return object.CompareRefs(n.Ref, r)
 	})
 	return in
@@ -309,7 +301,7 @@ func (p *planner) lookUp(ctx context.Context, r object.Ref) (string, error) {
 func (p *planner) plan() *Plan {
 	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
 		Epochs: map[string]int64{}}
-	byUnit := map[string][]*snapshot.Node{}
+	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
 		byUnit[n.Unit] = append(byUnit[n.Unit], n)
 	}
@@ -335,7 +327,7 @@ func (p *planner) skipUnneeded(plan *Plan) {
 	for _, u := range plan.Units {
 		blocked[u.Name] = u.Blocked
 	}
-	var kept []*snapshot.Node
+	var kept []*graph.Node
 	for n := range p.active {
 		if n.Unit != "" && !blocked[n.Unit] || n.Unit == "" && len(p.users[n]) == 0 {
 			kept = append(kept, n)
@@ -352,10 +344,10 @@ func (p *planner) skipUnneeded(plan *Plan) {
 	}
 }
 
-func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
+func (p *planner) unit(name string, nodes []*graph.Node) Unit {
 	u := Unit{Name: name}
 	wave := 0
-	var early, late []*snapshot.Node
+	var early, late []*graph.Node
 	for _, n := range nodes {
 		if isLate(p.Snapshot.Graph, n) {
 			late = append(late, n)
@@ -363,16 +355,16 @@ func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
 			early = append(early, n)
 		}
 	}
-	for _, part := range [][]*snapshot.Node{early, late} {
+	for _, part := range [][]*graph.Node{early, late} {
 		for _, nodes := range p.Snapshot.Graph.Waves(part) {
 			wave++
 			for _, n := range nodes {
 				o := p.object(n, wave)
 				u.Objects = append(u.Objects, o)
-				if n.GroupKind() == snapshot.MachineKind {
+				if n.GroupKind() == capi.Machine {
 					u.Machines++
 				}
-				if n.GroupKind() == snapshot.ClusterKind && n.Key().String() == name {
+				if n.GroupKind() == capi.Cluster && n.Key().String() == name {
 					u.WorkloadID, u.StaysPaused = n.WorkloadID, n.Paused
 				}
 			}
@@ -384,24 +376,24 @@ func (p *planner) unit(name string, nodes []*snapshot.Node) Unit {
 // isLate tells of objects that are created after the release: those of a kind for which no pause is
 // known, since they come to life as soon as they are created, and passive ones that such an object
 // owns.
-func isLate(g *snapshot.Graph, n *snapshot.Node) bool {
-	switch kube.Pause(n.GroupKind()) {
-	case kube.PauseUnknown:
+func isLate(g *graph.Graph, n *graph.Node) bool {
+	switch capi.PauseOf(n.GroupKind()) {
+	case capi.PauseUnknown:
 		return true
-	case kube.PauseNone:
+	case capi.PauseNone:
 		return ownedByLate(g, n)
 	}
 	return false
 }
 
-func ownedByLate(g *snapshot.Graph, n *snapshot.Node) bool {
-	return slices.ContainsFunc(n.Owners, func(o snapshot.Owner) bool {
+func ownedByLate(g *graph.Graph, n *graph.Node) bool {
+	return slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
 		owner := g.Node(o.Ref)
-		return owner != nil && kube.Pause(owner.GroupKind()) == kube.PauseUnknown
+		return owner != nil && capi.PauseOf(owner.GroupKind()) == capi.PauseUnknown
 	})
 }
 
-func (p *planner) object(n *snapshot.Node, wave int) Object {
+func (p *planner) object(n *graph.Node, wave int) Object {
 	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n),
 		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
 	if o.UID != "" {

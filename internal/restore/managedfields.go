@@ -7,23 +7,24 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // fieldsDiffer returns the fields of a live object whose server-side appliers are not those of the
 // snapshot; nil when its managedFields are not restored, or when its controller has been at work.
 func (r *run) fieldsDiffer(o Object, source, live *unstructured.Unstructured) []string {
 	if !r.wantsFields(source) || o.GroupKind() == kube.NamespaceKind.GroupKind ||
-		kube.Pause(o.GroupKind()) == kube.PauseNever {
+		capi.PauseOf(o.GroupKind()) == capi.PauseNever {
 		return nil
 	}
 	want, err := r.wantedPaused(o, source, live)
 	if err != nil || want == nil {
 		return nil
 	}
-	return snapshot.ManagedFieldsDifferences(want.Object, live.Object)
+	return equality.ManagedFieldsDifferences(want.Object, live.Object)
 }
 
 // fieldDifferences collects objects whose managedFields are not those of the snapshot. It is used
@@ -63,7 +64,8 @@ func (d *fieldDifferences) finding(unit string) (f object.Finding, ok bool) {
 		more = fmt.Sprintf(" and %d more", len(paths)-most)
 		paths = paths[:most]
 	}
-	return object.Finding{Severity: object.Warning, Code: "managed-fields", Unit: unit, Ref: d.first,
+	return object.Finding{Severity: object.Warning, Code: object.CodeManagedFields, Unit: unit,
+		Ref: d.first,
 		Message: fmt.Sprintf("server-side appliers do not own the same fields as in the snapshot: "+
 			"%d objects, the first differs in %s%s", d.objects, strings.Join(paths, ", "), more),
 		Hint: "the next apply of each controller writes its own fields again; only a field that a " +

@@ -15,16 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 const (
 	ownAnnotations = "mgmtd.dev/"
 	// gone once the UID of what was created is journaled
-	annotationOperation  = snapshot.AnnotationOperation
-	annotationWasPaused  = snapshot.AnnotationWasPaused // gone with the release
+	annotationOperation  = capi.AnnotationOperation
+	annotationWasPaused  = capi.AnnotationWasPaused // gone with the release
 	fieldMetadata        = "metadata"
 	conditionPaused      = "Paused"
 	fieldOwnerReferences = "ownerReferences"
@@ -49,19 +48,19 @@ func Pause(u *unstructured.Unstructured) bool {
 	if PausedByUs(u) {
 		return false
 	}
-	was := snapshot.WasAbsent
-	switch kube.Pause(gkOf(u)) {
-	case kube.PauseSpec:
+	was := capi.WasAbsent
+	switch capi.PauseOf(gkOf(u)) {
+	case capi.PauseSpec:
 		if paused, set, _ := unstructured.NestedBool(u.Object, "spec", "paused"); set {
 			was = strconv.FormatBool(paused)
 		}
 		// spec is an object in every kind that has this switch.
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
-	case kube.PauseAnnotation:
-		if _, set := u.GetAnnotations()[snapshot.AnnotationPaused]; set {
-			was = snapshot.WasTrue
+	case capi.PauseAnnotation:
+		if _, set := u.GetAnnotations()[capi.AnnotationPaused]; set {
+			was = capi.WasTrue
 		} else {
-			Annotate(u, snapshot.AnnotationPaused, "")
+			Annotate(u, capi.AnnotationPaused, "")
 		}
 	default:
 		return false
@@ -84,16 +83,16 @@ func Unpause(u *unstructured.Unstructured) bool {
 		return false
 	}
 	was := u.GetAnnotations()[annotationWasPaused]
-	switch kube.Pause(gkOf(u)) {
-	case kube.PauseSpec:
-		if was == snapshot.WasAbsent {
+	switch capi.PauseOf(gkOf(u)) {
+	case capi.PauseSpec:
+		if was == capi.WasAbsent {
 			unstructured.RemoveNestedField(u.Object, "spec", "paused")
 		} else {
-			_ = unstructured.SetNestedField(u.Object, was == snapshot.WasTrue, "spec", "paused")
+			_ = unstructured.SetNestedField(u.Object, was == capi.WasTrue, "spec", "paused")
 		}
-	case kube.PauseAnnotation:
-		if was != snapshot.WasTrue {
-			Unannotate(u, snapshot.AnnotationPaused)
+	case capi.PauseAnnotation:
+		if was != capi.WasTrue {
+			Unannotate(u, capi.AnnotationPaused)
 		}
 	}
 	Unannotate(u, annotationWasPaused)
@@ -131,8 +130,8 @@ func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
 	partial bool) error {
 	strip(u)
 	Pause(u)
-	if workloadID != "" && o.GroupKind() == snapshot.ClusterKind {
-		Annotate(u, snapshot.AnnotationWorkloadID, workloadID)
+	if workloadID != "" && o.GroupKind() == capi.Cluster {
+		Annotate(u, capi.AnnotationWorkloadID, workloadID)
 	}
 	return r.setOwners(u, o, partial)
 }

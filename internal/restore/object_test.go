@@ -5,7 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
 )
 
 func decoded(t *testing.T, text string) *unstructured.Unstructured {
@@ -34,7 +35,7 @@ func TestPauseIsGivenBackExactly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			source, u := decoded(t, text), decoded(t, text)
 			Pause(u)
-			_, annotated := u.GetAnnotations()[snapshot.AnnotationPaused]
+			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
 			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 			if has := paused || annotated; has != (u.GetKind() != "Secret") {
 				t.Errorf("paused %v", has)
@@ -42,7 +43,7 @@ func TestPauseIsGivenBackExactly(t *testing.T) {
 			if changed := Unpause(u); changed != (u.GetKind() != "Secret") {
 				t.Errorf("changed %v", changed)
 			}
-			if paths := snapshot.Differences(source.Object, u.Object, snapshot.All); len(paths) > 0 ||
+			if paths := equality.Differences(source.Object, u.Object, equality.All); len(paths) > 0 ||
 				len(u.GetAnnotations()) != len(source.GetAnnotations()) {
 				t.Errorf("differs in %v, annotations %v", paths, u.GetAnnotations())
 			}

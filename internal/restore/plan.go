@@ -37,7 +37,7 @@ func (s Selection) everything() bool {
 type Spec struct {
 	Selection     Selection     `json:"selection"`
 	SourceIsGone  bool          `json:"sourceIsGone,omitempty"`
-	Force         bool          `json:"force,omitempty"`
+	Force         object.Forced `json:"force,omitempty"`
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
@@ -62,7 +62,7 @@ const (
 // what a resume goes by.
 type Plan struct {
 	Snapshot Snapshot         `json:"snapshot"`
-	Target   Side             `json:"target"`
+	Target   object.Side      `json:"target"`
 	Spec     Spec             `json:"spec"`
 	Shared   Unit             `json:"shared"`
 	Units    []Unit           `json:"units"` // by name
@@ -73,19 +73,13 @@ type Plan struct {
 	Epochs map[string]int64 `json:"epochs"`
 }
 
-// Side names a management cluster.
-type Side struct {
-	Name string `json:"name"`
-	UID  string `json:"uid"`
-}
-
 // Snapshot names the snapshot that is restored.
 type Snapshot struct {
-	StoreID string    `json:"storeID"`
-	ID      string    `json:"id"`
-	Key     string    `json:"key"`
-	Source  Side      `json:"source"`
-	Time    time.Time `json:"time"`
+	StoreID string      `json:"storeID"`
+	ID      string      `json:"id"`
+	Key     string      `json:"key"`
+	Source  object.Side `json:"source"`
+	Time    time.Time   `json:"time"`
 }
 
 // Unit is a workload cluster in the plan, or what units share.
@@ -195,8 +189,8 @@ func (p *Plan) settle() {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
 		}
-		return strings.Compare(a.Code+a.Unit+a.Ref.String()+a.Message,
-			b.Code+b.Unit+b.Ref.String()+b.Message)
+		return strings.Compare(string(a.Code)+a.Unit+a.Ref.String()+a.Message,
+			string(b.Code)+b.Unit+b.Ref.String()+b.Message)
 	})
 	blocked := map[string]bool{}
 	for _, f := range p.Findings {

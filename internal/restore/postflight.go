@@ -13,10 +13,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // postFlight looks at a released unit until it is well: every object there, equal in what
@@ -74,7 +75,7 @@ func (r *run) changed(o Object, source, live *unstructured.Unstructured) string 
 	if err := r.setOwners(want, o, false); err != nil {
 		return err.Error()
 	}
-	if paths := snapshot.Differences(want.Object, live.Object, snapshot.Spec); len(paths) > 0 {
+	if paths := equality.Differences(want.Object, live.Object, equality.Spec); len(paths) > 0 {
 		return "it differs in " + strings.Join(paths, ", ")
 	}
 	return wrongOwner(want, live)
@@ -152,7 +153,8 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: "workload-api", Ref: o.Ref,
+		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI,
+			Ref: o.Ref,
 			Message: "the workload cluster's API server did not answer through this kubeconfig: " +
 				err.Error(),
 			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
@@ -204,15 +206,16 @@ func (r *run) observe(ctx context.Context) error {
 	if r.Tuning.Observe <= 0 || r.Plan.Spec.NoRelease {
 		return nil
 	}
-	k, ok := r.kinds[snapshot.MachineKind]
+	k, ok := r.kinds[capi.Machine]
 	if !ok {
 		return nil
 	}
 	deadline := time.Now().Add(r.Tuning.Observe)
 	for {
 		if err := r.compareMachines(ctx, k); err != nil {
-			r.report(ctx, "", object.Finding{Severity: object.Error, Code: "observe", Message: err.Error(),
-				Hint: "look at the controllers of the target at once: something replaces Machines"})
+			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve,
+				Message: err.Error(),
+				Hint:    "look at the controllers of the target at once: something replaces Machines"})
 			return &IncompleteError{Failed: 1, First: err}
 		}
 		left := time.Until(deadline)
@@ -238,7 +241,7 @@ func (r *run) compareMachines(ctx context.Context, k kube.Kind) error {
 			clusters[key] = true
 		}
 		for _, o := range u.Objects {
-			if o.GroupKind() == snapshot.MachineKind && o.Action != Skip {
+			if o.GroupKind() == capi.Machine && o.Action != Skip {
 				want[o.Ref] = r.uid(o.Ref)
 			}
 		}

@@ -16,10 +16,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 var everything = restore.Spec{SourceIsGone: true}
@@ -187,7 +187,7 @@ func TestAPIOwnerOutside(t *testing.T) {
 	for _, c := range w.snapshot.Graph.Clusters() {
 		if strings.HasPrefix(c.Namespace, "owner-") {
 			unit = c.Key().String()
-			c.Owners = append(c.Owners, snapshot.Owner{Ref: object.Ref{Group: "example.test", Kind: "Parent",
+			c.Owners = append(c.Owners, graph.Owner{Ref: object.Ref{Group: "example.test", Kind: "Parent",
 				Namespace: c.Namespace, Name: "parent"}, UID: "gone"})
 		}
 	}
@@ -199,8 +199,9 @@ func TestAPIOwnerOutside(t *testing.T) {
 		t.Errorf("%s is not blocked: %v", unit, plan.Findings)
 	}
 	spec := everything
-	spec.DropOwners = []object.Ref{{Group: "example.test", Kind: "Parent", Namespace: strings.Split(unit,
-		"/")[0], Name: "parent"}}
+	spec.DropOwners = []object.Ref{{Group: "example.test", Kind: "Parent",
+		Namespace: strings.Split(unit,
+			"/")[0], Name: "parent"}}
 	if plan, err = w.plan(t.Context(), spec); err != nil || blocked(plan, unit) {
 		t.Errorf("%s is blocked with the owner dropped: %v %v", unit, err, plan.Findings)
 	}

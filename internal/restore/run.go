@@ -71,7 +71,8 @@ func Run(ctx context.Context, o RunOptions) error {
 func newRun(ctx context.Context, o RunOptions) *run {
 	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
 	return &run{
-		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{}, unitOf: map[object.Ref]string{},
+		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
+		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
 		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests),
@@ -256,7 +257,7 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 	var flights sync.WaitGroup
 	note := func(u Unit, err error, released bool) {
 		if err != nil && ctx.Err() == nil {
-			r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: "unit-failed",
+			r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: object.CodeUnitFailed,
 				Message: err.Error(), Hint: HintOf(err)})
 		}
 		mu.Lock()

@@ -7,9 +7,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // SelectionError says that a selection names what the snapshot does not hold.
@@ -21,18 +22,18 @@ func (e *SelectionError) Error() string { return "select: " + e.Reason }
 func (e *SelectionError) Hint() string { return e.Has }
 
 // selectNodes returns the nodes of a selection and all that they need, by ref.
-func selectNodes(g *snapshot.Graph, spec Spec) ([]*snapshot.Node, error) {
+func selectNodes(g *graph.Graph, spec Spec) ([]*graph.Node, error) {
 	nodes, err := selectAll(g, spec.Selection)
 	if err != nil || spec.Only == nil {
 		return nodes, err
 	}
-	return slices.DeleteFunc(nodes, func(n *snapshot.Node) bool {
+	return slices.DeleteFunc(nodes, func(n *graph.Node) bool {
 		return n.Unit != "" &&
 			!slices.Contains(spec.Only, n.Unit)
 	}), nil
 }
 
-func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
+func selectAll(g *graph.Graph, s Selection) ([]*graph.Node, error) {
 	if s.everything() {
 		return slices.Clone(g.Nodes), nil
 	}
@@ -51,7 +52,7 @@ func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 			units[c.Key().String()] = true
 		}
 	}
-	var start []*snapshot.Node
+	var start []*graph.Node
 	for _, n := range g.Nodes {
 		if n.Unit != "" && units[n.Unit] || n.Unit == "" && n.Namespace != "" &&
 			slices.Contains(s.Namespaces, n.Namespace) {
@@ -61,11 +62,11 @@ func selectAll(g *snapshot.Graph, s Selection) ([]*snapshot.Node, error) {
 	return g.Closure(start), nil
 }
 
-func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
+func selectUnits(g *graph.Graph, s Selection) (map[string]bool, error) {
 	units := map[string]bool{}
 	clusters := g.Clusters()
 	for _, w := range s.Workloads {
-		if g.Node(object.Ref{Group: snapshot.ClusterKind.Group, Kind: snapshot.ClusterKind.Kind,
+		if g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: w.Namespace, Name: w.Name}) == nil {
 			return nil, &SelectionError{fmt.Sprintf("workload cluster %s is not in the snapshot", w),
 				"it holds " + listClusters(clusters)}
@@ -98,7 +99,7 @@ func selectUnits(g *snapshot.Graph, s Selection) (map[string]bool, error) {
 	return units, nil
 }
 
-func listClusters(clusters []*snapshot.Node) string {
+func listClusters(clusters []*graph.Node) string {
 	names := make([]string, len(clusters))
 	for i, c := range clusters {
 		names[i] = c.Key().String()
@@ -106,7 +107,7 @@ func listClusters(clusters []*snapshot.Node) string {
 	return listed(names)
 }
 
-func listNamespaces(g *snapshot.Graph) string {
+func listNamespaces(g *graph.Graph) string {
 	var names []string
 	for _, n := range g.Nodes {
 		if n.GroupKind() == kube.NamespaceKind.GroupKind {

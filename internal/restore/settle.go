@@ -10,9 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // WaitError says what the target's controllers did not do in time.
@@ -146,10 +147,10 @@ func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 		return nil, nil // pre-flight found it equal
 	}
 	want := source.DeepCopy()
-	switch own := kube.Pause(o.GroupKind()); {
+	switch own := capi.PauseOf(o.GroupKind()); {
 	case PausedByUs(live):
 		Pause(want)
-	case own == kube.PauseAnnotation:
+	case own == capi.PauseAnnotation:
 		return nil, nil // released by a run that died then
 	}
 	shared := r.unitOf[o.Ref] == "" // its owners may come later
@@ -186,11 +187,11 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 		}
 		return ""
 	}
-	aspect := snapshot.Values
-	if kube.Pause(o.GroupKind()) == kube.PauseNever {
-		aspect = snapshot.Spec // its controller is at work
+	aspect := equality.Values
+	if capi.PauseOf(o.GroupKind()) == capi.PauseNever {
+		aspect = equality.Spec // its controller is at work
 	}
-	if paths := snapshot.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
+	if paths := equality.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
 		return "it differs in " + strings.Join(paths, ", ")
 	}
 	return ""
@@ -224,7 +225,7 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 // standsStill tells whether the release will end a pause that a restore set on the unit's Cluster.
 func (r *run) standsStill(ctx context.Context, u Unit) (bool, error) {
 	for _, o := range early(u.Objects) {
-		if o.GroupKind() != snapshot.ClusterKind {
+		if o.GroupKind() != capi.Cluster {
 			continue
 		}
 		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
@@ -287,7 +288,7 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		// the Cluster is the last
-		for _, how := range []kube.PauseSwitch{kube.PauseAnnotation, kube.PauseSpec} {
+		for _, how := range []capi.PauseSwitch{capi.PauseAnnotation, capi.PauseSpec} {
 			for _, o := range switched(u, how) {
 				if err := r.releaseObject(ctx, o); err != nil {
 					return fmt.Errorf("release %s: %w", o.Ref, err)
@@ -299,10 +300,10 @@ func (r *run) release(ctx context.Context, u Unit) error {
 }
 
 // switched are the objects of a unit with a pause of their own of this sort.
-func switched(u Unit, how kube.PauseSwitch) []Object {
+func switched(u Unit, how capi.PauseSwitch) []Object {
 	var out []Object
 	for _, o := range u.Objects {
-		if o.Action != Skip && kube.Pause(o.GroupKind()) == how {
+		if o.Action != Skip && capi.PauseOf(o.GroupKind()) == how {
 			out = append(out, o)
 		}
 	}
@@ -355,7 +356,7 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 func (r *run) brake(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		for _, how := range []kube.PauseSwitch{kube.PauseSpec, kube.PauseAnnotation} {
+		for _, how := range []capi.PauseSwitch{capi.PauseSpec, capi.PauseAnnotation} {
 			for _, o := range switched(u, how) {
 				if err := r.change(ctx, o, Pause); err != nil {
 					return fmt.Errorf("pause %s again: %w", o.Ref, err)
@@ -372,7 +373,7 @@ func (r *run) brake(ctx context.Context, u Unit) error {
 func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && kube.Pause(o.GroupKind()) == kube.PauseAnnotation &&
+		if o.Action != Skip && capi.PauseOf(o.GroupKind()) == capi.PauseAnnotation &&
 			!waiting[o.Namespace] {
 			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
 		}

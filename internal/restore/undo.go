@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // UndoOptions of Undo.
@@ -84,7 +84,9 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(findings, func(f object.Finding) bool { return f.Severity >= object.Error }) {
+	if slices.ContainsFunc(findings, func(f object.Finding) bool {
+		return f.Severity >= object.Error
+	}) {
 		return &FindingsError{Findings: findings}
 	}
 	return nil
@@ -93,7 +95,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 // unplannedBinding tells of what the target's controllers make by themselves for every Cluster and
 // take away with it.
 func unplannedBinding(ref object.Ref) bool {
-	return ref.GroupKind() == snapshot.ResourceSetBindingKind
+	return ref.GroupKind() == capi.ClusterResourceSetBinding
 }
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
@@ -165,7 +167,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		return nil // nothing of it is removed
 	}
 	for _, o := range u.Objects {
-		if o.GroupKind() != snapshot.ClusterKind || o.Action == Skip {
+		if o.GroupKind() != capi.Cluster || o.Action == Skip {
 			continue
 		}
 		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {

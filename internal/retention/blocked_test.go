@@ -37,7 +37,7 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 			b.pass(24 * time.Hour)
 			damage(t, b, list[4])
 			before := contents(t, st)
-			r, err := Prune(t.Context(), options(st, b, Policy{Last: 2}))
+			r, err := prune(t.Context(), options(st, b, Policy{Last: 2}))
 			if _, blocked := errors.AsType[*BlockedError](err); !blocked {
 				t.Fatalf("error %v, want a *BlockedError", err)
 			}
@@ -48,12 +48,12 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 				t.Error("no snapshot was removed")
 			}
 			if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-				return f.Code == FoundEnvelope &&
+				return f.Code == object.CodeEnvelopeUnreadable &&
 					f.Severity == object.Error
 			}) {
 				t.Errorf("findings %v", r.Findings)
 			}
-			plan, err := NewPlan(t.Context(), options(st, b, Policy{Last: 2}))
+			plan, err := planAll(t.Context(), options(st, b, Policy{Last: 2}))
 			if err != nil || !plan.Blocked {
 				t.Errorf("plan: blocked %v, %v", plan != nil && plan.Blocked, err)
 			}
@@ -71,17 +71,17 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	replace(t, b, list[2].Key().String(), nil)
 	before := contents(t, st)
 	o := options(st, b, Policy{Last: 2})
-	plan, err := NewPlan(t.Context(), o)
+	plan, err := planAll(t.Context(), o)
 	if err != nil || !plan.Blocked {
 		t.Errorf("plan: %+v, %v", plan, err)
 	}
 	for range 2 {
-		r, err := Prune(t.Context(), o)
+		r, err := prune(t.Context(), o)
 		if _, blocked := errors.AsType[*BlockedError](err); !blocked {
 			t.Fatalf("error %v, want a *BlockedError", err)
 		}
 		if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-			return f.Code == FoundGap && f.Severity == object.Error &&
+			return f.Code == object.CodeSnapshotMissing && f.Severity == object.Error &&
 				strings.Contains(f.Message, "number 3 is not there")
 		}) {
 			t.Errorf("findings %v", r.Findings)
@@ -103,19 +103,6 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 // An envelope that nobody vouches for may lie over one that counts.
 func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 	b := newClocked(t)
-	keys := func(dir string) *store.Keys {
-		t.Helper()
-		generated, err := store.Keygen(dir, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		k, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient},
-			SigningKeyFile: dir + "/signing.key", TrustedKeyFiles: []string{dir + "/signing.pub"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
 	open := func(k *store.Keys) *store.Store {
 		t.Helper()
 		st, err := store.Open(t.Context(), store.Options{Bucket: b, Keys: k, Create: true})
@@ -124,17 +111,17 @@ func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 		}
 		return st
 	}
-	st := open(keys(t.TempDir() + "/ours"))
+	st := open(newKeys(t, t.TempDir()))
 	(&taker{st: st, source: sourceA}).hourly(t, b, 4)
-	forged := (&taker{st: open(keys(t.TempDir() + "/theirs")), source: sourceA}).hourly(t, b, 1)[0]
+	forged := (&taker{st: open(newKeys(t, t.TempDir())), source: sourceA}).hourly(t, b, 1)[0]
 	b.pass(24 * time.Hour)
 	before := contents(t, st)
-	r, err := Prune(t.Context(), options(st, b, Policy{Last: 1}))
+	r, err := prune(t.Context(), options(st, b, Policy{Last: 1}))
 	if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
 		t.Fatalf("error %v, want a *BlockedError; %d of %d keys are left", err, contents(t, st), before)
 	}
 	if !slices.ContainsFunc(r.Findings, func(f object.Finding) bool {
-		return f.Code == FoundUntrusted &&
+		return f.Code == object.CodeEnvelopeUntrusted &&
 			f.Severity == object.Error
 	}) {
 		t.Errorf("findings %v", r.Findings)
@@ -160,23 +147,23 @@ func replace(t *testing.T, b *clocked, key string, data []byte) {
 	}
 }
 
-func TestPruneHonoursRetention(t *testing.T) {
+func TestPruneLeavesWhatTheStorageRetains(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	list := (&taker{st: st, source: sourceA}).hourly(t, b, 6)
 	b.pass(24 * time.Hour)
-	b.kept[list[1].Key().String()] = true
-	b.kept[string(list[4].Tree)] = true // not that of the last
+	b.retained[list[1].Key().String()] = true
+	b.retained[string(list[4].Tree)] = true // not that of the last
 	r := mustPrune(t, options(st, b, Policy{Last: 1}))
 	if got := left(t, st); got != "a2 a6" {
 		t.Errorf("%s are left", got)
 	}
 	whole(t, st) // what the retained one names stays
 	if r.Retained.Keys != 2 || !slices.ContainsFunc(r.Findings,
-		func(f object.Finding) bool { return f.Code == FoundRetained }) {
+		func(f object.Finding) bool { return f.Code == object.CodeRetained }) {
 		t.Errorf("retained %+v, findings %v", r.Retained, r.Findings)
 	}
-	clear(b.kept)
+	clear(b.retained)
 	if r := mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a6" ||
 		r.Retained.Keys != 0 || contents(t, st) != 5 {
 		t.Errorf("later %s are left, with %d keys of content", left(t, st), contents(t, st))
@@ -193,7 +180,7 @@ func TestPruneSeesThatClocksAreApart(t *testing.T) {
 	o.Now = func() time.Time { return b.time().Add(-100 * time.Hour) }
 	r := mustPrune(t, o)
 	if len(r.Removed) > 0 || !slices.ContainsFunc(r.Findings,
-		func(f object.Finding) bool { return f.Code == FoundClock }) {
+		func(f object.Finding) bool { return f.Code == object.CodeClock }) {
 		t.Errorf("behind: removed %v, findings %v", r.Removed, r.Findings)
 	}
 	b2 := newClocked(t)
@@ -206,7 +193,7 @@ func TestPruneSeesThatClocksAreApart(t *testing.T) {
 	}
 }
 
-func TestDeleteSnapshot(t *testing.T) {
+func TestDeleteRefusesWhatHasToStay(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
@@ -223,7 +210,7 @@ func TestDeleteSnapshot(t *testing.T) {
 		for _, i := range n {
 			o.Delete = append(o.Delete, list[i].Key())
 		}
-		_, err := Prune(t.Context(), o)
+		_, err := prune(t.Context(), o)
 		return err
 	}
 	for what, refused := range map[string]error{
@@ -255,20 +242,20 @@ func TestDeleteSnapshot(t *testing.T) {
 
 // Who names snapshots that the storage retains hears which of them stay; with none of the others
 // gone it is a refusal.
-func TestDeleteOfWhatIsRetained(t *testing.T) {
+func TestDeleteReportsWhatTheStorageRetains(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	list := (&taker{st: st, source: sourceA}).hourly(t, b, 6)
 	b.pass(24 * time.Hour)
 	before := contents(t, st)
-	b.kept[list[1].Key().String()], b.kept[list[2].Key().String()] = true, true
-	b.kept[string(list[0].Tree)] = true // content that is retained is no error
+	b.retained[list[1].Key().String()], b.retained[list[2].Key().String()] = true, true
+	b.retained[string(list[0].Tree)] = true // content that is retained is no error
 	remove := func(n ...int) (*Result, error) {
 		o := options(st, b, Policy{})
 		for _, i := range n {
 			o.Delete = append(o.Delete, list[i].Key())
 		}
-		return Prune(t.Context(), o)
+		return prune(t.Context(), o)
 	}
 	wantsIDs := func(err error, is bool, n ...int) {
 		t.Helper()
@@ -302,11 +289,11 @@ func TestDeleteOfWhatIsRetained(t *testing.T) {
 	// Of a1 nothing goes: a2 names what they share, and its own is in it, or retained. Of a4 goes
 	// what a3 and a5 do not name.
 	if len(r.Removed) != 2 || r.Freed.Keys <= 2 || r.Retained.Keys != 2 ||
-		left(t, st) != "a2 a3 a5 a6" || !foundOne(r, FoundRetained) {
+		left(t, st) != "a2 a3 a5 a6" || !foundOne(r, object.CodeRetained) {
 		t.Errorf("%s are left; %+v", left(t, st), r)
 	}
 	whole(t, st)
-	clear(b.kept)
+	clear(b.retained)
 	if _, err := remove(1, 2); err != nil || left(t, st) != "a5 a6" {
 		t.Errorf("later: %v, %s are left", err, left(t, st))
 	}

@@ -38,7 +38,7 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &clocked{Bucket: directory.New(dir), now: b.now, written: maps.Clone(b.written),
-			kept: map[string]bool{}}
+			retained: map[string]bool{}}
 	}
 	state := func(t *testing.T, b *clocked) map[string]int {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 				o := options(openPlain(t, m), b, Policy{})
 				change(&o)
 				m.DieAt(armed, after)
-				_, err := Prune(t.Context(), o)
+				_, err := prune(t.Context(), o)
 				return m.Calls(), err
 			}
 			b := copied(t)
@@ -134,7 +134,7 @@ func TestPruneBesideWriters(t *testing.T) {
 			for {
 				o := options(st, b, Policy{Last: 1})
 				o.Grace = MinGrace
-				r, err := Prune(t.Context(), o)
+				r, err := prune(t.Context(), o)
 				if err != nil {
 					errs <- err
 					return

@@ -29,16 +29,16 @@ var pruneTime = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 // clocked is a bucket whose storage has a clock of its own, which tests set.
 type clocked struct {
 	*directory.Bucket
-	mu      sync.Mutex
-	now     time.Time
-	written map[string]time.Time
-	kept    map[string]bool // by Object Lock
+	mu       sync.Mutex
+	now      time.Time
+	written  map[string]time.Time
+	retained map[string]bool // by Object Lock
 }
 
 func newClocked(t *testing.T) *clocked {
 	t.Helper()
 	return &clocked{Bucket: directory.New(filepath.Join(t.TempDir(), "store")), now: pruneTime,
-		written: map[string]time.Time{}, kept: map[string]bool{}}
+		written: map[string]time.Time{}, retained: map[string]bool{}}
 }
 
 func (b *clocked) time() time.Time {
@@ -80,12 +80,29 @@ func (b *clocked) List(ctx context.Context, prefix string, fn func(bucket.Info) 
 
 func (b *clocked) Delete(ctx context.Context, key string) error {
 	b.mu.Lock()
-	kept := b.kept[key]
+	retained := b.retained[key]
 	b.mu.Unlock()
-	if kept {
+	if retained {
 		return &store.BucketError{Op: "delete", Key: key, Class: store.ErrRetained}
 	}
 	return b.Bucket.Delete(ctx, key)
+}
+
+// newKeys makes all keys of a store in a folder.
+func newKeys(t *testing.T, dir string) *store.Keys {
+	t.Helper()
+	dir += "/keys"
+	generated, err := store.Keygen(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := store.LoadKeys(store.KeyOptions{Recipients: []string{generated.Recipient},
+		IdentityFiles: []string{dir + "/identity.txt"}, SigningKeyFile: dir + "/signing.key",
+		TrustedKeyFiles: []string{dir + "/signing.pub"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 func openPlain(t *testing.T, b bucket.Bucket) *store.Store {
@@ -234,9 +251,27 @@ func options(st *store.Store, b *clocked, p Policy) Options {
 	return Options{Store: st, Policy: p, Now: b.time}
 }
 
+// prune plans and executes.
+func prune(ctx context.Context, o Options) (*Result, error) {
+	plan, err := NewPlan(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return Execute(ctx, o, plan)
+}
+
+// planAll plans, content included.
+func planAll(ctx context.Context, o Options) (*Plan, error) {
+	plan, err := NewPlan(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return plan, CountContent(ctx, o, plan)
+}
+
 func mustPrune(t *testing.T, o Options) *Result {
 	t.Helper()
-	r, err := Prune(t.Context(), o)
+	r, err := prune(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

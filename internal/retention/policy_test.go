@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPolicyKeeps(t *testing.T) {
+func TestPolicyRetainsTheNewestOfEachPeriod(t *testing.T) {
 	at := func(texts ...string) (list []time.Time) {
 		for _, text := range texts {
 			parsed, err := time.Parse("2006-01-02T15:04", text)
@@ -56,7 +56,7 @@ func TestPolicyKeeps(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tt.policy.Keep(tt.in)); diff != "" {
+			if diff := cmp.Diff(tt.want, tt.policy.Match(tt.in)); diff != "" {
 				t.Errorf("kept (-want +got):\n%s", diff)
 			}
 		})
@@ -70,35 +70,12 @@ func TestPolicyCountsInUTC(t *testing.T) {
 	in := []time.Time{time.Date(2026, 1, 2, 4, 0, 0, 0, zone), time.Date(2026, 1, 1, 22, 0, 0, 0,
 		time.UTC)}
 	want := [][]string{{"daily 2026-01-01"}, nil}
-	if diff := cmp.Diff(want, Policy{Daily: 5}.Keep(in)); diff != "" {
+	if diff := cmp.Diff(want, Policy{Daily: 5}.Match(in)); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
 	}
 }
 
-func TestParseAge(t *testing.T) {
-	const day = 24 * time.Hour
-	for text, want := range map[string]time.Duration{"30d": 30 * day, "12h": 12 * time.Hour,
-		"2w": 14 * day, "1d12h": 36 * time.Hour, "90m": 90 * time.Minute, "1w1d1h": 8*day + time.Hour,
-		"720h0m0s": 30 * day} {
-		if got, err := ParseAge(text); err != nil || got != want {
-			t.Errorf("%s: %s, %v, want %s", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "30", "d", "-1d", "1d-1h", "1h1d", "a", "1.5d", "999999d",
-		"3y"} {
-		if got, err := ParseAge(text); err == nil {
-			t.Errorf("%q was read as %s", text, got)
-		}
-	}
-	for d, want := range map[time.Duration]string{30 * day: "30d", 36 * time.Hour: "1d12h",
-		90 * time.Minute: "90m", time.Hour: "1h", time.Second: "1s", 0: "0s"} {
-		if got := AgeText(d); got != want {
-			t.Errorf("%d is %s, want %s", d, got, want)
-		}
-	}
-}
-
-func TestPolicyCheck(t *testing.T) {
+func TestPolicyRefusesNegativeRules(t *testing.T) {
 	for _, p := range []Policy{{Last: -1}, {Hourly: -1}, {Daily: -1}, {Weekly: -1}, {Monthly: -1},
 		{Within: -1}} {
 		if p.Check() == nil {

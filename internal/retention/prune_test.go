@@ -11,7 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-func TestPruneRemovesWhatNoRuleKeeps(t *testing.T) {
+func TestPruneRemovesWhatNoRuleRetains(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	a, bb := &taker{st: st, source: sourceA}, &taker{st: st, source: sourceB}
@@ -20,7 +20,7 @@ func TestPruneRemovesWhatNoRuleKeeps(t *testing.T) {
 	b.pass(24 * time.Hour)
 	o := options(st, b, Policy{Last: 2})
 	before := contents(t, st)
-	plan, err := NewPlan(t.Context(), o)
+	plan, err := planAll(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestPruneRemovesWhatNoRuleKeeps(t *testing.T) {
 	}
 }
 
-func TestPruneReasons(t *testing.T) {
+func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	w := &taker{st: st, source: sourceA}
@@ -100,20 +100,22 @@ func TestPruneReasons(t *testing.T) {
 		if change != nil {
 			change(&o)
 		}
-		plan, err := NewPlan(t.Context(), o)
+		plan, err := planAll(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := map[int64][]string{}
 		for _, v := range plan.Snapshots {
-			got[v.Envelope.Sequence] = v.Keep
+			for _, r := range v.Reasons {
+				got[v.Envelope.Sequence] = append(got[v.Envelope.Sequence], r.String())
+			}
 		}
 		return got
 	}
 	// The ninth came at 09:00, so that the eighth is safe until 15:00; it is 14:00 now. The seventh
 	// is since 08:00 + 6 h, to the second.
 	want := map[int64][]string{
-		1: {"no rule"}, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade",
+		1: {"no rule"}, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade",
 			"no rule"}, 5: {"newest verified", "no rule"}, 6: {"in use by operation op", "no rule"},
 		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "no rule"},
 		8: {"grace until 2026-03-01T15:00:00Z", "no rule"}, 9: {"newest", "no rule"},
@@ -122,7 +124,7 @@ func TestPruneReasons(t *testing.T) {
 		t.Errorf("without a rule (-want +got):\n%s", diff)
 	}
 	want = map[int64][]string{
-		1: nil, 2: nil, 3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"},
+		3: {"until 2026-03-05T07:00:00Z"}, 4: {"pinned: before the upgrade"},
 		5: {"newest verified"}, 6: {"in use by operation op"},
 		7: {"newest whole one", "grace until 2026-03-01T14:00:00Z", "last"},
 		8: {"grace until 2026-03-01T15:00:00Z"}, 9: {"newest", "last"},
@@ -138,7 +140,7 @@ func TestPruneReasons(t *testing.T) {
 }
 
 // The grace counts from when a newer snapshot came, not from when the snapshot itself did.
-func TestPruneGrace(t *testing.T) {
+func TestGraceCountsFromTheNewerSnapshot(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	w := &taker{st: st, source: sourceA}
@@ -157,7 +159,7 @@ func TestPruneGrace(t *testing.T) {
 	}
 	for _, bad := range []time.Duration{time.Second, MinGrace - 1, -1} {
 		o.Grace = bad
-		if _, err := Prune(t.Context(), o); err == nil {
+		if _, err := prune(t.Context(), o); err == nil {
 			t.Errorf("a grace of %s was taken", bad)
 		}
 	}
@@ -165,7 +167,7 @@ func TestPruneGrace(t *testing.T) {
 
 // A run builds on what was the newest snapshot when it began. Another one may end meanwhile, and a
 // prune run that keeps the newest only.
-func TestPruneKeepsTheBaseOfARunThatIsGoing(t *testing.T) {
+func TestPruneLeavesTheParentOfARunInProgress(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	w, other := &taker{st: st, source: sourceA}, &taker{st: st, source: sourceA, sequence: 1}

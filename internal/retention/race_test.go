@@ -14,8 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// hooked is a bucket in which something happens right before a key is read, or which does not find
-// a key that it lists.
+// hooked is a bucket that runs a function right before a key is read, or that does not find a key
+// which it lists.
 type hooked struct {
 	*clocked
 	before func(key string)
@@ -39,12 +39,12 @@ func (h *hooked) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	return h.clocked.Stat(ctx, key)
 }
 
-func foundOne(r *Result, code string) bool {
+func foundOne(r *Result, code object.Code) bool {
 	return r != nil && slices.ContainsFunc(r.Findings,
 		func(f object.Finding) bool { return f.Code == code })
 }
 
-// once lets something happen right before the snapshots are removed.
+// once returns a Step that calls do right before the snapshots are removed.
 func once(do func()) func(string, func() error) error {
 	return func(name string, fn func() error) error {
 		if name == "snapshots" {
@@ -54,23 +54,24 @@ func once(do func()) func(string, func() error) error {
 	}
 }
 
-// What comes to need a snapshot after the prune has looked keeps it all the same.
+// A snapshot that is pinned, or needed by an operation, after the plan was made stays.
 func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	for _, way := range []struct {
-		code string
+		code object.Code
 		mark func(t *testing.T, st *store.Store, used map[store.SnapshotID]string, s store.Signed)
 	}{
-		{FoundPinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string, s store.Signed) {
+		{object.CodePinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string,
+			s store.Signed) {
 			if err := st.PutPin(t.Context(), s.Key(), "just in time", pruneTime); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{FoundInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string,
+		{object.CodeInUse, func(_ *testing.T, _ *store.Store, used map[store.SnapshotID]string,
 			s store.Signed) {
 			used[s.ID] = "op"
 		}},
 	} {
-		t.Run(way.code, func(t *testing.T) {
+		t.Run(string(way.code), func(t *testing.T) {
 			b := newClocked(t)
 			st := openPlain(t, b)
 			list := (&taker{st: st, source: sourceA}).hourly(t, b, 5)
@@ -88,13 +89,13 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 				t.Errorf("%s are left, findings %v", got, r.Findings)
 			}
 			whole(t, st)
-			// Who named it hears that it is not deleted.
+			// The deletion of a named snapshot is refused.
 			o = options(st, b, Policy{})
 			o.Delete = []store.EnvelopeKey{list[3].Key()}
 			clear(used)
 			o.InUse = func(context.Context) (map[store.SnapshotID]string, error) { return used, nil }
 			o.Step = once(func() { way.mark(t, st, used, list[3]) })
-			_, err := Prune(t.Context(), o)
+			_, err := prune(t.Context(), o)
 			if _, refused := errors.AsType[*RefusedError](err); !refused || left(t, st) != "a2 a4 a5" {
 				t.Errorf("delete: %v, %s are left", err, left(t, st))
 			}
@@ -102,9 +103,9 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	}
 }
 
-// Two snapshots name one tree, which is gone. Another prune takes one of them while this one finds
-// that out: what the other one needs is not known all the same.
-func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
+// Two snapshots name one tree, which is missing. Another prune removes one of them while this one
+// reads the tree: what the other snapshot needs is still unknown.
+func TestPruneBlocksWhileASharedTreeIsMissing(t *testing.T) {
 	for _, faster := range []int{0, 1} {
 		b := newClocked(t)
 		w := &taker{st: openPlain(t, b), source: sourceA}
@@ -122,7 +123,7 @@ func TestPruneOfASharedTreeThatIsGone(t *testing.T) {
 		}}
 		o := options(openPlain(t, h), b, Policy{})
 		o.AcceptGaps = true // of the one that the other prune took
-		r, err := Prune(t.Context(), o)
+		r, err := prune(t.Context(), o)
 		if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, w.st) != before {
 			t.Errorf("%d of %d keys are left, %v", contents(t, w.st), before, err)
 		}
@@ -170,7 +171,7 @@ func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 		},
 		"tree": func(key string) bool { return key == string(list[3].Tree) },
 	} {
-		_, err := Prune(t.Context(), options(openPlain(t, &hooked{clocked: b, lost: lost}), b, Policy{}))
+		_, err := prune(t.Context(), options(openPlain(t, &hooked{clocked: b, lost: lost}), b, Policy{}))
 		if _, blocked := errors.AsType[*BlockedError](err); !blocked || contents(t, st) != before {
 			t.Fatalf("%s: %d of %d keys are left, %v", name, contents(t, st), before, err)
 		}
@@ -183,10 +184,11 @@ func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 	whole(t, st)
 }
 
-// A prune that slept between its look and its record does not take the record of another one for
-// that of removals that never were, and one that slept after its record removes nothing by it. Else
-// there would be gaps that nothing explains.
-func TestPrunesThatSlept(t *testing.T) {
+// A prune that slept between its inventory and its record lists the store again: otherwise its
+// record would drop what another prune recorded meanwhile. One that slept after its record removes
+// nothing, since another prune may have replaced that record. Both would leave gaps that no record
+// explains.
+func TestPruneThatSleptRemovesNothingByAnOldRecord(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	(&taker{st: st, source: sourceA}).hourly(t, b, 5)
@@ -207,16 +209,53 @@ func TestPrunesThatSlept(t *testing.T) {
 	o := options(st, b, Policy{Last: 1})
 	o.Step = once(func() { b.pass(2 * time.Hour) })
 	r := mustPrune(t, o)
-	if len(r.Removed) > 0 || !foundOne(r, FoundSlow) {
+	if len(r.Removed) > 0 || !foundOne(r, object.CodeSlow) {
 		t.Errorf("by an old record it removed %v; findings %v", r.Removed, r.Findings)
 	}
 	o.Policy, o.Delete = Policy{}, []store.EnvelopeKey{r.Snapshots[1].Key}
-	_, err := Prune(t.Context(), o)
+	_, err := prune(t.Context(), o)
 	if _, refused := errors.AsType[*RefusedError](err); !refused || left(t, st) != "a4 a5" {
 		t.Errorf("by an old record it deleted, %v; %s are left", err, left(t, st))
 	}
 	if mustPrune(t, options(st, b, Policy{Last: 1})); left(t, st) != "a5" {
 		t.Errorf("then %s are left", left(t, st))
+	}
+}
+
+// A plan that is old when it is executed is checked against a new inventory, and is not extended:
+// what has become removable since waits for the next prune.
+func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	list := w.hourly(t, b, 4)
+	b.pass(24 * time.Hour)
+	o := options(st, b, Policy{Last: 2})
+	plan, err := NewPlan(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hourly(t, b, 2)
+	if err := st.PutPin(t.Context(), list[0].Key(), "", b.time()); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(24 * time.Hour)
+	r, err := Execute(t.Context(), o, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := left(t, st); got != "a1 a3 a4 a5 a6" {
+		t.Errorf("%s are left", got)
+	}
+	for _, v := range r.Snapshots {
+		waits := slices.Contains(v.Reasons, Reason{Kind: NotPlanned})
+		if n := v.Envelope.Sequence; waits != (n == 3 || n == 4) {
+			t.Errorf("snapshot %d: %v", n, v.Reasons)
+		}
+	}
+	whole(t, st)
+	if mustPrune(t, o); left(t, st) != "a1 a5 a6" {
+		t.Errorf("after the next prune %s are left", left(t, st))
 	}
 }
 

@@ -75,7 +75,7 @@ var severities = map[object.Severity]mgmtv1.Severity{
 }
 
 func findingToProto(f object.Finding) *mgmtv1.Finding {
-	p := &mgmtv1.Finding{Severity: severities[f.Severity], Code: f.Code, Unit: f.Unit,
+	p := &mgmtv1.Finding{Severity: severities[f.Severity], Code: string(f.Code), Unit: f.Unit,
 		Message: f.Message, Hint: f.Hint}
 	if !f.Ref.IsZero() {
 		p.Ref = refToProto(f.Ref)
@@ -88,10 +88,10 @@ func refToProto(r object.Ref) *mgmtv1.Ref {
 }
 
 var trusts = map[store.Trust]mgmtv1.Trust{
-	store.Trusted:   mgmtv1.Trust_TRUST_TRUSTED,
-	store.Stranger:  mgmtv1.Trust_TRUST_STRANGER,
-	store.Unsigned:  mgmtv1.Trust_TRUST_UNSIGNED,
-	store.Unchecked: mgmtv1.Trust_TRUST_UNCHECKED,
+	store.Trusted:       mgmtv1.Trust_TRUST_TRUSTED,
+	store.UnknownSigner: mgmtv1.Trust_TRUST_STRANGER,
+	store.Unsigned:      mgmtv1.Trust_TRUST_UNSIGNED,
+	store.Unchecked:     mgmtv1.Trust_TRUST_UNCHECKED,
 }
 
 func snapshotToProto(e store.Signed) *mgmtv1.Snapshot {
@@ -131,7 +131,8 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 	spec := restore.Spec{
 		Selection: restore.Selection{Namespaces: p.GetSelection().GetNamespaces(),
 			Selector: p.GetSelection().GetSelector()},
-		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(), NoRelease: p.GetNoRelease(),
+		SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
+		NoRelease:     p.GetNoRelease(),
 		ManagedFields: managedFields[p.GetManagedFields()],
 	}
 	for _, w := range p.GetSelection().GetWorkloads() {
@@ -164,4 +165,12 @@ func planObjectToProto(unit string, o restore.Object) *mgmtv1.PlanObject {
 		p.Owners = append(p.Owners, refToProto(owner))
 	}
 	return p
+}
+
+// forcedFromProto resolves force to the codes that the registry lets an operator override.
+func forcedFromProto(force bool) object.Forced {
+	if force {
+		return object.ForceAll()
+	}
+	return nil
 }

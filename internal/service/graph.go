@@ -3,8 +3,8 @@ package service
 import (
 	"google.golang.org/grpc"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -37,7 +37,7 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 }
 
 // edgesOf are the edges from a node. What is missing is so by Graph.Missing.
-func edgesOf(g *snapshot.Graph, n *snapshot.Node) []*mgmtv1.GraphEdge {
+func edgesOf(g *graph.Graph, n *graph.Node) []*mgmtv1.GraphEdge {
 	var edges []*mgmtv1.GraphEdge
 	for _, o := range n.Owners {
 		edges = append(edges, &mgmtv1.GraphEdge{To: refToProto(o.Ref), Owner: true,

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -103,7 +103,7 @@ func view(ctx context.Context, o kube.Options) (mgmtView, error) {
 }
 
 func listWorkloads(ctx context.Context, r *kube.Reader, kinds []kube.Kind) ([]workload, error) {
-	kind, ok := kube.FindKind(kinds, snapshot.ClusterKind)
+	kind, ok := kube.FindKind(kinds, capi.Cluster)
 	if !ok {
 		return nil, nil
 	}
@@ -119,7 +119,7 @@ func listWorkloads(ctx context.Context, r *kube.Reader, kinds []kube.Kind) ([]wo
 		if err := json.Unmarshal(raw, &c); err != nil {
 			return fmt.Errorf("decode Cluster: %w", err)
 		}
-		id := c.Metadata.Annotations[snapshot.AnnotationWorkloadID]
+		id := c.Metadata.Annotations[capi.AnnotationWorkloadID]
 		if id == "" {
 			id = c.Metadata.UID
 		}
@@ -150,7 +150,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	if err != nil {
 		v.proto.Error = err.Error()
 		resp.Findings = []*mgmtv1.Finding{findingToProto(object.Finding{Severity: object.Error,
-			Code: "unreachable", Message: err.Error(), Hint: hint(err)})}
+			Code: object.CodeUnreachable, Message: err.Error(), Hint: hint(err)})}
 		return resp, nil
 	}
 	c, _, err := m.s.catalogOrPeer(ctx)
@@ -167,7 +167,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 		if a.Severity != b.Severity {
 			return int(b.Severity) - int(a.Severity)
 		}
-		return strings.Compare(a.Code+a.Message, b.Code+b.Message)
+		return strings.Compare(string(a.Code)+a.Message, string(b.Code)+b.Message)
 	})
 	for _, f := range k.findings {
 		resp.Findings = append(resp.Findings, findingToProto(f))

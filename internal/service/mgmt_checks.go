@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -21,14 +21,14 @@ var mgmtChecks = []func(context.Context, *mgmtCheck) error{checkProviders, check
 	checkWorkloads, checkOwnership}
 
 func checkProviders(_ context.Context, k *mgmtCheck) error {
-	if _, ok := kube.FindKind(k.kinds, snapshot.ClusterKind); !ok {
-		k.add(object.Finding{Severity: object.Error, Code: "no-cluster-api",
-			Message: "it does not serve Cluster." + snapshot.ClusterKind.Group,
+	if _, ok := kube.FindKind(k.kinds, capi.Cluster); !ok {
+		k.add(object.Finding{Severity: object.Error, Code: object.CodeNoClusterAPI,
+			Message: "it does not serve Cluster." + capi.Cluster.Group,
 			Hint:    "install Cluster API, or name another management cluster"})
 		return nil
 	}
 	if len(k.proto.GetProviders()) == 0 {
-		k.add(object.Finding{Severity: object.Info, Code: "no-inventory",
+		k.add(object.Finding{Severity: object.Info, Code: object.CodeNoInventory,
 			Message: "clusterctl did not install its providers, so their versions are not known",
 			Hint:    "compare them by hand before a restore or a move"})
 	}
@@ -42,7 +42,7 @@ func checkProviders(_ context.Context, k *mgmtCheck) error {
 		// Runtime extensions and add-on providers bring no kinds of their own.
 		if kinds, _, _ := strings.Cut(p.GetName(), "-"); !provided[p.GetName()] &&
 			(kinds == "infrastructure" || kinds == "bootstrap" || kinds == "control" || kinds == "cluster") {
-			k.add(object.Finding{Severity: object.Warning, Code: "contract-missing",
+			k.add(object.Finding{Severity: object.Warning, Code: object.CodeContractMissing,
 				Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a "+
 					"contract version", p.GetName(), p.GetVersion()),
 				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the " +
@@ -81,7 +81,7 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 				if r.subresource != "" {
 					what += "/" + r.subresource
 				}
-				f := object.Finding{Severity: object.Warning, Code: "not-allowed",
+				f := object.Finding{Severity: object.Warning, Code: object.CodeNotAllowed,
 					Message: fmt.Sprintf("the credentials may not %s %s: no restore into it and no move", r.verb,
 						what),
 					Hint: "grant it before a restore or a move; snapshots only read"}
@@ -102,8 +102,8 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(looks)
 	for _, kind := range k.kinds {
-		pause := kube.Pause(kind.GroupKind)
-		if !kind.Contract || pause != kube.PauseUnknown && pause != kube.PauseUnsupported ||
+		pause := capi.PauseOf(kind.GroupKind)
+		if !kind.Contract || pause != capi.PauseUnknown && pause != capi.PauseUnsupported ||
 			strings.HasPrefix(kind.Group, "clusterctl.") {
 			continue
 		}
@@ -113,11 +113,12 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 			if err != nil || r.Items == 0 {
 				return ignoreForbidden(err)
 			}
-			f := object.Finding{Severity: object.Warning, Code: "pause-unknown", Message: "how to pause " +
-				kind.String() + " is not known: a move creates such objects after the hand-over",
+			f := object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
+				Message: "how to pause " +
+					kind.String() + " is not known: a move creates such objects after the hand-over",
 				Hint: "see what its controller does when it finds them new"}
-			if pause == kube.PauseUnsupported {
-				f.Code, f.Message, f.Hint = "pause-unsupported", kind.String()+
+			if pause == capi.PauseUnsupported {
+				f.Code, f.Message, f.Hint = object.CodePauseUnsupported, kind.String()+
 					" has a switch of its own, which mgmtd does not set: workload clusters that have "+
 					"one are blocked", "take them out of the selection, or move them by hand"
 			}
@@ -141,16 +142,18 @@ func ignoreForbidden(err error) error {
 func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 	for _, w := range k.workloads {
 		if w.paused {
-			k.add(object.Finding{Severity: object.Warning, Code: "paused", Ref: w.ref, Unit: unitOf(w),
+			k.add(object.Finding{Severity: object.Warning, Code: object.CodePaused, Ref: w.ref,
+				Unit:    unitOf(w),
 				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
 					"paused, as it found it"})
 		}
-		mark := w.annotations[snapshot.AnnotationOperation]
+		mark := w.annotations[capi.AnnotationOperation]
 		if mark == "" {
 			continue
 		}
 		id, _, _ := strings.Cut(mark, "/")
-		f := object.Finding{Severity: object.Warning, Code: "operation-mark", Ref: w.ref, Unit: unitOf(w),
+		f := object.Finding{Severity: object.Warning, Code: object.CodeOperationMark, Ref: w.ref,
+			Unit:    unitOf(w),
 			Message: "it carries the mark of operation " + id + ", which this catalog does not know",
 			Hint:    "another host is at work on it, or its catalog is lost: resume it there"}
 		if k.catalog != nil {
@@ -162,11 +165,11 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				if !op.State.Ended() {
 					continue
 				}
-				f.Code, f.Message = "operation-dead", fmt.Sprintf("it carries the mark of operation "+
+				f.Code, f.Message = object.CodeOperationDead, fmt.Sprintf("it carries the mark of operation "+
 					"%s, which is %s", id, op.State)
 				f.Hint = "mgmtctl operation resume " + id + " goes on with it; a move can be rolled back"
 				if op.State.Final() {
-					f.Hint = "remove the annotation " + snapshot.AnnotationOperation +
+					f.Hint = "remove the annotation " + capi.AnnotationOperation +
 						" when it is reconciled nowhere else"
 				}
 			}
@@ -195,7 +198,8 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 			return nil
 		}
 		if err != nil {
-			k.add(object.Finding{Severity: object.Warning, Code: "owner-damaged", Ref: w.ref, Unit: unitOf(w),
+			k.add(object.Finding{Severity: object.Warning, Code: object.CodeOwnerDamaged, Ref: w.ref,
+				Unit:    unitOf(w),
 				Message: "its ownership record cannot be read: " + err.Error(),
 				Hint:    "somebody changed it, or the store lost it"})
 			return nil
@@ -203,14 +207,15 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 		if o.Owner.Owner.UID == k.proto.GetUid() {
 			return nil
 		}
-		f := object.Finding{Severity: object.Error, Code: "owned-elsewhere", Ref: w.ref, Unit: unitOf(w),
+		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere, Ref: w.ref,
+			Unit: unitOf(w),
 			Message: fmt.Sprintf("its ownership record says since %s (epoch %d, operation %s) that "+
 				"management cluster %s owns it", o.Time.Format("2006-01-02 15:04:05Z"), o.Epoch, o.Operation,
 				o.Owner.Owner.Name),
 			Hint: "keep it paused here and look which of the two reconciles it; the copy that is not " +
 				"meant has to go"}
 		if untrusted := o.RequireTrusted(); untrusted != nil && k.store.Encrypted() {
-			f.Severity, f.Code, f.Message = object.Warning, "owner-untrusted", f.Message+
+			f.Severity, f.Code, f.Message = object.Warning, object.CodeOwnerUntrusted, f.Message+
 				"; no trusted key signed that"
 		}
 		k.add(f)

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -113,7 +114,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 		return nil, err
 	}
 	m := &moving{source: source, store: st, location: location.Name}
-	m.Registry = st
+	m.Ownership = st
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 		writer = s.writer(side, writer)
 	}
 	return move.Mgmt{
-		Side: restore.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
+		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
 		Prober: m.Prober(), Kinds: kinds, Providers: providers,
 		Kubernetes: m.KubernetesVersion(),
 	}, nil

@@ -15,19 +15,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // TestAPIMoveNoFence: without ownership records only the journal knows of a hand-over. A crash
 // behind it is resumed, one before it can be rolled back.
 func TestAPIMoveNoFence(t *testing.T) {
-	y := newYard(t, newGround(t), "nofence")
+	y := newMoveFixture(t, newTwoClusters(t), "nofence")
 	y.noFence = true
 	for _, c := range []crash{
 		{First: kill{Point: before, Step: "ns/w-00003/release"}},
@@ -48,7 +49,7 @@ func TestAPIMoveNoFence(t *testing.T) {
 // TestAPIMoveSourceChanged: somebody writes to a Machine of the paused source after it was copied.
 // The hand-over finds it, no record is written, and the way back leaves that write alone.
 func TestAPIMoveSourceChanged(t *testing.T) {
-	y := newYard(t, newGround(t), "changed")
+	y := newMoveFixture(t, newTwoClusters(t), "changed")
 	unit := classyUnits[0]
 	var machine object.Ref
 	for ref := range y.was {
@@ -86,7 +87,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 // copied, stays on the source, and is paused on neither side. Then the others follow, and nothing
 // is left.
 func TestAPIMoveSharedClass(t *testing.T) {
-	y := newYard(t, newGround(t), "shared")
+	y := newMoveFixture(t, newTwoClusters(t), "shared")
 	y.here(y.order(doMove).restrict(y.namespace, classyUnits[0]), catalog.Succeeded, nil)
 	st, err := y.look()
 	must(t, err)
@@ -96,8 +97,8 @@ func TestAPIMoveSharedClass(t *testing.T) {
 		if st.source[ref] != nil {
 			t.Errorf("%s is still on the source", ref)
 		}
-		if u := st.target[ref]; u == nil || len(snapshot.Differences(was.Object, u.Object,
-			snapshot.All)) > 0 {
+		if u := st.target[ref]; u == nil || len(equality.Differences(was.Object, u.Object,
+			equality.All)) > 0 {
 			t.Errorf("%s is not on the target as it was", ref)
 		}
 	}
@@ -120,7 +121,7 @@ func TestAPIMoveSharedClass(t *testing.T) {
 // operation, block these units and no others. The foreign object and the lock are left alone.
 // Without them a new move takes the rest.
 func TestAPIMoveBlocked(t *testing.T) {
-	y := newYard(t, newGround(t), "blocked")
+	y := newMoveFixture(t, newTwoClusters(t), "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
 	lease := kube.Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
 		Version: "v1", Resource: "leases", Namespaced: true}
@@ -137,7 +138,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, err)
 	const lock = "0123456789ab/1"
 	y.change(y.at, clusterRef(y.namespace, locked),
-		func(u *unstructured.Unstructured) { restore.Annotate(u, snapshot.AnnotationOperation, lock) })
+		func(u *unstructured.Unstructured) { restore.Annotate(u, capi.AnnotationOperation, lock) })
 	must(t, y.rest())
 
 	s, err := newServer(y.order(doMove))
@@ -151,7 +152,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	codes := map[string]string{}
 	for _, f := range plan.Copy.Findings {
 		if f.Severity == object.Error {
-			codes[f.Unit] += f.Code
+			codes[f.Unit] += string(f.Code)
 		}
 	}
 	want := map[string]string{y.namespace + "/" + owned: "gc-would-cascade", y.namespace + "/" +
@@ -184,7 +185,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, y.source().Writer().Delete(t.Context(), lease, y.namespace, "foreign", foreign.GetUID(),
 		""))
 	y.change(y.at, clusterRef(y.namespace, locked),
-		func(u *unstructured.Unstructured) { restore.Unannotate(u, snapshot.AnnotationOperation) })
+		func(u *unstructured.Unstructured) { restore.Unannotate(u, capi.AnnotationOperation) })
 	y.here(y.order(doMove), catalog.Succeeded, nil)
 	st, err = y.look()
 	must(t, err)
@@ -194,7 +195,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 // TestAPIMoveLocked: another operation takes a workload cluster after the plan was made. Its lock
 // is respected, and the way back touches nothing.
 func TestAPIMoveLocked(t *testing.T) {
-	y := newYard(t, newGround(t), "locked")
+	y := newMoveFixture(t, newTwoClusters(t), "locked")
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(y.namespace, unit)
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
@@ -204,7 +205,7 @@ func TestAPIMoveLocked(t *testing.T) {
 			}
 			return y.tryChange(y.at, ref, func(u *unstructured.Unstructured) {
 				restore.Annotate(u,
-					snapshot.AnnotationOperation, lock)
+					capi.AnnotationOperation, lock)
 			})
 		}
 	})
@@ -224,7 +225,7 @@ func TestAPIMoveLocked(t *testing.T) {
 // TestAPIMoveForward: with one unit past its hand-over, a rollback gives back the others and says
 // that this one can only go on; a resume brings it to its end.
 func TestAPIMoveForward(t *testing.T) {
-	y := newYard(t, newGround(t), "forward")
+	y := newMoveFixture(t, newTwoClusters(t), "forward")
 	unit := classyUnits[0]
 	o := y.order(doMove)
 	o.Canary, o.Kill = y.namespace+"/"+unit, &kill{Point: before, Step: "ns/" + unit + "/retire"}

@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // moveState is what both sides and the store hold at one moment.
@@ -26,7 +27,7 @@ type moveState struct {
 	handed         map[string]bool
 }
 
-func (y *yard) look() (st moveState, err error) {
+func (y *moveFixture) look() (st moveState, err error) {
 	ctx := y.t.Context()
 	if st.source, err = y.tryLive(ctx, y.at); err != nil {
 		return st, err
@@ -45,7 +46,7 @@ func (y *yard) look() (st moveState, err error) {
 }
 
 // removeNamespace takes the empty namespace on the target away, so that a move has to make it.
-func (y *yard) removeNamespace() error {
+func (y *moveFixture) removeNamespace() error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		ns, err := y.target().Reader().Get(y.t.Context(), kube.NamespaceKind, "", y.namespace)
 		if apierrors.IsNotFound(err) {
@@ -82,7 +83,7 @@ func checkNamespaces(st moveState) (problems []string) {
 }
 
 // checkCrashed asserts invariants I1 and I2 in the state that a dead process left.
-func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
+func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	for _, unit := range allUnits {
 		ref := clusterRef(y.namespace, unit)
@@ -116,7 +117,7 @@ func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
 			add("I2: %s is on neither side", ref)
 			continue
 		}
-		if paths := snapshot.Differences(was.Object, target.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(was.Object, target.Object, equality.All); len(paths) > 0 {
 			add("I2: %s is gone from the source, and on the target it differs in %v", ref, paths)
 		}
 		units := []string{unitName(ref.Name)}
@@ -139,7 +140,7 @@ func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
 
 // checkSnapshot asserts that the store has a whole snapshot of the source that is newer than the
 // begin of the run.
-func (y *yard) checkSnapshot(began time.Time) error {
+func (y *moveFixture) checkSnapshot(began time.Time) error {
 	keys, err := y.store.Snapshots(y.t.Context(), y.source().UID())
 	if err != nil {
 		return err
@@ -159,11 +160,11 @@ func (y *yard) checkSnapshot(began time.Time) error {
 }
 
 // ours are the annotations of which nothing may be left when an operation is over.
-var ours = []string{snapshot.AnnotationOperation, snapshot.AnnotationWasPaused,
+var ours = []string{capi.AnnotationOperation, capi.AnnotationWasPaused,
 	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
-func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (problems []string) {
+func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	uids := map[types.UID]bool{}
 	for _, u := range live {
@@ -175,14 +176,14 @@ func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (probl
 			add("%s is not there", ref)
 			continue
 		}
-		if paths := snapshot.Differences(was.Object, u.Object, snapshot.All); len(paths) > 0 {
+		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 {
 			add("%s differs in %v", ref, paths)
 		}
 		if isPaused(u) != isPaused(was) {
 			add("%s: paused is %v, and was %v", ref, isPaused(u), isPaused(was))
 		}
 		if _, set, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "paused"); set &&
-			!isPaused(was) && ref.GroupKind() == snapshot.ClusterKind {
+			!isPaused(was) && ref.GroupKind() == capi.Cluster {
 			add("%s has spec.paused, which it had not", ref)
 		}
 		for _, o := range u.GetOwnerReferences() {
@@ -208,7 +209,7 @@ func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (probl
 }
 
 // checkMoved asserts that the whole fleet is on the target and nothing of it on the source.
-func (y *yard) checkMoved(st moveState) (problems []string) {
+func (y *moveFixture) checkMoved(st moveState) (problems []string) {
 	problems = append(y.checkFleet(st.target), checkNamespaces(st)...)
 	for ref := range st.source {
 		problems = append(problems, fmt.Sprintf("%s is still on the source", ref))
@@ -222,7 +223,7 @@ func (y *yard) checkMoved(st moveState) (problems []string) {
 }
 
 // checkBack asserts that the source is exactly what it was, and that nothing is left on the target.
-func (y *yard) checkBack(st moveState) (problems []string) {
+func (y *moveFixture) checkBack(st moveState) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	problems = append(y.checkFleet(st.source), checkNamespaces(st)...)
 	for ref, was := range y.was {

@@ -177,6 +177,9 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 		return err
 	}
 	plan, err := retention.NewPlan(ctx, p.options)
+	if err == nil {
+		err = retention.CountContent(ctx, p.options, plan)
+	}
 	if err != nil {
 		return err
 	}
@@ -186,12 +189,15 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 		Retention: policyToProto(p.options.Policy),
 	}
 	for _, v := range plan.Snapshots {
-		if len(v.Keep) > 0 {
-			summary.Kept++
-		} else {
+		if v.Goes() {
 			summary.Removed++
+		} else {
+			summary.Kept++
 		}
-		item := &mgmtv1.PrunedSnapshot{Keep: v.Keep}
+		item := &mgmtv1.PrunedSnapshot{}
+		for _, r := range v.Reasons {
+			item.Keep = append(item.Keep, r.String())
+		}
 		if v.Envelope != nil {
 			item.Snapshot = snapshotToProto(*v.Envelope)
 		} else {
@@ -303,7 +309,11 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	if err != nil {
 		return nil, err
 	}
-	r, err := retention.Prune(ctx, o)
+	plan, err := retention.NewPlan(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r, err := retention.Execute(ctx, o, plan)
 	if r == nil {
 		return nil, err
 	}

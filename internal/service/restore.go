@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -128,7 +129,7 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 	if err != nil {
 		return nil, nil, err
 	}
-	owners, err := move.Owners(ctx, o.store)
+	owners, err := ownership.Owners(ctx, o.store)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -141,9 +142,9 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 		Source: restore.Snapshot{
 			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),
 			Time:   o.signed.Time,
-			Source: restore.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
+			Source: object.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
 		},
-		Target: restore.Side{Name: o.target.Name(), UID: o.target.UID()},
+		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
 		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
 	})
@@ -338,7 +339,7 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 	}
 	if err := o.store.CanFence(ctx); err == nil {
 		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
-	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: "no-fence",
+	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
 		Message: "no ownership records are written: " + err.Error(),
 		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
 			"that it does not"}}); err != nil {
@@ -353,9 +354,10 @@ func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 	u restore.Unit) error {
 	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		return errors.Join(move.Take(ctx, o.store, move.Claim{
+		return errors.Join(ownership.Claim(ctx, o.store, ownership.Request{
 			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
-			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID], Force: plan.Spec.Force,
+			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
+			Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
 		}), h.SetUnit(catalog.UnitCopied))
 	})
 }
@@ -433,7 +435,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 // sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
 // name its source: these it may replace, and no others.
 func (o *opened) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64, error) {
-	owners, err := move.Owners(ctx, o.store)
+	owners, err := ownership.Owners(ctx, o.store)
 	epochs := map[string]int64{}
 	for id, owned := range owners {
 		if owned.By.UID == plan.Snapshot.Source.UID {

@@ -10,7 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -122,13 +124,13 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	var events []catalog.Event
 	for _, m := range r.Missing {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: "missing", Ref: m.Ref,
+			Code: object.CodeMissing, Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
 			Hint:    "mgmtctl snapshot coverage shows why"}))
 	}
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: "not-remembered", Message: r.NotRemembered.Error(),
+			Code: object.CodeNotRemembered, Message: r.NotRemembered.Error(),
 			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
@@ -294,7 +296,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 }
 
 // summarize counts what is in each unit and, outside of units, in each namespace.
-func summarize(g *snapshot.Graph) []*mgmtv1.UnitSummary {
+func summarize(g *graph.Graph) []*mgmtv1.UnitSummary {
 	byName := map[string]*mgmtv1.UnitSummary{}
 	var list []*mgmtv1.UnitSummary
 	for _, n := range g.Nodes {
@@ -312,10 +314,10 @@ func summarize(g *snapshot.Graph) []*mgmtv1.UnitSummary {
 			list = append(list, u)
 		}
 		u.Objects++
-		if n.GroupKind() == snapshot.MachineKind {
+		if n.GroupKind() == capi.Machine {
 			u.Machines++
 		}
-		if n.GroupKind() == snapshot.ClusterKind {
+		if n.GroupKind() == capi.Cluster {
 			u.WorkloadId, u.Paused = n.WorkloadID, n.Paused
 		}
 	}
@@ -340,7 +342,7 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 		return err
 	}
 	cut, err := snapshot.Capture(ctx, source.Reader(), snapshot.Scope{Namespaces: req.GetNamespaces()},
-		snapshot.Rules, func(*snapshot.Node, []byte) error { return nil })
+		capi.Rules, func(*graph.Node, []byte) error { return nil })
 	if err != nil {
 		return err
 	}

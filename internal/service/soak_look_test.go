@@ -34,8 +34,8 @@ func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String()
 
 // leaves tells of a finding that says why a snapshot stays that was to go.
 func leaves(f object.Finding) bool {
-	return f.Code == retention.FoundPinned || f.Code == retention.FoundInUse ||
-		f.Code == retention.FoundSlow
+	return f.Code == object.CodePinned || f.Code == object.CodeInUse ||
+		f.Code == object.CodeSlow
 }
 
 // look waits until nobody does anything and sees whether what is gone was removed by those who may,

@@ -149,7 +149,7 @@ func (k *soak) runPrune(o retention.Options) error {
 			k.pruned.gone[key] = true
 		}
 		for _, v := range result.Snapshots {
-			if len(v.Keep) == 0 && !k.pruned.gone[v.Key] {
+			if v.Goes() && !k.pruned.gone[v.Key] {
 				if err == nil && !slices.ContainsFunc(result.Findings, leaves) {
 					k.t.Errorf("a prune that succeeded says nothing of %s", v.Key)
 				}

@@ -94,7 +94,7 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 		var err error
 		if isDamaged {
 			v.of, v.what = 1, "keys"
-			v.find(object.Error, string(store.VerifyDamaged), "", object.Ref{}, damaged.Key+": "+damaged.Reason,
+			v.find(object.Error, object.CodeDamaged, "", object.Ref{}, damaged.Key+": "+damaged.Reason,
 				"somebody changed the envelope, or the store lost it: use another snapshot")
 			err = v.notWhole(ctx)
 		} else {
@@ -136,12 +136,13 @@ type verifying struct {
 }
 
 // find adds a finding. key is the one of the store that it is about, if any.
-func (v *verifying) find(severity object.Severity, code string, key store.Key, ref object.Ref, message,
+func (v *verifying) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref,
+	message,
 	hint string) {
 	v.findings = append(v.findings, object.Finding{Severity: severity, Code: code, Ref: ref,
 		Message: message, Hint: hint})
 	v.check.Findings++
-	if named := (store.CheckedKey{Code: code, Key: string(key)}); severity >= object.Error {
+	if named := (store.CheckedKey{Code: string(code), Key: string(key)}); severity >= object.Error {
 		v.check.First = slices.Insert(v.check.First, min(v.bad, len(v.check.First)), named)
 		v.bad++
 	} else {
@@ -153,8 +154,9 @@ func (v *verifying) find(severity object.Severity, code string, key store.Key, r
 // level before it fails.
 func (v *verifying) run(ctx context.Context) error {
 	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
-		f := object.Finding{Severity: object.Warning, Code: "signature", Message: untrusted.Error(),
-			Hint: untrusted.Hint()}
+		f := object.Finding{Severity: object.Warning, Code: object.CodeSignature,
+			Message: untrusted.Error(),
+			Hint:    untrusted.Hint()}
 		if v.forged != nil {
 			f.Severity = object.Error
 		}
@@ -202,7 +204,7 @@ func (v *verifying) structure(ctx context.Context) error {
 	}
 	v.of, v.check.Keys, v.check.Bytes = report.Keys, int64(report.Keys), report.Bytes
 	for _, f := range report.Findings {
-		v.find(object.Error, string(f.Code), f.Key, object.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message),
+		v.find(object.Error, f.Code, f.Key, object.Ref{}, fmt.Sprintf("%s: %s", f.Key, f.Message),
 			"restore from another snapshot; older versions of the key may be in a versioned bucket")
 	}
 	return nil
@@ -226,12 +228,12 @@ func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Sig
 	var findings []object.Finding
 	if e.Parent != nil {
 		if key, ok := there[e.Parent.ID]; !ok {
-			findings = append(findings, object.Finding{Severity: object.Info, Code: "chain",
+			findings = append(findings, object.Finding{Severity: object.Info, Code: object.CodeChain,
 				Message: fmt.Sprintf("the snapshot before it, %s (number %d), is not in the store", e.Parent.ID,
 					e.Sequence-1), Hint: hint})
 		} else if parent, err := st.GetEnvelope(ctx, key); err == nil &&
 			parent.SHA256 != e.Parent.SHA256 {
-			findings = append(findings, object.Finding{Severity: object.Warning, Code: "chain",
+			findings = append(findings, object.Finding{Severity: object.Warning, Code: object.CodeChain,
 				Message: fmt.Sprintf("the snapshot before it, %s, is not the one that it was made after",
 					e.Parent.ID),
 				Hint: "somebody changed that envelope: do not restore from it, and look at the access log " +
@@ -245,7 +247,7 @@ func chain(ctx context.Context, c *catalog.Catalog, st *store.Store, e store.Sig
 	}
 	for _, s := range newest {
 		if _, ok := there[store.SnapshotID(s.ID)]; !ok && s.Sequence > e.Sequence {
-			findings = append(findings, object.Finding{Severity: object.Warning, Code: "chain",
+			findings = append(findings, object.Finding{Severity: object.Warning, Code: object.CodeChain,
 				Message: fmt.Sprintf("a later snapshot, %s (number %d), was in the store and is not there now",
 					s.ID, s.Sequence), Hint: hint})
 		}
@@ -270,13 +272,13 @@ func (v *verifying) content(ctx context.Context) error {
 	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
 		v.of = 1
-		v.find(object.Error, snapshot.CheckDamaged, keyOf(corrupt.Key), object.Ref{}, corrupt.Key+": "+
+		v.find(object.Error, object.CodeDamaged, keyOf(corrupt.Key), object.Ref{}, corrupt.Key+": "+
 			corrupt.Reason, useless)
 		return nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
 		v.of = 1
-		v.find(object.Error, string(store.VerifyMissing), "", object.Ref{}, err.Error(), useless)
+		v.find(object.Error, object.CodeMissing, "", object.Ref{}, err.Error(), useless)
 		return nil
 	}
 	if err != nil {
@@ -292,7 +294,7 @@ func (v *verifying) content(ctx context.Context) error {
 	v.of, v.check.Objects = r.Objects, int64(r.Objects)
 	for _, f := range r.Findings {
 		severity, hint := object.Error, useless
-		if f.Code == snapshot.CheckEdges && !sameVersion(v.envelope.Writer, v.check.Writer) {
+		if f.Code == object.CodeEdges && !sameVersion(v.envelope.Writer, v.check.Writer) {
 			severity, hint = object.Warning, "it was taken by another version ("+v.envelope.Writer+
 				"), which may know other edges; a restore goes by those: verify with that version to be sure"
 		}
@@ -328,7 +330,8 @@ func (v *verifying) keep(ctx context.Context) error {
 		return err
 	}
 	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
-		f := object.Finding{Severity: object.Warning, Code: "not-recorded", Message: failed.Error(),
+		f := object.Finding{Severity: object.Warning, Code: object.CodeNotRecorded,
+			Message: failed.Error(),
 			Hint: "the result is in this catalog only; look at what the store lets us write, or " +
 				"give --no-record"}
 		err = errors.Join(err, v.journal.Emit(ctx, catalog.FindingEvent("", f)))

@@ -101,7 +101,7 @@ func verifyNow(t *testing.T, s *Server, r verifyRequest) (store.CheckOutcome, []
 			t.Fatal(err)
 		}
 		if e.Finding != nil {
-			codes = append(codes, e.Finding.Severity.String()+" "+e.Finding.Code)
+			codes = append(codes, e.Finding.Severity.String()+" "+string(e.Finding.Code))
 		}
 	}
 	return outcome, codes, failed

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -46,18 +48,18 @@ type Cut struct {
 	// state.
 	NotInCut []object.GroupKind
 	Kinds    []kube.Kind
-	Graph    *Graph
+	Graph    *graph.Graph
 	// LeftOut are the Secrets and ConfigMaps in scope that nothing captured owns, names or labels.
 	LeftOut []object.Ref
 
-	left []*Node // all that was read and not captured
+	left []*graph.Node // all that was read and not captured
 }
 
 // Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must
 // copy what it wants to hold and may be called from several goroutines. It changes nothing on the
 // source. When the resourceVersion expires in the middle it returns kube.ErrExpired: begin anew.
-func Capture(ctx context.Context, source Source, scope Scope, rules []Rule,
-	keep func(n *Node, raw []byte) error) (*Cut, error) {
+func Capture(ctx context.Context, source Source, scope Scope, rules []capi.Rule,
+	keep func(n *graph.Node, raw []byte) error) (*Cut, error) {
 	kinds, err := source.Kinds(ctx)
 	if err != nil {
 		return nil, err
@@ -75,13 +77,13 @@ func Capture(ctx context.Context, source Source, scope Scope, rules []Rule,
 // takers get what a capture reads.
 type takers struct {
 	// early gets objects of which it is not sure that they are in the cut, and with these bytes.
-	early func(n *Node, raw []byte) error
+	early func(n *graph.Node, raw []byte) error
 	// looked, if there is one, is told what the source had at first. What it returns is called
 	// while the rest is captured.
 	looked func(context.Context, *Cut) (func(context.Context) error, error)
 	// keep gets every object of the cut, and without bytes one that is as the base knows it, or as
 	// it was given to early.
-	keep func(n *Node, raw []byte) error
+	keep func(n *graph.Node, raw []byte) error
 }
 
 // captureSince is Capture of known kinds that reads less: what since, which may be nil, knows is
@@ -91,7 +93,7 @@ func captureSince(ctx context.Context, source Source, kinds []kube.Kind, scope S
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
-	c := newCapture(source, kinds, scope, Rules)
+	c := newCapture(source, kinds, scope, capi.Rules)
 	size, err := since.size(ctx, source, c.all())
 	if err != nil {
 		return nil, err
@@ -105,7 +107,7 @@ func captureSince(ctx context.Context, source Source, kinds []kube.Kind, scope S
 		first.known()
 		return c.runSince(ctx, first, since.seen(kinds), since, to.keep) // the base is the look
 	}
-	seen, err := newCapture(source, kinds, scope, Rules).run(ctx, first, to.early)
+	seen, err := newCapture(source, kinds, scope, capi.Rules).run(ctx, first, to.early)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func (c *capture) all() []kube.Kind {
 
 // runSince makes the cut, from a first look and what it saw, or from a base, if there is one.
 func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *base,
-	keep func(*Node, []byte) error) (*Cut, error) {
+	keep func(*graph.Node, []byte) error) (*Cut, error) {
 	if err := c.reading.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -168,7 +170,7 @@ func (c *capture) runSince(ctx context.Context, first *look, seen *Cut, since *b
 }
 
 // confirm makes what was seen the cut: nothing has changed since.
-func (c *capture) confirm(seen *Cut, keep func(*Node, []byte) error) (*Cut, error) {
+func (c *capture) confirm(seen *Cut, keep func(*graph.Node, []byte) error) (*Cut, error) {
 	for _, n := range seen.Graph.Nodes {
 		if err := keep(n, nil); err != nil {
 			return nil, err
@@ -212,29 +214,31 @@ type capture struct {
 	kinds   []kube.Kind // those that are read whole
 	scope   Scope
 	objects objects
-	keep    func(*Node, []byte) error
+	keep    func(*graph.Node, []byte) error
 	cut     *Cut
 
 	mu    sync.Mutex
-	nodes []*Node
-	index map[object.Ref]*Node
+	nodes []*graph.Node
+	index map[object.Ref]*graph.Node
 	// read and not captured so far: what is in no namespace of the scope is, once it is needed
-	outside map[object.Ref]*Node
+	outside map[object.Ref]*graph.Node
 	wanted  map[object.Ref]string // named by a captured object, and by which field
 }
 
-func newCapture(source Source, kinds []kube.Kind, scope Scope, rules []Rule) *capture {
+func newCapture(source Source, kinds []kube.Kind, scope Scope, rules []capi.Rule) *capture {
 	r := &reading{source: source, read: newReader(kinds, rules)}
 	return &capture{
 		reading: r, kinds: captureKinds(kinds, r.read.rules), scope: scope, cut: &Cut{Kinds: kinds},
-		outside: map[object.Ref]*Node{}, index: map[object.Ref]*Node{}, wanted: map[object.Ref]string{},
+		outside: map[object.Ref]*graph.Node{}, index: map[object.Ref]*graph.Node{},
+		wanted: map[object.Ref]string{},
 	}
 }
 
-func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte) error) (*Cut,
+func (c *capture) run(ctx context.Context, from objects, keep func(*graph.Node, []byte) error) (
+	*Cut,
 	error) {
 	c.objects, c.keep = from, keep
-	if err := c.listAll(ctx, c.kinds, func(n *Node) (string, bool) {
+	if err := c.listAll(ctx, c.kinds, func(n *graph.Node) (string, bool) {
 		return "kind of Cluster API", c.scope.has(n.Namespace)
 	}); err != nil {
 		return nil, err
@@ -253,7 +257,7 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 	for _, n := range c.nodes {
 		used[n.Namespace] = true
 	}
-	if err := c.listAll(ctx, []kube.Kind{kube.NamespaceKind}, func(n *Node) (string, bool) {
+	if err := c.listAll(ctx, []kube.Kind{kube.NamespaceKind}, func(n *graph.Node) (string, bool) {
 		return "holds captured objects", used[n.Name]
 	}); err != nil {
 		return nil, err
@@ -266,13 +270,13 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*Node, []byte
 	}
 	slices.SortFunc(c.cut.LeftOut, object.CompareRefs)
 	c.cut.ResourceVersion, c.cut.NotInCut = c.reading.at, c.reading.notInCut
-	c.cut.Graph = NewGraph(c.nodes)
+	c.cut.Graph = graph.New(c.nodes)
 	return c.cut, nil
 }
 
 // captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and
 // those that a rule reads from.
-func captureKinds(kinds []kube.Kind, rules map[object.GroupKind][]Rule) []kube.Kind {
+func captureKinds(kinds []kube.Kind, rules map[object.GroupKind][]capi.Rule) []kube.Kind {
 	var out []kube.Kind
 	for _, k := range kinds {
 		if k.Group != "" && (k.Contract || rules[k.GroupKind] != nil) {
@@ -282,7 +286,7 @@ func captureKinds(kinds []kube.Kind, rules map[object.GroupKind][]Rule) []kube.K
 	return out
 }
 
-func (c *capture) listAll(ctx context.Context, kinds []kube.Kind, want func(*Node) (string,
+func (c *capture) listAll(ctx context.Context, kinds []kube.Kind, want func(*graph.Node) (string,
 	bool)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(captureLists)
@@ -294,8 +298,8 @@ func (c *capture) listAll(ctx context.Context, kinds []kube.Kind, want func(*Nod
 
 // list takes in one kind, or one object of it, as far as it is wanted.
 func (c *capture) list(ctx context.Context, k kube.Kind, namespace, name string,
-	want func(*Node) (string, bool)) error {
-	return c.objects.each(ctx, k, namespace, name, func(n *Node, raw []byte) error {
+	want func(*graph.Node) (string, bool)) error {
+	return c.objects.each(ctx, k, namespace, name, func(n *graph.Node, raw []byte) error {
 		why, ok := want(n)
 		if !ok {
 			c.leave(n)
@@ -307,7 +311,7 @@ func (c *capture) list(ctx context.Context, k kube.Kind, namespace, name string,
 	})
 }
 
-func (c *capture) take(n *Node) {
+func (c *capture) take(n *graph.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.outside, n.Ref)
@@ -320,19 +324,21 @@ func (c *capture) take(n *Node) {
 	}
 }
 
-func (c *capture) leave(n *Node) {
+func (c *capture) leave(n *graph.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outside[n.Ref] = n
 }
 
-func isCore(n *Node) bool { return n.GroupKind() == secretKind || n.GroupKind() == configMapKind }
+func isCore(n *graph.Node) bool {
+	return n.GroupKind() == capi.Secret || n.GroupKind() == capi.ConfigMap
+}
 
 // fetchOwned takes in Secrets and ConfigMaps that one which is captured owns, whichever of them
 // came first.
 func (c *capture) fetchOwned(ctx context.Context) error {
 	for {
-		var more []*Node
+		var more []*graph.Node
 		for _, n := range c.outside {
 			if isCore(n) && len(n.Owners) > 0 {
 				if _, ok := c.wantCore(n); ok {
@@ -343,7 +349,7 @@ func (c *capture) fetchOwned(ctx context.Context) error {
 		if len(more) == 0 {
 			return nil
 		}
-		slices.SortFunc(more, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+		slices.SortFunc(more, func(a, b *graph.Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 		for _, n := range more {
 			k, _ := kube.FindKind(c.cut.Kinds, n.GroupKind())
 			if err := c.list(ctx, k, n.Namespace, n.Name, c.wantCore); err != nil {
@@ -360,7 +366,7 @@ func (c *capture) fetchOwned(ctx context.Context) error {
 func (c *capture) fetchNeeded(ctx context.Context) error {
 	done := map[object.Ref]bool{}
 	for {
-		var more []*Node
+		var more []*graph.Node
 		for ref := range c.wanted {
 			if n := c.outside[ref]; n != nil && !done[ref] {
 				done[ref] = true
@@ -370,11 +376,11 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 		if len(more) == 0 {
 			return nil
 		}
-		slices.SortFunc(more, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+		slices.SortFunc(more, func(a, b *graph.Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 		for _, n := range more {
 			k, _ := kube.FindKind(c.cut.Kinds, n.GroupKind())
 			why := c.wanted[n.Ref]
-			if err := c.list(ctx, k, n.Namespace, n.Name, func(*Node) (string, bool) {
+			if err := c.list(ctx, k, n.Namespace, n.Name, func(*graph.Node) (string, bool) {
 				return why,
 					true
 			}); err != nil {
@@ -386,7 +392,7 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 
 // wantCore decides over Secrets and ConfigMaps: in are those that a captured object owns or names,
 // those labelled for a captured Cluster or for a move, and certificates by their name.
-func (c *capture) wantCore(n *Node) (string, bool) {
+func (c *capture) wantCore(n *graph.Node) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if isInitLock(n) {
@@ -403,11 +409,11 @@ func (c *capture) wantCore(n *Node) (string, bool) {
 	if !c.scope.has(n.Namespace) {
 		return "", false
 	}
-	if n.Cluster != "" && c.index[object.Ref{Group: ClusterKind.Group, Kind: ClusterKind.Kind,
+	if n.Cluster != "" && c.index[object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: n.Namespace, Name: n.Cluster}] != nil {
 		return "labelled or named for Cluster " + n.Key().Namespace + "/" + n.Cluster, true
 	}
-	if n.movable {
+	if n.Movable {
 		return "labelled for clusterctl move", true
 	}
 	return "", false
@@ -416,8 +422,8 @@ func (c *capture) wantCore(n *Node) (string, bool) {
 // isInitLock reports the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
 // time initialise a control plane. Brought back it would block, or be taken over by, the wrong
 // machine (cluster-api issue 7794).
-func isInitLock(n *Node) bool {
-	return n.GroupKind() == configMapKind && slices.ContainsFunc(n.Owners, func(o Owner) bool {
-		return o.GroupKind() == ClusterKind && n.Name == o.Name+"-lock"
+func isInitLock(n *graph.Node) bool {
+	return n.GroupKind() == capi.ConfigMap && slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
+		return o.GroupKind() == capi.Cluster && n.Name == o.Name+"-lock"
 	})
 }

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -31,7 +33,7 @@ type scattered struct{ snapshot.Source }
 func (s scattered) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	fn func([]byte) error) (kube.ListResult, error) {
 	o.Exact = ""
-	if k.GroupKind == snapshot.MachineKind {
+	if k.GroupKind == capi.Machine {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return s.Source.List(ctx, k, o, fn)
@@ -51,16 +53,16 @@ func TestAPICutIsConsistent(t *testing.T) {
 		for range n {
 			cluster, machine := int64(-1), int64(-1)
 			var mu sync.Mutex
-			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, snapshot.Rules,
-				func(n *snapshot.Node, raw []byte) error {
+			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, capi.Rules,
+				func(n *graph.Node, raw []byte) error {
 					count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
 					case !count.Exists():
-					case n.GroupKind() == snapshot.ClusterKind:
+					case n.GroupKind() == capi.Cluster:
 						cluster = count.Int()
-					case n.GroupKind() == snapshot.MachineKind:
+					case n.GroupKind() == capi.Machine:
 						machine = count.Int()
 					}
 					return nil
@@ -112,7 +114,7 @@ func countUp(t *testing.T, m *kube.Mgmt, namespace string) (stop func()) {
 	}
 	var objects []*unstructured.Unstructured
 	var objectKinds []kube.Kind
-	for _, gk := range []object.GroupKind{snapshot.ClusterKind, snapshot.MachineKind} {
+	for _, gk := range []object.GroupKind{capi.Cluster, capi.Machine} {
 		k, ok := kube.FindKind(kinds, gk)
 		if !ok {
 			t.Fatalf("%s is not served", gk)
@@ -246,7 +248,7 @@ func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
 		t.Errorf("compared %d of %d objects", compared, len(s.Graph.Nodes))
 	}
 	pools := slices.ContainsFunc(s.Graph.Nodes,
-		func(n *snapshot.Node) bool { return n.Kind == "MachinePool" && n.Unit != "" })
+		func(n *graph.Node) bool { return n.Kind == "MachinePool" && n.Unit != "" })
 	if !pools {
 		t.Error("no MachinePool in a unit")
 	}
@@ -311,7 +313,7 @@ func borrowClass(t *testing.T, m *kube.Mgmt, lender, borrower string) {
 		t.Fatal(err)
 	}
 	var class string
-	classes, _ := kube.FindKind(kinds, snapshot.ClusterClassKind)
+	classes, _ := kube.FindKind(kinds, capi.ClusterClass)
 	if _, err := m.Reader().List(t.Context(), classes, kube.ListOptions{Namespace: lender},
 		func(raw []byte) error {
 			class = gjson.GetBytes(raw, "metadata.name").String()
@@ -319,7 +321,7 @@ func borrowClass(t *testing.T, m *kube.Mgmt, lender, borrower string) {
 		}); err != nil || class == "" {
 		t.Fatalf("no ClusterClass in %s: %v", lender, err)
 	}
-	clusters, _ := kube.FindKind(kinds, snapshot.ClusterKind)
+	clusters, _ := kube.FindKind(kinds, capi.Cluster)
 	for _, o := range []struct {
 		kind kube.Kind
 		text string
@@ -381,7 +383,7 @@ func testScoped(t *testing.T) {
 		}
 	}
 	if _, err := snapshot.Capture(t.Context(), m.Reader(),
-		snapshot.Scope{Namespaces: []string{"no-such"}}, snapshot.Rules, nil); err == nil {
+		snapshot.Scope{Namespaces: []string{"no-such"}}, capi.Rules, nil); err == nil {
 		t.Error("a namespace that does not exist gives a snapshot")
 	}
 }

@@ -13,23 +13,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// Codes of CheckFinding.
-const (
-	// an object is not what its shard says, or not there, or a pack cannot be read
-	CheckDamaged = "damaged"
-	// an object names others than its shard says: the rules of another version read it, or it was
-	// tampered with
-	CheckEdges = "edges"
-)
-
 // CheckFinding is one object, or a pack, that is not as it should be.
 type CheckFinding struct {
-	Code    string
+	Code    object.Code
 	Pack    store.Key
 	Ref     object.Ref // zero for the pack as a whole
 	Message string
@@ -66,7 +59,7 @@ func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, t
 	for _, pack := range packs {
 		total += len(byPack[pack])
 	}
-	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, Rules),
+	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, capi.Rules),
 		total: int64(total), progress: progress}
 	found := make([][]CheckFinding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)
@@ -82,21 +75,21 @@ func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, t
 	return CheckResult{Objects: total, Packs: len(packs), Findings: slices.Concat(found...)}, err
 }
 
-func entryName(n *Node) (string, error) {
+func entryName(n *graph.Node) (string, error) {
 	return store.EntryName(store.Entry{Group: n.Group, Kind: n.Kind, Namespace: n.Namespace,
 		Name: n.Name})
 }
 
 // objectsByPack gives the nodes that shards say are in each pack, by the name of their entry.
-func objectsByPack(nodes []*Node) (map[string]map[string]*Node, error) {
-	byPack := map[string]map[string]*Node{}
+func objectsByPack(nodes []*graph.Node) (map[string]map[string]*graph.Node, error) {
+	byPack := map[string]map[string]*graph.Node{}
 	for _, n := range nodes {
 		name, err := entryName(n)
 		if err != nil {
 			return nil, err
 		}
 		if byPack[n.Pack] == nil {
-			byPack[n.Pack] = map[string]*Node{}
+			byPack[n.Pack] = map[string]*graph.Node{}
 		}
 		byPack[n.Pack][name] = n
 	}
@@ -115,7 +108,7 @@ type checker struct {
 
 // pack checks the objects of one pack.
 func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
-	wanted map[string]*Node) ([]CheckFinding, error) {
+	wanted map[string]*graph.Node) ([]CheckFinding, error) {
 	var findings []CheckFinding
 	left := maps.Clone(wanted)
 	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
@@ -135,24 +128,26 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 		return nil
 	})
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: corrupt.Error()}),
+		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack,
+				Message: corrupt.Error()}),
 			nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
-		return append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Message: string(pack) +
+		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Message: string(pack) +
 			": it is not in the store"}), nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		findings = append(findings, CheckFinding{Code: CheckDamaged, Pack: pack, Ref: left[name].Ref,
+		findings = append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack,
+			Ref:     left[name].Ref,
 			Message: "it is not in " + string(pack)})
 	}
 	return findings, err
 }
 
 // object compares one object with its node.
-func (c *checker) object(n *Node, body []byte) *CheckFinding {
+func (c *checker) object(n *graph.Node, body []byte) *CheckFinding {
 	if why := c.claims.broken(n, body); why != "" {
-		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+		return &CheckFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: "it is not what its shard says: " + why}
 	}
 	k, _ := kube.FindKind(c.claims.kinds, n.GroupKind())
@@ -161,11 +156,11 @@ func (c *checker) object(n *Node, body []byte) *CheckFinding {
 	is.Pack = n.Pack
 	want, err := json.Marshal(n)
 	if err != nil {
-		return &CheckFinding{Code: CheckDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+		return &CheckFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
 	}
 	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
-		return &CheckFinding{Code: CheckEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
+		return &CheckFinding{Code: object.CodeEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
 			Message: "this version reads other edges, labels or sizes from it than its shard says"}
 	}
 	return nil

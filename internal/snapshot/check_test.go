@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -23,14 +25,14 @@ const testUID = "6f1b2c3d-0000-4000-8000-000000000001"
 type entry struct {
 	kind kube.Kind
 	body string
-	in   string           // what the pack holds in its place; "" for body, "-" for nothing
-	lie  func(node *Node) // changes what its shard says
+	in   string                 // what the pack holds in its place; "" for body, "-" for nothing
+	lie  func(node *graph.Node) // changes what its shard says
 }
 
 var (
-	testCluster = kube.Kind{GroupKind: ClusterKind, Version: "v1beta2", Resource: "clusters",
+	testCluster = kube.Kind{GroupKind: capi.Cluster, Version: "v1beta2", Resource: "clusters",
 		Namespaced: true}
-	testMachine = kube.Kind{GroupKind: MachineKind, Version: "v1beta2", Resource: "machines",
+	testMachine = kube.Kind{GroupKind: capi.Machine, Version: "v1beta2", Resource: "machines",
 		Namespaced: true}
 )
 
@@ -49,7 +51,7 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 	t.Helper()
 	ctx := t.Context()
 	kinds := []kube.Kind{testCluster, testMachine}
-	read := newReader(kinds, Rules)
+	read := newReader(kinds, capi.Rules)
 	var tree store.Tree
 	shard := Shard{About: &About{Kinds: kinds}}
 	for _, o := range objects {
@@ -136,26 +138,31 @@ func TestCheckFindsWhatAShardSaysWrong(t *testing.T) {
 	t.Parallel()
 	cluster := entry{kind: testCluster, body: clusterBody("a", "u-a")}
 	for name, tt := range map[string]struct {
-		machine       entry
-		code, message string
+		machine entry
+		code    object.Code
+		message string
 	}{
 		"all right":   {entry{}, "", ""},
-		"other bytes": {entry{in: machineBody("m") + " "}, CheckDamaged, "do not fit the hash"},
-		"not there":   {entry{in: "-"}, CheckDamaged, "it is not in packs/"},
-		"another UID": {entry{lie: func(n *Node) { n.UID = "other" }}, CheckDamaged, "another UID"},
-		"no owners": {entry{lie: func(n *Node) { n.Owners = nil }}, CheckDamaged,
+		"other bytes": {entry{in: machineBody("m") + " "}, object.CodeDamaged, "do not fit the hash"},
+		"not there":   {entry{in: "-"}, object.CodeDamaged, "it is not in packs/"},
+		"another UID": {entry{lie: func(n *graph.Node) { n.UID = "other" }}, object.CodeDamaged,
+			"another UID"},
+		"no owners": {entry{lie: func(n *graph.Node) { n.Owners = nil }}, object.CodeDamaged,
 			"or other owners"},
-		"paused": {entry{lie: func(n *Node) { n.Paused = true }}, CheckDamaged, "another state"},
-		"another version": {entry{lie: func(n *Node) { n.Version = "v1beta1" }}, CheckDamaged,
+		"paused": {entry{lie: func(n *graph.Node) { n.Paused = true }}, object.CodeDamaged,
+			"another state"},
+		"another version": {entry{lie: func(n *graph.Node) { n.Version = "v1beta1" }}, object.CodeDamaged,
 			"another kind or version"},
-		"an edge more": {entry{lie: func(n *Node) {
-			n.Needs = append(n.Needs, Need{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
+		"an edge more": {entry{lie: func(n *graph.Node) {
+			n.Needs = append(n.Needs, graph.Need{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: "s"},
 				Field: "spec"})
-		}}, CheckEdges, "other edges"},
-		"an edge less":    {entry{lie: func(n *Node) { n.Needs = nil }}, CheckEdges, "other edges"},
-		"another cluster": {entry{lie: func(n *Node) { n.Cluster = "b" }}, CheckEdges, "other edges"},
+		}}, object.CodeEdges, "other edges"},
+		"an edge less": {entry{lie: func(n *graph.Node) { n.Needs = nil }}, object.CodeEdges,
+			"other edges"},
+		"another cluster": {entry{lie: func(n *graph.Node) { n.Cluster = "b" }}, object.CodeEdges,
+			"other edges"},
 		"name occurs twice": {entry{body: strings.Replace(machineBody("m"), `"spec":`,
-			`"spec":{},"spec":`, 1)}, CheckDamaged, "a name occurs twice"},
+			`"spec":{},"spec":`, 1)}, object.CodeDamaged, "a name occurs twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,7 +214,7 @@ func TestCheckFindsDamagedPacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := check(t, st, e, 100)
-	if len(r.Findings) != 2 || r.Findings[0].Code != CheckDamaged ||
+	if len(r.Findings) != 2 || r.Findings[0].Code != object.CodeDamaged ||
 		!strings.Contains(r.Findings[0].Message, "do not fit the hash") ||
 		!strings.Contains(r.Findings[1].Message, "it is not in the store") {
 		t.Errorf("found %v", r.Findings)

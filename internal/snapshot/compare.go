@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -24,7 +26,7 @@ const (
 
 // Difference is what became of one object.
 type Difference struct {
-	Node   *Node // the newer one, but of what was removed
+	Node   *graph.Node // the newer one, but of what was removed
 	Change Change
 	// where it changed, for Changed and Replaced; never values, which may be secrets
 	Paths []string
@@ -41,7 +43,7 @@ type Side struct {
 // contents it reads those that are not the same in both.
 func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
 	var list []Difference
-	var before, after []*Node
+	var before, after []*graph.Node
 	for _, n := range to.Graph.Nodes {
 		was := from.Graph.Node(n.Ref)
 		switch {
@@ -56,7 +58,7 @@ func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
 			list = append(list, Difference{Node: n, Change: Removed})
 		}
 	}
-	for side, nodes := range map[*Side][]*Node{&from: before, &to: after} {
+	for side, nodes := range map[*Side][]*graph.Node{&from: before, &to: after} {
 		if side.Contents == nil {
 			var err error
 			if side.Contents, err = side.Load(ctx, nodes, nil); err != nil {
@@ -97,5 +99,5 @@ func differences(from, to *Contents, ref object.Ref) ([]string, error) {
 			return nil, fmt.Errorf("decode %s: not JSON", ref)
 		}
 	}
-	return Differences(objects[0], objects[1], All), nil
+	return equality.Differences(objects[0], objects[1], equality.All), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -33,7 +34,7 @@ type objects interface {
 	// nil for an object that is as the index knows it; its node may have no Pack when it was left
 	// out then. Bytes are valid during the call.
 	each(ctx context.Context, k kube.Kind, namespace, name string,
-		fn func(n *Node, raw []byte) error) error
+		fn func(n *graph.Node, raw []byte) error) error
 }
 
 // base is the snapshot from which on changes are followed.
@@ -51,11 +52,11 @@ type base struct {
 // kindState is what a kind has at a resourceVersion.
 type kindState struct {
 	at    string
-	nodes []*Node
+	nodes []*graph.Node
 	raw   map[object.Key][]byte // of those that changed
 }
 
-func (s *kindState) each(namespace, name string, fn func(*Node, []byte) error) error {
+func (s *kindState) each(namespace, name string, fn func(*graph.Node, []byte) error) error {
 	for _, n := range s.nodes {
 		if namespace != "" && n.Namespace != namespace || name != "" && n.Name != name {
 			continue
@@ -74,7 +75,7 @@ type followed struct {
 }
 
 func (f *followed) each(ctx context.Context, k kube.Kind, namespace, name string,
-	fn func(*Node, []byte) error) error {
+	fn func(*graph.Node, []byte) error) error {
 	if s := f.kinds[k.GroupKind]; s != nil {
 		return s.each(namespace, name, fn)
 	}
@@ -217,9 +218,10 @@ func keyOf(raw []byte) (object.Key, gjson.Result) {
 }
 
 // compare lists the metadata of a kind, as o says, and reads what is not as the index knows it.
-func (f *follower) compare(ctx context.Context, k kube.Kind, nodes []*Node, o kube.ListOptions) (
+func (f *follower) compare(ctx context.Context, k kube.Kind, nodes []*graph.Node,
+	o kube.ListOptions) (
 	*kindState, error) {
-	known := map[object.Key]*Node{}
+	known := map[object.Key]*graph.Node{}
 	for _, n := range nodes {
 		known[n.Key()] = n
 	}
@@ -246,7 +248,7 @@ func (f *follower) compare(ctx context.Context, k kube.Kind, nodes []*Node, o ku
 		return nil, err
 	}
 	s.at = list.ResourceVersion
-	return s, f.fetch(ctx, k, changed, o.Exact, func(n *Node, raw []byte) error {
+	return s, f.fetch(ctx, k, changed, o.Exact, func(n *graph.Node, raw []byte) error {
 		held, err := f.hold(raw)
 		s.nodes = append(s.nodes, n)
 		s.raw[n.Key()] = held

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -165,7 +166,7 @@ func (r *remembering) sameResult(is, want opened) {
 		diff := cmp.Diff(c.want, c.is,
 			cmpopts.IgnoreFields(store.Envelope{}, "StoreID", "ID", "Time", "Sequence", "Parent", "Tree",
 				"Bytes"),
-			cmpopts.IgnoreFields(snapshot.Node{}, "Pack"), cmpopts.IgnoreUnexported(snapshot.Node{}))
+			cmpopts.IgnoreFields(graph.Node{}, "Pack"), cmpopts.IgnoreUnexported(graph.Node{}))
 		if diff != "" {
 			r.t.Errorf("%s at %s (-full +taken):\n%.4000s", c.what, is.Envelope.ResourceVersion, diff)
 		}

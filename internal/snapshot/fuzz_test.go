@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -64,13 +65,13 @@ func FuzzShard(f *testing.F) {
 func FuzzObject(f *testing.F) {
 	var kinds []kube.Kind
 	seen := map[object.GroupKind]bool{}
-	for _, r := range Rules {
+	for _, r := range capi.Rules {
 		if !seen[r.From] {
 			seen[r.From] = true
 			kinds = append(kinds, kube.Kind{GroupKind: r.From, Version: "v1", Namespaced: true})
 		}
 	}
-	read := newReader(kinds, Rules)
+	read := newReader(kinds, capi.Rules)
 	for _, seed := range []string{
 		`{"kind":"Cluster","apiVersion":"cluster.x-k8s.io/v1","metadata":{"name":"web","namespace":"team-a","uid":"u","labels":{"b":"2","a":"1"},"annotations":{"mgmtd.dev/was-paused":"false"}},` +
 			`"spec":{"paused":true,"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevCluster","name":"web"},"topology":{"classRef":{"name":"c"},"variables":[1,"a",null]}}}`,
@@ -94,33 +95,11 @@ func FuzzObject(f *testing.F) {
 		if !jsontext.Value(raw).IsValid() || u.UnmarshalJSON(raw) != nil {
 			return // refused before anything is created
 		}
-		created := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+		created := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(),
+			Name: u.GetName()}
 		if _, _, err := unstructured.NestedString(u.Object, "metadata", "name"); err == nil &&
 			n.Ref != created {
 			t.Errorf("checked as %s, created as %s: %q", n.Ref, created, raw)
-		}
-	})
-}
-
-// FuzzDifferences: an object is equal to itself, and what differs one way round differs the other.
-func FuzzDifferences(f *testing.F) {
-	object := []byte(`{"metadata":{"name":"a","uid":"u","managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:spec":{"k:{\"uid\":\"v\"}":{}}}}],"ownerReferences":[{"uid":"v","kind":"A","name":"b"}]},` +
-		`"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"x"},{"type":"Paused"}],"observedGeneration":3}}`)
-	f.Add(object, []byte(`{"metadata":{"name":"a"},"status":{"conditions":[1,null,{"type":2}]}}`))
-	f.Add([]byte(`{"a":1}`), []byte(`{"a":1.0}`))
-	f.Add([]byte(`{"metadata":{"managedFields":[{}],"ownerReferences":[{}]}}`),
-		[]byte(`{"metadata":null}`))
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		var one, other map[string]any
-		if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {
-			return
-		}
-		if d := Differences(one, one, All); len(d) > 0 {
-			t.Errorf("%s differs from itself: %v", a, d)
-		}
-		if there, back := Differences(one, other, All),
-			Differences(other, one, All); (len(there) > 0) != (len(back) > 0) {
-			t.Errorf("%v one way, %v the other", there, back)
 		}
 	})
 }

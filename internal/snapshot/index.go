@@ -14,6 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -24,7 +26,7 @@ import (
 // was left out in each namespace, so that what is written follows the changes.
 type index struct {
 	head   indexHead
-	nodes  map[object.GroupKind][]*Node // those without a Pack were left out
+	nodes  map[object.GroupKind][]*graph.Node // those without a Pack were left out
 	places map[store.ContentID]store.Key
 	sums   map[store.ContentID][sha256.Size]byte // of each part's text
 }
@@ -56,7 +58,7 @@ const readerRevision = 1
 // readerOf names the program that made nodes, and its edge table: builds of a version that is being
 // worked on have one name.
 func readerOf(writer string) string {
-	table := sha256.Sum256(fmt.Appendf(nil, "%+v %q", Rules, certificatePurposes))
+	table := sha256.Sum256(fmt.Appendf(nil, "%+v %q", capi.Rules, capi.CertificatePurposes))
 	return fmt.Sprintf("%s %d %x", writer, readerRevision, table[:8])
 }
 
@@ -69,7 +71,7 @@ type indexPart struct {
 }
 
 type indexedObject struct {
-	*Node
+	*graph.Node
 	ID      []byte `json:"id,omitempty"`
 	Movable bool   `json:"movable,omitempty"`
 }
@@ -92,7 +94,7 @@ var zstdCodec = sync.OnceValues(func() (*zstd.Encoder, *zstd.Decoder) {
 // openIndex reads sealed parts. Any that cannot be opened, as after the keys or the recipients
 // changed, makes all of it useless.
 func openIndex(ids *store.ContentIDs, sealed map[store.ContentID][]byte) (*index, error) {
-	x := &index{nodes: map[object.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
+	x := &index{nodes: map[object.GroupKind][]*graph.Node{}, places: map[store.ContentID]store.Key{},
 		sums: map[store.ContentID][sha256.Size]byte{}}
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -143,10 +145,10 @@ func (x *index) add(p indexPart) error {
 			return fmt.Errorf("open index: incomplete object")
 		}
 		n := o.Node
-		n.movable = o.Movable
+		n.Movable = o.Movable
 		if n.Pack != "" {
-			n.id = store.ContentID(o.ID)
-			x.places[n.id] = store.Key(n.Pack)
+			n.ContentID = store.ContentID(o.ID)
+			x.places[n.ContentID] = store.Key(n.Pack)
 		}
 		x.nodes[n.GroupKind()] = append(x.nodes[n.GroupKind()], n)
 	}
@@ -183,12 +185,13 @@ type sealed struct {
 // sealIndex makes the index of a snapshot and seals those of its parts that are not in was, which
 // may be nil.
 func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []storedShard,
-	left []*Node) (*sealed, error) {
+	left []*graph.Node) (*sealed, error) {
 	s := &sealer{
 		ids: ids, was: was,
 		sealed: sealed{
-			index: &index{nodes: map[object.GroupKind][]*Node{}, places: map[store.ContentID]store.Key{},
-				sums: map[store.ContentID][sha256.Size]byte{}},
+			index: &index{nodes: map[object.GroupKind][]*graph.Node{},
+				places: map[store.ContentID]store.Key{},
+				sums:   map[store.ContentID][sha256.Size]byte{}},
 			parts: map[store.ContentID][]byte{},
 		},
 	}
@@ -197,27 +200,27 @@ func sealIndex(ids *store.ContentIDs, was *index, head indexHead, shards []store
 		name, p := "shard "+sh.Unit+" "+sh.Namespace, &indexPart{Shard: sh.at.Key, ID: sh.id[:]}
 		s.index.places[sh.id] = sh.at.Key
 		for _, n := range sh.Objects {
-			s.index.places[n.id] = store.Key(n.Pack)
+			s.index.places[n.ContentID] = store.Key(n.Pack)
 			s.index.nodes[n.GroupKind()] = append(s.index.nodes[n.GroupKind()], n)
 		}
 		if sh.kept && s.keep(name) {
 			continue
 		}
 		for _, n := range sh.Objects {
-			p.Objects = append(p.Objects, indexedObject{Node: n, ID: n.id[:], Movable: n.movable})
+			p.Objects = append(p.Objects, indexedObject{Node: n, ID: n.ContentID[:], Movable: n.Movable})
 		}
 		parts[name] = p
 	}
-	slices.SortFunc(left, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+	slices.SortFunc(left, func(a, b *graph.Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range left {
 		name := "left " + n.Namespace
 		if parts[name] == nil {
 			parts[name] = &indexPart{}
 		}
 		out := *n
-		out.Pack, out.id = "", store.ContentID{} // of the base, in which it was captured
+		out.Pack, out.ContentID = "", store.ContentID{} // of the base, in which it was captured
 		s.index.nodes[n.GroupKind()] = append(s.index.nodes[n.GroupKind()], &out)
-		parts[name].Objects = append(parts[name].Objects, indexedObject{Node: &out, Movable: n.movable})
+		parts[name].Objects = append(parts[name].Objects, indexedObject{Node: &out, Movable: n.Movable})
 	}
 	var g errgroup.Group
 	g.SetLimit(4)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -36,10 +37,11 @@ func testIDs(t *testing.T, secret string) *store.ContentIDs {
 	return ids
 }
 
-func indexed(name, pack string) *Node {
-	return &Node{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1", UID: "u-" +
-		name, ResourceVersion: "7", Content: "00", Size: 1, Pack: pack, id: store.ContentID{1},
-		movable: true}
+func indexed(name, pack string) *graph.Node {
+	return &graph.Node{Ref: object.Ref{Kind: "Secret", Namespace: "ns", Name: name}, Version: "v1",
+		UID: "u-" +
+			name, ResourceVersion: "7", Content: "00", Size: 1, Pack: pack, ContentID: store.ContentID{1},
+		Movable: true}
 }
 
 // TestIndex: an index is all that was sealed or nothing: a part that is lost, old, of another or in
@@ -49,9 +51,9 @@ func TestIndex(t *testing.T) {
 	head := indexHead{Reader: "test", Scope: []string{"ns"}}
 	// b was captured in the base, and is not any more
 	captured, left := indexed("a", "packs/a"), indexed("b", "packs/b")
-	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*Node{captured}},
+	shards := []storedShard{{Shard: Shard{Namespace: "ns", Objects: []*graph.Node{captured}},
 		at: store.Stored{Key: "shards/a"}, id: store.ContentID{2}}}
-	made, err := sealIndex(ids, nil, head, shards, []*Node{left})
+	made, err := sealIndex(ids, nil, head, shards, []*graph.Node{left})
 	if err != nil || len(made.gone) > 0 || len(made.parts) != 3 {
 		t.Fatalf("%+v, %v", made, err)
 	}
@@ -61,17 +63,18 @@ func TestIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, nodes := range x.nodes { // parts are opened in any order
-		slices.SortFunc(nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+		slices.SortFunc(nodes, func(a, b *graph.Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	}
 	if !reflect.DeepEqual(x, made.index) {
 		t.Errorf("opened %+v, kept %+v", x, made.index)
 	}
-	got := map[string]*Node{}
+	got := map[string]*graph.Node{}
 	for _, n := range x.nodes[object.GroupKind{Kind: "Secret"}] {
 		got[n.Name] = n
 	}
-	if a, b := got["a"], got["b"]; len(got) != 2 || a.Pack != "packs/a" || a.id != captured.id ||
-		!a.movable || b.Pack != "" || b.UID != "u-b" || left.Pack != "packs/b" {
+	if a, b := got["a"], got["b"]; len(got) != 2 || a.Pack != "packs/a" ||
+		a.ContentID != captured.ContentID ||
+		!a.Movable || b.Pack != "" || b.UID != "u-b" || left.Pack != "packs/b" {
 		t.Errorf("%+v, %+v; %+v", a, b, left)
 	}
 	if x.places[store.ContentID{2}] != "shards/a" || x.places[store.ContentID{1}] != "packs/a" ||

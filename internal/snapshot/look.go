@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -66,7 +67,7 @@ type look struct {
 
 // each takes a kind from the index, or lists it.
 func (l *look) each(ctx context.Context, k kube.Kind, namespace, name string,
-	fn func(*Node, []byte) error) error {
+	fn func(*graph.Node, []byte) error) error {
 	l.mu.Lock()
 	s := l.kinds[k.GroupKind]
 	l.mu.Unlock()
@@ -83,7 +84,8 @@ func (l *look) each(ctx context.Context, k kube.Kind, namespace, name string,
 	return nil
 }
 
-func (l *look) list(ctx context.Context, k kube.Kind, fn func(*Node, []byte) error) (s *kindState,
+func (l *look) list(ctx context.Context, k kube.Kind, fn func(*graph.Node, []byte) error) (
+	s *kindState,
 	err error) {
 	if l.since != nil && l.since.follows(k) {
 		nodes := l.since.index.nodes[k.GroupKind]

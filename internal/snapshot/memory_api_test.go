@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -439,9 +440,9 @@ func (c *changes) change(e store.Envelope) {
 		c.t.Fatal(err)
 	}
 	nodes := slices.DeleteFunc(slices.Clone(s.Graph.Nodes),
-		func(n *snapshot.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
+		func(n *graph.Node) bool { return !strings.HasPrefix(n.Namespace, "incremental-") })
 	loose := slices.DeleteFunc(slices.Clone(nodes),
-		func(n *snapshot.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
+		func(n *graph.Node) bool { return n.Kind != "Secret" && n.Kind != "ConfigMap" })
 	for i := range 5 {
 		n := nodes[c.rand.IntN(len(nodes))]
 		k, _ := kube.FindKind(c.kinds, n.GroupKind())

@@ -15,6 +15,8 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -24,7 +26,7 @@ import (
 type Snapshot struct {
 	Envelope store.Envelope
 	About    About
-	Graph    *Graph
+	Graph    *graph.Graph
 	store    *store.Store
 }
 
@@ -73,7 +75,7 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 		return &store.CorruptError{Key: string(e.Tree), Reason: fmt.Sprintf(format, a...)}
 	}
 	s := &Snapshot{Envelope: e, store: st}
-	var nodes []*Node
+	var nodes []*graph.Node
 	seen := map[object.Ref]bool{}
 	for _, p := range parts {
 		if p.About != nil {
@@ -97,7 +99,7 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 		return nil, damaged("the envelope counts %d objects, the shards hold %d", e.Counts.Objects,
 			len(nodes))
 	}
-	s.Graph = NewGraph(nodes)
+	s.Graph = graph.New(nodes)
 	return s, nil
 }
 
@@ -120,7 +122,8 @@ func newContents(kinds []kube.Kind) (*Contents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make decompressor: %w", err)
 	}
-	return &Contents{bodies: map[object.Ref][]byte{}, enc: enc, dec: dec, claims: newClaims(kinds)}, nil
+	return &Contents{bodies: map[object.Ref][]byte{}, enc: enc, dec: dec, claims: newClaims(kinds)},
+		nil
 }
 
 // put keeps the bytes of an object and returns how many objects there are now.
@@ -135,7 +138,7 @@ func (c *Contents) put(r object.Ref, body []byte) int64 {
 // complete reads what a cut has, and what did not come while the source was looked at: it was not
 // wanted then.
 func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error {
-	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
+	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, capi.Rules)}
 	byKind := map[object.GroupKind][]object.Key{}
 	for _, n := range cut.Graph.Nodes {
 		if _, there := c.bodies[n.Ref]; !there {
@@ -144,7 +147,7 @@ func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error 
 	}
 	for gk, keys := range byKind {
 		k, _ := kube.FindKind(cut.Kinds, gk)
-		err := r.fetch(ctx, k, keys, r.at, func(n *Node, raw []byte) error {
+		err := r.fetch(ctx, k, keys, r.at, func(n *graph.Node, raw []byte) error {
 			c.put(n.Ref, raw)
 			return nil
 		})
@@ -157,7 +160,8 @@ func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error 
 
 // Load reads the packs that hold nodes and keeps these objects. Each is checked against the hash in
 // its shard.
-func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, total int64)) (
+func (s *Snapshot) Load(ctx context.Context, nodes []*graph.Node,
+	progress func(done, total int64)) (
 	*Contents, error) {
 	c, err := newContents(s.About.Kinds)
 	if err != nil {
@@ -182,7 +186,7 @@ func (s *Snapshot) Load(ctx context.Context, nodes []*Node, progress func(done, 
 }
 
 func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key,
-	wanted map[string]*Node, progress func(done, total int64), total int64) error {
+	wanted map[string]*graph.Node, progress func(done, total int64), total int64) error {
 	found := 0
 	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
 		n := wanted[name]
@@ -224,7 +228,7 @@ func newClaims(kinds []kube.Kind) claims {
 // broken says in what an object is another one than its node claims. Checks look at nodes and
 // writes use the bytes, so the two must not differ in anything that a check goes by (invariant I8);
 // a name that occurs twice would be read one way here and another way there.
-func (c claims) broken(n *Node, body []byte) string {
+func (c claims) broken(n *graph.Node, body []byte) string {
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
 		return "its bytes do not fit the hash"
 	}
@@ -254,7 +258,7 @@ func (c claims) broken(n *Node, body []byte) string {
 
 // sameOwner compares what an owner reference says; where the owner is follows from its kind, and
 // not all kinds of the source are known here.
-func sameOwner(a, b Owner) bool {
+func sameOwner(a, b graph.Owner) bool {
 	return a.UID == b.UID && a.Name == b.Name && a.GroupKind() == b.GroupKind()
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -27,9 +29,9 @@ type packing struct {
 	writers  []*store.PackWriter
 
 	mu    sync.Mutex
-	added map[*Node]*store.PackRef
-	fetch []*Node // as they were in the base, but their content has to be written
-	read  int64   // objects whose bytes came from the source
+	added map[*graph.Node]*store.PackRef
+	fetch []*graph.Node // as they were in the base, but their content has to be written
+	read  int64         // objects whose bytes came from the source
 }
 
 // capture streams the objects of the source, or those that changed since the base, and those that
@@ -109,7 +111,7 @@ func (p *packing) looked(ctx context.Context, cut *Cut) (func(context.Context) e
 	list := slices.DeleteFunc(shards(cut.Graph, p.about(cut)), func(s Shard) bool {
 		// What was left out at first and then needed came without its bytes: it is still to be
 		// fetched.
-		return slices.ContainsFunc(s.Objects, func(n *Node) bool {
+		return slices.ContainsFunc(s.Objects, func(n *graph.Node) bool {
 			return p.added[n] == nil &&
 				n.Pack == ""
 		})
@@ -124,7 +126,7 @@ func (p *packing) looked(ctx context.Context, cut *Cut) (func(context.Context) e
 }
 
 // early takes an object that the cut probably has. The same one may come again, changed or not.
-func (p *packing) early(n *Node, raw []byte) error {
+func (p *packing) early(n *graph.Node, raw []byte) error {
 	if raw == nil {
 		return nil
 	}
@@ -139,7 +141,7 @@ func (p *packing) early(n *Node, raw []byte) error {
 }
 
 // keep takes an object of the cut; without bytes it is as the base has it, or as it came early.
-func (p *packing) keep(n *Node, raw []byte) error {
+func (p *packing) keep(n *graph.Node, raw []byte) error {
 	if raw != nil {
 		return p.early(n, raw)
 	}
@@ -155,7 +157,7 @@ func (p *packing) keep(n *Node, raw []byte) error {
 	return nil
 }
 
-func (p *packing) add(n *Node, raw []byte) error {
+func (p *packing) add(n *graph.Node, raw []byte) error {
 	name, err := entryName(n)
 	if err != nil {
 		return err
@@ -164,7 +166,7 @@ func (p *packing) add(n *Node, raw []byte) error {
 		p.contents.put(n.Ref, raw)
 	}
 	id, key := p.reuse.find(p.reuse.tree.Packs, name, []byte(n.Content))
-	n.id, n.Pack = id, string(key)
+	n.ContentID, n.Pack = id, string(key)
 	if key != "" {
 		return nil
 	}
@@ -178,18 +180,19 @@ func (p *packing) add(n *Node, raw []byte) error {
 // fetchAll reads what did not change and has to be written all the same: it was left out so far, or
 // is in a pack that has become old. Of a kind with many such objects all are read.
 func (p *packing) fetchAll(ctx context.Context, cut *Cut) error {
-	byKind := map[object.GroupKind]map[object.Key]*Node{}
+	byKind := map[object.GroupKind]map[object.Key]*graph.Node{}
 	for _, n := range p.fetch {
 		if byKind[n.GroupKind()] == nil {
-			byKind[n.GroupKind()] = map[object.Key]*Node{}
+			byKind[n.GroupKind()] = map[object.Key]*graph.Node{}
 		}
 		byKind[n.GroupKind()][n.Key()] = n
 	}
-	r := &reading{source: p.options.Source, at: cut.ResourceVersion, read: newReader(cut.Kinds, Rules)}
+	r := &reading{source: p.options.Source, at: cut.ResourceVersion, read: newReader(cut.Kinds,
+		capi.Rules)}
 	for gk, nodes := range byKind {
 		k, _ := kube.FindKind(cut.Kinds, gk)
 		found := 0
-		take := func(is *Node, raw []byte) error {
+		take := func(is *graph.Node, raw []byte) error {
 			n := nodes[is.Key()]
 			if n == nil {
 				return nil

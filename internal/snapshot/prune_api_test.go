@@ -13,9 +13,6 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
-	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
 // age makes all files below a folder older than any grace: they are what both kinds of storage take
@@ -51,8 +48,12 @@ func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 			last, _ = c.take(nil)
 		}
 		age(t, filepath.Join(c.dir, "store"))
-		r, err := retention.Prune(t.Context(), retention.Options{Store: c.st,
-			Policy: retention.Policy{Last: 1}})
+		o := retention.Options{Store: c.st, Policy: retention.Policy{Last: 1}}
+		plan, err := retention.NewPlan(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := retention.Execute(t.Context(), o, plan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,51 +99,4 @@ func TestAPISnapshotRefusesToBeLate(t *testing.T) {
 		t.Fatalf("late with its envelope: %v, %d snapshots", err, count())
 	}
 	r.contents(taken.Envelope)
-}
-
-func TestAPIPruneS3(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "s3-", "--workloads", "1", "--machines", "1", "--fast")
-	server := s3test.Start(t, s3test.Options{})
-	server.NewBucket(t, "prune")
-	b, err := s3.New(s3.Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint,
-		CredentialsFile: server.CredentialsFile})
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), store.Options{Bucket: b, Plain: true, Create: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var last *snapshot.Result
-	for range 3 {
-		last = run(t, servers.Connect(t, 0), st, snapshot.Scope{})
-	}
-	prune := func() *retention.Result {
-		t.Helper()
-		r, err := retention.Prune(t.Context(), retention.Options{Store: st,
-			Policy: retention.Policy{Last: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	if r := prune(); len(r.Removed) > 0 || r.Freed.Keys > 0 {
-		t.Errorf("what is young is gone: %v, %+v", r.Removed, r.Freed)
-	}
-	age(t, filepath.Join(server.Root, "prune"))
-	plan, err := retention.NewPlan(t.Context(), retention.Options{Store: st,
-		Policy: retention.Policy{Last: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := prune(); len(r.Removed) != 2 || r.Freed != plan.Frees || r.Freed.Keys < 8 {
-		t.Errorf("removed %v, freed %+v, planned %+v", r.Removed, r.Freed, plan.Frees)
-	}
-	report, err := st.VerifyStructure(t.Context(), last.Envelope, nil)
-	if err != nil || len(report.Findings) > 0 {
-		t.Errorf("what is left: %v, %v", report.Findings, err)
-	}
-	if r := prune(); r.Freed.Keys > 0 || len(r.Findings) > 0 {
-		t.Errorf("again: %+v, %v", r.Freed, r.Findings)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -133,7 +134,7 @@ func (k *walk) kindNamed(name string) object.GroupKind {
 }
 
 func (k *walk) otherProviders(*snapshot.Options) func() bool {
-	kind := k.w.kind(snapshot.ProviderKind)
+	kind := k.w.kind(capi.Provider)
 	u := newObject(kind, k.w.namespaces[0], "infrastructure-"+k.w.number())
 	u.SetLabels(map[string]string{"clusterctl.cluster.x-k8s.io": "",
 		"cluster.x-k8s.io/provider": u.GetName()})

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -29,7 +30,7 @@ type reading struct {
 }
 
 func (r *reading) each(ctx context.Context, k kube.Kind, namespace, name string,
-	fn func(*Node, []byte) error) error {
+	fn func(*graph.Node, []byte) error) error {
 	o := kube.ListOptions{Namespace: namespace, Name: name, Exact: r.at}
 	err := kube.ErrExactRefused
 	take := func(raw []byte) error { return fn(r.read.node(k, raw), raw) }
@@ -99,7 +100,7 @@ func versionOf(ctx context.Context, source Source, k kube.Kind) (string, error) 
 // fetch reads objects of a kind one by one, as of a resourceVersion at which they are there, or, if
 // that is empty, as they are now, as far as they are there. fn is called by one at a time.
 func (r *reading) fetch(ctx context.Context, k kube.Kind, keys []object.Key, at string,
-	fn func(*Node, []byte) error) error {
+	fn func(*graph.Node, []byte) error) error {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(fetchLists)

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // looksLikeRef are names of fields that name another object.
@@ -41,7 +41,7 @@ var noEdge = map[string]string{
 func TestAPIRulesCoverEveryReference(t *testing.T) {
 	m := servers.Connect(t, 0)
 	covered := map[string]bool{}
-	for _, r := range snapshot.Rules {
+	for _, r := range capi.Rules {
 		covered[r.From.Kind+" "+strings.ReplaceAll(r.Path, ".#", "")] = true
 	}
 	crd := kube.Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
@@ -59,7 +60,7 @@ type Options struct {
 // Result of Run.
 type Result struct {
 	store.Signed
-	Missing []Missing
+	Missing []graph.Missing
 	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes
 	// counts besides was there.
 	Wrote int64
@@ -132,7 +133,7 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 		return About{KubernetesVersion: o.Kubernetes, Kinds: usedKinds(cut), Providers: head.Providers}
 	}
 	p := &packing{options: o, reuse: reuse, started: started, contents: contents, shards: writer,
-		about: about, added: map[*Node]*store.PackRef{}}
+		about: about, added: map[*graph.Node]*store.PackRef{}}
 	cut, packs, err := p.capture(ctx, head.Kinds, since)
 	if err != nil {
 		return nil, err
@@ -229,9 +230,9 @@ func runOnce(ctx context.Context, o Options) (*Result, error) {
 // pack. Otherwise the snapshot could not be opened, and a verification of its structure, which reads
 // no shards, would not find that.
 func validateCut(cut *Cut) error {
-	if len(cut.Graph.byRef) != len(cut.Graph.Nodes) {
+	if cut.Graph.Distinct() != len(cut.Graph.Nodes) {
 		return fmt.Errorf("take a snapshot: %d objects have %d names; this is an error of the "+
-			"program, no snapshot was made", len(cut.Graph.Nodes), len(cut.Graph.byRef))
+			"program, no snapshot was made", len(cut.Graph.Nodes), cut.Graph.Distinct())
 	}
 	for _, n := range cut.Graph.Nodes {
 		if n.Pack == "" {
@@ -317,7 +318,7 @@ func lookOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	put := func(n *Node, raw []byte) error {
+	put := func(n *graph.Node, raw []byte) error {
 		if raw != nil {
 			contents.put(n.Ref, raw)
 		}

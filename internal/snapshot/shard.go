@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
@@ -23,7 +24,7 @@ type Shard struct {
 	// About describes the source; only in the cluster-scoped shard.
 	About *About `json:"about,omitempty"`
 	// Objects by ref.
-	Objects []*Node `json:"objects"`
+	Objects []*graph.Node `json:"objects"`
 }
 
 // About is what a restore has to know of the source to check a target against it.
@@ -36,7 +37,7 @@ type About struct {
 
 // shards divides a graph: one shard a unit, one a namespace for the rest, one for what is
 // cluster-scoped, which is always there.
-func shards(g *Graph, about About) []Shard {
+func shards(g *graph.Graph, about About) []Shard {
 	parts := map[string]*Shard{"": {About: &about}}
 	for _, n := range g.Nodes {
 		key := "unit " + n.Unit
@@ -122,7 +123,7 @@ func (s *Shard) decodeObjects(dec *json.Decoder, b *budget) error {
 		return fmt.Errorf("%v where a list has to be", t)
 	}
 	for dec.More() {
-		var n *Node
+		var n *graph.Node
 		if err := dec.Decode(&n); err != nil {
 			return err
 		}

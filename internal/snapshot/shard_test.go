@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/mgmtd/mgmtd/internal/graph"
 )
 
 const shardObject = `{"kind":"Secret","namespace":"ns","name":"s","version":"v1","uid":"u","sha256":"aa","size":5,"pack":"packs/x","needs":[{"kind":"Secret","name":"t","field":"spec.x"}]}`
@@ -24,7 +25,7 @@ func TestDecodeShard(t *testing.T) {
 		}
 		got, err := decodeShard([]byte(text), &budget{most: 2})
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(),
-			cmpopts.IgnoreUnexported(Node{})); diff != "" || err != nil {
+			cmpopts.IgnoreUnexported(graph.Node{})); diff != "" || err != nil {
 			t.Errorf("%s: %v\n%s", text, err, diff)
 		}
 	}
@@ -57,15 +58,15 @@ func TestDecodeShardRefuses(t *testing.T) {
 // TestValidateCutRefusesWhatCannotBeOpened: an object that occurs twice, or is in no pack, makes a
 // snapshot that nobody can open.
 func TestValidateCutRefusesWhatCannotBeOpened(t *testing.T) {
-	good := func() []*Node { return []*Node{indexed("a", "packs/a"), indexed("b", "packs/b")} }
-	if err := validateCut(&Cut{Graph: NewGraph(good())}); err != nil {
+	good := func() []*graph.Node { return []*graph.Node{indexed("a", "packs/a"), indexed("b", "packs/b")} }
+	if err := validateCut(&Cut{Graph: graph.New(good())}); err != nil {
 		t.Error(err)
 	}
-	for what, nodes := range map[string][]*Node{
+	for what, nodes := range map[string][]*graph.Node{
 		"an object twice":      append(good(), indexed("a", "packs/a")),
 		"an object in no pack": append(good(), indexed("c", "")),
 	} {
-		if err := validateCut(&Cut{Graph: NewGraph(nodes)}); err == nil {
+		if err := validateCut(&Cut{Graph: graph.New(nodes)}); err == nil {
 			t.Errorf("%s is accepted", what)
 		}
 	}

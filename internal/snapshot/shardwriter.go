@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -56,17 +57,17 @@ func (w *shardWriter) putAhead(ctx context.Context, list []Shard) error {
 }
 
 // forget gives up shards that have any of these nodes.
-func (w *shardWriter) forget(nodes []*Node) {
+func (w *shardWriter) forget(nodes []*graph.Node) {
 	if len(nodes) == 0 {
 		return
 	}
-	changed := make(map[*Node]bool, len(nodes))
+	changed := make(map[*graph.Node]bool, len(nodes))
 	for _, n := range nodes {
 		changed[n] = true
 	}
 	for _, shards := range []map[string]storedShard{w.kept, w.ahead} {
 		maps.DeleteFunc(shards, func(_ string, s storedShard) bool {
-			return slices.ContainsFunc(s.Objects, func(n *Node) bool { return changed[n] })
+			return slices.ContainsFunc(s.Objects, func(n *graph.Node) bool { return changed[n] })
 		})
 	}
 }

@@ -278,7 +278,7 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 		map[string]store.Check{}
 	for of, check := range map[*snapshot.Result]store.Check{
 		first: {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1,
-			First: []store.CheckedKey{{Code: string(store.VerifyMissing), Key: string(first.Tree)}}},
+			First: []store.CheckedKey{{Code: string(object.CodeMissing), Key: string(first.Tree)}}},
 		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects,
 			Bytes: second.Bytes},
 	} {
@@ -300,8 +300,12 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	r, err := retention.Prune(ctx, retention.Options{Store: st,
-		Delete: []store.EnvelopeKey{removed.Key()}})
+	o := retention.Options{Store: st, Delete: []store.EnvelopeKey{removed.Key()}}
+	plan, err := retention.NewPlan(ctx, o)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	r, err := retention.Execute(ctx, o, plan)
 	if err != nil || len(r.Removed) != 1 || r.Freed.Keys < 2 {
 		m.t.Fatalf("prune: %+v, %v", r, err)
 	}

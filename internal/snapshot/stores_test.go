@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
@@ -204,7 +205,7 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	}
 	checked, err := s.Check(ctx, 100, nil)
 	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.CheckFinding) bool {
-		return f.Code == snapshot.CheckEdges // newer rules may read more edges than were known
+		return f.Code == object.CodeEdges // newer rules may read more edges than were known
 	})
 	if err != nil || len(checked.Findings) > 0 || checked.Objects != len(want.Objects) {
 		t.Errorf("verify in full: %d of %d objects, %v, %v", checked.Objects, len(want.Objects),
@@ -246,7 +247,8 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	ctx := t.Context()
 	if !want.Encrypted {
 		var err error
-		if st, err = store.Open(ctx, store.Options{Bucket: directory.New(root), Plain: true}); err != nil {
+		if st, err = store.Open(ctx, store.Options{Bucket: directory.New(root),
+			Plain: true}); err != nil {
 			t.Fatal(err)
 		}
 	}

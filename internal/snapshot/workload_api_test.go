@@ -14,9 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 const (
@@ -190,7 +190,7 @@ var (
 	// plain are the kinds of which objects come and go without taking many along.
 	plain = []object.GroupKind{secret, configMap, widgetKind, secret, configMap, widgetKind, gizmoKind}
 	fleet = append([]object.GroupKind{
-		snapshot.ClusterKind, snapshot.MachineKind, snapshot.KubeadmControlPlane,
+		capi.Cluster, capi.Machine, capi.KubeadmControlPlane,
 		{Group: "cluster.x-k8s.io", Kind: "MachineDeployment"},
 		{Group: "bootstrap.cluster.x-k8s.io", Kind: "KubeadmConfig"},
 		{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachine"},
@@ -224,7 +224,7 @@ func (w *workload) create() error {
 		return errNothing
 	}
 	name, namespace := "made-"+w.number(), w.namespaces[w.rand.IntN(len(w.namespaces))]
-	_, cluster, err := w.pick(nil, snapshot.ClusterKind)
+	_, cluster, err := w.pick(nil, capi.Cluster)
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (w *workload) again() error {
 		return alive(u) &&
 			len(u.GetFinalizers()) == 0
 	},
-		append(plain, snapshot.MachineKind, object.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
+		append(plain, capi.Machine, object.GroupKind{Group: "infrastructure.cluster.x-k8s.io",
 			Kind: "DevMachine"})...)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 var zeroTime metav1.Time
@@ -43,7 +43,7 @@ func (w *workload) relabel() error {
 	if err != nil {
 		return err
 	}
-	_, cluster, err := w.pick(nil, snapshot.ClusterKind)
+	_, cluster, err := w.pick(nil, capi.Cluster)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (w *workload) relabel() error {
 // name makes a Machine need another Secret: one that is there, left out so far or not, or one that
 // is not.
 func (w *workload) name() error {
-	k, machine, err := w.pick(alive, snapshot.MachineKind)
+	k, machine, err := w.pick(alive, capi.Machine)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (w *workload) name() error {
 }
 
 func (w *workload) pause() error {
-	k, u, err := w.pick(alive, snapshot.ClusterKind)
+	k, u, err := w.pick(alive, capi.Cluster)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (w *workload) letGo() error {
 }
 
 func (w *workload) status() error {
-	k, u, err := w.pick(alive, snapshot.MachineKind, snapshot.ClusterKind, widgetKind)
+	k, u, err := w.pick(alive, capi.Machine, capi.Cluster, widgetKind)
 	if err != nil {
 		return err
 	}

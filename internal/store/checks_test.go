@@ -303,7 +303,7 @@ func TestI8VerifiedIsSigned(t *testing.T) {
 	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
 	theirs := mustWriteSnapshot(t, stranger, 1, nil)
 	e, err := s.GetEnvelope(t.Context(), theirs.Key())
-	if err != nil || e.Trust != Stranger {
+	if err != nil || e.Trust != UnknownSigner {
 		t.Fatal(e.Trust, err)
 	}
 	mustPutCheck(t, s, e, testCheck(CheckStructure, 1))

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
@@ -127,18 +128,6 @@ func printable(s string) bool {
 	return true
 }
 
-// Trust is what is known of an envelope's signature.
-type Trust string
-
-// Levels of trust. A signature that does not fit is none of them but a *CorruptError.
-const (
-	Trusted Trust = "trusted" // signed by a trusted key
-	// signed, by a key that is not among the trusted ones: the signature itself is not checked
-	Stranger  Trust = "stranger"
-	Unsigned  Trust = "unsigned"  // not signed
-	Unchecked Trust = "unchecked" // signed, but no trusted keys were given
-)
-
 // Signed is an envelope as it was read.
 type Signed struct {
 	Envelope
@@ -169,7 +158,7 @@ const maxEnvelope = 1 << 20
 func decodeEnvelopeFile(data []byte) (payload []byte, signature string, err error) {
 	var f envelopeFile
 	if err := document.Decode(data, &f, "payload", "signature"); err != nil {
-		return nil, "", damage(err.Error())
+		return nil, "", bucket.Damage(err.Error())
 	}
 	return []byte(f.Payload), f.Signature, nil
 }
@@ -179,17 +168,17 @@ func decodeEnvelopeFile(data []byte) (payload []byte, signature string, err erro
 func decodePayload(payload []byte) (Envelope, error) {
 	found, err := document.FormatOf(payload)
 	if err != nil {
-		return Envelope{}, damage("payload: " + err.Error())
+		return Envelope{}, bucket.Damage("payload: " + err.Error())
 	}
 	if found != Format {
 		return Envelope{}, &FormatError{Format: found}
 	}
 	var e Envelope
 	if err := document.Decode(payload, &e); err != nil {
-		return Envelope{}, damage("payload: " + err.Error())
+		return Envelope{}, bucket.Damage("payload: " + err.Error())
 	}
 	if err := e.check(); err != nil {
-		return Envelope{}, damage("payload: " + err.Error())
+		return Envelope{}, bucket.Damage("payload: " + err.Error())
 	}
 	e.Time, e.Expires = e.Time.UTC(), e.Expires.UTC()
 	return e, nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,15 +118,16 @@ func slicesRepeat(s string, n int) []string {
 	return all
 }
 
-func TestTrust(t *testing.T) {
-	s, root := newTestStore(t, false)
+func TestEnvelopeReportsWhoSignedIt(t *testing.T) {
+	o, otherTrusted, root := testKeys(t), testKeys(t).TrustedKeyFiles, t.TempDir()
+	s := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, o), Create: true})
 	signed := mustWriteSnapshot(t, s, 1, nil)
-	signer := keyID(s.keys.signing.ID())
-	unsigning := *s
-	unsigning.keys = &Keys{recipients: s.keys.recipients}
-	unsigned := mustWriteSnapshot(t, &unsigning, 2, nil)
-	stranger := mustLoad(t, KeyOptions{TrustedKeyFiles: testKeys(t).TrustedKeyFiles})
-	both := &Keys{trusted: append(stranger.trusted[:1:1], s.keys.trusted...)}
+	_, signer, _ := strings.Cut(s.keys.String(), "signing key ")
+	unsigning := mustOpen(t, Options{Bucket: directory.New(root),
+		Keys: mustLoad(t, KeyOptions{Recipients: o.Recipients})})
+	unsigned := mustWriteSnapshot(t, unsigning, 2, nil)
+	others := mustLoad(t, KeyOptions{TrustedKeyFiles: otherTrusted})
+	both := mustLoad(t, KeyOptions{TrustedKeyFiles: slices.Concat(otherTrusted, o.TrustedKeyFiles)})
 	tests := []struct {
 		name     string
 		envelope Signed
@@ -135,7 +137,7 @@ func TestTrust(t *testing.T) {
 	}{
 		{"signed, trusted", signed, s.keys, Trusted, signer},
 		{"signed, one of two trusted", signed, both, Trusted, signer},
-		{"signed by a stranger", signed, stranger, Stranger, signer},
+		{"signed by an unknown key", signed, others, UnknownSigner, signer},
 		{"signed, nothing to check with", signed, nil, Unchecked, signer},
 		{"not signed", unsigned, s.keys, Unsigned, ""},
 		{"not signed, nothing to check with", unsigned, nil, Unsigned, ""},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/keys"
 )
 
 // The classes of what a bucket can answer, as package bucket defines them. Every function here that
@@ -30,57 +31,9 @@ type (
 	CorruptError = bucket.CorruptError
 	UsageError   = bucket.UsageError
 	FormatError  = document.FormatError
+	KeyError     = keys.Error
+	TrustError   = keys.TrustError
 )
-
-// KeyError says that content cannot be read with the identities at hand, or that a key is none.
-// ReadPack, GetShard, LoadKeys.
-type KeyError struct {
-	Object string // the key in the store, or the file
-	Reason string
-	Tip    string // what to do where that is not about an identity
-}
-
-func (e *KeyError) Error() string { return fmt.Sprintf("open %s: %s", e.Object, e.Reason) }
-
-// Hint says what an operator can do.
-func (e *KeyError) Hint() string {
-	if e.Tip != "" {
-		return e.Tip
-	}
-	return "give an identity file (--identity) that belongs to one of the recipients the snapshot " +
-		"was written to"
-}
-
-// TrustError says that an envelope or a record is not signed by a trusted key.
-// Signed.RequireTrusted, SignedOwner.RequireTrusted, GetOperationRecord.
-type TrustError struct {
-	Key   string
-	Trust Trust
-	KeyID string // who signed it, if anyone did
-}
-
-func (e *TrustError) Error() string {
-	switch e.Trust {
-	case Unsigned:
-		return fmt.Sprintf("check signature of %s: it is not signed", e.Key)
-	case Unchecked:
-		return fmt.Sprintf("check signature of %s: signed by key %s, no trusted keys to check it with",
-			e.Key, e.KeyID)
-	default:
-		return fmt.Sprintf("check signature of %s: signed by key %s, which is not trusted", e.Key,
-			e.KeyID)
-	}
-}
-
-// Hint says what an operator can do.
-func (e *TrustError) Hint() string {
-	if e.Trust == Unsigned {
-		return "somebody took its signature away, or it was taken without --signing-key: use another " +
-			"snapshot, and look at the access log of the store"
-	}
-	return "give the public key of the mgmtd that wrote it (--trusted-key signing.pub), after " +
-		"checking that it is the right one"
-}
 
 // LookupError says that a snapshot that was asked for is not there, or that its id is not unique.
 // Find.

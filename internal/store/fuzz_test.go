@@ -3,18 +3,15 @@ package store
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"io"
 	"strings"
 	"testing"
 
-	"aead.dev/minisign"
-	"filippo.io/age"
-
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
+	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
 // The parsers of bytes that a stranger may have written. Beside not crashing, what they take must
@@ -37,8 +34,8 @@ func FuzzEnvelope(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if trust, _, err := s.keys.check(payload, signature); err == nil &&
-			(trust == Trusted || trust == Stranger) {
+		if trust, _, err := s.keys.Verify(payload, signature); err == nil &&
+			(trust == Trusted || trust == UnknownSigner) {
 			t.Errorf("trust %s without any key", trust)
 		}
 		e, err := decodePayload(payload)
@@ -93,53 +90,33 @@ func FuzzPack(f *testing.F) {
 	lim := smallLimits()
 	f.Fuzz(func(t *testing.T, data []byte, isTar bool) {
 		if !isTar {
-			r, err := decompress(bytes.NewReader(data), lim.maxPlain)
+			r, err := seal.Decompress(bytes.NewReader(data), lim.maxPlain)
 			if err != nil {
 				return
 			}
 			defer r.Close()
-			_ = readTar(r, lim, checkFile(t, lim))
+			_ = pack.Read(r, lim.pack, checkFile(t, lim))
 			return
 		}
-		_ = readTar(bytes.NewReader(data), lim, checkFile(t, lim))
+		_ = pack.Read(bytes.NewReader(data), lim.pack, checkFile(t, lim))
 	})
 }
 
 func checkFile(t *testing.T, lim limits) func(string, []byte) error {
 	return func(name string, body []byte) error {
-		if _, err := ParseEntryName(name); err != nil || int64(len(body)) > lim.maxObject {
+		if _, err := ParseEntryName(name); err != nil || int64(len(body)) > lim.pack.MaxObject {
 			t.Errorf("took %q with %d bytes: %v", name, len(body), err)
 		}
 		return nil
 	}
 }
 
-func FuzzEntryName(f *testing.F) {
-	for _, name := range []string{nameA, nameB, "core/Namespace/_/fleet.json", "../x/y/z.json",
-		"core/Secret/ns/..json", "a/b/c/d.json"} {
-		f.Add(name)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		e, err := ParseEntryName(name)
-		if err != nil {
-			return
-		}
-		if again, err := EntryName(e); err != nil || again != name {
-			t.Errorf("%q became %q, %v", name, again, err)
-		}
-	})
-}
-
 // fuzzStore is a store that trusts one key and writes with it.
 func fuzzStore(f *testing.F) *Store {
 	f.Helper()
-	public, private, err := minisign.GenerateKey(rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
 	return &Store{
 		marker: marker{StoreID: strings.Repeat("0", 32), Encryption: encryptNo}, limits: formatLimits(),
-		keys: &Keys{signing: &private, trusted: []minisign.PublicKey{public}},
+		keys: mustLoad(f, KeyOptions{SigningKeyFile: testKeys(f).SigningKeyFile}),
 	}
 }
 
@@ -247,93 +224,6 @@ func FuzzMarker(f *testing.F) {
 	})
 }
 
-var errAsked = errors.New("asked for a passphrase")
-
-// FuzzIdentities reads identity files up to where a passphrase would be tried, which takes a second
-// by design. What is in them must not be in an error.
-func FuzzIdentities(f *testing.F) {
-	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		f.Fatal(err)
-	}
-	scrypt, err := age.NewScryptRecipient("correct horse")
-	if err != nil {
-		f.Fatal(err)
-	}
-	scrypt.SetWorkFactor(1)
-	for _, armored := range []bool{false, true} {
-		f.Add([]byte(protectWith(f, armored, id.String(), scrypt)))
-		f.Add([]byte(protectWith(f, armored, id.String(), id.Recipient())))
-	}
-	f.Add([]byte("# created: now\n" + id.String() + "\n"))
-	f.Add([]byte(strings.ToLower(id.String())))
-	f.Add([]byte(id.String()[:40]))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		if protected(text) {
-			plain, err := unprotect("file", text, func(string) (Secret, error) { return nil, errAsked })
-			if _, isKey := errors.AsType[*KeyError](err); plain != nil || !isKey &&
-				!errors.Is(err, errAsked) {
-				t.Errorf("%q, %v", plain, err)
-			}
-			return
-		}
-		k := &Keys{}
-		err := k.addIdentities("file", text)
-		if (err == nil) != (len(k.identities) > 0) {
-			t.Errorf("%d identities, %v", len(k.identities), err)
-		}
-		if err != nil && err.Error() != "open file: not an age identity file" {
-			t.Errorf("error %q", err)
-		}
-	})
-}
-
-// FuzzSigningKeys reads keys of minisign, and what a key signs is what its own public half
-// believes.
-func FuzzSigningKeys(f *testing.F) {
-	public, private, err := minisign.GenerateKey(rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, k := range []interface{ MarshalText() ([]byte, error) }{public, private} {
-		text, err := k.MarshalText()
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
-	f.Add([]byte("untrusted comment: minisign encrypted secret key\nRWRTY0Iy" +
-		strings.Repeat("A", 204) + "\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		if key, err := parseTrustedKey("file", text); err == nil {
-			again, err := key.MarshalText()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if second, err := parseTrustedKey("file", again); err != nil || !second.Equal(key) {
-				t.Errorf("%q became %q, %v", text, again, err)
-			}
-		}
-		key, err := parseSigningKey("file", text)
-		if err != nil {
-			return
-		}
-		// A file whose halves do not belong together signs what nobody believes; it must not seem
-		// to be signed.
-		k := &Keys{signing: key}
-		if own, ok := key.Public().(minisign.PublicKey); ok {
-			k.trusted = []minisign.PublicKey{own}
-		}
-		signature, err := k.sign([]byte("payload"), "comment")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if trust, _, err := k.check([]byte("payload"), signature); err == nil && trust != Trusted {
-			t.Errorf("its own signature is %s", trust)
-		}
-	})
-}
-
 func FuzzPruneRecord(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	const key = "prunes/20260102T030405.678Z-0123456789ab.json"
@@ -349,7 +239,7 @@ func FuzzPruneRecord(f *testing.F) {
 		var r pruneRecord
 		if trust, _, err := s.openPlaced(key, data, &r); err != nil || !r.sound() {
 			return
-		} else if trust == Trusted || trust == Stranger {
+		} else if trust == Trusted || trust == UnknownSigner {
 			t.Errorf("trust %s without any key", trust)
 		}
 		for _, ranges := range r.Removed {

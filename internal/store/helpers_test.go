@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
 )
 
 const testSource = "6f1b2c3d-0000-4000-8000-000000000001"
@@ -18,7 +19,7 @@ const testSource = "6f1b2c3d-0000-4000-8000-000000000001"
 var testTime = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 
 // testKeys makes a set of keys in a folder and returns options to load all of it.
-func testKeys(t *testing.T) KeyOptions {
+func testKeys(t testing.TB) KeyOptions {
 	t.Helper()
 	dir := t.TempDir()
 	g, err := Keygen(dir, testTime)
@@ -33,7 +34,7 @@ func testKeys(t *testing.T) KeyOptions {
 	}
 }
 
-func mustLoad(t *testing.T, o KeyOptions) *Keys {
+func mustLoad(t testing.TB, o KeyOptions) *Keys {
 	t.Helper()
 	keys, err := LoadKeys(o)
 	if err != nil {
@@ -64,8 +65,8 @@ func newTestStore(t *testing.T, plain bool) (*Store, string) {
 
 // smallLimits are the format's limits in miniature, so that tests can reach them fast.
 func smallLimits() limits {
-	return limits{packTarget: 64 << 10, maxObject: 64 << 10, maxEntries: 128, maxPlain: 128 << 10,
-		maxStored: 132 << 10}
+	return limits{pack: pack.Limits{Target: 64 << 10, MaxObject: 64 << 10, MaxEntries: 128},
+		maxPlain: 128 << 10, maxStored: 132 << 10}
 }
 
 // bothModes runs a test on an encrypted and on a plain store.

@@ -1,6 +1,12 @@
 package store
 
-import "github.com/mgmtd/mgmtd/internal/store/layout"
+import (
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+
+	"github.com/mgmtd/mgmtd/internal/store/keys"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
+	"time"
+)
 
 // The names of what is stored, as package layout defines them.
 type (
@@ -28,3 +34,71 @@ func NewSnapshotID() SnapshotID { return layout.NewSnapshotID() }
 
 // ParseSnapshotID reads a whole id; Find takes the beginning of one.
 func ParseSnapshotID(s string) (SnapshotID, error) { return layout.ParseSnapshotID(s) }
+
+// What writes and reads packs, as package pack defines it.
+type (
+	Entry      = pack.Entry
+	PackWriter = pack.Writer
+	PackRef    = pack.Ref
+	Stored     = layout.Stored
+)
+
+// EntryName returns the name of an object's file in a pack.
+func EntryName(e Entry) (string, error) { return pack.EntryName(e) }
+
+// ParseEntryName reads what EntryName returned; anything else is an error.
+func ParseEntryName(name string) (Entry, error) { return pack.ParseEntryName(name) }
+
+// The keys of a store, as package keys defines them.
+type (
+	Keys       = keys.Keys
+	KeyOptions = keys.Options
+	Secret     = keys.Secret
+	Generated  = keys.Generated
+	ContentID  = keys.ContentID
+	ContentIDs = keys.ContentIDs
+	Trust      = keys.Trust
+)
+
+// Levels of trust in a signature.
+const (
+	Trusted       = keys.Trusted
+	UnknownSigner = keys.UnknownSigner
+	Unsigned      = keys.Unsigned
+	Unchecked     = keys.Unchecked
+)
+
+// Names of the files that Keygen writes.
+const (
+	IdentityFile   = keys.IdentityFile
+	RecipientFile  = keys.RecipientFile
+	SigningFile    = keys.SigningFile
+	SigningPubFile = keys.SigningPubFile
+)
+
+// LoadKeys reads and checks all keys at once. *KeyError, *UsageError; no message holds secret text.
+func LoadKeys(o KeyOptions) (*Keys, error) { return keys.Load(o) }
+
+// ReadIdentities reads identity files, of which ask gives the passphrases, and returns their text
+// as one of KeyOptions.Identities. *KeyError, or the error of ask.
+func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secret, error) {
+	return keys.ReadIdentities(files, ask)
+}
+
+// Keygen writes a new identity and a new signing key into dir, and never replaces one. *UsageError
+// for a file that exists.
+func Keygen(dir string, now time.Time) (Generated, error) { return keys.Generate(dir, now, nil) }
+
+// KeygenProtected is Keygen with an identity that is protected by a passphrase.
+func KeygenProtected(dir string, now time.Time, passphrase Secret) (Generated, error) {
+	return keys.Generate(dir, now, passphrase)
+}
+
+// Signs reports whether there is a signing key.
+func (s *Store) Signs() bool { return s.keys.CanSign() }
+
+// ContentIDs makes ids by a secret that is stored with them and by the signing key, which is not.
+// *UsageError without one.
+func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
+	return s.keys.ContentIDs(s.ID(), s.Encrypted(), secret)
+}

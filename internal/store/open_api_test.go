@@ -291,11 +291,11 @@ func TestAPIKeysOfMinisign(t *testing.T) {
 	}
 	keys := mustLoad(t, KeyOptions{SigningKeyFile: filepath.Join(dir, "k"),
 		TrustedKeyFiles: []string{filepath.Join(dir, "p")}})
-	signature, err := keys.sign([]byte("m"), "c")
+	signature, err := keys.Sign([]byte("m"), "c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if trust, _, err := keys.check([]byte("m"), signature); err != nil || trust != Trusted {
+	if trust, _, err := keys.Verify([]byte("m"), signature); err != nil || trust != Trusted {
 		t.Errorf("trust %s, %v", trust, err)
 	}
 }

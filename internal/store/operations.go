@@ -13,6 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
 // OperationRecordKey names one record of an operation's journal:
@@ -105,12 +106,12 @@ func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq in
 	if err != nil {
 		return fmt.Errorf("write operation record: %w", err)
 	}
-	enc, err := newEncoder()
+	enc, err := seal.NewEncoder()
 	if err != nil {
 		return fmt.Errorf("write operation record: %w", err)
 	}
 	var stored bytes.Buffer
-	w, err := s.newSealer(&stored, enc, s.Encrypted(), nil)
+	w, err := seal.NewWriter(&stored, enc, s.encrypter(), nil)
 	if err == nil {
 		_, err = w.Write(append(head, text...))
 	}
@@ -178,14 +179,14 @@ func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.open(key, stored, s.Encrypted())
+	r, err := seal.Open(key, stored, s.decrypter(s.Encrypted()), s.limits.maxPlain)
 	if err != nil {
-		return nil, asCorrupt(Key(key), err)
+		return nil, bucket.AsCorrupt(key, err)
 	}
 	defer r.Close()
 	plain, err := io.ReadAll(r)
 	if err != nil {
-		return nil, asCorrupt(Key(key), err)
+		return nil, bucket.AsCorrupt(key, err)
 	}
 	return s.openOperationRecord(key, plain)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
 func recordKeys(t *testing.T, s *Store, operation string) []OperationRecordKey {
@@ -181,7 +182,7 @@ func TestOperationRecordHeadLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.open(k.String(), stored, false)
+	r, err := seal.Open(k.String(), stored, nil, s.limits.maxPlain)
 	if err != nil {
 		t.Fatal(err)
 	}

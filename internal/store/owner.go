@@ -144,7 +144,7 @@ func (s *Store) openSigned(key string, data []byte) (payload []byte, trust Trust
 	if err != nil {
 		return nil, "", "", &CorruptError{Key: key, Reason: err.Error()}
 	}
-	trust, by, err = s.keys.check(payload, signature)
+	trust, by, err = s.keys.Verify(payload, signature)
 	if err != nil {
 		return nil, "", "", &CorruptError{Key: key, Reason: err.Error()}
 	}
@@ -165,7 +165,7 @@ func (s *Store) encodeSigned(key string, v any) ([]byte, error) {
 		return nil, err
 	}
 	payload = bytes.TrimSuffix(payload, []byte("\n"))
-	signature, err := s.keys.sign(payload, "mgmtd "+key)
+	signature, err := s.keys.Sign(payload, "mgmtd "+key)
 	if err != nil {
 		return nil, err
 	}

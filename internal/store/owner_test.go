@@ -144,7 +144,7 @@ func TestOwnerTrust(t *testing.T) {
 	}
 	other := mustOpen(t, Options{Bucket: directory.New(root),
 		Keys: mustLoad(t, KeyOptions{TrustedKeyFiles: theirs.TrustedKeyFiles})})
-	for want, s := range map[Trust]*Store{Trusted: s, Stranger: other,
+	for want, s := range map[Trust]*Store{Trusted: s, UnknownSigner: other,
 		Unchecked: mustOpen(t, Options{Bucket: directory.New(root)})} {
 		got, err := s.GetOwner(t.Context(), "w1")
 		if err != nil || got.Trust != want {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/pack"
 )
 
 const nameA, nameB = "core/Secret/fleet/alpha-ca.json", "cluster.x-k8s.io/Cluster/fleet/alpha.json"
@@ -54,7 +55,7 @@ func TestPackCut(t *testing.T) {
 	}
 	defer w.Abort()
 	// packs of 3, 1, 1, 2
-	sizes := []int{19 << 10, 19 << 10, 19 << 10, 19 << 10, int(s.limits.maxObject), 100, 1 << 10}
+	sizes := []int{19 << 10, 19 << 10, 19 << 10, 19 << 10, int(s.limits.pack.MaxObject), 100, 1 << 10}
 	wantPack := []int{0, 0, 0, 1, 2, 3, 3}
 	var refs []*PackRef
 	for i, size := range sizes {
@@ -146,7 +147,7 @@ func TestPackAddRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, body := range map[string][]byte{"../../etc/passwd": nil, "/abs": nil,
-		nameB: make([]byte, s.limits.maxObject+1)} {
+		nameB: make([]byte, s.limits.pack.MaxObject+1)} {
 		if _, err := w.Add(name, body); err == nil {
 			t.Errorf("add %s succeeded", name)
 		}
@@ -154,7 +155,7 @@ func TestPackAddRefuses(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatalf("close after refusals: %v", err)
 	}
-	if _, err := w.Add(nameB, nil); !errors.Is(err, errPacksClosed) {
+	if _, err := w.Add(nameB, nil); !errors.Is(err, pack.ErrClosed) {
 		t.Errorf("add after close: %v", err)
 	}
 	if diff := cmp.Diff(map[string]string{nameA: "1"}, readPack(t, s, w.Packs()[0].Key)); diff != "" {

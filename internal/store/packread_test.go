@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"filippo.io/age"
-
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
 func TestContentDamage(t *testing.T) {
@@ -142,7 +141,7 @@ func makeTar(t testing.TB, files ...tarFile) []byte {
 
 func compress(t testing.TB, data []byte) []byte {
 	t.Helper()
-	enc, err := newEncoder()
+	enc, err := seal.NewEncoder()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +155,7 @@ func TestPackHostileContent(t *testing.T) {
 		return f
 	}
 	lim := smallLimits()
-	zeros := strings.Repeat("\x00", int(lim.maxObject))
+	zeros := strings.Repeat("\x00", int(lim.pack.MaxObject))
 	tests := []struct {
 		name   string
 		tar    []byte
@@ -194,7 +193,7 @@ func TestPackHostileContent(t *testing.T) {
 		{"bomb of large files", makeTar(t, file("core/Secret/n/1.json", zeros),
 			file("core/Secret/n/2.json", zeros)), "when decompressed"},
 		{"bytes after an empty tar", make([]byte, 4096), "after the end"},
-		{"too many files", manyFiles(t, lim.maxEntries+1), "more than 128 files"},
+		{"too many files", manyFiles(t, lim.pack.MaxEntries+1), "more than 128 files"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -254,7 +253,7 @@ func TestStoredTooLarge(t *testing.T) {
 func TestBrokenAge(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	var buf bytes.Buffer
-	w, err := age.Encrypt(&buf, s.keys.recipients...)
+	w, err := s.keys.Encrypt(&buf)
 	if err == nil {
 		_, err = w.Write([]byte("not zstd"))
 	}

@@ -75,7 +75,7 @@ func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {
 	if err != nil {
 		return corrupt(err.Error())
 	}
-	trust, by, err := s.keys.check(payload, signature)
+	trust, by, err := s.keys.Verify(payload, signature)
 	if err != nil {
 		return corrupt(err.Error())
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
@@ -141,8 +142,8 @@ func TestVerifyStructure(t *testing.T) {
 					})
 				}
 				got := verify(t).Findings
-				if len(got) != 2 || got[0].Key != tree.Packs[0] || got[0].Code != VerifyDamaged ||
-					got[1].Key != tree.Shards[0] || got[1].Code != VerifyDamaged {
+				if len(got) != 2 || got[0].Key != tree.Packs[0] || got[0].Code != object.CodeDamaged ||
+					got[1].Key != tree.Shards[0] || got[1].Code != object.CodeDamaged {
 					t.Errorf("findings %v, want both keys damaged", got)
 				}
 				for i, key := range []Key{tree.Packs[0], tree.Shards[0]} {
@@ -153,19 +154,19 @@ func TestVerifyStructure(t *testing.T) {
 		if err := os.Remove(filepath.Join(root, string(tree.Shards[0]))); err != nil {
 			t.Fatal(err)
 		}
-		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyMissing ||
+		if got := verify(t).Findings; len(got) != 1 || got[0].Code != object.CodeMissing ||
 			got[0].Key != tree.Shards[0] {
 			t.Errorf("findings %v, want the shard missing", got)
 		}
 		rewrite(t, root, string(signed.Tree), damages["truncated"])
-		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyDamaged ||
+		if got := verify(t).Findings; len(got) != 1 || got[0].Code != object.CodeDamaged ||
 			got[0].Key != signed.Tree {
 			t.Errorf("findings %v, want the tree damaged", got)
 		}
 		if err := os.Remove(filepath.Join(root, string(signed.Tree))); err != nil {
 			t.Fatal(err)
 		}
-		if got := verify(t).Findings; len(got) != 1 || got[0].Code != VerifyMissing {
+		if got := verify(t).Findings; len(got) != 1 || got[0].Code != object.CodeMissing {
 			t.Errorf("findings %v, want the tree missing", got)
 		}
 	})

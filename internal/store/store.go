@@ -1,13 +1,11 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
@@ -235,80 +233,4 @@ func (s *Store) still(ctx context.Context) error {
 			Err: fmt.Errorf("it was opened as store %s, now it is %s", s.ID(), m.StoreID)}
 	}
 	return err
-}
-
-// putContent stores bytes under the key made of their hash; the key being there already with these
-// bytes is success, so it may run twice. It reads them, for a snapshot must not name a key that
-// went bad. Then it is retained as a new one is.
-func (s *Store) putContent(ctx context.Context, key Key, data []byte) error {
-	err := s.bucket.Put(ctx, string(key), data)
-	if !errors.Is(err, ErrExists) {
-		return err
-	}
-	there, err := bucket.ReadAll(ctx, s.bucket, string(key), s.limits.maxStored)
-	if err == nil && !bytes.Equal(there, data) {
-		err = &CorruptError{Key: string(key), Reason: layout.ReasonHash}
-	}
-	if r, ok := s.bucket.(bucket.Retainer); ok && err == nil {
-		_, err = r.Retain(ctx, string(key))
-	}
-	return err
-}
-
-// getContent reads a key of a kind, or an older version of it, and checks the bytes against the
-// name, and the name against the kind of store: a plain pack in an encrypted store was put there by
-// somebody who could not encrypt.
-func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, error) {
-	if err := s.checkKey(key, want); err != nil {
-		return nil, err
-	}
-	data, err := bucket.ReadAll(ctx, s.bucket, string(key), s.limits.maxStored)
-	if err == nil && layout.SHA256Hex(data) != key.SHA256() {
-		err = &CorruptError{Key: string(key), Reason: layout.ReasonHash}
-	}
-	if err != nil {
-		return s.getPrevious(ctx, key, err)
-	}
-	return data, nil
-}
-
-// errFits ends the search of getPrevious.
-var errFits = errors.New("it fits")
-
-// getPrevious looks among the versions that the bucket may have kept of a key for the bytes of its
-// name, when the newest are damaged or deleted, which newest says: who overwrites or deletes a key
-// by mistake or in bad faith destroys nothing there. Without one that fits, newest is what comes
-// back.
-func (s *Store) getPrevious(ctx context.Context, key Key, newest error) ([]byte, error) {
-	v, ok := s.bucket.(bucket.Versioned)
-	if _, damaged := errors.AsType[*CorruptError](newest); !ok || !damaged &&
-		!errors.Is(newest, ErrNotFound) {
-		return nil, newest
-	}
-	var data []byte
-	err := v.PreviousVersions(ctx, string(key), func(r io.Reader) (err error) {
-		if data, err = io.ReadAll(io.LimitReader(r, s.limits.maxStored+1)); err == nil &&
-			layout.SHA256Hex(data) == key.SHA256() {
-			err = errFits
-		}
-		return err
-	})
-	switch {
-	case err == errFits:
-		return data, nil
-	case ctx.Err() != nil, errors.Is(err, ErrUnreachable): // it may be there
-		return nil, err
-	}
-	return nil, newest
-}
-
-func (s *Store) checkKey(key Key, want Kind) error {
-	if key.Kind() != want || want == "" {
-		return &CorruptError{Key: fmt.Sprintf("%.120q", string(key)), Reason: "it is not the key of a " +
-			string(want)}
-	}
-	if want != KindTree && key.Encrypted() != s.Encrypted() {
-		return &CorruptError{Key: string(key), Reason: "it is not encrypted as the store says"}
-	}
-	return nil
 }

@@ -15,8 +15,9 @@ import (
 
 func TestOpen(t *testing.T) {
 	const goodID = "0123456789abcdef0123456789abcdef"
-	keys := mustLoad(t, testKeys(t))
-	reader := &Keys{identities: keys.identities}
+	o := testKeys(t)
+	keys := mustLoad(t, o)
+	reader := mustLoad(t, KeyOptions{IdentityFiles: o.IdentityFiles})
 	const age1 = `{"format":1,"storeID":"` + goodID +
 		`","created":"2026-01-02T03:04:05Z","encryption":"age"}`
 	plain1 := strings.Replace(age1, `"age"`, `"none"`, 1)

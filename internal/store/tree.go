@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 )
 
@@ -50,7 +51,7 @@ func (s *Store) GetTree(ctx context.Context, key Key) (Tree, error) {
 	}
 	t, err := decodeTree(text)
 	if err != nil {
-		return Tree{}, asCorrupt(key, err)
+		return Tree{}, bucket.AsCorrupt(string(key), err)
 	}
 	for _, k := range slices.Concat(t.Shards, t.Packs) {
 		if err := s.checkKey(k, k.Kind()); err != nil {
@@ -78,24 +79,24 @@ func decodeTree(text []byte) (Tree, error) {
 	var t Tree
 	// a short text must not become a list of millions of short strings
 	if bytes.Count(text, []byte(`"`)) > 2*(len(text)/minKey+2) {
-		return Tree{}, damage("it names more keys than fit into it")
+		return Tree{}, bucket.Damage("it names more keys than fit into it")
 	}
 	if err := json.Unmarshal(text, &t); err != nil {
-		return Tree{}, damage("decode tree: " + err.Error())
+		return Tree{}, bucket.Damage("decode tree: " + err.Error())
 	}
 	for kind, keys := range map[Kind][]Key{KindShard: t.Shards, KindPack: t.Packs} {
 		for _, key := range keys {
 			if key.Kind() != kind {
-				return Tree{}, damage(fmt.Sprintf("it names %.120q as a %s", string(key), kind))
+				return Tree{}, bucket.Damage(fmt.Sprintf("it names %.120q as a %s", string(key), kind))
 			}
 		}
 	}
 	canonical, err := encodeTree(Tree{Shards: sortedKeys(t.Shards), Packs: sortedKeys(t.Packs)})
 	if err != nil {
-		return Tree{}, damage("decode tree: " + err.Error())
+		return Tree{}, bucket.Damage("decode tree: " + err.Error())
 	}
 	if !bytes.Equal(canonical, text) {
-		return Tree{}, damage("it is more than two sorted lists of keys, each key once")
+		return Tree{}, bucket.Damage("it is more than two sorted lists of keys, each key once")
 	}
 	return t, nil
 }

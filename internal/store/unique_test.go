@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
 // A prune deletes keys that nothing names. A writer must therefore never find what it is about to
@@ -53,7 +54,7 @@ func TestContentWithoutUniqueFrameIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		frame := uniqueFrame()
+		frame := seal.UniqueFrame()
 		if !bytes.HasPrefix(stored, frame[:8]) {
 			t.Fatalf("%s begins with %x", key, stored[:8])
 		}

@@ -13,23 +13,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
-)
-
-// VerifyCode is what is wrong with a key.
-type VerifyCode string
-
-// Codes of VerifyFinding.
-const (
-	VerifyMissing VerifyCode = "missing" // the key is not there
-	// its bytes do not fit its name, or it breaks the format
-	VerifyDamaged    VerifyCode = "damaged"
-	VerifyUnreadable VerifyCode = "unreadable" // the store did not give it
 )
 
 // VerifyFinding is one key that is not as it should be.
 type VerifyFinding struct {
-	Code    VerifyCode
+	Code    object.Code
 	Key     Key
 	Message string
 }
@@ -136,11 +126,11 @@ func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFi
 	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) || errors.Is(err, ErrUnreachable) {
 		return VerifyFinding{}, err
 	}
-	f := VerifyFinding{Code: VerifyUnreadable, Key: key, Message: err.Error()}
+	f := VerifyFinding{Code: object.CodeUnreadable, Key: key, Message: err.Error()}
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		f.Code, f.Message = VerifyDamaged, corrupt.Reason
+		f.Code, f.Message = object.CodeDamaged, corrupt.Reason
 	} else if errors.Is(err, ErrNotFound) {
-		f.Code, f.Message = VerifyMissing, "it is not in the store"
+		f.Code, f.Message = object.CodeMissing, "it is not in the store"
 	}
 	if _, olderErr := s.getPrevious(ctx, key, err); olderErr == nil {
 		f.Message += olderIsWhole

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -33,9 +34,9 @@ var (
 	sourceKinds = []kube.Kind{
 		{GroupKind: configKind, Version: "v1beta2", Resource: "kubeadmconfigs", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
-		{GroupKind: snapshot.ClusterKind, Version: "v1beta2", Resource: "clusters", Namespaced: true,
+		{GroupKind: capi.Cluster, Version: "v1beta2", Resource: "clusters", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
-		{GroupKind: snapshot.MachineKind, Version: "v1beta2", Resource: "machines", Namespaced: true,
+		{GroupKind: capi.Machine, Version: "v1beta2", Resource: "machines", Namespaced: true,
 			Served: []string{"v1beta2"}, Contract: true},
 		kube.ConfigMapKind, kube.NamespaceKind, kube.SecretKind,
 		{GroupKind: infraKind, Version: "v1beta2", Resource: "devmachines", Namespaced: true,
@@ -100,7 +101,7 @@ func (s *Source) put(objects map[object.Ref][]byte, gk object.GroupKind, namespa
 // workload makes a workload cluster and what it needs.
 func (s *Source) workload(objects map[object.Ref][]byte, namespace, name string) {
 	s.put(objects, kube.NamespaceKind.GroupKind, "", namespace, "", `"spec":{}`)
-	owner := s.put(objects, snapshot.ClusterKind, namespace, name, `,"labels":{"team":"`+namespace+
+	owner := s.put(objects, capi.Cluster, namespace, name, `,"labels":{"team":"`+namespace+
 		`"}`, `"spec":{"paused":false}`)
 	owned := fmt.Sprintf(
 		`,"labels":{"cluster.x-k8s.io/cluster-name":%q},"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":%q,"uid":%q}]`, name, name, owner)
@@ -112,7 +113,7 @@ func (s *Source) workload(objects map[object.Ref][]byte, namespace, name string)
 		s.put(objects, configKind, namespace, m, owned, `"spec":{},"status":{"dataSecretName":"`+m+`"}`)
 		s.put(objects, infraKind, namespace, m, owned, `"spec":{"text":"`+s.text(300)+`"}`)
 		s.put(objects, kube.SecretKind.GroupKind, namespace, m, owned, s.secret())
-		s.put(objects, snapshot.MachineKind, namespace, m, owned, fmt.Sprintf(`"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":%q,"configRef":{"apiGroup":%q,"kind":%q,"name":%q}},
+		s.put(objects, capi.Machine, namespace, m, owned, fmt.Sprintf(`"spec":{"clusterName":%q,"bootstrap":{"dataSecretName":%q,"configRef":{"apiGroup":%q,"kind":%q,"name":%q}},
 			"infrastructureRef":{"apiGroup":%q,"kind":%q,"name":%q}}`, name, m, configKind.Group, configKind.Kind, m, infraKind.Group, infraKind.Kind, m))
 	}
 }

@@ -110,6 +110,19 @@ func (e *CorruptError) Hint() string {
 		"snapshot verify\" lists all damage"
 }
 
+// Damage is why stored bytes are not valid, where their key is not known yet.
+type Damage string
+
+func (d Damage) Error() string { return string(d) }
+
+// AsCorrupt returns Damage in err as the *CorruptError of a key, and any other error unchanged.
+func AsCorrupt(key string, err error) error {
+	if d, ok := errors.AsType[Damage](err); ok {
+		return &CorruptError{Key: key, Reason: string(d)}
+	}
+	return err
+}
+
 // UsageError says that what the operator asked for is impossible: a wrong URL, an unreadable key
 // file, recipients for a plain store, a write without recipients.
 type UsageError struct {

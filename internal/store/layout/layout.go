@@ -114,6 +114,12 @@ func SHA256Hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Stored is a key and how many bytes are stored under it.
+type Stored struct {
+	Key  Key
+	Size int64
+}
+
 // SnapshotID is 12 random lower-case hex digits.
 type SnapshotID string
 

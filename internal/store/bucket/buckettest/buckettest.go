@@ -1,4 +1,4 @@
-// Package buckettest is the contract of store.Bucket as tests, for all its implementations.
+// Package buckettest is the contract of bucket.Bucket as tests, for all its implementations.
 package buckettest
 
 import (

@@ -56,19 +56,19 @@ func (c *Clocked) note(key string, replace bool) {
 	}
 }
 
-// Put implements store.Bucket.
+// Put implements bucket.Bucket.
 func (c *Clocked) Put(ctx context.Context, key string, data []byte) error {
 	c.note(key, false)
 	return c.Whole.Put(ctx, key, data)
 }
 
-// PutIf implements store.Conditional.
+// PutIf implements bucket.Conditional.
 func (c *Clocked) PutIf(ctx context.Context, key string, data []byte, tag string) (string, error) {
 	c.note(key, true)
 	return c.Whole.PutIf(ctx, key, data, tag)
 }
 
-// Delete implements store.Remover. A key that is written again has a new time; a list that has
+// Delete implements bucket.Remover. A key that is written again has a new time; a list that has
 // begun may still tell of the old one.
 func (c *Clocked) Delete(ctx context.Context, key string) error {
 	err := c.Whole.Delete(ctx, key)
@@ -90,13 +90,13 @@ func (c *Clocked) at(i bucket.Info) bucket.Info {
 	return i
 }
 
-// Stat implements store.Bucket.
+// Stat implements bucket.Bucket.
 func (c *Clocked) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	i, err := c.Whole.Stat(ctx, key)
 	return c.at(i), err
 }
 
-// List implements store.Bucket.
+// List implements bucket.Bucket.
 func (c *Clocked) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
 	return c.Whole.List(ctx, prefix, func(i bucket.Info) error { return fn(c.at(i)) })
 }

@@ -205,7 +205,7 @@ func (b *Bucket) write(op, key string, faults []Fault, do func() error) error {
 	return nil
 }
 
-// Put implements store.Bucket.
+// Put implements bucket.Bucket.
 func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	return b.write("put", key, ofWrites, func() error {
 		err := b.next.Put(ctx, key, data)
@@ -216,7 +216,7 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	})
 }
 
-// PutIf implements store.Conditional.
+// PutIf implements bucket.Conditional.
 func (b *Bucket) PutIf(ctx context.Context, key string, data []byte, tag string) (newTag string,
 	err error) {
 	err = b.write("put", key, ofWrites, func() error {
@@ -229,7 +229,7 @@ func (b *Bucket) PutIf(ctx context.Context, key string, data []byte, tag string)
 	return newTag, nil
 }
 
-// Delete implements store.Remover.
+// Delete implements bucket.Remover.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
 	return b.write("delete", key, ofCalls, func() error {
 		info, statErr := b.next.Stat(ctx, key)
@@ -274,7 +274,7 @@ func (b *Bucket) spoil(data []byte, f Fault) []byte {
 	return data
 }
 
-// Get implements store.Bucket.
+// Get implements bucket.Bucket.
 func (b *Bucket) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	f, err := b.read("get", key, ofReads)
 	if err != nil {
@@ -299,7 +299,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// GetTagged implements store.Conditional.
+// GetTagged implements bucket.Conditional.
 func (b *Bucket) GetTagged(ctx context.Context, key string) ([]byte, string, error) {
 	f, err := b.read("get", key, ofReads)
 	if err != nil {
@@ -315,7 +315,7 @@ func (b *Bucket) GetTagged(ctx context.Context, key string) ([]byte, string, err
 	return b.spoil(data, f), tag, nil
 }
 
-// Stat implements store.Bucket.
+// Stat implements bucket.Bucket.
 func (b *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	if _, err := b.read("stat", key, ofStats); err != nil {
 		return bucket.Info{}, err
@@ -323,7 +323,7 @@ func (b *Bucket) Stat(ctx context.Context, key string) (bucket.Info, error) {
 	return b.next.Stat(ctx, key)
 }
 
-// List implements store.Bucket. A fault comes at the beginning or in the middle.
+// List implements bucket.Bucket. A fault comes at the beginning or in the middle.
 func (b *Bucket) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
 	f, _ := b.pick(ofLists)
 	if f == "" {

@@ -87,12 +87,12 @@ func (m *Mortal) live(l *life, do func() error) error {
 	return err
 }
 
-// Put implements store.Bucket.
+// Put implements bucket.Bucket.
 func (m *Mortal) Put(ctx context.Context, key string, data []byte) error {
 	return m.call(func() error { return m.bucket.Put(ctx, key, data) })
 }
 
-// Get implements store.Bucket.
+// Get implements bucket.Bucket.
 func (m *Mortal) Get(ctx context.Context, key string) (r io.ReadCloser, err error) {
 	died := m.call(func() error {
 		r, err = m.bucket.Get(ctx, key)
@@ -105,7 +105,7 @@ func (m *Mortal) Get(ctx context.Context, key string) (r io.ReadCloser, err erro
 	return r, died
 }
 
-// Stat implements store.Bucket.
+// Stat implements bucket.Bucket.
 func (m *Mortal) Stat(ctx context.Context, key string) (i bucket.Info, err error) {
 	died := m.call(func() error {
 		i, err = m.bucket.Stat(ctx, key)
@@ -114,12 +114,12 @@ func (m *Mortal) Stat(ctx context.Context, key string) (i bucket.Info, err error
 	return i, died
 }
 
-// List implements store.Bucket.
+// List implements bucket.Bucket.
 func (m *Mortal) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
 	return m.call(func() error { return m.bucket.List(ctx, prefix, fn) })
 }
 
-// Delete implements store.Remover where the bucket does.
+// Delete implements bucket.Remover where the bucket does.
 func (m *Mortal) Delete(ctx context.Context, key string) error {
 	r, ok := m.bucket.(bucket.Remover)
 	if !ok {

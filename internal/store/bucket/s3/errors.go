@@ -18,11 +18,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// verdict is what an error of a request means.
-type verdict struct {
+// failure is a classified error of a request.
+type failure struct {
 	err     error
-	again   bool // worth another try
-	once    bool // but only one
+	retry   bool // another try may succeed
+	once    bool // but only one more
 	refused bool // nothing listens there
 }
 
@@ -34,7 +34,7 @@ const (
 )
 
 // answers gives the error codes of S3 servers their class, their hint, and whether to try again.
-// What is on no line goes by its HTTP status.
+// byStatus classifies all other codes.
 var answers = []struct {
 	codes []string
 	class error
@@ -71,32 +71,33 @@ var answers = []struct {
 		tipBusy, true},
 }
 
-// judge sorts what a request ended with.
-func (b *Bucket) judge(op, key string, err error, seen *attempt) verdict {
+// classifyError gives the error of a request its class and its hint, and decides about a retry.
+func (b *Bucket) classifyError(op, key string, err error, seen *attempt) failure {
 	if usage, ok := errors.AsType[*bucket.UsageError](err); ok {
-		return verdict{err: usage}
+		return failure{err: usage}
 	}
 	e := &bucket.Error{Op: op, Key: key}
 	answer := minio.ToErrorResponse(err)
 	if answer.Code == "" {
-		return b.judgeConnection(e, err, seen)
+		return b.classifyConnection(e, err, seen)
 	}
 	e.Err = b.answerError(answer)
-	v := verdict{err: e}
+	f := failure{err: e}
 	known := false
 	for _, a := range answers {
 		if slices.Contains(a.codes, answer.Code) {
-			e.Class, e.Tip, v.again, known = a.class, a.tip, a.again, true
+			e.Class, e.Tip, f.retry, known = a.class, a.tip, a.again, true
 		}
 	}
 	if !known {
-		v.again = byStatus(e, answer)
+		f.retry = byStatus(e, answer)
 	}
-	b.refine(e, answer, seen, &v)
-	return v
+	b.refine(e, answer, seen, &f)
+	return f
 }
 
-// byStatus sorts an answer whose code says nothing, and tells whether to try again.
+// byStatus classifies an answer with an unknown code by its HTTP status. again reports whether
+// another try may succeed.
 func byStatus(e *bucket.Error, answer minio.ErrorResponse) (again bool) {
 	switch status := answer.StatusCode; {
 	case status == http.StatusInsufficientStorage:
@@ -115,8 +116,8 @@ func byStatus(e *bucket.Error, answer minio.ErrorResponse) (again bool) {
 	return false
 }
 
-// refine puts what only this answer tells into the hint.
-func (b *Bucket) refine(e *bucket.Error, answer minio.ErrorResponse, seen *attempt, v *verdict) {
+// refine improves the hint with details of this answer: the clock, the region, another endpoint.
+func (b *Bucket) refine(e *bucket.Error, answer minio.ErrorResponse, seen *attempt, f *failure) {
 	switch {
 	case answer.Code == "RequestTimeTooSkewed" || answer.Code == "RequestExpired":
 		if server, err := http.ParseTime(seen.header.Get("Date")); err == nil {
@@ -136,7 +137,7 @@ func (b *Bucket) refine(e *bucket.Error, answer minio.ErrorResponse, seen *attem
 			e.Tip = "the bucket is in another region: set region=" + b.creds.clean(region) +
 				" in the --store URL"
 			// Without a region given, minio-go has remembered this one.
-			v.again, v.once = b.options.Region == "", true
+			f.retry, f.once = b.options.Region == "", true
 		case target.Host != "":
 			e.Tip = "the bucket is behind another endpoint: set endpoint=" + b.creds.clean(target.Scheme+
 				"://"+target.Host) + " in the --store URL, if you trust that host"
@@ -161,8 +162,8 @@ func (b *Bucket) answerError(answer minio.ErrorResponse) error {
 	return errors.New(text)
 }
 
-// judgeConnection is for requests that got no answer that could be read.
-func (b *Bucket) judgeConnection(e *bucket.Error, err error, seen *attempt) verdict {
+// classifyConnection is classifyError for a request without a readable answer.
+func (b *Bucket) classifyConnection(e *bucket.Error, err error, seen *attempt) failure {
 	if seen.err != nil && err != errTooSlow {
 		err = seen.err // minio-go turns some of these into texts
 	}
@@ -194,9 +195,9 @@ func (b *Bucket) judgeConnection(e *bucket.Error, err error, seen *attempt) verd
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.Tip = "nothing listens there: check endpoint= in the --store URL, and whether the " +
 			"storage server runs"
-		return verdict{err: e, again: true, refused: true}
+		return failure{err: e, retry: true, refused: true}
 	default:
-		return verdict{err: e, again: true}
+		return failure{err: e, retry: true}
 	}
-	return verdict{err: e}
+	return failure{err: e}
 }

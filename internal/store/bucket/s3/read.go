@@ -10,6 +10,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
@@ -131,8 +132,10 @@ func (r *reader) again(cause error) error {
 	if r.failures == 0 {
 		r.since = time.Now()
 	}
+	r.failures++
 	policy := r.bucket.retry
-	if r.failures++; !policy.sleep(r.ctx, r.since, r.failures-1, policy.total) {
+	wait := policy.backoff.Wait(r.failures)
+	if time.Since(r.since)+wait > policy.total || retry.Sleep(r.ctx, wait) != nil {
 		if r.ctx.Err() != nil {
 			return &bucket.Error{Op: "get", Key: r.key, Err: r.ctx.Err()}
 		}

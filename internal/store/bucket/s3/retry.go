@@ -3,56 +3,33 @@ package s3
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/retry"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// retryPolicy says how long a request is tried again. minio-go itself waits up to 200 ms after an
-// answer that it would try again.
+// retryPolicy says for how long a request is tried again. minio-go adds up to 200 ms of its own to
+// the wait after an answer that it considers worth a retry.
 type retryPolicy struct {
-	first   time.Duration // longest wait before the second try; doubles from there
-	longest time.Duration // of one wait
+	backoff retry.Backoff
 	total   time.Duration // after which no new try begins
-	// the same where nothing listens: a server that restarts is back soon, a wrong port never
+	// refused is total where nothing listens: a server that restarts is back soon, a wrong port
+	// never is.
 	refused time.Duration
-	attempt time.Duration // for one request, besides the time that its bytes may take
+	attempt time.Duration // for one request, without the time for its bytes
 }
 
 func defaultRetry() retryPolicy {
-	return retryPolicy{first: 250 * time.Millisecond, longest: 5 * time.Second, total: time.Minute,
-		refused: 10 * time.Second, attempt: time.Minute}
+	return retryPolicy{backoff: retry.Backoff{First: 250 * time.Millisecond, Longest: 5 * time.Second,
+		Jitter: true}, total: time.Minute, refused: 10 * time.Second, attempt: time.Minute}
 }
 
-// slowest is the speed in bytes a second that is still waited for.
+// slowest is the lowest acceptable speed of a transfer, in bytes a second.
 const slowest = 32 << 10
 
-// wait is random up to a limit that doubles, so that many writers do not come back at once.
-func (p retryPolicy) wait(failures int) time.Duration {
-	most := min(p.first<<min(failures, 16), p.longest)
-	return time.Duration(rand.Int64N(int64(most) + 1)) //nolint:gosec // jitter
-}
-
-// sleep waits before the next try; false when that would be too late, or ctx ended.
-func (p retryPolicy) sleep(ctx context.Context, since time.Time, failures int,
-	limit time.Duration) bool {
-	wait := p.wait(failures)
-	if time.Since(since)+wait > limit {
-		return false
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// attempt is what was seen of one request on the wire. minio-go keeps neither the kind of a broken
+// attempt is one request as it was on the wire. minio-go passes on neither the kind of a broken
 // connection nor the headers of an error.
 type attempt struct {
 	status int
@@ -62,12 +39,12 @@ type attempt struct {
 
 type attemptKey struct{}
 
-// witness fills in the attempt of the context.
-type witness struct{ next http.RoundTripper }
+// recordingTransport fills in the attempt of the request's context.
+type recordingTransport struct{ next http.RoundTripper }
 
 // RoundTrip passes a request on.
-func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := w.next.RoundTrip(r)
+func (t recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
 	if a, ok := r.Context().Value(attemptKey{}).(*attempt); ok {
 		*a = attempt{err: err}
 		if resp != nil {
@@ -80,37 +57,44 @@ func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
 var errTooSlow = errors.New("no answer in time")
 
 // do runs a request until it succeeds, fails for good, or time is up. size is how many bytes it
-// moves. call gets a context that ends with the try, and returns what minio-go says. What comes out
-// is a *BucketError, a *UsageError without credentials, or an error that wraps ctx.Err().
+// moves. call gets a context that ends with the try, and returns what minio-go returns. The error is
+// a *bucket.Error, a *bucket.UsageError without credentials, or an error that wraps ctx.Err().
+//
+// The loop is here and not in a wrapper around a Bucket: a write whose answer was lost reads the key
+// back before its next try, and a read goes on where the last one broke off.
 func (b *Bucket) do(ctx context.Context, op, key string, size int64,
 	call func(ctx context.Context) error) error {
 	begin := time.Now()
-	for failures := 0; ; failures++ {
+	var last failure
+	next := func(failures int, _ error) (time.Duration, bool) {
+		limit := b.retry.total
+		if last.refused {
+			limit = b.retry.refused
+		}
+		wait := b.retry.backoff.Wait(failures)
+		return wait, last.retry && !(last.once && failures > 1) && time.Since(begin)+wait <= limit
+	}
+	err := retry.Do(ctx, next, func(ctx context.Context) error {
 		seen := &attempt{}
 		try, cancel := context.WithTimeout(context.WithValue(ctx, attemptKey{}, seen),
 			b.retry.attempt+time.Duration(size/slowest)*time.Second)
+		defer cancel()
 		err := call(try)
-		timedOut := try.Err() != nil && ctx.Err() == nil
-		cancel()
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return &bucket.Error{Op: op, Key: key, Err: ctx.Err()}
+			last = failure{}
+			return ctx.Err()
 		}
-		if timedOut {
+		if try.Err() != nil {
 			err = errTooSlow
 		}
-		v := b.judge(op, key, err, seen)
-		limit := b.retry.total
-		if v.refused {
-			limit = b.retry.refused
-		}
-		if !v.again || v.once && failures > 0 || !b.retry.sleep(ctx, begin, failures, limit) {
-			if ctx.Err() != nil {
-				return &bucket.Error{Op: op, Key: key, Err: ctx.Err()}
-			}
-			return v.err
-		}
+		last = b.classifyError(op, key, err, seen)
+		return last.err
+	})
+	if err != nil && ctx.Err() != nil {
+		return &bucket.Error{Op: op, Key: key, Err: ctx.Err()}
 	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
@@ -261,7 +262,7 @@ func s3OlderVersions(t *testing.T, server *s3test.Server) {
 		CredentialsFile: server.CredentialsFile})
 	s := openIn(t, b)
 	shards, signed := putSnapshot(t, s)
-	check := func(want ...store.VerifyCode) {
+	check := func(want ...object.Code) {
 		t.Helper()
 		if got, err := s.GetShard(t.Context(), shards[0]); err != nil ||
 			string(got) != `{"unit":"fleet/alpha"}` {
@@ -271,7 +272,7 @@ func s3OlderVersions(t *testing.T, server *s3test.Server) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var codes []store.VerifyCode
+		var codes []object.Code
 		for _, f := range report.Findings {
 			codes = append(codes, f.Code)
 			if !strings.Contains(f.Message, "an older version that is whole") {
@@ -285,13 +286,13 @@ func s3OlderVersions(t *testing.T, server *s3test.Server) {
 	check()
 	shard := string(shards[0])
 	overwrite(t, c, "older", shard, "garbage")
-	check(store.VerifyDamaged)
+	check(object.CodeDamaged)
 	overwrite(t, c, "older", shard, "more garbage")
-	check(store.VerifyDamaged)
+	check(object.CodeDamaged)
 	mark(t, c, "older", shard)
-	check(store.VerifyMissing)
+	check(object.CodeMissing)
 	mark(t, c, "older", string(signed.Tree))
-	check(store.VerifyMissing, store.VerifyMissing)
+	check(object.CodeMissing, object.CodeMissing)
 	// The operator puts things right.
 	for _, key := range []string{shard, string(signed.Tree)} {
 		for _, v := range versions(t, c, "older", key) {

@@ -1,0 +1,64 @@
+package capi
+
+import "github.com/mgmtd/mgmtd/internal/object"
+
+// API groups of Cluster API.
+const (
+	GroupCore           = "cluster.x-k8s.io"
+	GroupBootstrap      = "bootstrap.cluster.x-k8s.io"
+	GroupControlPlane   = "controlplane.cluster.x-k8s.io"
+	GroupInfrastructure = "infrastructure.cluster.x-k8s.io"
+	GroupAddons         = "addons.cluster.x-k8s.io"
+	GroupIPAM           = "ipam.cluster.x-k8s.io"
+	GroupRuntime        = "runtime.cluster.x-k8s.io"
+	GroupClusterctl     = "clusterctl.cluster.x-k8s.io"
+)
+
+// Kinds that flows know by name: those of Kubernetes and of Cluster API core. Everything else that a
+// flow has to know of a kind is data of this package.
+var (
+	Namespace                 = object.GroupKind{Kind: "Namespace"}
+	Secret                    = object.GroupKind{Kind: "Secret"}
+	ConfigMap                 = object.GroupKind{Kind: "ConfigMap"}
+	Cluster                   = object.GroupKind{Group: GroupCore, Kind: "Cluster"}
+	ClusterClass              = object.GroupKind{Group: GroupCore, Kind: "ClusterClass"}
+	Machine                   = object.GroupKind{Group: GroupCore, Kind: "Machine"}
+	KubeadmControlPlane       = object.GroupKind{Group: GroupControlPlane, Kind: "KubeadmControlPlane"}
+	ClusterResourceSet        = object.GroupKind{Group: GroupAddons, Kind: "ClusterResourceSet"}
+	ClusterResourceSetBinding = object.GroupKind{Group: GroupAddons, Kind: "ClusterResourceSetBinding"}
+	ExtensionConfig           = object.GroupKind{Group: GroupRuntime, Kind: "ExtensionConfig"}
+	IPAddress                 = object.GroupKind{Group: GroupIPAM, Kind: "IPAddress"}
+	IPAddressClaim            = object.GroupKind{Group: GroupIPAM, Kind: "IPAddressClaim"}
+	Provider                  = object.GroupKind{Group: GroupClusterctl, Kind: "Provider"}
+)
+
+// Annotations of Cluster API and of this product.
+const (
+	// AnnotationPaused pauses one object (Cluster API contract).
+	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
+	// next.
+	AnnotationWorkloadID = "mgmtd.dev/workload-id"
+	// AnnotationOperation names the operation that works on an object: on a target the operation that
+	// created it, on the source of a move the operation that holds the lock of a Cluster.
+	AnnotationOperation = "mgmtd.dev/operation"
+	// AnnotationWasPaused marks an object whose pause switch an operation set. Its value is what the
+	// switch was before: WasAbsent, WasFalse or WasTrue.
+	AnnotationWasPaused = "mgmtd.dev/was-paused"
+)
+
+// Values of AnnotationWasPaused.
+const (
+	WasAbsent = "absent"
+	WasFalse  = "false"
+	WasTrue   = "true"
+)
+
+// Labels of Cluster API and clusterctl.
+const (
+	// LabelClusterName names the workload cluster of an object.
+	LabelClusterName = "cluster.x-k8s.io/cluster-name"
+	// LabelMove and LabelMoveHierarchy ask clusterctl move to move an object, and what it owns.
+	LabelMove          = "clusterctl.cluster.x-k8s.io/move"
+	LabelMoveHierarchy = "clusterctl.cluster.x-k8s.io/move-hierarchy"
+)

@@ -1,0 +1,75 @@
+package capi
+
+import (
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// RefsIn returns the objects that a spec names in the field of the rule. namespace is that of the
+// object; scoped reports whether a kind is namespaced. The refs share no memory with spec.
+func (rule Rule) RefsIn(spec gjson.Result, namespace string,
+	scoped func(object.GroupKind) bool) []object.Ref {
+	var refs []object.Ref
+	var add func(v gjson.Result)
+	add = func(v gjson.Result) {
+		switch {
+		case v.IsArray():
+			v.ForEach(func(_, e gjson.Result) bool { add(e); return true })
+		case v.IsObject():
+			if r := RefOf(v, rule.To, namespace, scoped); r.Name != "" && r.Kind != "" {
+				refs = append(refs, r)
+			}
+		case v.Type == gjson.String && v.Str != "":
+			refs = append(refs, inScope(object.Ref{Group: rule.To.Group, Kind: rule.To.Kind,
+				Namespace: namespace, Name: strings.Clone(v.Str)}, scoped))
+		}
+	}
+	add(spec.Get(strings.TrimPrefix(rule.Path, "spec.")))
+	return refs
+}
+
+// RefOf reads a reference {apiGroup or apiVersion, kind, namespace, name}. to and namespace stand
+// for what it does not say.
+func RefOf(v gjson.Result, to object.GroupKind, namespace string,
+	scoped func(object.GroupKind) bool) object.Ref {
+	r := object.Ref{Group: to.Group, Kind: to.Kind, Namespace: namespace}
+	if name := v.Get("name"); name.Type == gjson.String {
+		r.Name = strings.Clone(name.Str)
+	}
+	if k := v.Get("kind"); k.Exists() {
+		r.Kind, r.Group = shared(k.String()), ""
+	}
+	if g := v.Get("apiGroup"); g.Exists() {
+		r.Group = shared(g.String())
+	} else if a := v.Get("apiVersion"); a.Exists() {
+		group, _, ok := strings.Cut(a.String(), "/")
+		if !ok {
+			group = ""
+		}
+		r.Group = shared(group)
+	}
+	if ns := v.Get("namespace"); ns.String() != "" {
+		r.Namespace = shared(ns.String())
+	}
+	return inScope(r, scoped)
+}
+
+// shared copies a string of an object's bytes that many refs have. They have it in memory once.
+func shared(s string) string { return unique.Make(s).Value() }
+
+func inScope(r object.Ref, scoped func(object.GroupKind) bool) object.Ref {
+	if !scoped(r.GroupKind()) {
+		r.Namespace = ""
+	}
+	return r
+}
+
+// KnownKind reports whether the edge table knows a kind.
+func KnownKind(gk object.GroupKind) bool {
+	return slices.ContainsFunc(Rules, func(r Rule) bool { return r.From == gk || r.To == gk })
+}

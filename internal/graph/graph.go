@@ -1,0 +1,315 @@
+// Package graph holds the object graph of a management cluster: nodes (objects without their
+// content), the edges between them (owner references and the references of internal/capi), and what
+// follows from these: units, waves, closures and missing objects. It is plain data and reaches
+// nothing.
+//
+// A unit is one workload cluster and what only it needs. An object that several units need, or whose
+// kind any workload cluster may come to use, is shared and belongs to no unit. A wave is a set of
+// nodes whose owners are all in earlier waves.
+package graph
+
+import (
+	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// Graph is the objects of a management cluster and the edges between them. It is plain data.
+type Graph struct {
+	Nodes   []*Node // by ref
+	Missing []Missing
+	byRef   map[object.Ref]*Node
+}
+
+// Missing is an object that a captured one needs or is owned by, and that was not captured.
+type Missing struct {
+	object.Ref
+	By    object.Ref `json:"by"`
+	Field string     `json:"field"`
+	Owner bool       `json:"owner,omitempty"` // By is owned by it
+}
+
+// New links nodes, finds what is missing and divides them into units.
+func New(nodes []*Node) *Graph {
+	g := &Graph{Nodes: nodes, byRef: make(map[object.Ref]*Node, len(nodes))}
+	slices.SortFunc(g.Nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+	for _, n := range nodes {
+		g.byRef[n.Ref] = n
+	}
+	g.findMissing()
+	g.divide()
+	return g
+}
+
+// Distinct returns the number of different refs among the nodes. It is less than len(Nodes) only
+// when two nodes are the same object.
+func (g *Graph) Distinct() int { return len(g.byRef) }
+
+// Node returns the node of that ref, or nil.
+func (g *Graph) Node(r object.Ref) *Node { return g.byRef[r] }
+
+// Owner returns the node of an owner, or nil. One of the same name but another UID is another
+// object: the garbage collector goes by UID, so what names it as its owner is about to be deleted
+// on the source.
+func (g *Graph) Owner(o Owner) *Node {
+	if n := g.byRef[o.Ref]; n != nil && n.UID == o.UID {
+		return n
+	}
+	return nil
+}
+
+// findMissing looks along every edge.
+func (g *Graph) findMissing() {
+	g.Missing = nil
+	for _, n := range g.Nodes {
+		for _, o := range n.Owners {
+			if g.Owner(o) == nil {
+				g.Missing = append(g.Missing, Missing{Ref: o.Ref, By: n.Ref, Field: "metadata.ownerReferences",
+					Owner: true})
+			}
+		}
+		for _, need := range n.Needs {
+			if g.byRef[need.Ref] == nil {
+				g.Missing = append(g.Missing, Missing{Ref: need.Ref, By: n.Ref, Field: need.Field})
+			}
+		}
+	}
+}
+
+// before returns the nodes that have to exist before n: owners, soft owners and the namespace.
+func (g *Graph) before(n *Node) []*Node {
+	var nodes []*Node
+	add := func(r object.Ref) {
+		if o := g.byRef[r]; o != nil {
+			nodes = append(nodes, o)
+		}
+	}
+	for _, o := range n.Owners {
+		add(o.Ref)
+	}
+	for _, need := range n.Needs {
+		if need.Owner {
+			add(need.Ref)
+		}
+	}
+	if n.Cluster != "" && !alwaysShared(n) {
+		add(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: n.Namespace,
+			Name: n.Cluster})
+	}
+	if n.Namespace != "" {
+		add(object.Ref{Kind: capi.Namespace.Kind, Name: n.Namespace})
+	}
+	return nodes
+}
+
+// needed returns all nodes that n needs: those before it and those it names.
+func (g *Graph) needed(n *Node) []*Node {
+	nodes := g.before(n)
+	for _, need := range n.Needs {
+		if m := g.byRef[need.Ref]; m != nil {
+			nodes = append(nodes, m)
+		}
+	}
+	return nodes
+}
+
+// alwaysShared are kinds that another workload cluster may come to use at any time, whoever uses
+// them now.
+func alwaysShared(n *Node) bool {
+	switch n.GroupKind() {
+	case capi.ClusterClass, capi.ClusterResourceSet, capi.ExtensionConfig:
+		return true
+	}
+	return n.Namespace == ""
+}
+
+// claim is how many units have a claim on a node: none, one, or many.
+type claim struct {
+	unit string
+	many bool
+}
+
+// join adds a claim and reports whether that changed c.
+func (c *claim) join(o claim) bool {
+	switch {
+	case c.many || o == (claim{}) || *c == o:
+		return false
+	case *c == (claim{}):
+		*c = o
+	default:
+		*c = claim{many: true}
+	}
+	return true
+}
+
+// divide gives each node to a unit, or marks it shared, or leaves it without a unit. Claims go down
+// from a Cluster to what it owns and up to what its objects need; a node that two units claim, or
+// whose kind always is, is shared. What hangs below a shared node and nobody claims is shared with
+// it.
+func (g *Graph) divide() {
+	claims := make(map[*Node]*claim, len(g.Nodes))
+	below := map[*Node][]*Node{}
+	var work []*Node
+	for _, n := range g.Nodes {
+		claims[n] = &claim{}
+		if n.GroupKind() == capi.Cluster {
+			claims[n].unit = n.Key().String()
+			work = append(work, n)
+		}
+		for _, o := range g.before(n) {
+			if o.GroupKind() != capi.Namespace {
+				below[o] = append(below[o], n)
+			}
+		}
+	}
+	g.spread(work, claims, func(n *Node) []*Node { return below[n] })
+	work = work[:0]
+	member := map[*Node]bool{} // hangs below a Cluster
+	for _, n := range g.Nodes {
+		if *claims[n] != (claim{}) {
+			work = append(work, n)
+			member[n] = true
+		}
+	}
+	g.spread(work, claims, func(n *Node) []*Node { return g.claimable(n, member) })
+	for _, n := range g.Nodes {
+		n.Unit, n.Shared = "", false
+		switch c := *claims[n]; {
+		case c.many, c.unit != "" && alwaysShared(n):
+			n.Shared = true
+		default:
+			n.Unit = c.unit
+		}
+	}
+	g.shareBelow(below)
+}
+
+// claimable returns what n needs and can have a claim on. What an object is owned by keeps its
+// place when it hangs below a Cluster itself: a Secret that two workload clusters use does not take
+// the control plane that owns it out of its unit.
+func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
+	var nodes []*Node
+	for _, o := range g.before(n) {
+		if !member[o] {
+			nodes = append(nodes, o)
+		}
+	}
+	for _, need := range n.Needs {
+		if m := g.byRef[need.Ref]; m != nil {
+			nodes = append(nodes, m)
+		}
+	}
+	return nodes
+}
+
+// spread carries the claims of nodes along edges until nothing changes. Claims never leave a
+// Cluster for another one, nor pass through a kind that is always shared: all users of a class
+// would claim each other's objects.
+func (g *Graph) spread(work []*Node, claims map[*Node]*claim, next func(*Node) []*Node) {
+	for len(work) > 0 {
+		n := work[len(work)-1]
+		work = work[:len(work)-1]
+		c := *claims[n]
+		if alwaysShared(n) {
+			c = claim{many: true}
+		}
+		for _, m := range next(n) {
+			if m.GroupKind() == capi.Cluster && m != n {
+				continue
+			}
+			if claims[m].join(c) {
+				work = append(work, m)
+			}
+		}
+	}
+}
+
+// shareBelow marks as shared what only a shared node owns.
+func (g *Graph) shareBelow(below map[*Node][]*Node) {
+	var work []*Node
+	for _, n := range g.Nodes {
+		if n.Shared {
+			work = append(work, n)
+		}
+	}
+	for len(work) > 0 {
+		n := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, m := range below[n] {
+			if m.Unit == "" && !m.Shared {
+				m.Shared = true
+				work = append(work, m)
+			}
+		}
+	}
+}
+
+// Clusters returns the Cluster nodes, by namespace and name.
+func (g *Graph) Clusters() []*Node {
+	var clusters []*Node
+	for _, n := range g.Nodes {
+		if n.GroupKind() == capi.Cluster {
+			clusters = append(clusters, n)
+		}
+	}
+	return clusters
+}
+
+// Closure returns start and all that it needs, by ref. It enters no unit but those of which start
+// has objects: half of a workload cluster is worse than none.
+func (g *Graph) Closure(start []*Node) []*Node {
+	units := map[string]bool{"": true}
+	for _, n := range start {
+		units[n.Unit] = true
+	}
+	in := map[*Node]bool{}
+	work := slices.Clone(start)
+	var nodes []*Node
+	for len(work) > 0 {
+		n := work[len(work)-1]
+		work = work[:len(work)-1]
+		if in[n] || !units[n.Unit] {
+			continue
+		}
+		in[n] = true
+		nodes = append(nodes, n)
+		work = append(work, g.needed(n)...)
+	}
+	slices.SortFunc(nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+	return nodes
+}
+
+// Waves orders nodes so that each stands after what has to exist before it, as far as that is among
+// the nodes too. A cycle of owners, which the API server allows, ends in the last wave.
+func (g *Graph) Waves(nodes []*Node) [][]*Node {
+	in := make(map[*Node]bool, len(nodes))
+	for _, n := range nodes {
+		in[n] = true
+	}
+	depth := make(map[*Node]int, len(nodes))
+	var visit func(n *Node) int
+	visit = func(n *Node) int {
+		if d, ok := depth[n]; ok {
+			return d // also cuts a cycle: a node being visited counts as depth 0
+		}
+		depth[n] = 0
+		d := 0
+		for _, o := range g.before(n) {
+			if in[o] && o != n {
+				d = max(d, visit(o)+1)
+			}
+		}
+		depth[n] = d
+		return d
+	}
+	var waves [][]*Node
+	for _, n := range nodes {
+		d := visit(n)
+		for len(waves) <= d {
+			waves = append(waves, nil)
+		}
+		waves[d] = append(waves[d], n)
+	}
+	return waves
+}

@@ -1,0 +1,152 @@
+package graph
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// node makes a node of "Kind.group/namespace/name".
+func node(t *testing.T, ref string, edges ...func(*Node)) *Node {
+	t.Helper()
+	r, err := object.ParseRef(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{Ref: r, UID: "uid of " + ref}
+	for _, e := range edges {
+		e(n)
+	}
+	return n
+}
+
+func ownedBy(ref string) func(*Node) {
+	return func(n *Node) {
+		r, _ := object.ParseRef(ref)
+		n.Owners = append(n.Owners, Owner{Ref: r, UID: "uid of " + ref})
+	}
+}
+
+func needs(ref string) func(*Node) {
+	return func(n *Node) {
+		r, _ := object.ParseRef(ref)
+		n.Needs = append(n.Needs, Need{Ref: r, Field: "spec.ref"})
+	}
+}
+
+func of(cluster string) func(*Node) { return func(n *Node) { n.Cluster = cluster } }
+
+const (
+	clusterA = "Cluster.cluster.x-k8s.io/ns/a"
+	clusterB = "Cluster.cluster.x-k8s.io/ns/b"
+	planeA   = "KubeadmControlPlane.controlplane.cluster.x-k8s.io/ns/a"
+	class    = "ClusterClass.cluster.x-k8s.io/classes/c"
+	template = "DevClusterTemplate.infrastructure.cluster.x-k8s.io/classes/t"
+	common   = "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/common"
+)
+
+func fleet(t *testing.T) *Graph {
+	t.Helper()
+	return New([]*Node{
+		node(t, "Namespace/ns"), node(t, "Namespace/classes"),
+		node(t, clusterA, needs(class), needs(planeA)), node(t, clusterB, needs(class)),
+		node(t, planeA, ownedBy(clusterA), needs("Secret/ns/credentials"), needs(common)),
+		node(t, "Secret/ns/a-ca", of("a"), ownedBy(planeA)),
+		node(t, "Secret/ns/credentials"),
+		node(t, "Secret/ns/two", ownedBy(planeA), ownedBy(clusterB)), // hangs below both
+		node(t, common, ownedBy(clusterA), ownedBy(clusterB)),
+		node(t, class, needs(template)), node(t, template, ownedBy(class)),
+		node(t, "Secret/ns/nobodys"),
+		node(t, "MachineDrainRule.cluster.x-k8s.io/ns/rule"),
+	})
+}
+
+func TestUnits(t *testing.T) {
+	g := fleet(t)
+	want := map[string]string{
+		clusterA: "ns/a", planeA: "ns/a", "Secret/ns/a-ca": "ns/a", "Secret/ns/credentials": "ns/a",
+		clusterB:       "ns/b",
+		"Namespace/ns": "shared", "Namespace/classes": "shared", class: "shared", template: "shared",
+		"Secret/ns/two": "shared", common: "shared",
+		"Secret/ns/nobodys": "", "MachineDrainRule.cluster.x-k8s.io/ns/rule": "",
+	}
+	for _, n := range g.Nodes {
+		got := n.Unit
+		if n.Shared {
+			got = "shared"
+		}
+		if w, ok := want[n.Ref.String()]; !ok || got != w {
+			t.Errorf("%s is in %q, want %q", n.Ref, got, w)
+		}
+	}
+	if len(g.Missing) > 0 {
+		t.Errorf("missing: %v", g.Missing)
+	}
+}
+
+func TestClosureTakesNoHalfOfAnotherUnit(t *testing.T) {
+	g := fleet(t)
+	r, _ := object.ParseRef(clusterA)
+	var start []*Node
+	for _, n := range g.Nodes {
+		if n.Unit == g.Node(r).Unit {
+			start = append(start, n)
+		}
+	}
+	closure := g.Closure(start)
+	for _, n := range closure {
+		if n.Unit == "ns/b" {
+			t.Errorf("%s came along", n.Ref)
+		}
+	}
+	for _, ref := range []string{class, template, common, "Namespace/ns"} {
+		if !slices.ContainsFunc(closure, func(n *Node) bool { return n.Ref.String() == ref }) {
+			t.Errorf("%s is missing", ref)
+		}
+	}
+}
+
+func TestWavesPutOwnersFirst(t *testing.T) {
+	g := fleet(t)
+	wave := map[object.Ref]int{}
+	waves := g.Waves(g.Nodes)
+	for i, nodes := range waves {
+		for _, n := range nodes {
+			wave[n.Ref] = i
+		}
+	}
+	if len(wave) != len(g.Nodes) {
+		t.Fatalf("%d of %d nodes are in a wave", len(wave), len(g.Nodes))
+	}
+	for _, n := range g.Nodes {
+		for _, o := range n.Owners {
+			if wave[o.Ref] >= wave[n.Ref] {
+				t.Errorf("%s is not before %s", o.Ref, n.Ref)
+			}
+		}
+	}
+	cycle := New([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")),
+		node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))})
+	if n := len(slices.Concat(cycle.Waves(cycle.Nodes)...)); n != 2 {
+		t.Errorf("a cycle leaves %d of 2 nodes", n)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	g := New([]*Node{
+		node(t, clusterA, needs("Secret/ns/gone")),
+		node(t, planeA, func(n *Node) {
+			r, _ := object.ParseRef(clusterA)
+			n.Owners = []Owner{{Ref: r, UID: "of another life"}}
+		}),
+	})
+	var got []string
+	for _, m := range g.Missing {
+		got = append(got, m.Ref.String())
+	}
+	if strings.Join(got, " ") != "Secret/ns/gone "+clusterA {
+		t.Errorf("missing %v", got)
+	}
+}

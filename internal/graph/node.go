@@ -1,0 +1,48 @@
+package graph
+
+import "github.com/mgmtd/mgmtd/internal/object"
+
+// Node is an object of the graph: what is known of it without its content.
+type Node struct {
+	object.Ref
+	Version         string  `json:"version"` // API version its bytes are in
+	UID             string  `json:"uid"`
+	ResourceVersion string  `json:"resourceVersion"`
+	Owners          []Owner `json:"owners,omitempty"`
+	Needs           []Need  `json:"needs,omitempty"`
+	// name of the workload cluster in the same namespace that its label, spec or name says
+	Cluster    string   `json:"cluster,omitempty"`
+	Labels     []string `json:"labels,omitempty"` // of a Cluster: "key=value", for --selector
+	WorkloadID string   `json:"workloadId,omitempty"`
+	// by spec.paused or by annotation; not when an operation of ours set it
+	Paused   bool   `json:"paused,omitempty"`
+	Deleting bool   `json:"deleting,omitempty"` // had a deletionTimestamp
+	Content  string `json:"sha256"`             // of the stored bytes
+	Size     int    `json:"size"`
+	Pack     string `json:"pack"`
+	// "namespace/name" of its workload cluster; empty when shared or without a unit
+	Unit   string `json:"-"`
+	Shared bool   `json:"-"` // needed by units, belongs to none
+	Why    string `json:"-"` // why it is in scope, for coverage
+
+	// ContentID is the keyed id of its bytes in the incremental index (store.ContentID).
+	ContentID [20]byte `json:"-"`
+	// Movable: a user's label asks clusterctl move to take it along.
+	Movable bool `json:"-"`
+}
+
+// Owner is an owner reference: an edge to the object that owns, which is created first.
+type Owner struct {
+	object.Ref
+	UID string `json:"uid"`
+}
+
+// Need is an edge to an object that is named in a field.
+type Need struct {
+	object.Ref
+	Field string `json:"field"`
+	Owner bool   `json:"owner,omitempty"` // soft owner: created first
+}
+
+// Key is the namespace and name of the node.
+func (n *Node) Key() object.Key { return object.Key{Namespace: n.Namespace, Name: n.Name} }

@@ -1,0 +1,146 @@
+package object
+
+// Code names a kind of finding. Codes are part of the API and of stored results: a code is added,
+// never changed.
+type Code string
+
+// The codes of all findings. The registry has the meaning of each.
+const (
+	// Pre-flight of a restore or a move.
+	CodeSourceNotGone    Code = "source-not-gone"
+	CodeSourceAlive      Code = "source-alive"
+	CodeSourceMayReturn  Code = "source-may-return"
+	CodeSameMgmt         Code = "same-management-cluster"
+	CodeOwnerDamaged     Code = "owner-damaged"
+	CodeOwnedElsewhere   Code = "owned-elsewhere"
+	CodeOwnerUntrusted   Code = "owner-untrusted"
+	CodeSnapshotAge      Code = "snapshot-age"
+	CodeNotNewest        Code = "not-newest"
+	CodeSnapshotGap      Code = "snapshot-gap"
+	CodePartialSnapshot  Code = "partial-snapshot"
+	CodeNotInCut         Code = "not-in-cut"
+	CodeKindNotServed    Code = "kind-not-served"
+	CodeProviderMissing  Code = "provider-missing"
+	CodeProviderOlder    Code = "provider-older"
+	CodeNotAllowed       Code = "not-allowed"
+	CodeOwnerMissing     Code = "owner-missing"
+	CodeOwnerDropped     Code = "owner-dropped"
+	CodeOwnerLate        Code = "owner-late"
+	CodeDeleting         Code = "deleting"
+	CodePauseUnsupported Code = "pause-unsupported"
+	CodePauseUnknown     Code = "pause-unknown"
+	CodeHeld             Code = "held"
+	CodeNeedMissing      Code = "need-missing"
+	CodeRunsCode         Code = "runs-code"
+	CodeRefused          Code = "refused"
+	CodeCAMissing        Code = "ca-missing"
+	CodeCAInvalid        Code = "ca-invalid"
+	CodeClusterLive      Code = "cluster-live"
+	CodeExistsDeleting   Code = "exists-deleting"
+	CodeExistsDifferent  Code = "exists-different"
+	CodeLeftByOperation  Code = "left-by-operation"
+	CodeWebhookDown      Code = "webhook-down"
+
+	// Pre-flight of a move.
+	CodeNoFence        Code = "no-fence"
+	CodeIDNotUnique    Code = "id-not-unique"
+	CodeLocked         Code = "locked"
+	CodeProvisioning   Code = "provisioning"
+	CodeGitOpsOwner    Code = "gitops-owner"
+	CodePoolShared     Code = "pool-shared"
+	CodeGCWouldCascade Code = "gc-would-cascade"
+	CodeAPIDead        Code = "api-dead"
+
+	// During a restore or a move.
+	CodeUnitFailed    Code = "unit-failed"
+	CodeNotPaused     Code = "not-paused"
+	CodePauseEnded    Code = "pause-ended"
+	CodeNotWorking    Code = "not-working"
+	CodeSharedKept    Code = "shared-kept"
+	CodeWorkloadAPI   Code = "workload-api"
+	CodeManagedFields Code = "managed-fields"
+	CodeObserve       Code = "observe"
+
+	// Taking a snapshot.
+	CodeMissing       Code = "missing"
+	CodeNotRemembered Code = "not-remembered"
+
+	// Verifying a snapshot.
+	CodeSignature   Code = "signature"
+	CodeChain       Code = "chain"
+	CodeDamaged     Code = "damaged"
+	CodeUnreadable  Code = "unreadable"
+	CodeEdges       Code = "edges"
+	CodeNotRecorded Code = "not-recorded"
+
+	// Pruning a store.
+	CodeEnvelopeUnreadable Code = "envelope-unreadable"
+	CodeEnvelopeUntrusted  Code = "envelope-untrusted"
+	CodeSnapshotMissing    Code = "snapshot-missing"
+	CodePinned             Code = "pinned"
+	CodeInUse              Code = "in-use"
+	CodeRetained           Code = "retained"
+	CodeSlow               Code = "slow"
+	CodeClock              Code = "clock"
+	CodePruneRecord        Code = "prune-record"
+
+	// Checking a management cluster.
+	CodeUnreachable     Code = "unreachable"
+	CodeNoClusterAPI    Code = "no-cluster-api"
+	CodeNoInventory     Code = "no-inventory"
+	CodeContractMissing Code = "contract-missing"
+	CodePaused          Code = "paused"
+	CodeOperationMark   Code = "operation-mark"
+	CodeOperationDead   Code = "operation-dead"
+)
+
+// Area says which work reports a finding.
+type Area string
+
+// The areas, in the order of docs/findings.md.
+const (
+	AreaPlan     Area = "Pre-flight of a restore or a move"
+	AreaMove     Area = "Pre-flight of a move"
+	AreaRun      Area = "During a restore or a move"
+	AreaSnapshot Area = "Taking a snapshot"
+	AreaVerify   Area = "Verifying a snapshot"
+	AreaPrune    Area = "Pruning a store"
+	AreaMgmt     Area = "Checking a management cluster"
+)
+
+// Areas returns all areas in the order of docs/findings.md.
+func Areas() []Area {
+	return []Area{AreaPlan, AreaMove, AreaRun, AreaSnapshot, AreaVerify, AreaPrune, AreaMgmt}
+}
+
+// Definition describes a code. Its texts name no command and no flag: mgmtctl adds those, because
+// a client of the daemon's API has others.
+type Definition struct {
+	Code Code
+	Area Area
+	// Severities are those that a finding with this code can have, the usual one first.
+	Severities []Severity
+	// Forceable reports whether an operator may override the finding (--force of mgmtctl).
+	Forceable bool
+	Meaning   string
+	// Next is what to do about it.
+	Next string
+}
+
+// Definitions returns the definition of every code, by area.
+func Definitions() []Definition {
+	all := planDefinitions()
+	all = append(all, moveDefinitions()...)
+	return append(all, otherDefinitions()...)
+}
+
+// Define returns the definition of a code; false when there is none, as for the code of a newer
+// server.
+func Define(code Code) (Definition, bool) {
+	for _, d := range Definitions() {
+		if d.Code == code {
+			return d, true
+		}
+	}
+	return Definition{}, false
+}

@@ -1,0 +1,254 @@
+package object
+
+// moveDefinitions are the codes of the pre-flight of moves, and of what restores and moves report
+// while they run.
+func moveDefinitions() []Definition {
+	return []Definition{
+		{
+			Code: CodeNoFence, Area: AreaMove, Severities: []Severity{Fatal, Warning},
+			Meaning: "Ownership records cannot be written: the store does not honour " +
+				"conditional writes, or there is no signing key. A source that comes back does " +
+				"not find out that it lost its workload clusters.",
+			Next: "Use a store that honours conditional writes, and a signing key.",
+		},
+		{
+			Code: CodeIDNotUnique, Area: AreaMove, Severities: []Severity{Error},
+			Meaning: "Two Clusters have the same mgmtd.dev/workload-id annotation.",
+			Next:    "The annotation was copied with a manifest: remove it from the copy.",
+		},
+		{
+			Code: CodeLocked, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "Another operation works on the workload cluster, or died there.",
+			Next: "Resume that operation or roll it back. Override this only when the operation " +
+				"and its catalog are lost.",
+		},
+		{
+			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "A Machine has no Node yet: it is being provisioned.",
+			Next:    "Wait for its Node, or delete the Machine.",
+		},
+		{
+			Code: CodeGitOpsOwner, Area: AreaMove, Severities: []Severity{Warning},
+			Meaning: "A GitOps controller applies the object. On the source it would unpause " +
+				"it, and create it again after it is gone.",
+			Next: "Suspend the GitOps controller up to its root before the move, and point it " +
+				"at the target afterwards.",
+		},
+		{
+			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "An address pool also serves workload clusters that stay. Both management " +
+				"clusters could hand out the same address.",
+			Next: "Move all users of the pool together, or give them pools of their own.",
+		},
+		{
+			Code: CodeGCWouldCascade, Area: AreaMove, Severities: []Severity{Error},
+			Meaning: "An object that stays on the source is owned by one that leaves. The " +
+				"garbage collector would delete it.",
+			Next: "Move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
+				"remove the owner reference.",
+		},
+		{
+			Code: CodeAPIDead, Area: AreaMove, Severities: []Severity{Warning},
+			Meaning: "An API of the management cluster does not answer, so its objects could " +
+				"not be searched for owner references.",
+			Next: "Repair or remove its APIService.",
+		},
+		{
+			Code: CodeUnitFailed, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "The workload cluster did not finish. The message has the cause.",
+			Next:    "Remove the cause, then resume the operation.",
+		},
+		{
+			Code: CodeNotPaused, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "An object of the source is not paused although its pause was acknowledged " +
+				"before, or it is new.",
+			Next: "Move its workload cluster again.",
+		},
+		{
+			Code: CodePauseEnded, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "Somebody unpaused the Cluster on the source after its hand-over. The move " +
+				"paused it again.",
+			Next: "Look for a GitOps controller that applies it, and for what both management " +
+				"clusters did meanwhile.",
+		},
+		{
+			Code: CodeNotWorking, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A Cluster was given back on the source, but its controllers have not " +
+				"reconciled it yet.",
+			Next: "Read the logs of the controllers of the source.",
+		},
+		{
+			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "A shared object stays on the source although nothing there needs it, " +
+				"because it differs from its copy or changed.",
+			Next: "Compare both, and delete it on the source by hand when it is not needed " +
+				"there.",
+		},
+		{
+			Code: CodeWorkloadAPI, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "The API server of the workload cluster did not answer through its " +
+				"restored kubeconfig.",
+			Next: "This host may have no route to it: read the condition RemoteConnectionProbe " +
+				"of the Cluster.",
+		},
+		{
+			Code: CodeManagedFields, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "Server-side appliers do not own the same fields as in the snapshot.",
+			Next: "The next apply of each controller writes its own fields again. Remove by hand only " +
+				"a field that a controller stopped to apply before that.",
+		},
+		{
+			Code: CodeObserve, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "Machines were created or deleted on the target while it was observed " +
+				"after the release.",
+			Next: "Check the controllers of the target at once: something replaces Machines.",
+		},
+	}
+}
+
+// otherDefinitions are the codes of snapshots, verification, prune and mgmt check.
+func otherDefinitions() []Definition {
+	return []Definition{
+		{
+			Code: CodeMissing, Area: AreaSnapshot, Severities: []Severity{Error, Warning},
+			Meaning: "Something that is needed is missing: an object that is named but not in " +
+				"the snapshot (warning), or a key of the store that a snapshot names (error).",
+			Next: "For an object, find out why it is not captured. For a key, do not restore " +
+				"from this snapshot: restore the key from a copy of the store, or use another " +
+				"snapshot.",
+		},
+		{
+			Code: CodeNotRemembered, Area: AreaSnapshot, Severities: []Severity{Warning},
+			Meaning: "The snapshot is complete, but the catalog could not store what the next " +
+				"one reuses.",
+			Next: "Check the disk of the catalog. The next snapshot reads and writes " +
+				"everything.",
+		},
+		{
+			Code: CodeSignature, Area: AreaVerify, Severities: []Severity{Error, Warning},
+			Meaning: "The signature of the snapshot is missing or not trusted.",
+			Next:    "Give the public key of the mgmtd that wrote it, or use another snapshot.",
+		},
+		{
+			Code: CodeChain, Area: AreaVerify, Severities: []Severity{Warning, Info},
+			Meaning: "The chain of the snapshots of a source is broken: a parent or a later " +
+				"snapshot is missing, or the parent was changed.",
+			Next: "If nobody deleted it on purpose, somebody hid or changed it: read the access " +
+				"log of the store.",
+		},
+		{
+			Code: CodeDamaged, Area: AreaVerify, Severities: []Severity{Error},
+			Meaning: "The bytes of a key do not match its name, or break the format.",
+			Next: "Do not restore from this snapshot. Restore the key from a copy of the store, " +
+				"or use another snapshot.",
+		},
+		{
+			Code: CodeUnreadable, Area: AreaVerify, Severities: []Severity{Error},
+			Meaning: "The store did not return a key.",
+			Next:    "Check the disk or the storage server, then verify again.",
+		},
+		{
+			Code: CodeEdges, Area: AreaVerify, Severities: []Severity{Error, Warning},
+			Meaning: "An object names other objects than the snapshot says: another version wrote the " +
+				"snapshot, or somebody changed it.",
+			Next: "When another version wrote the snapshot, verify with that version. Otherwise " +
+				"do not restore from it.",
+		},
+		{
+			Code: CodeNotRecorded, Area: AreaVerify, Severities: []Severity{Warning},
+			Meaning: "The result of the verification is in this catalog only: the store refused " +
+				"the record.",
+			Next: "Check the rights on the store.",
+		},
+		{
+			Code: CodeEnvelopeUnreadable, Area: AreaPrune, Severities: []Severity{Error},
+			Meaning: "An envelope or its tree cannot be read, so what it needs is unknown. No " +
+				"content is removed.",
+			Next: "Restore the key from a copy of the store, or delete the snapshot.",
+		},
+		{
+			Code: CodeEnvelopeUntrusted, Area: AreaPrune, Severities: []Severity{Error},
+			Meaning: "No trusted key signed an envelope. It is retained, and no content is " +
+				"removed.",
+			Next: "Find out where it comes from, and whether the bucket has an older version of " +
+				"it. Then delete it.",
+		},
+		{
+			Code: CodeSnapshotMissing, Area: AreaPrune, Severities: []Severity{Error},
+			Meaning: "Snapshots are missing that no record explains: somebody may have hidden " +
+				"them. No content is removed.",
+			Next: "Look for them in a copy of the store or among older versions in the bucket. " +
+				"If they are gone for good, accept the gap once.",
+		},
+		{
+			Code: CodePinned, Area: AreaPrune, Severities: []Severity{Info},
+			Meaning: "A snapshot was pinned while the prune ran. It stays.",
+			Next:    "Nothing.",
+		},
+		{
+			Code: CodeInUse, Area: AreaPrune, Severities: []Severity{Info},
+			Meaning: "An operation began to use a snapshot while the prune ran. It stays.",
+			Next:    "Nothing: a later prune removes it.",
+		},
+		{
+			Code: CodeRetained, Area: AreaPrune, Severities: []Severity{Info},
+			Meaning: "The storage does not allow the deletion yet (Object Lock).",
+			Next:    "Nothing: a later prune removes it when its retention has ended.",
+		},
+		{
+			Code: CodeSlow, Area: AreaPrune, Severities: []Severity{Info},
+			Meaning: "The prune took too long to use its record. The remaining snapshots stay.",
+			Next:    "Run the prune again.",
+		},
+		{
+			Code: CodeClock, Area: AreaPrune, Severities: []Severity{Warning},
+			Meaning: "The clocks of the storage and of this host differ.",
+			Next: "Set the clock. Expiry uses the clock of the storage, snapshot times that of " +
+				"the host that takes them.",
+		},
+		{
+			Code: CodePruneRecord, Area: AreaPrune, Severities: []Severity{Warning},
+			Meaning: "A record of an earlier prune is damaged or not trusted. It is ignored.",
+			Next:    "Gaps that it explained are reported as missing snapshots.",
+		},
+		{
+			Code: CodeUnreachable, Area: AreaMgmt, Severities: []Severity{Error},
+			Meaning: "The management cluster does not answer.",
+			Next:    "Check its kubeconfig and the network.",
+		},
+		{
+			Code: CodeNoClusterAPI, Area: AreaMgmt, Severities: []Severity{Error},
+			Meaning: "The management cluster does not serve Cluster API.",
+			Next:    "Install Cluster API, or name another management cluster.",
+		},
+		{
+			Code: CodeNoInventory, Area: AreaMgmt, Severities: []Severity{Info},
+			Meaning: "clusterctl did not install the providers, so their versions are unknown.",
+			Next:    "Compare the versions by hand before a restore or a move.",
+		},
+		{
+			Code: CodeContractMissing, Area: AreaMgmt, Severities: []Severity{Warning},
+			Meaning: "A provider is installed, but no kind has its label and a contract " +
+				"version. Its kinds may not be captured.",
+			Next: "Install the provider again.",
+		},
+		{
+			Code: CodePaused, Area: AreaMgmt, Severities: []Severity{Warning},
+			Meaning: "The Cluster is paused: nothing reconciles it.",
+			Next:    "A restore or a move leaves it paused. Unpause it if that is not intended.",
+		},
+		{
+			Code: CodeOperationMark, Area: AreaMgmt, Severities: []Severity{Warning},
+			Meaning: "The Cluster has the mark of an operation that this catalog does not have.",
+			Next: "Another host works on it, or its catalog is lost: resume the operation " +
+				"there.",
+		},
+		{
+			Code: CodeOperationDead, Area: AreaMgmt, Severities: []Severity{Warning},
+			Meaning: "The Cluster has the mark of an operation that has ended.",
+			Next: "Resume the operation, or roll back a move. Remove the annotation " +
+				"mgmtd.dev/operation when the operation is over and nothing else reconciles the " +
+				"Cluster.",
+		},
+	}
+}

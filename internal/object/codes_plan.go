@@ -1,0 +1,208 @@
+package object
+
+// planDefinitions are the codes of the pre-flight that restores and moves share.
+func planDefinitions() []Definition {
+	return []Definition{
+		{
+			Code: CodeSourceNotGone, Area: AreaPlan, Severities: []Severity{Fatal},
+			Meaning: "Nothing proves that the source management cluster is gone. Two management " +
+				"clusters that reconcile one workload cluster destroy it.",
+			Next: "Make sure that no controller of the source runs, and confirm it; or restore " +
+				"without the release, which leaves everything paused.",
+		},
+		{
+			Code: CodeSourceAlive, Area: AreaPlan, Severities: []Severity{Fatal}, Forceable: true,
+			Meaning: "The newest snapshot is younger than three intervals of its schedule, so " +
+				"the source probably still works.",
+			Next: "Make sure that no controller of the source runs.",
+		},
+		{
+			Code: CodeSourceMayReturn, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "If the source comes back, both management clusters reconcile the same " +
+				"infrastructure.",
+			Next: "Revoke the infrastructure credentials of the source: nothing else prevents " +
+				"that.",
+		},
+		{
+			Code: CodeSameMgmt, Area: AreaPlan, Severities: []Severity{Fatal, Info},
+			Meaning: "Source and target are the same management cluster. A restore allows that, " +
+				"a move does not.",
+			Next: "Name two different management clusters for a move.",
+		},
+		{
+			Code: CodeOwnerDamaged, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "The ownership record of the workload cluster cannot be read.",
+			Next:    "Find out to which management cluster it belongs before you go on.",
+		},
+		{
+			Code: CodeOwnedElsewhere, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "The ownership record names another management cluster: the workload " +
+				"cluster was moved or restored there.",
+			Next: "Work with that management cluster. Take the workload cluster over only when " +
+				"that one is gone for good.",
+		},
+		{
+			Code: CodeOwnerUntrusted, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The ownership record names another management cluster, but no trusted key " +
+				"signed it, so it is not obeyed.",
+			Next: "Find out who wrote the record.",
+		},
+		{
+			Code: CodeSnapshotAge, Area: AreaPlan, Severities: []Severity{Info, Warning},
+			Meaning: "The age of the snapshot; a warning above 24 hours. The snapshot lacks " +
+				"Machines that were created since, and has those that were deleted since.",
+			Next: "Compare the Machines with the infrastructure before the release.",
+		},
+		{
+			Code: CodeNotNewest, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The store has a newer snapshot of this source.",
+			Next:    "Use the newest snapshot unless you want the older state.",
+		},
+		{
+			Code: CodeSnapshotGap, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "Snapshots of this source are missing in the store, and no record explains " +
+				"it.",
+			Next: "Find out whether somebody deleted or hid them: read the versions and the " +
+				"access log of the bucket.",
+		},
+		{
+			Code: CodePartialSnapshot, Area: AreaPlan, Severities: []Severity{Info},
+			Meaning: "The snapshot has the objects of selected namespaces only.",
+			Next:    "Nothing, when the namespaces that you need are in it.",
+		},
+		{
+			Code: CodeNotInCut, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The objects of a kind were not read at the same resourceVersion as the " +
+				"others.",
+			Next: "Check references between this kind and others after the restore.",
+		},
+		{
+			Code: CodeKindNotServed, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The target does not serve a kind at the version of the snapshot.",
+			Next: "Install the provider of this kind on the target, at the version of the " +
+				"source or newer.",
+		},
+		{
+			Code: CodeProviderMissing, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The target lacks a provider whose objects are in the plan.",
+			Next: "Install the provider with clusterctl init, at the version of the source or " +
+				"newer.",
+		},
+		{
+			Code: CodeProviderOlder, Area: AreaPlan, Severities: []Severity{Error}, Forceable: true,
+			Meaning: "A provider is older on the target than on the source.",
+			Next:    "Upgrade the provider with clusterctl upgrade.",
+		},
+		{
+			Code: CodeNotAllowed, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The credentials lack a right that the operation needs.",
+			Next:    "Use the credentials of an administrator, or grant the right.",
+		},
+		{
+			Code: CodeOwnerMissing, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "An owner of the object is neither in the plan nor on the target. The " +
+				"garbage collector would delete the object.",
+			Next: "Restore or create the owner first, or leave the reference out.",
+		},
+		{
+			Code: CodeOwnerDropped, Area: AreaPlan, Severities: []Severity{Info},
+			Meaning: "An owner reference is left out, as requested.",
+			Next:    "Nothing.",
+		},
+		{
+			Code: CodeOwnerLate, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The owner is of a kind that cannot be paused. It would have to be " +
+				"created, and work, before this object.",
+			Next: "Leave the owner reference out.",
+		},
+		{
+			Code: CodeDeleting, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The object was being deleted when it was read. In a restore, only a " +
+				"Cluster is an error: other objects are restored without the deletion.",
+			Next: "Let the deletion finish or find out what blocks it, then plan again; or use " +
+				"an older snapshot.",
+		},
+		{
+			Code: CodePauseUnsupported, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The kind has a pause switch that this version cannot set. The object " +
+				"would work before its status is restored.",
+			Next: "Leave its workload cluster out, or restore it by hand.",
+		},
+		{
+			Code: CodePauseUnknown, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Meaning: "No way to pause this kind is known. It is created after the release. " +
+				"During a move both management clusters would work on it.",
+			Next: "Scale the controller of this kind on the source to zero for the time of the " +
+				"move.",
+		},
+		{
+			Code: CodeHeld, Area: AreaPlan, Severities: []Severity{Error}, Forceable: true,
+			Meaning: "The object is the paused copy of a restore or a move that has not ended. " +
+				"Its unpaused state may belong to another management cluster.",
+			Next: "Finish that operation, or use an older snapshot.",
+		},
+		{
+			Code: CodeNeedMissing, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The object names another one that is not in the snapshot.",
+			Next:    "Make sure that the target has it before the release.",
+		},
+		{
+			Code: CodeRunsCode, Area: AreaPlan, Severities: []Severity{Info},
+			Meaning: "Objects of this kind run code on workload clusters by design. Only the " +
+				"signature of the snapshot protects them.",
+			Next: "Check that you trust the key that signed the snapshot.",
+		},
+		{
+			Code: CodeRefused, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The object is never created from a snapshot: its kind or its namespace is " +
+				"not allowed.",
+			Next: "Create it by hand if something needs it.",
+		},
+		{
+			Code: CodeCAMissing, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "A certificate Secret of the workload cluster is not in the snapshot. The " +
+				"control-plane provider would create a new one, and the workload cluster would " +
+				"not trust it.",
+			Next: "Restore from an older snapshot that has the Secret.",
+		},
+		{
+			Code: CodeCAInvalid, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "A certificate Secret of the workload cluster is incomplete, or its " +
+				"certificate does not match its key.",
+			Next: "Use an older snapshot: the workload cluster cannot be managed with this " +
+				"Secret.",
+		},
+		{
+			Code: CodeClusterLive, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The target has a Cluster of this name that works. Two management clusters " +
+				"may reconcile one workload cluster, or controllers would replace objects that " +
+				"are missing.",
+			Next: "Find out to which management cluster it belongs, and delete nothing before. " +
+				"For a restore, pause it first (spec.paused: true).",
+		},
+		{
+			Code: CodeExistsDeleting, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The target has an object of this name that is being deleted.",
+			Next:    "Let the deletion finish or find out what blocks it, then plan again.",
+		},
+		{
+			Code: CodeExistsDifferent, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The target has a different object of this name. Nothing is overwritten.",
+			Next: "Find out to whom it belongs: make both equal, rename or delete one, or leave " +
+				"the workload cluster out.",
+		},
+		{
+			Code: CodeLeftByOperation, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "An earlier operation left the object half restored.",
+			Next: "Resume that operation. If its catalog is lost, delete the object and plan " +
+				"again.",
+		},
+		{
+			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "A webhook of the target does not answer and would refuse every object of " +
+				"a kind.",
+			Next: "Wait until the controllers of the provider run and their certificates are in " +
+				"place, then plan again.",
+		},
+	}
+}

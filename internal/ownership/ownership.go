@@ -1,0 +1,194 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// Store holds the ownership records; a *store.Store is one.
+type Store interface {
+	CanFence(ctx context.Context) error
+	GetOwner(ctx context.Context, workloadID string) (store.SignedOwner, error)
+	PutOwner(ctx context.Context, next store.Owner, previous *store.SignedOwner) (store.SignedOwner,
+		error)
+	Owners(ctx context.Context, fn func(workloadID string, o store.SignedOwner, err error) error) error
+	Vouches(o store.SignedOwner) bool
+}
+
+var _ Store = (*store.Store)(nil)
+
+// Record is what an ownership record says.
+type Record struct {
+	By        object.Side
+	Epoch     int64
+	Operation string // that wrote it
+	Time      time.Time
+	// Trusted: a trusted key signed it. A record that is not trusted is reported and not obeyed.
+	Trusted bool
+	// Damaged: there is a record, and it cannot be read. All other fields are empty.
+	Damaged bool
+}
+
+func record(s Store, o store.SignedOwner) Record {
+	return Record{By: object.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Epoch: o.Epoch,
+		Operation: o.Operation, Time: o.Time, Trusted: s.Vouches(o)}
+}
+
+// Owners reads all ownership records, by id of the workload cluster. A record that is damaged does
+// not fail it; a store that does not answer does, since it may hide any record.
+func Owners(ctx context.Context, s Store) (map[string]Record, error) {
+	owners := map[string]Record{}
+	err := s.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
+		_, corrupt := errors.AsType[*store.CorruptError](err)
+		_, format := errors.AsType[*store.FormatError](err)
+		switch {
+		case corrupt || format || errors.Is(err, store.ErrForeign):
+			owners[id] = Record{Damaged: true}
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			owners[id] = record(s, o)
+		}
+		return nil
+	})
+	return owners, err
+}
+
+// Current returns the record of one workload cluster. ok is false when there is none, or none that
+// is trusted.
+func Current(ctx context.Context, s Store, workloadID string) (r Record, ok bool, err error) {
+	have, err := s.GetOwner(ctx, workloadID)
+	if errors.Is(err, store.ErrNotFound) {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, err
+	}
+	r = record(s, have)
+	return r, r.Trusted, nil
+}
+
+// OwnedError says that the ownership record of a workload cluster does not allow a claim: it names
+// another management cluster, or it was written after planning.
+type OwnedError struct {
+	Workload string
+	By       object.Side
+	Epoch    int64
+	Planned  int64 // epoch at planning, 0 when there was no record
+}
+
+func (e *OwnedError) Error() string {
+	text := fmt.Sprintf("workload cluster %s belongs to management cluster %s (%s) by its ownership "+
+		"record, epoch %d", e.Workload, e.By.Name, e.By.UID, e.Epoch)
+	switch {
+	case e.Epoch <= e.Planned:
+		return text
+	case e.Planned == 0:
+		return text + "; there was no record at planning"
+	default:
+		return fmt.Sprintf("%s; at planning it was %d", text, e.Planned)
+	}
+}
+
+// Hint tells the operator what to do.
+func (e *OwnedError) Hint() string {
+	return "it was moved or restored there in the meantime: roll this operation back and work with " +
+		"that management cluster"
+}
+
+// Request says who claims which workload cluster from whom.
+type Request struct {
+	WorkloadID string
+	Workload   string // "namespace/name"
+	From, To   object.Side
+	Operation  string
+	// Epoch is that of the record at planning, 0 when there was none. A record that was written
+	// after planning belongs to another operation, and refuses the claim.
+	Epoch int64
+	// Force claims from the owner at planning, even when that is neither From nor To.
+	Force bool
+}
+
+// allows reports whether a trusted record lets the claim pass.
+func (q Request) allows(have Record) bool {
+	return have.Epoch <= q.Epoch && (q.Force || have.By.UID == q.From.UID || have.By.UID == q.To.UID)
+}
+
+// attempts bounds how often a claim is tried against others that write the same record.
+const attempts = 5
+
+// Claim writes the ownership record for a request: the one switch that says which management
+// cluster a workload cluster belongs to. A claim is allowed when there is no record, and when the
+// record is the one of planning and names the source, or the target itself: a restore that runs
+// again claims what the first one claimed. It may run again: its own record stays as it is. Errors:
+// *OwnedError; those of the store.
+func Claim(ctx context.Context, s Store, q Request) error {
+	for range attempts {
+		var previous *store.SignedOwner
+		next := store.Owner{WorkloadID: q.WorkloadID, Workload: q.Workload,
+			Owner: store.Source{UID: q.To.UID, Name: q.To.Name}, Epoch: 1, Operation: q.Operation,
+			Time: time.Now()}
+		signed, err := s.GetOwner(ctx, q.WorkloadID)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			have := record(s, signed)
+			if have.Trusted && have.By.UID == q.To.UID && have.Operation == q.Operation {
+				return nil
+			}
+			if have.Trusted && !q.allows(have) {
+				return &OwnedError{Workload: q.Workload, By: have.By, Epoch: have.Epoch, Planned: q.Epoch}
+			}
+			previous, next.Epoch = &signed, have.Epoch+1
+		}
+		if _, err := s.PutOwner(ctx, next, previous); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w", q.Workload,
+		store.ErrConflict)
+}
+
+// ClaimBack writes a record in the name of the source of a request, so that a claim of this request
+// that is still on its way to the bucket fails. A record that names the source and was written after
+// planning does the same, whoever wrote it. Errors: those of Claim.
+func ClaimBack(ctx context.Context, s Store, q Request) error {
+	q.To = q.From
+	err := Claim(ctx, s, q)
+	if owned, ok := errors.AsType[*OwnedError](err); ok && owned.By.UID == q.From.UID {
+		return nil
+	}
+	return err
+}
+
+// Claimed returns the operation that claimed the workload cluster of a request for its target since
+// planning, "" when none did. It asks the store, which knows of a claim before any journal does.
+func Claimed(ctx context.Context, s Store, q Request) (operation string, err error) {
+	have, ok, err := Current(ctx, s, q.WorkloadID)
+	if err != nil || !ok || have.By.UID != q.To.UID || have.Epoch <= q.Epoch {
+		return "", err
+	}
+	return have.Operation, nil
+}
+
+// Check makes sure that the operation of a request still owns what it claimed: a resume may come
+// days later. *OwnedError when another operation has claimed it since.
+func Check(ctx context.Context, s Store, q Request) error {
+	by, err := Claimed(ctx, s, q)
+	if err != nil || by == q.Operation {
+		return err
+	}
+	have, _, err := Current(ctx, s, q.WorkloadID)
+	if err != nil {
+		return err
+	}
+	return &OwnedError{Workload: q.Workload, By: have.By, Epoch: have.Epoch, Planned: q.Epoch}
+}

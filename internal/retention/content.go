@@ -1,0 +1,168 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// garbage is the content that no snapshot names, and what keeps it from being removed.
+type garbage struct {
+	content      []store.StoredContent // older than the grace
+	frees, waits Amount
+	// blocking are findings of severity error. With any, no content is removed.
+	blocking []object.Finding
+	// recorded are the snapshots that trusted records say were removed on purpose, by source.
+	recorded map[string][]store.Range
+}
+
+func (g *garbage) block(code object.Code, message, hint string) {
+	g.blocking = append(g.blocking, object.Finding{Severity: object.Error, Code: code,
+		Message: message, Hint: hint})
+}
+
+// findGarbage lists the content that the snapshots in stay do not name. present are all snapshots
+// that are there, among which gaps are looked for. The result is never nil.
+func findGarbage(ctx context.Context, o *Options, stay, present []Snapshot, now time.Time) (
+	*garbage,
+	error) {
+	g := &garbage{}
+	live, err := g.live(ctx, o, stay)
+	if err == nil {
+		err = g.findGaps(ctx, o, present)
+	}
+	if err != nil || len(g.blocking) > 0 {
+		return g, err
+	}
+	old := now.Add(-o.Grace)
+	return g, o.Store.Content(ctx, func(c store.StoredContent) error {
+		switch _, named := live[c.Key]; {
+		case named:
+		case !c.Modified.Before(old):
+			g.waits.add(c.Size)
+		default:
+			g.frees.add(c.Size)
+			g.content = append(g.content, c)
+		}
+		return nil
+	})
+}
+
+// live reads the trees of snapshots and returns all keys that they name. A snapshot whose needs
+// cannot be read blocks.
+func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[store.Key]struct{},
+	error) {
+	byTree := map[store.Key][]Snapshot{} // several snapshots may name one
+	for _, s := range stay {
+		if s.Envelope == nil {
+			g.blockUnreadable(s, s.Err)
+			continue
+		}
+		if !s.usable(o.Store) { // it may have replaced an envelope that counted
+			g.block(object.CodeEnvelopeUntrusted, s.Key.String()+" is not signed by a trusted key: it "+
+				"is kept, and "+
+				"what it stands for is not known",
+				"find out where it comes from, and whether the bucket has an older version of it; "+
+					"mgmtctl snapshot delete KEY --damaged removes it")
+		}
+		byTree[s.Envelope.Tree] = append(byTree[s.Envelope.Tree], s)
+	}
+	var mu sync.Mutex
+	live := map[store.Key]struct{}{}
+	var done int64
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(requests)
+	for key, snapshots := range byTree {
+		group.Go(func() error {
+			tree, err := o.Store.GetTree(gctx, key)
+			if isMissing(err) || isUnreadable(err) {
+				return g.treeUnreadable(gctx, o.Store, &mu, snapshots, err)
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			live[key] = struct{}{}
+			for _, k := range slices.Concat(tree.Shards, tree.Packs) {
+				live[k] = struct{}{}
+			}
+			done++
+			o.Progress("trees read", done, int64(len(byTree)))
+			return nil
+		})
+	}
+	return live, group.Wait()
+}
+
+// treeUnreadable blocks for each of the snapshots that name an unreadable tree, unless another
+// prune has removed that snapshot meanwhile.
+func (g *garbage) treeUnreadable(ctx context.Context, st *store.Store, mu *sync.Mutex,
+	snapshots []Snapshot, cause error) error {
+	for _, s := range snapshots {
+		gone, err := st.SnapshotGone(ctx, s.Key)
+		if err != nil {
+			return err
+		}
+		if !gone {
+			mu.Lock()
+			g.blockUnreadable(s, cause)
+			mu.Unlock()
+		}
+	}
+	return nil
+}
+
+func (g *garbage) blockUnreadable(s Snapshot, err error) {
+	g.block(object.CodeEnvelopeUnreadable, fmt.Sprintf("%s: what it needs is not known: %v", s.Key,
+		err),
+		(&BlockedError{}).Hint())
+}
+
+// findGaps blocks while a snapshot is missing that nobody removed on purpose: it may be hidden, and
+// found again.
+func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) error {
+	// Read after the list of snapshots: a prune records before it removes.
+	pruned, err := o.Store.Pruned(ctx)
+	if err != nil {
+		return err
+	}
+	g.recorded = pruned.Removed
+	if o.AcceptGaps || o.Damaged {
+		return nil
+	}
+	for _, f := range gaps(o.Store, pruned, present) {
+		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says "+
+			"that they were removed",
+			f.Key.Source, f.Message),
+			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
+				"gone for good, run it once with --accept-gaps")
+	}
+	return nil
+}
+
+// gaps returns the sequence numbers of snapshots that are neither present nor, by trusted records,
+// removed on purpose.
+func gaps(st *store.Store, pruned store.Pruned, present []Snapshot) (found []store.ChainFinding) {
+	chains := map[string][]store.Signed{}
+	for _, s := range present {
+		if s.usable(st) {
+			chains[s.Key.Source] = append(chains[s.Key.Source], *s.Envelope)
+		}
+	}
+	for source, chain := range chains {
+		for _, f := range store.CheckChain(chain, pruned.Removed[source]) {
+			if f.Code == store.ChainGap {
+				found = append(found, f)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,171 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// requests limits how many envelopes and trees are read, and keys deleted, at once: each is a small
+// request.
+const requests = 8
+
+// Snapshot is one envelope of a store, as listed and read.
+type Snapshot struct {
+	store.StoredSnapshot
+	// Envelope is nil when it cannot be read; Err says why.
+	Envelope *store.Signed
+	Err      error
+}
+
+// usable reports whether s counts as a snapshot of its source: what it says of itself can be
+// relied upon, and later snapshots may follow it.
+func (s *Snapshot) usable(st *store.Store) bool {
+	return s.Envelope != nil && st.CanBeParent(s.Envelope)
+}
+
+// taken returns when s was taken: what it says itself, but not later than the storage received it.
+func (s *Snapshot) taken() time.Time {
+	if s.Modified.Before(s.Key.Time) {
+		return s.Modified
+	}
+	return s.Key.Time
+}
+
+// inventory is one listing of a store, and what is known about its snapshots from elsewhere.
+type inventory struct {
+	began     time.Time  // before the listing, by our clock
+	snapshots []Snapshot // by source, newest first
+	pins      map[store.EnvelopeKey]Reason
+	used      map[store.SnapshotID]string // by which operation
+}
+
+// newInventory lists the snapshots of all sources, their pins, and the operations that need them.
+// Envelopes in earlier are not read again, since envelopes never change.
+func newInventory(ctx context.Context, o *Options, earlier []Snapshot) (*inventory, error) {
+	inv := &inventory{began: o.Now()}
+	var err error
+	if inv.snapshots, err = listSnapshots(ctx, o, earlier); err != nil {
+		return nil, err
+	}
+	// After the list: what is pinned or used meanwhile counts.
+	if inv.pins, err = readPins(ctx, o.Store); err != nil {
+		return nil, err
+	}
+	inv.used, err = o.InUse(ctx)
+	return inv, err
+}
+
+// listSnapshots lists the envelopes of all sources and reads those that are not in earlier.
+func listSnapshots(ctx context.Context, o *Options, earlier []Snapshot) ([]Snapshot, error) {
+	stored, err := o.Store.StoredSnapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	read := map[store.EnvelopeKey]Snapshot{}
+	for _, s := range earlier {
+		read[s.Key] = s
+	}
+	list := make([]Snapshot, len(stored))
+	var mu sync.Mutex
+	var done int64
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(requests)
+	for i, s := range stored {
+		if known, ok := read[s.Key]; ok && known.Size == s.Size && known.Envelope != nil {
+			list[i] = known
+			continue
+		}
+		g.Go(func() error {
+			snapshot, err := readSnapshot(gctx, o.Store, s)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			list[i], done = snapshot, done+1
+			o.Progress("envelopes read", done, int64(len(stored)))
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(s Snapshot) bool { return s.Envelope == nil && s.Err == nil })
+	slices.SortFunc(list, bySourceNewestFirst)
+	return list, nil
+}
+
+// readSnapshot reads an envelope. Envelope and Err are both nil when another prune has removed it
+// since it was listed.
+func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) (Snapshot, error) {
+	e, err := st.GetEnvelope(ctx, s.Key)
+	switch {
+	case err == nil:
+		return Snapshot{StoredSnapshot: s, Envelope: &e}, nil
+	case isMissing(err):
+		gone, goneErr := st.SnapshotGone(ctx, s.Key)
+		if goneErr != nil {
+			return Snapshot{}, goneErr
+		}
+		if gone {
+			return Snapshot{StoredSnapshot: s}, nil
+		}
+		return Snapshot{StoredSnapshot: s, Err: err}, nil
+	case isUnreadable(err):
+		return Snapshot{StoredSnapshot: s, Err: err}, nil
+	default:
+		return Snapshot{}, err
+	}
+}
+
+// readPins lists the pins and reads why they were put. A pin that cannot be read, or that an unknown
+// signer put, pins all the same.
+func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reason, error) {
+	list, err := st.Pins(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	pins := map[store.EnvelopeKey]Reason{}
+	for k := range list {
+		pin, err := st.GetPin(ctx, k)
+		switch {
+		case err == nil && pin.Reason != "":
+			pins[k] = Reason{Pinned, ": " + pin.Reason}
+		case isUnreadable(err):
+			pins[k] = Reason{Pinned, ", though the pin is damaged"}
+		case err == nil, isMissing(err):
+			// A listed pin counts even if it was removed just now, or the storage does not find it.
+			pins[k] = Reason{Kind: Pinned}
+		default:
+			return nil, err
+		}
+	}
+	return pins, nil
+}
+
+// isUnreadable reports whether err is about the envelope, tree or pin itself, not the way to it.
+func isUnreadable(err error) bool {
+	_, corrupt := errors.AsType[*store.CorruptError](err)
+	_, format := errors.AsType[*store.FormatError](err)
+	return corrupt || format || errors.Is(err, store.ErrForeign)
+}
+
+// isMissing reports whether err says that a key is not found in a store that is there.
+func isMissing(err error) bool {
+	return errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing)
+}
+
+func bySourceNewestFirst(a, b Snapshot) int {
+	if a.Key.Source != b.Key.Source {
+		return strings.Compare(a.Key.Source, b.Key.Source)
+	}
+	return strings.Compare(b.Key.String(), a.Key.String())
+}

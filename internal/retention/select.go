@@ -1,0 +1,92 @@
+package retention
+
+import (
+	"slices"
+	"time"
+)
+
+// decide returns a verdict for each snapshot of an inventory, as of a time. It returns a
+// *RefusedError when a snapshot that Delete names has to stay.
+func decide(o *Options, inv *inventory, now time.Time) ([]Verdict, error) {
+	list := make([]Verdict, len(inv.snapshots))
+	for i, s := range inv.snapshots {
+		list[i].Snapshot = s
+	}
+	for rest := list; len(rest) > 0; {
+		n := slices.IndexFunc(rest,
+			func(v Verdict) bool { return v.Key.Source != rest[0].Key.Source })
+		if n < 0 {
+			n = len(rest)
+		}
+		source := rest[:n]
+		rest = rest[n:]
+		mandatoryReasons(o, inv, source, now)
+		if o.Delete == nil {
+			policyReasons(o, source, now)
+		} else if err := selectForDelete(o, source, now); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// policyReasons gives the snapshots of one source, newest first, the reasons of the policy and of
+// their own expiry. Whole and partial snapshots count separately.
+func policyReasons(o *Options, list []Verdict, now time.Time) {
+	if o.Source != "" && list[0].Key.Source != o.Source {
+		for i := range list {
+			list[i].retain(Reason{Kind: NotRequested})
+		}
+		return
+	}
+	for _, partial := range []bool{false, true} {
+		var group []*Verdict
+		for i := range list {
+			if v := &list[i]; v.usable(o.Store) && v.Envelope.Partial == partial {
+				group = append(group, v)
+			}
+		}
+		slices.SortStableFunc(group, func(a, b *Verdict) int { return b.taken().Compare(a.taken()) })
+		times := make([]time.Time, len(group))
+		for i, v := range group {
+			times[i] = v.taken()
+		}
+		for i, rules := range o.Policy.Match(times) {
+			v := group[i]
+			for _, rule := range rules {
+				v.retain(Reason{Rule, rule})
+			}
+			switch expires := v.Envelope.Expires; {
+			case expires.After(now):
+				v.retain(Reason{Unexpired, expires.Format(time.RFC3339)})
+			case expires.IsZero() && o.Policy.IsZero():
+				v.retain(Reason{Kind: NoRule})
+			}
+		}
+	}
+}
+
+// selectForDelete retains all snapshots of one source but those that Delete names. It returns a
+// *RefusedError for a named one that has to stay.
+func selectForDelete(o *Options, list []Verdict, now time.Time) error {
+	for i := range list {
+		v := &list[i]
+		switch {
+		case !slices.Contains(o.Delete, v.Key):
+			v.retain(Reason{Kind: NotRequested})
+			continue
+		case !v.usable(o.Store) && !o.Damaged:
+			return &RefusedError{Key: v.Key, Reason: "it is damaged, or not signed by a trusted key",
+				Tip: "look into it first; to delete it all the same, add --damaged"}
+		case !v.usable(o.Store):
+			v.Reasons = slices.DeleteFunc(v.Reasons,
+				func(r Reason) bool { return r.Kind == Unreadable || r.Kind == Untrusted })
+			// A writer that trusts another key may have it as a parent.
+			v.retainForGrace(v.Modified, now, o.Grace)
+		}
+		if len(v.Reasons) > 0 {
+			return v.Reasons[0].refused(v.Key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+// Package retry repeats calls that may succeed later. It is the one place of the project that waits
+// between two tries; which errors are worth another try is for the packages that make the calls.
+package retry
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff is how long to wait between two tries: First after the first failure, twice as long after
+// each further one, at most Longest.
+type Backoff struct {
+	First, Longest time.Duration
+	// Jitter makes each wait a random time up to that, so that many callers that failed at once do
+	// not come back at once.
+	Jitter bool
+}
+
+// Wait returns the time to wait after that many failures, from 1 on.
+func (b Backoff) Wait(failures int) time.Duration {
+	wait := b.Longest
+	// A shift of more than 30 could overflow, and every Longest is reached before.
+	if n := max(failures, 1) - 1; n <= 30 && b.First<<n < b.Longest {
+		wait = b.First << n
+	}
+	if b.Jitter {
+		return time.Duration(rand.Int64N(int64(wait) + 1)) //nolint:gosec // jitter
+	}
+	return wait
+}
+
+// Sleep waits for d. It returns the cause of ctx when ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// Next decides what follows the given number of failures, from 1 on, of which err is the last:
+// another try after wait, or none.
+type Next func(failures int, err error) (wait time.Duration, again bool)
+
+// Do calls try until it succeeds, and returns nil, or until next allows no other try, and returns
+// the error of the last one. It returns the cause of ctx when ctx ends during a wait.
+func Do(ctx context.Context, next Next, try func(ctx context.Context) error) error {
+	for failures := 1; ; failures++ {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		wait, again := next(failures, err)
+		if !again {
+			return err
+		}
+		if err := Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+}

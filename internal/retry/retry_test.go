@@ -1,0 +1,75 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWaitDoublesUpToTheLongest(t *testing.T) {
+	b := Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
+	for failures, want := range map[int]time.Duration{0: 100 * time.Millisecond,
+		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 6: 3200 * time.Millisecond,
+		7: 5 * time.Second, 100: 5 * time.Second} {
+		if got := b.Wait(failures); got != want {
+			t.Errorf("after %d failures %s, want %s", failures, got, want)
+		}
+	}
+}
+
+func TestJitterNeverExceedsTheWait(t *testing.T) {
+	b := Backoff{First: time.Second, Longest: 4 * time.Second, Jitter: true}
+	seen := map[time.Duration]bool{}
+	for range 1000 {
+		wait := b.Wait(2)
+		if wait < 0 || wait > 2*time.Second {
+			t.Fatalf("it waits %s", wait)
+		}
+		seen[wait] = true
+	}
+	if len(seen) < 500 {
+		t.Errorf("%d different waits of 1000", len(seen))
+	}
+}
+
+var errTry = errors.New("try again")
+
+func TestDoWaitsBetweenTriesAndReturnsTheLastError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, tries := time.Now(), 0
+		next := func(failures int, err error) (time.Duration, bool) {
+			if !errors.Is(err, errTry) {
+				t.Errorf("next was given %v", err)
+			}
+			return time.Second, failures < 3
+		}
+		err := Do(t.Context(), next, func(context.Context) error { tries++; return errTry })
+		if !errors.Is(err, errTry) || tries != 3 || time.Since(begin) != 2*time.Second {
+			t.Errorf("%v after %d tries and %s", err, tries, time.Since(begin))
+		}
+		tries = 0
+		if err := Do(t.Context(), next, func(context.Context) error {
+			if tries++; tries == 2 {
+				return nil
+			}
+			return errTry
+		}); err != nil || tries != 2 {
+			t.Errorf("%v after %d tries", err, tries)
+		}
+	})
+}
+
+func TestDoEndsAWaitWithItsContext(t *testing.T) {
+	cause := errors.New("the operator stopped it")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := Do(ctx, func(int, error) (time.Duration, bool) { return time.Hour, true },
+		func(context.Context) error {
+			cancel(cause)
+			return errTry
+		})
+	if !errors.Is(err, cause) {
+		t.Errorf("%v, want the cause of the context", err)
+	}
+}
