@@ -76,20 +76,39 @@ type RunOptions struct {
 	Operation string      // its id, for the annotation that marks what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning
-	// Part is put behind the names of steps that belong to no unit, where one operation carries out
-	// several plans.
-	Part string
-	// HandOver, when set, is called for each unit right before its release, when its copy is
-	// verified. Its error keeps the unit from being released. It may be called again for a unit
-	// that it let pass before.
-	HandOver func(ctx context.Context, u Unit) error
-	// KeepShared leaves shared objects paused: FinishShared releases them when the units of all
-	// plans are there.
-	KeepShared bool
-	// Well, when set, is told of each unit that came through post-flight. A unit that does not is
-	// paused again (the brake of a move).
-	Well func(u Unit)
+	Hooks     Hooks
 }
+
+// Hooks lets a caller take part in a run. The zero value is a plain restore.
+type Hooks struct {
+	// StepSuffix is appended to the phases of steps that belong to no unit, where one operation
+	// carries out several plans.
+	StepSuffix string
+	// RequirePause: a copy whose Cluster is not paused before its first release is an error
+	// (*UnpausedError), since somebody else released it. Without it such a Cluster is adopted.
+	RequirePause bool
+	// BeforeRelease is called for each unit right before its release, when its copy is verified. Its
+	// error keeps the unit paused. A resume calls it again for a unit that it let pass before.
+	BeforeRelease func(ctx context.Context, u Unit) error
+	// OnHealthy is called for each unit that passed post-flight.
+	OnHealthy func(u Unit)
+	// OnUnhealthy is what happens to a unit that fails post-flight.
+	OnUnhealthy Reaction
+	// LeaveSharedPaused leaves shared objects paused: FinishShared releases them when the units of
+	// all plans are there.
+	LeaveSharedPaused bool
+}
+
+// Reaction says what happens to a unit that fails post-flight.
+type Reaction int
+
+const (
+	// Leave leaves it released: its controllers may still bring it to its state.
+	Leave Reaction = iota
+	// Repause pauses it, so that it stays as it is until the cause is found; a resume releases it
+	// again.
+	Repause
+)
 
 // IncompleteError says that something was changed and work is left: units failed, or a finding of
 // post-flight stands. Resume goes on.

@@ -62,7 +62,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 			r.tryKubeconfig(ctx, u.Name, o)
 		}
 	}
-	if !creates(u) && r.Well == nil {
+	if !creates(u) && r.Hooks.OnUnhealthy == Leave {
 		return nil
 	}
 	// On record, so that a resume of next week does not compare this unit with what it was then.

@@ -53,7 +53,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !r.KeepShared {
+	if !r.Hooks.LeaveSharedPaused {
 		if err := r.finishShared(ctx, result.released); err != nil && result.first == nil {
 			result.first = err
 		}
@@ -125,7 +125,7 @@ func (r *run) prepareRun(ctx context.Context) error {
 func (r *run) createStep(unit string, wave int) catalog.Step {
 	step := catalog.Step{Unit: unit, Phase: "create", Wave: wave}
 	if unit == "" {
-		step.Phase += r.Part
+		step.Phase += r.Hooks.StepSuffix
 	}
 	return step
 }
@@ -178,17 +178,17 @@ func (r *run) restoreShared(ctx context.Context) error {
 		}
 		return r.waitClasses(ctx)
 	}
-	if !creates(r.Plan.Shared) && !r.KeepShared {
+	if !creates(r.Plan.Shared) && !r.Hooks.LeaveSharedPaused {
 		return check(ctx, nil)
 	}
 	// Once, and on record: a resume of next week finds them in use, on both sides, and those of a
 	// move partly retired.
-	return r.Journal.Do(ctx, catalog.Step{Phase: "verify-shared" + r.Part}, check)
+	return r.Journal.Do(ctx, catalog.Step{Phase: "verify-shared" + r.Hooks.StepSuffix}, check)
 }
 
-// FinishShared does for the shared objects of a plan what Run does at its end, unless KeepShared
-// keeps it from that. Units that are not released, of this plan or of another one of the operation,
-// keep those of their namespaces paused. It may run again.
+// FinishShared does for the shared objects of a plan what Run does at its end without
+// Hooks.LeaveSharedPaused. The shared objects of a namespace stay paused while a unit there is not
+// released, of this plan or of another one of the operation. It may run again.
 func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) error {
 	r := newRun(ctx, o)
 	if err := r.prepareRun(ctx); err != nil {
@@ -241,61 +241,56 @@ func (r *run) createWaves(ctx context.Context, u Unit, late bool) error {
 	return nil
 }
 
-type unitsResult struct {
+// results is what became of the units of a run. It is used concurrently.
+type results struct {
+	blocked int
+
+	mu               sync.Mutex
 	released, failed map[string]bool
-	blocked, begun   int
+	begun            int
 	first            error
 }
 
-// restoreUnits restores the canary, then all others side by side. One that fails leaves the others
+func (s *results) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+}
+
+func (s *results) add(unit string, err error, released bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released[unit] = s.released[unit] || released
+	if err == nil {
+		return
+	}
+	s.failed[unit] = true
+	if s.first == nil {
+		s.first = fmt.Errorf("%s: %w", unit, err)
+	}
+}
+
+func (s *results) failures() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.failed)
+}
+
+// restoreUnits restores the canary, then all others concurrently. One that fails leaves the others
 // running.
-func (r *run) restoreUnits(ctx context.Context) unitsResult {
-	result := unitsResult{released: map[string]bool{}, failed: map[string]bool{}}
-	var mu sync.Mutex
-	// post-flights: they wait for controllers for minutes and keep no other unit from being
-	// restored
-	var flights sync.WaitGroup
-	note := func(u Unit, err error, released bool) {
-		if err != nil && ctx.Err() == nil {
-			r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: object.CodeUnitFailed,
-				Message: err.Error(), Hint: HintOf(err)})
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		result.released[u.Name] = result.released[u.Name] || released
-		if err == nil {
-			return
-		}
-		result.failed[u.Name] = true
-		if result.first == nil {
-			result.first = fmt.Errorf("%s: %w", u.Name, err)
-		}
-	}
-	one := func(u Unit) {
-		mu.Lock()
-		result.begun++
-		mu.Unlock()
-		err := r.restoreUnit(ctx, u)
-		note(u, err, err == nil)
-		if err == nil && !r.Plan.Spec.NoRelease {
-			flights.Go(func() { note(u, r.land(ctx, u), true) })
-		}
-	}
-	enough := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return ctx.Err() != nil || r.Tuning.MaxFailures > 0 && len(result.failed) >= r.Tuning.MaxFailures
-	}
+func (r *run) restoreUnits(ctx context.Context) *results {
+	result := &results{released: map[string]bool{}, failed: map[string]bool{}}
+	// Post-flights wait minutes for controllers. They take no slot, so that the next units begin.
+	var finishing sync.WaitGroup
 	units := slices.Clone(r.Plan.Units)
 	if i := slices.IndexFunc(units, func(u Unit) bool {
-		return u.Name == r.Tuning.Canary &&
-			!u.Blocked
+		return u.Name == r.Tuning.Canary && !u.Blocked
 	}); i >= 0 {
-		one(units[i])
-		flights.Wait()
+		r.carryOut(ctx, units[i], result, &finishing)
+		finishing.Wait()
 		units = slices.Delete(units, i, i+1)
 	}
-	canaryFailed := len(result.failed) > 0 // it is there to be the only one
+	canaryFailed := result.failures() > 0 // no other unit has begun
 	var g errgroup.Group
 	g.SetLimit(r.Tuning.Concurrency)
 	for _, u := range units {
@@ -307,99 +302,56 @@ func (r *run) restoreUnits(ctx context.Context) unitsResult {
 			continue
 		}
 		g.Go(func() error {
-			if !enough() {
-				one(u)
+			failed := result.failures()
+			if ctx.Err() == nil && (r.Tuning.MaxFailures <= 0 || failed < r.Tuning.MaxFailures) {
+				r.carryOut(ctx, u, result, &finishing)
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // its functions return nil
-	flights.Wait()
+	finishing.Wait()
 	return result
 }
 
-// restoreUnit brings one unit to the target, from its first object to its release and what comes
-// after that.
-func (r *run) restoreUnit(ctx context.Context, u Unit) error {
-	released, err := r.stepDone(ctx, releaseStep(u.Name))
-	if err != nil {
-		return err
+// carryOut restores one unit, and begins its post-flight in finishing.
+func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *sync.WaitGroup) {
+	result.begin()
+	err := r.restoreUnit(ctx, u)
+	r.reportFailure(ctx, u, err)
+	result.add(u.Name, err, err == nil)
+	if err == nil && !r.Plan.Spec.NoRelease {
+		finishing.Go(func() {
+			err := r.finishUnit(ctx, u)
+			r.reportFailure(ctx, u, err)
+			result.add(u.Name, err, true)
+		})
 	}
-	if !released {
-		if err := r.createWaves(ctx, u, false); err != nil {
-			return err
-		}
-		if err := r.completeOwners(ctx, u.Name); err != nil {
-			return err
-		}
-		if err := r.completeCluster(ctx, u); err != nil {
-			return err
-		}
-		standing, err := r.standsStill(ctx, u)
-		if err != nil {
-			return err
-		}
-		if standing && !r.Plan.Spec.NoRelease {
-			if err := r.waitAcknowledged(ctx, u); err != nil {
-				return err
-			}
-		}
-		// A Cluster that does not stand still was adopted at work, or released by a process that
-		// died before it could say so: then its controllers have rewritten what would be compared
-		// here, and post-flight looks at it. One that was released and stopped again by the brake
-		// has been at work, too.
-		once, err := r.Journal.State(ctx, releaseStep(u.Name))
-		if err != nil {
-			return err
-		}
-		if !standing && once == "" && r.Well != nil {
-			// somebody released the copy of a move before the hand-over
-			return &UnpausedError{u.Name}
-		}
-		if standing && once == "" {
-			if err := r.verify(ctx, u); err != nil {
-				return err
-			}
-		}
-		if r.HandOver == nil || r.Plan.Spec.NoRelease {
-			if err := r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, ""); err != nil {
-				return err
-			}
-		}
-		if r.Plan.Spec.NoRelease {
-			return nil
-		}
-		if r.HandOver != nil {
-			if err := r.HandOver(ctx, u); err != nil {
-				return err
-			}
-		}
-		if !standing && !creates(u) {
-			// adopted whole: there is nothing to change
-			return r.Journal.SetUnit(ctx, u.Name, catalog.UnitReleased, "")
-		}
-		if err := r.release(ctx, u); err != nil {
-			return err
-		}
-	}
-	return r.createWaves(ctx, u, true)
 }
 
-// land waits until a released unit is well. A move pulls the brake on one that is not: there is no
-// way back, and its source copy is kept.
-func (r *run) land(ctx context.Context, u Unit) error {
+func (r *run) reportFailure(ctx context.Context, u Unit, err error) {
+	if err != nil && ctx.Err() == nil {
+		r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: object.CodeUnitFailed,
+			Message: err.Error(), Hint: HintOf(err)})
+	}
+}
+
+// finishUnit waits until a released unit is healthy, and tells the caller's hooks. With
+// OnUnhealthy Repause it pauses a unit that is not healthy.
+func (r *run) finishUnit(ctx context.Context, u Unit) error {
 	err := r.postFlight(ctx, u)
 	switch {
-	case err == nil && r.Well != nil:
-		r.Well(u)
-	case r.Well != nil && ctx.Err() == nil && unwell(err):
-		return errors.Join(err, r.brake(ctx, u))
+	case err == nil && r.Hooks.OnHealthy != nil:
+		r.Hooks.OnHealthy(u)
+	case r.Hooks.OnUnhealthy == Repause && ctx.Err() == nil && isUnhealthy(err):
+		return errors.Join(err, r.repause(ctx, u))
 	}
 	return err
 }
 
-// unwell tells what was seen on the target from an API server that could not be asked.
-func unwell(err error) bool {
+// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer says
+// nothing of it.
+func isUnhealthy(err error) bool {
 	_, seen := errors.AsType[*WaitError](err)
 	return seen
 }

@@ -222,8 +222,9 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 	return kube.Sleep(ctx, r.Tuning.Settle)
 }
 
-// standsStill tells whether the release will end a pause that a restore set on the unit's Cluster.
-func (r *run) standsStill(ctx context.Context, u Unit) (bool, error) {
+// pausedByUs reports whether the unit's Cluster carries a pause that an operation set, which the
+// release ends.
+func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
 	for _, o := range early(u.Objects) {
 		if o.GroupKind() != capi.Cluster {
 			continue
@@ -351,9 +352,9 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 	return err
 }
 
-// brake takes a release back: the unit stands still again, and a resume releases it anew. It is
-// what a move does with a unit that is not well after its hand-over, when there is no way back.
-func (r *run) brake(ctx context.Context, u Unit) error {
+// repause takes a release back: the unit is paused again, and a resume releases it again. It is for
+// units that are not healthy and must not be worked on meanwhile.
+func (r *run) repause(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for _, how := range []capi.PauseSwitch{capi.PauseSpec, capi.PauseAnnotation} {
@@ -385,7 +386,7 @@ func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error 
 			}
 			continue
 		}
-		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared" + r.Part}
+		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared" + r.Hooks.StepSuffix}
 		if ns == "" {
 			step.Unit = ""
 		}

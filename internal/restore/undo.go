@@ -18,7 +18,7 @@ import (
 
 // UndoOptions of Undo.
 type UndoOptions struct {
-	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Part are needed
+	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Hooks.StepSuffix are needed
 	Remover    Remover
 	Lister     Lister
 	// Units to take back, by name. None of them may be released.
