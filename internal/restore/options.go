@@ -2,26 +2,12 @@ package restore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
-
-// Writer is what carrying out a plan needs of the target besides reading.
-type Writer interface {
-	Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
-		*unstructured.Unstructured, error)
-	Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
-		*unstructured.Unstructured, error)
-	UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
-		*unstructured.Unstructured, error)
-}
 
 // DefaultConcurrency is how many units a restore works on at once when Tuning names no number. A
 // unit spends most of its time waiting for acknowledgements of the target's controllers, and no
@@ -109,40 +95,3 @@ const (
 	// again.
 	Repause
 )
-
-// IncompleteError says that something was changed and work is left: units failed, or a finding of
-// post-flight stands. Resume goes on.
-type IncompleteError struct {
-	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
-	First                 error
-}
-
-func (e *IncompleteError) Error() string {
-	switch {
-	case e.First != nil:
-		text := fmt.Sprintf("units failed: %d", e.Failed)
-		if e.Left > 0 {
-			text += fmt.Sprintf(", not begun: %d", e.Left)
-		}
-		if e.Blocked > 0 {
-			text += fmt.Sprintf(", blocked by pre-flight: %d", e.Blocked)
-		}
-		return fmt.Sprintf("%s; the first: %v", text, e.First)
-	default:
-		return fmt.Sprintf("units blocked by pre-flight: %d; all others are restored", e.Blocked)
-	}
-}
-
-func (e *IncompleteError) Unwrap() error { return e.First }
-
-// HintOf finds what an error tells the operator to do.
-func HintOf(err error) string {
-	var hinter interface {
-		error
-		Hint() string
-	}
-	if errors.As(err, &hinter) {
-		return hinter.Hint()
-	}
-	return "mend the cause, then resume the operation"
-}

@@ -146,20 +146,6 @@ func (r *run) leave(ctx context.Context, o Object) error {
 	return err
 }
 
-// LiveError says that a copy which is to be taken back is at work.
-type LiveError struct{ Unit string }
-
-func (e *LiveError) Error() string {
-	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of " +
-		"it is removed"
-}
-
-// Hint tells the operator what to do.
-func (e *LiveError) Hint() string {
-	return "another operation or somebody released it; find out which management cluster has this " +
-		"workload cluster before anything else"
-}
-
 // standsOnTarget makes sure that the copy of a unit is still the paused one that this operation
 // made: removed under live controllers, its Machines would be replaced.
 func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
