@@ -338,7 +338,9 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
 	if err := o.store.CanFence(ctx); err == nil {
-		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
+		run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
+			return o.own(ctx, j, plan, u)
+		}
 	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
 		Message: "no ownership records are written: " + err.Error(),
 		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
