@@ -33,7 +33,7 @@ func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 		}
 	}
 	if err == nil {
-		s.beside, err = serveBeside(s, s.cfg.CatalogFile)
+		s.socket, err = serveCatalogSocket(s, s.cfg.CatalogFile)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

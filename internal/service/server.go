@@ -89,8 +89,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	catalog *catalog.Catalog
-	peer    *peer
-	beside  *beside
+	holder  *catalogHolder
+	socket  *catalogSocket
 	// operations whose end the catalog could not record, and why
 	lost map[catalog.OperationID]error
 
@@ -175,11 +175,11 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	if s.beside != nil {
-		s.beside.close()
+	if s.socket != nil {
+		s.socket.close()
 	}
-	if s.peer != nil {
-		errs = append(errs, s.peer.conn.Close())
+	if s.holder != nil {
+		errs = append(errs, s.holder.conn.Close())
 	}
 	if s.catalog != nil {
 		errs = append(errs, s.catalog.Close())
