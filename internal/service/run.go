@@ -34,7 +34,7 @@ func (r *operationRun) Wait() error {
 // unstarted.
 func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
 	run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
-	op, ctx, err := s.enter(ctx, c, id)
+	op, ctx, err := s.beginRun(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.Opera
 		}
 		s.metrics.runEnded(op, state, time.Since(began))
 		s.logEnd(op, state, why)
-		s.leave(id)
+		s.endRun(id)
 		s.recordEnd(c, id, state, why)
 		r.err = err
 		close(r.ended)
@@ -74,8 +74,8 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 		"message", why.Message)
 }
 
-// enter moves an operation into running and makes the context that ends with it.
-func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
+// beginRun moves an operation into running and makes the context that ends with it.
+func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
 	catalog.Operation, context.Context, error) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
@@ -93,7 +93,7 @@ func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.O
 	return op, ctx, nil
 }
 
-func (s *Server) leave(id catalog.OperationID) {
+func (s *Server) endRun(id catalog.OperationID) {
 	s.runsMu.Lock()
 	defer s.runsMu.Unlock()
 	if cancel := s.runs[id]; cancel != nil {
