@@ -129,7 +129,7 @@ func (y *crashFixture) live(dir string) *life {
 	}
 	left, err := c.Interrupted(y.t.Context())
 	for _, op := range left {
-		err = errors.Join(err, l.settle(y.t.Context(), c, op))
+		err = errors.Join(err, l.classifyInterrupted(y.t.Context(), c, op))
 	}
 	if err != nil {
 		y.t.Fatal(err)

@@ -29,7 +29,7 @@ func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	left, err := c.Interrupted(ctx)
 	for _, op := range left {
 		if err == nil {
-			err = s.settle(ctx, c, op)
+			err = s.classifyInterrupted(ctx, c, op)
 		}
 	}
 	if err == nil {

@@ -42,8 +42,8 @@ func (s *Server) Start(ctx context.Context) error {
 // diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
-// settle gives an operation that was found running, though nobody works on it, a state.
-func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+// classifyInterrupted gives an operation that was found running, though nobody works on it, a state.
+func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
