@@ -115,7 +115,7 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 		cancel(errStopping)
 	}
 	op, err := c.Operation(ctx, id)
-	if err == nil && goesOn(op) {
+	if err == nil && resumable(op) {
 		_, err = c.SetState(ctx, id, catalog.Stopped, catalog.Outcome{Message: errStopping.Message,
 			Code: op.Code, Cause: catalog.StopRequested})
 	}
