@@ -58,7 +58,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 		Header: header}}); err != nil {
 		return err
 	}
-	return sendPieces(&plan.Copy, pieces{
+	return sendPlanStream(&plan.Copy, planStream{
 		unit: func(u *mgmtv1.PlanUnit) error {
 			return stream.Send(&mgmtv1.PlanMoveResponse{Item: &mgmtv1.PlanMoveResponse_Unit{Unit: u}})
 		},

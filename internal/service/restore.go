@@ -193,7 +193,7 @@ func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
 		Header: header}}); err != nil {
 		return err
 	}
-	return sendPieces(plan, pieces{
+	return sendPlanStream(plan, planStream{
 		unit: func(u *mgmtv1.PlanUnit) error {
 			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
 		},
@@ -212,15 +212,15 @@ func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
 	})
 }
 
-// pieces sends what plans of all kinds have in common.
-type pieces struct {
+// planStream sends what plans of all kinds have in common.
+type planStream struct {
 	unit    func(*mgmtv1.PlanUnit) error
 	object  func(*mgmtv1.PlanObject) error
 	finding func(*mgmtv1.Finding) error
 	summary func(*mgmtv1.PlanSummary) error
 }
 
-func sendPieces(plan *restore.Plan, to pieces) error {
+func sendPlanStream(plan *restore.Plan, to planStream) error {
 	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
 	for _, u := range parts {
 		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)),
