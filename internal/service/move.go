@@ -29,8 +29,8 @@ type storedMove struct {
 	Location string         `json:"location,omitempty"`
 }
 
-// moving is what a move works with.
-type moving struct {
+// moveRun is what a move works with.
+type moveRun struct {
 	move.Ends
 	source   *kube.Mgmt
 	store    *store.Store
@@ -90,7 +90,7 @@ func endpointsFromProto(p *mgmtv1.MoveSpec) endpointNames {
 }
 
 // endpoints reaches both sides and the store; create makes the store when there is none.
-func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (*moving, error) {
+func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (*moveRun, error) {
 	location, err := s.location(names.location)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if err != nil {
 		return nil, err
 	}
-	m := &moving{source: source, store: st, location: location.Name}
+	m := &moveRun{source: source, store: st, location: location.Name}
 	m.Ownership = st
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 }
 
 // runMove goes forward or back with a move.
-func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving,
+func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moveRun,
 	stored *storedMove, way func(context.Context, move.Options) error) error {
 	op, err := c.Operation(ctx, j.Operation())
 	if err != nil {
@@ -236,7 +236,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 // moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure
 // (invariant I2).
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	m *moving) (*snapshot.Result, error) {
+	m *moveRun) (*snapshot.Result, error) {
 	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
