@@ -29,8 +29,8 @@ type pruneService struct {
 	s *Server
 }
 
-// pruning is a prune that is asked for, with its store opened.
-type pruning struct {
+// pruneRun is a prune that is asked for, with its store opened.
+type pruneRun struct {
 	location *Location
 	source   string // its name
 	options  retention.Options
@@ -68,7 +68,7 @@ func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
 }
 
 // preparePrune checks a request and opens what it names.
-func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruning,
+func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruneRun,
 	error) {
 	if err := r.options.Check(); err != nil {
 		return nil, nil, err
@@ -83,7 +83,7 @@ func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Cat
 
 // openPrune opens a location, and asks the catalog what it knows of its snapshots.
 func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
-	*catalog.Catalog, *pruning, error) {
+	*catalog.Catalog, *pruneRun, error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, nil, err
@@ -103,7 +103,7 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
 		return snapshotsInUse(ctx, c, o.Store.ID())
 	}
-	return c, &pruning{location: l, options: o}, nil
+	return c, &pruneRun{location: l, options: o}, nil
 }
 
 // foundWhole are the keys of snapshots that the last verify which counts found whole, here or
@@ -247,7 +247,7 @@ func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest
 
 // beginPrune begins the operation that prunes. There is one at a time for each location: two would
 // do each other's work.
-func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (
+func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun, schedule string) (
 	*operationRun, error) {
 	if err := p.options.Store.MayRemove(); err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
 	op := catalog.Operation{Kind: catalog.KindVerify, Source: catalog.Side{Name: of.source.Name,
 		UID: of.source.UID}, Store: st.ID(), SnapshotID: string(of.ID)}
 	return k.unlessGone(k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
-		v := &verifying{catalog: k.c, journal: j, store: st, envelope: e, forged: mayRead(st, e),
+		v := &verifyRun{catalog: k.c, journal: j, store: st, envelope: e, forged: mayRead(st, e),
 			record: true, check: store.Check{Level: level, Writer: "test"}}
 		return v.run(ctx)
 	}), of)

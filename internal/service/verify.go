@@ -87,7 +87,7 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 	if err != nil {
 		return nil, err
 	}
-	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord,
+	v := &verifyRun{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord,
 		percent: percent, check: store.Check{Level: w.level, Writer: s.program()}}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		v.journal = j
@@ -119,8 +119,8 @@ func sourceName(ctx context.Context, c *catalog.Catalog, source string) string {
 	return ""
 }
 
-// verifying is a verify and what it has found so far.
-type verifying struct {
+// verifyRun is a verify and what it has found so far.
+type verifyRun struct {
 	catalog  *catalog.Catalog
 	journal  *catalog.Journal
 	store    *store.Store
@@ -136,7 +136,7 @@ type verifying struct {
 }
 
 // find adds a finding. key is the one of the store that it is about, if any.
-func (v *verifying) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref,
+func (v *verifyRun) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref,
 	message,
 	hint string) {
 	v.findings = append(v.findings, object.Finding{Severity: severity, Code: code, Ref: ref,
@@ -152,7 +152,7 @@ func (v *verifying) find(severity object.Severity, code object.Code, key store.K
 
 // run checks the signature of the snapshot, and what the level says. It reports all findings of a
 // level before it fails.
-func (v *verifying) run(ctx context.Context) error {
+func (v *verifyRun) run(ctx context.Context) error {
 	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
 		f := object.Finding{Severity: object.Warning, Code: object.CodeSignature,
 			Message: untrusted.Error(),
@@ -193,7 +193,7 @@ func (v *verifying) run(ctx context.Context) error {
 	return errors.Join(v.emit(ctx), v.keep(ctx))
 }
 
-func (v *verifying) structure(ctx context.Context) error {
+func (v *verifyRun) structure(ctx context.Context) error {
 	report, err := v.store.VerifyStructure(ctx, v.envelope.Envelope,
 		func(p store.VerifyProgress) {
 			v.journal.Progress("keys checked", int64(p.Done),
@@ -267,7 +267,7 @@ func mayRead(st *store.Store, e store.Signed) error {
 
 // content opens the snapshot and compares objects with their shards. Damage is a finding, also
 // where it keeps the snapshot from being opened.
-func (v *verifying) content(ctx context.Context) error {
+func (v *verifyRun) content(ctx context.Context) error {
 	const useless = "do not restore from this snapshot"
 	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
@@ -321,7 +321,7 @@ func keyOf(text string) store.Key {
 
 // keep notes the result in the catalog and, where it would count, records it in the store. A store
 // that does not take it is no fault of the snapshot.
-func (v *verifying) keep(ctx context.Context) error {
+func (v *verifyRun) keep(ctx context.Context) error {
 	v.check.Time = time.Now()
 	result := catalog.Verification{Time: v.check.Time.UTC().Truncate(time.Millisecond),
 		Level: v.check.Level, OK: v.check.Outcome == store.CheckOK}
@@ -339,12 +339,12 @@ func (v *verifying) keep(ctx context.Context) error {
 	return err
 }
 
-func (v *verifying) emit(ctx context.Context) error { return emit(ctx, v.journal, v.findings) }
+func (v *verifyRun) emit(ctx context.Context) error { return emit(ctx, v.journal, v.findings) }
 
 // notWhole reports what is wrong, keeps the result, and makes the next snapshot of the source a
 // full one: it would name the same keys. That a snapshot which was removed meanwhile is not whole
 // says nothing about the store.
-func (v *verifying) notWhole(ctx context.Context) error {
+func (v *verifyRun) notWhole(ctx context.Context) error {
 	if v.envelope.ID != "" {
 		if gone, err := v.store.SnapshotGone(ctx, v.envelope.Key()); err != nil {
 			return err
