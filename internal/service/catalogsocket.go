@@ -35,7 +35,7 @@ func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
 	if err != nil {
 		// Paths of sockets are short (108 bytes on Linux). To be watched is a convenience: the work
 		// goes on without it.
-		s.cfg.Log.Warn("serve beside catalog", "path", path, "error", err)
+		s.cfg.Log.Warn("serve catalog socket", "path", path, "error", err)
 		return nil, nil
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
