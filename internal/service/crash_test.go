@@ -118,7 +118,7 @@ func (y *crashFixture) live(dir string) *life {
 			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
-	l.recordPause = 0 // the catalog never takes a record again
+	l.runs.recordPause = 0 // the catalog never takes a record again
 	l.buckets["main"] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)

@@ -140,8 +140,8 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 		return move.Mgmt{}, err
 	}
 	var writer move.Writer = m.Writer()
-	if s.writer != nil {
-		writer = s.writer(side, writer)
+	if s.seams.writer != nil {
+		writer = s.seams.writer(side, writer)
 	}
 	return move.Mgmt{
 		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
@@ -180,8 +180,8 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
-	if v.s.tuning != nil {
-		v.s.tuning(&tuning)
+	if v.s.seams.tuning != nil {
+		v.s.seams.tuning(&tuning)
 	}
 	run, err := v.s.start(v.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, err := move.Make(ctx, m.Ends, spec)

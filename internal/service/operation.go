@@ -72,7 +72,7 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	}
 	for e, err := range c.Watch(ctx, op.ID, req.GetAfterSeq()) {
 		if err != nil {
-			return o.s.ended(op.ID, err)
+			return o.s.closedReason(op.ID, err)
 		}
 		if err := stream.Send(&mgmtv1.WatchOperationResponse{Event: eventToProto(e)}); err != nil {
 			return err

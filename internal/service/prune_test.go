@@ -287,7 +287,7 @@ func TestDeletionIsRefusedLate(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneBench(t, Retention{})
 		b.take(4)
-		b.onStep = func(ctx context.Context, r catalog.StepRecord) error {
+		b.seams.onStep = func(ctx context.Context, r catalog.StepRecord) error {
 			if r.State != catalog.StepBegun {
 				return nil
 			}

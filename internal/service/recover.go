@@ -87,9 +87,9 @@ func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) erro
 			continue
 		}
 		wait, cancel := context.WithCancelCause(s.ctx)
-		s.runsMu.Lock()
-		s.waits[op.ID] = cancel
-		s.runsMu.Unlock()
+		s.runs.mu.Lock()
+		s.runs.waiting[op.ID] = cancel
+		s.runs.mu.Unlock()
 		s.running.Go(func() {
 			defer cancel(nil)
 			s.retryResume(wait, c, op)

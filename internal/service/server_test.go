@@ -151,8 +151,8 @@ func TestStopEndsOneOperation(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if len(s.runs) > 0 {
-		t.Errorf("left: %v", s.runs)
+	if len(s.runs.stop) > 0 {
+		t.Errorf("left: %v", s.runs.stop)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestStopEndsWaiting(t *testing.T) {
 		t.Fatalf("left: %+v, %v", op, err)
 	}
 	wait, cancel := context.WithCancelCause(s.ctx)
-	s.waits[id] = cancel
+	s.runs.waiting[id] = cancel
 	for range 2 {
 		if _, err := (&operationService{s: s}).StopOperation(t.Context(),
 			&mgmtv1.StopOperationRequest{Id: string(id)}); err != nil {
