@@ -8,23 +8,32 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/verify"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// wantedVerify is a request for a verification, of a client or of the daemon's schedule.
-type wantedVerify struct {
+// verifyRequest asks for a verification, for a client or for the daemon's schedule.
+type verifyRequest struct {
 	location, source, id string // names, as in a request
 	level                store.CheckLevel
 	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
-	// ended, if set, is called with the outcome after it was recorded; "" when the verification did
-	// not come to one.
-	ended func(outcome store.CheckOutcome, err error)
 }
 
-// verifyRun is a verification with its store and its snapshot opened.
-type verifyRun struct {
+// verifyOperation is a run that verifies. It implements schedule.VerifyRun.
+type verifyOperation struct {
+	*operationRun
+	check *store.Check // of the run; read it after its end
+}
+
+// Wait waits until the end is recorded and returns the outcome: "" when the verification came to
+// none.
+func (o *verifyOperation) Wait() (store.CheckOutcome, error) {
+	err := o.operationRun.Wait()
+	return o.check.Outcome, err
+}
+
+// verification is a verification with its store and its snapshot opened.
+type verification struct {
 	options  verify.Options
 	location string
 	source   catalog.Side
@@ -32,7 +41,7 @@ type verifyRun struct {
 }
 
 // openVerify opens what a request names.
-func (s *Server) openVerify(ctx context.Context, w wantedVerify) (*verifyRun, error) {
+func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification, error) {
 	location, err := s.location(w.location)
 	if err != nil {
 		return nil, err
@@ -62,7 +71,7 @@ func (s *Server) openVerify(ctx context.Context, w wantedVerify) (*verifyRun, er
 	if err != nil {
 		return nil, err
 	}
-	r := &verifyRun{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
+	r := &verification{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
 		newest: w.id == "" || w.id == latest,
 		options: verify.Options{Store: st, Catalog: c, Snapshot: e, Unreadable: unreadable,
 			Level: w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
@@ -76,7 +85,7 @@ func (s *Server) openVerify(ctx context.Context, w wantedVerify) (*verifyRun, er
 }
 
 // beginVerify begins the operation that verifies a snapshot.
-func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Operation, error) {
+func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOperation, error) {
 	r, err := s.openVerify(ctx, w)
 	if err != nil {
 		return nil, err
@@ -89,17 +98,17 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 	if err != nil {
 		return nil, err
 	}
-	var check store.Check
-	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
-		check, err = runVerify(ctx, j, r.options)
+	check := &store.Check{}
+	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
+		*check, err = runVerify(ctx, j, r.options)
 		// Without a name its signature is not accepted, or its source is unknown: it is only counted.
-		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, check)
+		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *check)
 		return err
-	}, func(err error) {
-		if w.ended != nil {
-			w.ended(check.Outcome, err)
-		}
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &verifyOperation{operationRun: run, check: check}, nil
 }
 
 // runVerify verifies a snapshot, reports the findings and records the result. The result is zero

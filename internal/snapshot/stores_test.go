@@ -247,7 +247,8 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	ctx := t.Context()
 	if !want.Encrypted {
 		var err error
-		if st, err = store.Open(ctx, store.Options{Bucket: directory.New(root), Plain: true}); err != nil {
+		if st, err = store.Open(ctx, store.Options{Bucket: directory.New(root),
+			Plain: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
