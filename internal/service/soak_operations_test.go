@@ -62,7 +62,7 @@ func (k *soak) pick(r *rand.Rand) (taken, bool) {
 	return k.taken[r.IntN(len(k.taken))], true
 }
 
-// verify must not fail a good snapshot in good weather; judge sees to that.
+// verify must not fail a good snapshot without faults; assertExpected checks that.
 func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
 	of, ok := k.pick(r)
 	if !ok {
