@@ -98,7 +98,7 @@ func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.S
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	checks, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@ func (k *soak) take(r *rand.Rand, full bool, namespaces []string) error {
 		UID: source.UID}, Store: st.ID()}
 	return k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
 		o := source.Options(st)
-		o.State, o.Full, o.Scope.Namespaces, o.Progress, o.Now = k.c.SnapshotState(st.ID(), source.UID), full,
+		o.State, o.Full, o.Scope.Namespaces, o.Progress, o.Now = k.c.SnapshotState(st.ID(), source.UID),
+			full,
 			namespaces, j.Progress, k.clock.Now
 		if r.IntN(3) == 0 {
 			o.TTL = time.Duration(1+r.IntN(48)) * time.Hour
@@ -62,7 +63,7 @@ func (k *soak) pick(r *rand.Rand) (taken, bool) {
 }
 
 // verify must not fail a good snapshot in good weather; judge sees to that.
-func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
+func (k *soak) verify(r *rand.Rand, level store.VerifyLevel) error {
 	of, ok := k.pick(r)
 	if !ok {
 		return nil
@@ -79,7 +80,7 @@ func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
 		UID: of.source.UID}, Store: st.ID(), SnapshotID: string(of.ID)}
 	return k.unlessGone(k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
 		v := &verifying{catalog: k.c, journal: j, store: st, envelope: e, forged: mayRead(st, e),
-			record: true, check: store.Check{Level: level, Writer: "test"}}
+			record: true, check: store.Verification{Level: level, Writer: "test"}}
 		return v.run(ctx)
 	}), of)
 }

@@ -12,29 +12,30 @@ import (
 )
 
 // checkLevels are the levels of the API; one that is left out is the one that needs no identity.
-var checkLevels = map[mgmtv1.VerifyLevel]store.CheckLevel{
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_UNSPECIFIED: store.CheckStructure,
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE:   store.CheckStructure,
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE:      store.CheckSample,
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL:        store.CheckFull,
+var checkLevels = map[mgmtv1.VerifyLevel]store.VerifyLevel{
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_UNSPECIFIED: store.LevelStructure,
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE:   store.LevelStructure,
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE:      store.LevelSample,
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL:        store.LevelFull,
 }
 
-var levelsToProto = map[store.CheckLevel]mgmtv1.VerifyLevel{
-	store.CheckStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE,
-	store.CheckSample:    mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE,
-	store.CheckFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
+var levelsToProto = map[store.VerifyLevel]mgmtv1.VerifyLevel{
+	store.LevelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE,
+	store.LevelSample:    mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE,
+	store.LevelFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
 }
 
 // recorded is what the store's records of these keys say of a snapshot: nil when none counts.
 // untrusted says that there are some; damaged are those that cannot be read.
-func recorded(ctx context.Context, st *store.Store, e store.Signed, keys []store.CheckKey) (
+func recorded(ctx context.Context, st *store.Store, e store.Signed, keys []store.VerificationKey) (
 	v *catalog.Verification, untrusted bool, damaged []error, err error) {
-	checks, damaged, err := st.ReadChecks(ctx, keys)
+	checks, damaged, err := st.ReadVerifications(ctx, keys)
 	if err != nil {
 		return nil, false, nil, err
 	}
-	if c, ok := st.Verdict(e, checks); ok {
-		return &catalog.Verification{Time: c.Time, Level: c.Level, OK: c.Outcome == store.CheckOK}, false,
+	if c, ok := st.DecidingVerification(e, checks); ok {
+		return &catalog.Verification{Time: c.Time, Level: c.Level, OK: c.Outcome == store.OutcomeOK},
+			false,
 			damaged, nil
 	}
 	return nil, len(checks) > 0, damaged, nil
@@ -43,7 +44,7 @@ func recorded(ctx context.Context, st *store.Store, e store.Signed, keys []store
 // verified is what is known of a snapshot: from the store, and from the catalog where it is open,
 // for a store that takes no records.
 func (s *Server) verified(ctx context.Context, st *store.Store, e store.Signed,
-	keys []store.CheckKey) (*mgmtv1.Verification, error) {
+	keys []store.VerificationKey) (*mgmtv1.Verification, error) {
 	v, untrusted, _, err := recorded(ctx, st, e, keys)
 	if err != nil {
 		return nil, err

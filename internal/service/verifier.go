@@ -19,7 +19,7 @@ import (
 type VerifyOptions struct {
 	// Every is how often, at Level.
 	Every time.Duration
-	Level store.CheckLevel
+	Level store.VerifyLevel
 	// FullEvery is how often at level full, in the place of Level; 0 for never.
 	FullEvery time.Duration
 	// Identity gives the text of an identity file, for levels above structure; it is not kept. nil
@@ -54,7 +54,7 @@ type verifier struct {
 	begin   func(context.Context, wantedVerify) (*mgmtv1.Operation, error)
 	states  verifyStates
 	// known is told when a source last was found good, as the catalog remembers.
-	known     func(location, source string, level store.CheckLevel, last time.Time)
+	known     func(location, source string, level store.VerifyLevel, last time.Time)
 	log       *slog.Logger
 	locations map[string]*verifiedLocation
 }
@@ -72,7 +72,7 @@ type verifiedLocation struct {
 type verifyCycle struct {
 	name   string // of its state
 	source string
-	level  store.CheckLevel
+	level  store.VerifyLevel
 	every  time.Duration
 	state  catalog.VerifyState
 	due    time.Time
@@ -88,7 +88,7 @@ func (s *Server) newVerifier(c *catalog.Catalog) *verifier {
 		}
 		return st.Sources(ctx)
 	}
-	v.known = func(location, source string, level store.CheckLevel, last time.Time) {
+	v.known = func(location, source string, level store.VerifyLevel, last time.Time) {
 		// else anybody who can write to the store could make series
 		if name := sourceName(s.ctx, c, source); name != "" {
 			s.metrics.verifySucceeded(location, name, level, last)
@@ -186,8 +186,8 @@ func (v *verifier) know(ctx context.Context, l *verifiedLocation, source string)
 	name := l.name + "/" + source
 	// The deeper one comes first: it spares the other.
 	var cycles []*verifyCycle
-	if v.FullEvery > 0 && v.Level != store.CheckFull {
-		cycles = append(cycles, &verifyCycle{name: name + "/full", level: store.CheckFull,
+	if v.FullEvery > 0 && v.Level != store.LevelFull {
+		cycles = append(cycles, &verifyCycle{name: name + "/full", level: store.LevelFull,
 			every: v.FullEvery})
 	}
 	cycles = append(cycles, &verifyCycle{name: name, level: v.Level, every: v.Every})
@@ -226,7 +226,7 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 			outcome, "error", err)
 	}
 	for _, o := range l.sources[c.source] {
-		if o != c && (outcome == "" || c.level != store.CheckFull) {
+		if o != c && (outcome == "" || c.level != store.LevelFull) {
 			continue // this one says nothing about that one
 		}
 		if o.due = began.Add(o.every); again {
@@ -237,7 +237,7 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 			if err != nil {
 				s.LastError = err.Error()
 			}
-			if outcome == store.CheckOK {
+			if outcome == store.OutcomeOK {
 				s.LastSuccess = began
 			}
 		})
@@ -246,16 +246,16 @@ func (v *verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 
 // wait begins a verify and waits for it.
 func (v *verifier) wait(ctx context.Context, l *verifiedLocation, c *verifyCycle, began time.Time) (
-	outcome store.CheckOutcome, err error) {
+	outcome store.VerifyOutcome, err error) {
 	w := wantedVerify{location: l.name, source: c.source, id: latest, level: c.level}
-	if c.level != store.CheckStructure && v.Identity != nil {
+	if c.level != store.LevelStructure && v.Identity != nil {
 		if w.identity, err = v.Identity(); err != nil {
 			return "", err
 		}
 	}
 	done := make(chan struct{})
 	var failed error
-	w.ended = func(o store.CheckOutcome, err error) {
+	w.ended = func(o store.VerifyOutcome, err error) {
 		outcome, failed = o, err
 		close(done)
 	}

@@ -33,7 +33,7 @@ type verifyBench struct {
 	holds   []string // sources in each location
 	holdErr error
 	takes   time.Duration
-	outcome store.CheckOutcome
+	outcome store.VerifyOutcome
 	err     error
 	refuse  error
 }
@@ -45,12 +45,12 @@ func newVerifyBench(t *testing.T, path string, o VerifyOptions, set func(*verify
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &verifyBench{t: t, began: time.Now(), holds: []string{"a"}, outcome: store.CheckOK,
+	b := &verifyBench{t: t, began: time.Now(), holds: []string{"a"}, outcome: store.OutcomeOK,
 		going: map[string]bool{}}
 	set(b)
 	b.verifier = &verifier{VerifyOptions: o, states: c,
 		log: slog.New(slog.DiscardHandler), locations: map[string]*verifiedLocation{}}
-	b.verifier.known = func(location, source string, level store.CheckLevel, last time.Time) {
+	b.verifier.known = func(location, source string, level store.VerifyLevel, last time.Time) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.known = append(b.known, fmt.Sprintf("%s/%s %s %v", location, source, level, !last.IsZero()))
@@ -125,7 +125,7 @@ func (b *verifyBench) then(change func()) {
 }
 
 func structureDaily() VerifyOptions {
-	return VerifyOptions{Every: 24 * time.Hour, Level: store.CheckStructure}
+	return VerifyOptions{Every: 24 * time.Hour, Level: store.LevelStructure}
 }
 
 func TestVerifyEachSourceOfEachLocation(t *testing.T) {
@@ -235,7 +235,7 @@ func TestVerifyFailedIsTriedAgain(t *testing.T) {
 		b.then(func() { b.refuse, b.outcome, b.err = nil, "", errors.New("unreachable in the middle") })
 		rest(10 * time.Minute)
 		b.saw("10m0s one/a structure")
-		b.then(func() { b.outcome, b.err = store.CheckDamaged, errors.New("1 of 3 keys") })
+		b.then(func() { b.outcome, b.err = store.OutcomeDamaged, errors.New("1 of 3 keys") })
 		rest(24 * time.Hour)
 		b.saw("20m0s one/a structure") // damage is a result
 		state, err := b.states.VerifyState(t.Context(), "one/a")
@@ -243,7 +243,7 @@ func TestVerifyFailedIsTriedAgain(t *testing.T) {
 			state.LastOperation != "op1" {
 			t.Errorf("state: %+v, %v", state, err)
 		}
-		b.then(func() { b.outcome, b.err = store.CheckOK, nil })
+		b.then(func() { b.outcome, b.err = store.OutcomeOK, nil })
 		rest(time.Hour)
 		b.saw("24h20m0s one/a structure")
 		if state, err = b.states.VerifyState(t.Context(), "one/a"); err != nil || state.LastError != "" ||

@@ -19,13 +19,13 @@ import (
 // wantedVerify is what somebody, or the daemon by itself, wants verified.
 type wantedVerify struct {
 	location, source, id string // names, as in a request
-	level                store.CheckLevel
+	level                store.VerifyLevel
 	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
 	// ended is told what it came to, once that is on record: "" when it did not come to an end. nil
 	// tells nobody.
-	ended func(outcome store.CheckOutcome, err error)
+	ended func(outcome store.VerifyOutcome, err error)
 }
 
 // beginVerify begins the operation that verifies a snapshot.
@@ -38,17 +38,17 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 	if err != nil {
 		return nil, err
 	}
-	if w.level != store.CheckStructure && st.Encrypted() && len(w.identity) == 0 {
+	if w.level != store.LevelStructure && st.Encrypted() && len(w.identity) == 0 {
 		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is " +
 			"encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
 	}
 	percent := 100
 	switch {
-	case w.percent < 0 || w.percent > 100 || w.percent > 0 && w.level != store.CheckSample:
+	case w.percent < 0 || w.percent > 100 || w.percent > 0 && w.level != store.LevelSample:
 		return nil, &Error{Reason: ReasonUsage, Message: "the percentage is of a sample, and " +
 			"from 1 to 100", Hint: "give --level sample --percent 25, for example; --level full " +
 			"reads everything"}
-	case w.level == store.CheckSample:
+	case w.level == store.LevelSample:
 		percent = cmp.Or(w.percent, snapshot.DefaultSample)
 	}
 	source, err := findSource(ctx, st, w.source)
@@ -80,7 +80,7 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 		return nil, err
 	}
 	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord,
-		percent: percent, check: store.Check{Level: w.level, Writer: s.program()}}
+		percent: percent, check: store.Verification{Level: w.level, Writer: s.program()}}
 	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		v.journal = j
 		var err error
@@ -121,19 +121,21 @@ type verifying struct {
 	record   bool
 	percent  int // of the packs whose objects are compared
 
-	check    store.Check // its outcome is set when the verify has come to one
+	check    store.Verification // its outcome is set when the verify has come to one
 	findings []object.Finding
 	bad, of  int
 	what     string
 }
 
 // find adds a finding. key is the one of the store that it is about, if any.
-func (v *verifying) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref, message,
+func (v *verifying) find(severity object.Severity, code object.Code, key store.Key, ref object.Ref,
+	message,
 	hint string) {
 	v.findings = append(v.findings, object.Finding{Severity: severity, Code: code, Ref: ref,
 		Message: message, Hint: hint})
 	v.check.Findings++
-	if named := (store.CheckedKey{Code: string(code), Key: string(key)}); severity >= object.Error {
+	if named := (store.VerificationFinding{Code: string(code),
+		Key: string(key)}); severity >= object.Error {
 		v.check.First = slices.Insert(v.check.First, min(v.bad, len(v.check.First)), named)
 		v.bad++
 	} else {
@@ -145,8 +147,9 @@ func (v *verifying) find(severity object.Severity, code object.Code, key store.K
 // level before it fails.
 func (v *verifying) run(ctx context.Context) error {
 	if untrusted, ok := errors.AsType[*store.TrustError](v.envelope.RequireTrusted()); ok {
-		f := object.Finding{Severity: object.Warning, Code: object.CodeSignature, Message: untrusted.Error(),
-			Hint: untrusted.Hint()}
+		f := object.Finding{Severity: object.Warning, Code: object.CodeSignature,
+			Message: untrusted.Error(),
+			Hint:    untrusted.Hint()}
 		if v.forged != nil {
 			f.Severity = object.Error
 		}
@@ -159,19 +162,19 @@ func (v *verifying) run(ctx context.Context) error {
 	v.findings = append(v.findings, broken...)
 	v.what = "keys"
 	level := v.check.Level
-	if level != store.CheckSample {
+	if level != store.LevelSample {
 		if err := v.structure(ctx); err != nil {
 			return err
 		}
 	}
 	// else it is known to be of no use
-	if v.bad == 0 && v.forged == nil && level != store.CheckStructure {
+	if v.bad == 0 && v.forged == nil && level != store.LevelStructure {
 		v.what = "objects"
 		if err := v.content(ctx); err != nil {
 			return err
 		}
 	} else {
-		v.check.Level = store.CheckStructure // no more was looked at
+		v.check.Level = store.LevelStructure // no more was looked at
 	}
 	if v.bad > 0 {
 		return v.notWhole(ctx)
@@ -179,7 +182,7 @@ func (v *verifying) run(ctx context.Context) error {
 	if v.forged != nil {
 		return errors.Join(v.emit(ctx), v.forged)
 	}
-	v.check.Outcome = store.CheckOK
+	v.check.Outcome = store.OutcomeOK
 	return errors.Join(v.emit(ctx), v.keep(ctx))
 }
 
@@ -314,13 +317,14 @@ func keyOf(text string) store.Key {
 func (v *verifying) keep(ctx context.Context) error {
 	v.check.Time = time.Now()
 	result := catalog.Verification{Time: v.check.Time.UTC().Truncate(time.Millisecond),
-		Level: v.check.Level, OK: v.check.Outcome == store.CheckOK}
+		Level: v.check.Level, OK: v.check.Outcome == store.OutcomeOK}
 	err := v.catalog.PutVerification(ctx, recordOf(v.envelope), result)
-	if !v.record || !v.store.CanRecordChecks() {
+	if !v.record || !v.store.CanRecordVerifications() {
 		return err
 	}
-	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
-		f := object.Finding{Severity: object.Warning, Code: object.CodeNotRecorded, Message: failed.Error(),
+	if _, failed := v.store.PutVerification(ctx, v.envelope, v.check); failed != nil {
+		f := object.Finding{Severity: object.Warning, Code: object.CodeNotRecorded,
+			Message: failed.Error(),
 			Hint: "the result is in this catalog only; look at what the store lets us write, or " +
 				"give --no-record"}
 		err = errors.Join(err, v.journal.Emit(ctx, catalog.FindingEvent("", f)))
@@ -343,7 +347,7 @@ func (v *verifying) notWhole(ctx context.Context) error {
 				Hint:    "verify another one; mgmtctl snapshot list shows them"}
 		}
 	}
-	v.check.Outcome = store.CheckDamaged
+	v.check.Outcome = store.OutcomeDamaged
 	err := v.emit(ctx)
 	if v.envelope.ID != "" && v.forged == nil {
 		err = errors.Join(err, v.keep(ctx))

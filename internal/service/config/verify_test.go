@@ -19,17 +19,17 @@ func TestVerify(t *testing.T) {
 		want         service.VerifyOptions
 		problem      string
 	}{
-		{"encrypted", "", service.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
-		{"encrypted", "{every: 0s}", service.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
+		{"encrypted", "", service.VerifyOptions{Every: day, Level: store.LevelStructure}, ""},
+		{"encrypted", "{every: 0s}", service.VerifyOptions{Every: day, Level: store.LevelStructure}, ""},
 		{"encrypted", "{every: 1m}", service.VerifyOptions{Every: time.Minute,
-			Level: store.CheckStructure}, ""},
+			Level: store.LevelStructure}, ""},
 		{"encrypted", "{level: none}", service.VerifyOptions{}, ""},
-		{"plain", "", service.VerifyOptions{Every: day, Level: store.CheckStructure, FullEvery: 7 * day},
+		{"plain", "", service.VerifyOptions{Every: day, Level: store.LevelStructure, FullEvery: 7 * day},
 			""},
 		{"plain", "{level: sample, fullEvery: 720h}", service.VerifyOptions{Every: day,
-			Level: store.CheckSample, FullEvery: 30 * day}, ""},
+			Level: store.LevelSample, FullEvery: 30 * day}, ""},
 		{"plain", "{level: full, every: 12h}", service.VerifyOptions{Every: day / 2,
-			Level: store.CheckFull}, ""},
+			Level: store.LevelFull}, ""},
 		{"encrypted", "{level: full}", service.VerifyOptions{}, "spec.verify.level: full reads what " +
 			"is encrypted, and there is no spec.identityFile; give spec.identityFile"},
 		{"encrypted", "{level: sample}", service.VerifyOptions{}, "spec.verify.level: sample reads " +
