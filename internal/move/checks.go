@@ -78,7 +78,8 @@ func (c *checker) checkNode(n *graph.Node) error {
 	case capi.Cluster:
 		lock := annotations[capi.AnnotationOperation].String()
 		if other := c.ids[n.WorkloadID]; other != "" {
-			c.add(object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique, Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique, Ref: n.Ref,
+				Unit:    n.Unit,
 				Message: "it has the same " + capi.AnnotationWorkloadID + " as " + other,
 				Hint:    "the annotation was copied with a manifest: take it off the one that is the copy"})
 		}
@@ -91,7 +92,8 @@ func (c *checker) checkNode(n *graph.Node) error {
 		if lock != "" {
 			c.locks[n.Unit] = lock
 			operation, _, _ := strings.Cut(lock, "/")
-			c.add(object.Finding{Severity: c.unlessForced(), Code: object.CodeLocked, Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: c.unlessForced(object.CodeLocked), Code: object.CodeLocked,
+				Ref: n.Ref, Unit: n.Unit,
 				Message: "operation " + operation + " is at work on it",
 				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that " +
 					"operation and its catalog are lost"})
@@ -110,7 +112,8 @@ func (c *checker) checkNode(n *graph.Node) error {
 		}
 	case capi.Machine:
 		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
-			c.add(object.Finding{Severity: c.unlessForced(), Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
+			c.add(object.Finding{Severity: c.unlessForced(object.CodeProvisioning),
+				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
 				Hint:    "let it come up, or delete it; or take the risk with --force"})
 		}
@@ -119,15 +122,17 @@ func (c *checker) checkNode(n *graph.Node) error {
 }
 
 func (c *checker) gitops(n *graph.Node) {
-	c.add(object.Finding{Severity: object.Warning, Code: object.CodeGitOpsOwner, Ref: n.Ref, Unit: n.Unit,
+	c.add(object.Finding{Severity: object.Warning, Code: object.CodeGitOpsOwner, Ref: n.Ref,
+		Unit: n.Unit,
 		Message: "a GitOps controller applies it: on the source it would end the pause, and make it " +
 			"anew once it is gone",
 		Hint: "suspend what applies it, up to its root, before the move, and point it at the " +
 			"target afterwards"})
 }
 
-func (c *checker) unlessForced() object.Severity {
-	if c.spec.Force {
+// unlessForced returns the severity of a finding that the operator can override.
+func (c *checker) unlessForced(code object.Code) object.Severity {
+	if c.spec.Force.Has(code) {
 		return object.Warning
 	}
 	return object.Error
@@ -147,7 +152,8 @@ func (c *checker) checkPools() {
 		for _, user := range c.graph.Nodes {
 			uses := func(need graph.Need) bool { return need.Ref == n.Ref }
 			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
-				c.add(object.Finding{Severity: c.unlessForced(), Code: object.CodePoolShared, Ref: n.Ref,
+				c.add(object.Finding{Severity: c.unlessForced(object.CodePoolShared),
+					Code: object.CodePoolShared, Ref: n.Ref,
 					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
 					Hint: "move all users of the pool together, or give them pools of their own; with --force " +
 						"when its ranges are known not to collide"})

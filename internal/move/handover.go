@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -52,7 +53,8 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
 func (m *run) request(u restore.Unit) ownership.Request {
 	return ownership.Request{
 		WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target,
-		Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID], Force: m.Plan.Spec.Force,
+		Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID],
+		Force: m.Plan.Spec.Force.Has(object.CodeOwnedElsewhere),
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-func TestLock(t *testing.T) {
+func TestLockOfAnotherOperationIsClaimedOnlyWhenForced(t *testing.T) {
 	for _, tt := range []struct {
 		name, held       string
 		paused, force    bool
@@ -33,7 +33,10 @@ func TestLock(t *testing.T) {
 		{"of another operation, forced", "ba9876543210/1", true, true, true, false},
 		{"of one that came after planning, forced", "ffffffffffff/1", true, true, false, false},
 	} {
-		plan := &Plan{Spec: Spec{Force: tt.force}, Locks: map[string]string{"ns/w": "ba9876543210/1"}}
+		plan := &Plan{Locks: map[string]string{"ns/w": "ba9876543210/1"}}
+		if tt.force {
+			plan.Spec.Force = object.Forced{object.CodeLocked}
+		}
 		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: plan}}
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		if tt.held != "" {

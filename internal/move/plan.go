@@ -17,7 +17,7 @@ import (
 // Spec is what decides the plan of a move.
 type Spec struct {
 	Selection     restore.Selection     `json:"selection"`
-	Force         bool                  `json:"force,omitempty"`
+	Force         object.Forced         `json:"force,omitempty"`
 	NoFence       bool                  `json:"noFence,omitempty"`
 	DropOwners    []object.Ref          `json:"dropOwners,omitempty"`
 	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`

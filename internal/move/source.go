@@ -71,7 +71,8 @@ func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 // that is not at its end.
 func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[capi.AnnotationOperation]
-	if held == "" && !restore.PausedByUs(cluster) || held != "" && m.Plan.Spec.Force &&
+	if held == "" && !restore.PausedByUs(cluster) || held != "" &&
+		m.Plan.Spec.Force.Has(object.CodeLocked) &&
 		m.Plan.Locks[unit] == held {
 		return nil
 	}

@@ -144,14 +144,3 @@ func Define(code Code) (Definition, bool) {
 	}
 	return Definition{}, false
 }
-
-// Forceable returns the codes that an operator may override.
-func Forceable() []Code {
-	var codes []Code
-	for _, d := range Definitions() {
-		if d.Forceable {
-			codes = append(codes, d.Code)
-		}
-	}
-	return codes
-}

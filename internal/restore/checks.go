@@ -61,7 +61,7 @@ func checkSource(_ context.Context, p *planner) error {
 		return nil
 	}
 	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone &&
-		!p.Spec.NoRelease && !p.Spec.Force &&
+		!p.Spec.NoRelease && !p.Spec.Force.Has(object.CodeSourceAlive) &&
 		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
 		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceAlive,
 			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
@@ -89,7 +89,8 @@ func checkSource(_ context.Context, p *planner) error {
 func checkOwnership(_ context.Context, p *planner) error {
 	for n := range p.active {
 		owned, ok := p.Owners[n.WorkloadID]
-		if n.GroupKind() == capi.Cluster && owned.Damaged && !p.Spec.Force {
+		if n.GroupKind() == capi.Cluster && owned.Damaged &&
+			!p.Spec.Force.Has(object.CodeOwnerDamaged) {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerDamaged,
 				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
 					"it belongs, then go on with --force"})
@@ -108,7 +109,7 @@ func checkOwnership(_ context.Context, p *planner) error {
 		case !owned.Trusted:
 			f.Severity, f.Code = object.Warning, object.CodeOwnerUntrusted
 			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
-		case p.Spec.Force:
+		case p.Spec.Force.Has(object.CodeOwnedElsewhere):
 			f.Severity = object.Warning
 		}
 		p.add(n, f)
@@ -196,7 +197,8 @@ func checkProviders(_ context.Context, p *planner) error {
 				Hint: "install it with clusterctl init, at that version or newer"})
 			continue
 		}
-		if older(p.Providers[i].Version, want.Version) && !p.Spec.Force {
+		if older(p.Providers[i].Version, want.Version) &&
+			!p.Spec.Force.Has(object.CodeProviderOlder) {
 			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderOlder,
 				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
 					p.Providers[i].Version, want.Version),
@@ -257,8 +259,9 @@ func checkOwners(_ context.Context, p *planner) error {
 					Message: "its owner reference to " + o.Ref.String() + " is left out"})
 				continue
 			}
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing, Message: "its owner " +
-				o.Ref.String() + " is neither in what is restored nor on the target",
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing,
+				Message: "its owner " +
+					o.Ref.String() + " is neither in what is restored nor on the target",
 				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " +
 					o.Ref.String()})
 		}
@@ -278,8 +281,9 @@ func checkUnits(_ context.Context, p *planner) error {
 				Message: "it was being deleted when the snapshot was taken",
 				Hint:    "leave it out, or take an older snapshot"})
 		case n.Deleting && p.Spec.Move:
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting, Message: "it is being deleted",
-				Hint: "let the deletion finish, or find out what holds it, then plan again"})
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
+				Message: "it is being deleted",
+				Hint:    "let the deletion finish, or find out what holds it, then plan again"})
 		case n.Deleting:
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
@@ -296,7 +300,8 @@ func checkUnits(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out with --drop-owner"})
-		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.Move && !p.Spec.Force:
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.Move &&
+			!p.Spec.Force.Has(object.CodePauseUnknown):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
@@ -314,7 +319,7 @@ func checkUnits(_ context.Context, p *planner) error {
 // copies that stand still there and may be half. Given back as they were before the pause, they
 // would come to life while another management cluster has them.
 func checkHeld(p *planner, n *graph.Node) error {
-	if n.GroupKind() != capi.Cluster || p.Spec.Force {
+	if n.GroupKind() != capi.Cluster || p.Spec.Force.Has(object.CodeHeld) {
 		return nil
 	}
 	raw, err := p.Contents.Bytes(n.Ref)

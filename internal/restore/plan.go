@@ -37,7 +37,7 @@ func (s Selection) everything() bool {
 type Spec struct {
 	Selection     Selection     `json:"selection"`
 	SourceIsGone  bool          `json:"sourceIsGone,omitempty"`
-	Force         bool          `json:"force,omitempty"`
+	Force         object.Forced `json:"force,omitempty"`
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
@@ -211,50 +211,4 @@ func (p *Plan) settle() {
 	if len(p.Units) > 0 && runnable == 0 {
 		p.Blocked = true
 	}
-}
-
-// FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
-type FindingsError struct {
-	Findings []object.Finding
-	Canary   string // set when it is the canary's findings that keep the others from running
-}
-
-func (e *FindingsError) Error() string {
-	var first string
-	n := 0
-	for _, f := range e.Findings {
-		if f.Severity >= object.Error {
-			if n == 0 {
-				first = f.String()
-			}
-			n++
-		}
-	}
-	if e.Canary != "" {
-		return fmt.Sprintf("the canary %s is blocked, so nothing runs; its first finding: %s", e.Canary,
-			first)
-	}
-	if n == 1 {
-		return "pre-flight: " + first
-	}
-	return fmt.Sprintf("pre-flight: %d findings block it, the first: %s", n, first)
-}
-
-// Hint tells the operator what to do.
-func (e *FindingsError) Hint() string {
-	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to " +
-		"do about each"
-}
-
-// PlanChangedError says that a plan that was looked at is not the one that would run now.
-type PlanChangedError struct{ Want, Got string }
-
-func (e *PlanChangedError) Error() string {
-	return fmt.Sprintf("plan changed: looked at %.12s, would run %.12s", e.Want, e.Got)
-}
-
-// Hint tells the operator what to do.
-func (e *PlanChangedError) Hint() string {
-	return "objects, owners, pause states or findings differ from the plan that was looked at: " +
-		"plan again and look at the new one"
 }

@@ -100,8 +100,9 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]object.Ref,
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					findings = append(findings, object.Finding{Severity: object.Error, Code: object.CodeGCWouldCascade,
-						Ref: ref, Unit: unitOf(owner),
+					findings = append(findings, object.Finding{Severity: object.Error,
+						Code: object.CodeGCWouldCascade,
+						Ref:  ref, Unit: unitOf(owner),
 						Message: fmt.Sprintf("it is owned by %s, which leaves, and stays behind itself: the "+
 							"garbage collector would delete it", owner),
 						Hint: "move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +

@@ -66,7 +66,8 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 			continue
 		}
 		if !s.usable(o.Store) { // it may have replaced an envelope that counted
-			g.block(object.CodeEnvelopeUntrusted, s.Key.String()+" is not signed by a trusted key: it is kept, and "+
+			g.block(object.CodeEnvelopeUntrusted, s.Key.String()+" is not signed by a trusted key: it "+
+				"is kept, and "+
 				"what it stands for is not known",
 				"find out where it comes from, and whether the bucket has an older version of it; "+
 					"mgmtctl snapshot delete KEY --damaged removes it")
@@ -120,7 +121,8 @@ func (g *garbage) treeUnreadable(ctx context.Context, st *store.Store, mu *sync.
 }
 
 func (g *garbage) blockUnreadable(s Snapshot, err error) {
-	g.block(object.CodeEnvelopeUnreadable, fmt.Sprintf("%s: what it needs is not known: %v", s.Key, err),
+	g.block(object.CodeEnvelopeUnreadable, fmt.Sprintf("%s: what it needs is not known: %v", s.Key,
+		err),
 		(&BlockedError{}).Hint())
 }
 
@@ -137,7 +139,8 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 		return nil
 	}
 	for _, f := range gaps(o.Store, pruned, present) {
-		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says that they were removed",
+		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says "+
+			"that they were removed",
 			f.Key.Source, f.Message),
 			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
 				"gone for good, run it once with --accept-gaps")

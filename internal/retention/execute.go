@@ -112,7 +112,8 @@ func (e *execution) recordTooOld(key store.EnvelopeKey, remaining int) error {
 		return &RefusedError{Key: key, Reason: "it took longer than " + AgeText(recordMaxAge) +
 			" since that was put on record", Tip: "run it again"}
 	}
-	e.report(object.Info, object.CodeSlow, fmt.Sprintf("%d snapshots stay for now: the prune took longer "+
+	e.report(object.Info, object.CodeSlow, fmt.Sprintf("%d snapshots stay for now: the prune "+
+		"took longer "+
 		"than %s since it put them on record", remaining, AgeText(recordMaxAge)), "run it again")
 	return nil
 }
@@ -178,7 +179,8 @@ func (e *execution) reportRetained(key string, size int64, err error) {
 	i := slices.IndexFunc(e.result.Findings,
 		func(f object.Finding) bool { return f.Code == object.CodeRetained })
 	if i < 0 {
-		e.report(object.Info, object.CodeRetained, "", "nothing to do: a later prune removes them when their "+
+		e.report(object.Info, object.CodeRetained, "", "nothing to do: a later prune removes "+
+			"them when their "+
 			"retention has ended")
 		i = len(e.result.Findings) - 1
 	}

@@ -60,7 +60,8 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 		code object.Code
 		mark func(t *testing.T, st *store.Store, used map[store.SnapshotID]string, s store.Signed)
 	}{
-		{object.CodePinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string, s store.Signed) {
+		{object.CodePinned, func(t *testing.T, st *store.Store, _ map[store.SnapshotID]string,
+			s store.Signed) {
 			if err := st.PutPin(t.Context(), s.Key(), "just in time", pruneTime); err != nil {
 				t.Fatal(err)
 			}

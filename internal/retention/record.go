@@ -33,7 +33,8 @@ func (e *execution) putRecord(ctx context.Context) error {
 		return err
 	}
 	for _, key := range before.Unusable {
-		e.report(object.Warning, object.CodePruneRecord, key+" is damaged, or not signed by a trusted key",
+		e.report(object.Warning, object.CodePruneRecord, key+
+			" is damaged, or not signed by a trusted key",
 			"it is passed over: gaps that it explains are reported as such")
 	}
 	removed, there := e.sequences()

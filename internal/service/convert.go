@@ -131,7 +131,8 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 	spec := restore.Spec{
 		Selection: restore.Selection{Namespaces: p.GetSelection().GetNamespaces(),
 			Selector: p.GetSelection().GetSelector()},
-		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(), NoRelease: p.GetNoRelease(),
+		SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
+		NoRelease:     p.GetNoRelease(),
 		ManagedFields: managedFields[p.GetManagedFields()],
 	}
 	for _, w := range p.GetSelection().GetWorkloads() {
@@ -164,4 +165,12 @@ func planObjectToProto(unit string, o restore.Object) *mgmtv1.PlanObject {
 		p.Owners = append(p.Owners, refToProto(owner))
 	}
 	return p
+}
+
+// forcedFromProto resolves force to the codes that the registry lets an operator override.
+func forcedFromProto(force bool) object.Forced {
+	if force {
+		return object.ForceAll()
+	}
+	return nil
 }

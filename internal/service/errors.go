@@ -17,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retention"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
@@ -127,6 +128,7 @@ var mappings = []mapping{
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*ownership.OwnedError], ReasonOwned},
+	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},

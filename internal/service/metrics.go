@@ -156,8 +156,9 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	return c
 }
 
-// know makes the series of a schedule, so that an alert sees one that never ran.
-func (m *metrics) know(schedule string) {
+// ScheduleKnown makes the series of a schedule, so that an alert sees a schedule that never ran. It
+// implements schedule.Metrics.
+func (m *metrics) ScheduleKnown(schedule string, lastSuccess time.Time) {
 	s := m.snapshots
 	for _, c := range []*prometheus.CounterVec{s.attempts, s.successes, s.failures, s.warnings,
 		s.wrote, m.skipped} {
@@ -166,6 +167,17 @@ func (m *metrics) know(schedule string) {
 	s.lastSuccess.WithLabelValues(schedule)
 	s.duration.WithLabelValues(schedule)
 	m.overdue.WithLabelValues(schedule)
+	if !lastSuccess.IsZero() {
+		s.lastSuccess.WithLabelValues(schedule).Set(float64(lastSuccess.Unix()))
+	}
+}
+
+// RunSkipped implements schedule.Metrics.
+func (m *metrics) RunSkipped(schedule string) { m.skipped.WithLabelValues(schedule).Inc() }
+
+// Overdue implements schedule.Metrics.
+func (m *metrics) Overdue(schedule string, by time.Duration) {
+	m.overdue.WithLabelValues(schedule).Set(by.Seconds())
 }
 
 func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Duration,

@@ -113,8 +113,9 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 			if err != nil || r.Items == 0 {
 				return ignoreForbidden(err)
 			}
-			f := object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown, Message: "how to pause " +
-				kind.String() + " is not known: a move creates such objects after the hand-over",
+			f := object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
+				Message: "how to pause " +
+					kind.String() + " is not known: a move creates such objects after the hand-over",
 				Hint: "see what its controller does when it finds them new"}
 			if pause == capi.PauseUnsupported {
 				f.Code, f.Message, f.Hint = object.CodePauseUnsupported, kind.String()+
@@ -141,7 +142,8 @@ func ignoreForbidden(err error) error {
 func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 	for _, w := range k.workloads {
 		if w.paused {
-			k.add(object.Finding{Severity: object.Warning, Code: object.CodePaused, Ref: w.ref, Unit: unitOf(w),
+			k.add(object.Finding{Severity: object.Warning, Code: object.CodePaused, Ref: w.ref,
+				Unit:    unitOf(w),
 				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
 					"paused, as it found it"})
 		}
@@ -150,7 +152,8 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 			continue
 		}
 		id, _, _ := strings.Cut(mark, "/")
-		f := object.Finding{Severity: object.Warning, Code: object.CodeOperationMark, Ref: w.ref, Unit: unitOf(w),
+		f := object.Finding{Severity: object.Warning, Code: object.CodeOperationMark, Ref: w.ref,
+			Unit:    unitOf(w),
 			Message: "it carries the mark of operation " + id + ", which this catalog does not know",
 			Hint:    "another host is at work on it, or its catalog is lost: resume it there"}
 		if k.catalog != nil {
@@ -204,7 +207,8 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 		if o.Owner.Owner.UID == k.proto.GetUid() {
 			return nil
 		}
-		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere, Ref: w.ref, Unit: unitOf(w),
+		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere, Ref: w.ref,
+			Unit: unitOf(w),
 			Message: fmt.Sprintf("its ownership record says since %s (epoch %d, operation %s) that "+
 				"management cluster %s owns it", o.Time.Format("2006-01-02 15:04:05Z"), o.Epoch, o.Operation,
 				o.Owner.Owner.Name),

@@ -179,7 +179,7 @@ func carryOut(ctx context.Context, o order, prepare func(*Server)) (end, error) 
 			return &witnessed{Writer: writer,
 				w: w}
 		}
-		s.buckets[&s.cfg.Locations[0]] = &witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir,
+		s.buckets[s.cfg.Locations[0].Name] = &witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir,
 			"store")), w: w}
 	}
 	if prepare != nil {

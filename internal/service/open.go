@@ -105,12 +105,12 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 func (s *Server) bucket(l *Location) (bucket.Bucket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.buckets[l]; b != nil {
+	if b := s.buckets[l.Name]; b != nil {
 		return b, nil
 	}
 	b, err := newBucket(l.Store)
 	if err == nil {
-		s.buckets[l] = b
+		s.buckets[l.Name] = b
 	}
 	return b, err
 }

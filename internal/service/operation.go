@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,40 +115,11 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	if op.State.Final() {
 		return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(op)}, nil
 	}
-	var running *mgmtv1.Operation
-	switch op.Kind {
-	case catalog.KindRestore:
-		var stored storedRestore
-		if err := readPlan(ctx, c, op, &stored); err != nil {
-			return nil, err
-		}
-		running, err = o.s.resumeRestore(ctx, c, op, stored, req.GetIdentity())
-	case catalog.KindMove:
-		running, err = o.s.goOnMove(ctx, c, op, op.Back)
-	default:
-		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not "+
-			"gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
-	}
+	run, err := o.s.resumeOperation(ctx, c, op, req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.ResumeOperationResponse{Operation: running}, nil
-}
-
-// readPlan reads what an operation goes on by.
-func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored any) error {
-	text, err := c.Plan(ctx, op.ID)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and "+
-			"changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, stored); err != nil {
-		return fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
-	}
-	return nil
+	return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 func (o *operationService) RollbackOperation(ctx context.Context,
@@ -174,11 +144,11 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 			"operation %s has moved everything: there is no way back", op.ID),
 			Hint: "to have the workload clusters back, move them back"}
 	}
-	running, err := o.s.goOnMove(ctx, c, op, true)
+	run, err := o.s.resumeMove(ctx, c, op, true)
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RollbackOperationResponse{Operation: running}, nil
+	return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (

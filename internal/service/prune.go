@@ -24,9 +24,6 @@ type Retention struct {
 	Grace time.Duration
 }
 
-// pruneEvery is how long after a prune the daemon begins another one by itself at the earliest.
-const pruneEvery = time.Hour
-
 type pruneService struct {
 	mgmtv1.UnimplementedPruneServiceServer
 	s *Server
@@ -39,10 +36,23 @@ type pruning struct {
 	options  retention.Options
 }
 
-// readPrune opens what a spec names.
-func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning,
-	error) {
-	o := retention.Options{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
+// pruneRequest is a prune that an operator, or the daemon by itself, asks for.
+type pruneRequest struct {
+	location, source string // names; all sources when it is empty
+	options          retention.Options
+}
+
+// pruneByRules returns the request for a prune of a location by the rules of the configuration.
+func (s *Server) pruneByRules(location string) pruneRequest {
+	return pruneRequest{location: location, options: retention.Options{
+		Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}}
+}
+
+// pruneFromProto reads what a spec says; the configuration says the rest.
+func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
+	request := s.pruneByRules(spec.GetLocation())
+	request.source = spec.GetSource()
+	o := &request.options
 	if r := spec.GetRetention(); r != nil {
 		o.Policy = retention.Policy{
 			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()),
@@ -54,12 +64,18 @@ func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalo
 		o.Grace = g.AsDuration()
 	}
 	o.AcceptGaps = spec.GetAcceptGaps()
-	if err := o.Check(); err != nil {
+	return request
+}
+
+// preparePrune checks a request and opens what it names.
+func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruning,
+	error) {
+	if err := r.options.Check(); err != nil {
 		return nil, nil, err
 	}
-	c, p, err := s.openPrune(ctx, spec.GetLocation(), o)
-	if err == nil && spec.GetSource() != "" {
-		p.source = spec.GetSource()
+	c, p, err := s.openPrune(ctx, r.location, r.options)
+	if err == nil && r.source != "" {
+		p.source = r.source
 		p.options.Source, err = findSource(ctx, p.options.Store, p.source)
 	}
 	return c, p, err
@@ -156,7 +172,7 @@ func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (
 func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	ctx := stream.Context()
-	_, p, err := s.s.readPrune(ctx, req.GetSpec())
+	_, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
 	if err != nil {
 		return err
 	}
@@ -218,25 +234,25 @@ func policyToProto(p retention.Policy) *mgmtv1.Retention {
 
 func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
-	c, p, err := s.s.readPrune(ctx, req.GetSpec())
+	c, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
 	if err != nil {
 		return nil, err
 	}
-	running, err := s.s.beginPrune(ctx, c, p, "")
+	run, err := s.s.beginPrune(ctx, c, p, "")
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunPruneResponse{Operation: running}, nil
+	return &mgmtv1.RunPruneResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 // beginPrune begins the operation that prunes. There is one at a time for each location: two would
 // do each other's work.
 func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (
-	*mgmtv1.Operation, error) {
+	*operationRun, error) {
 	if err := p.options.Store.MayRemove(); err != nil {
 		return nil, err
 	}
-	if !s.enterPrune(p.location) {
+	if !s.enterPrune(p.location.Name) {
 		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
 			Hint: "wait for it: mgmtctl operation list tells which it is"}
 	}
@@ -244,34 +260,34 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning,
 		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},
 		Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
 	})
-	var running *mgmtv1.Operation
+	var run *operationRun
 	if err == nil {
-		running, err = s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		run, err = s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 			_, err := s.prune(ctx, c, j, p.options)
-			s.leavePrune(p.location)
+			s.leavePrune(p.location.Name)
 			return err
-		}, func(error) {})
+		})
 	}
 	if err != nil {
-		s.leavePrune(p.location)
+		s.leavePrune(p.location.Name)
 	}
-	return running, err
+	return run, err
 }
 
-func (s *Server) enterPrune(l *Location) bool {
+func (s *Server) enterPrune(location string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.prunes[l].going {
+	if s.prunes[location].going {
 		return false
 	}
-	s.prunes[l] = pruneState{going: true, began: time.Now()}
+	s.prunes[location] = pruneState{going: true, began: time.Now()}
 	return true
 }
 
-func (s *Server) leavePrune(l *Location) {
+func (s *Server) leavePrune(location string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.prunes[l] = pruneState{began: s.prunes[l].began}
+	s.prunes[location] = pruneState{began: s.prunes[location].began}
 }
 
 // pruneState is where prunes of a location stand.
@@ -352,38 +368,6 @@ func prunedText(r *retention.Result) string {
 			r.Waits.Keys, r.Waits.Bytes, retention.AgeText(r.Grace))
 	}
 	return text
-}
-
-// pruneAfter prunes, where the configuration says what is to go, after a schedule's snapshot: at
-// most once in pruneEvery.
-func (s *Server) pruneAfter(schedule, location string) {
-	ttl := slices.ContainsFunc(s.cfg.Schedules, func(d Schedule) bool { return d.TTL > 0 })
-	if s.cfg.Retention.Policy.IsZero() && !ttl {
-		return
-	}
-	err := func() error {
-		l, err := s.location(location)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		last := s.prunes[l]
-		s.mu.Unlock()
-		if last.going || !last.began.IsZero() && time.Since(last.began) < pruneEvery {
-			return nil
-		}
-		c, p, err := s.readPrune(s.ctx, &mgmtv1.PruneSpec{Location: location})
-		if err != nil {
-			return err
-		}
-		_, err = s.beginPrune(s.ctx, c, p, schedule)
-		return err
-	}()
-	if err != nil && s.ctx.Err() == nil {
-		s.metrics.pruned(nil, err)
-		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location",
-			location, "error", err)
-	}
 }
 
 // ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",

@@ -275,7 +275,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
-	running, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	run, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, func(done, total int64) {
 			j.Progress("objects read",
 				done, total)
@@ -292,7 +292,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunRestoreResponse{Operation: running}, nil
+	return &mgmtv1.RunRestoreResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 // preFlight tells the findings, refuses what must not run, and stores what a resume goes by before
@@ -338,7 +338,9 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
 	if err := o.store.CanFence(ctx); err == nil {
-		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
+		run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
+			return o.own(ctx, j, plan, u)
+		}
 	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
 		Message: "no ownership records are written: " + err.Error(),
 		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
@@ -356,7 +358,8 @@ func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 		h *catalog.StepHandle) error {
 		return errors.Join(ownership.Claim(ctx, o.store, ownership.Request{
 			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
-			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID], Force: plan.Spec.Force,
+			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
+			Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
 		}), h.SetUnit(catalog.UnitCopied))
 	})
 }
@@ -375,7 +378,7 @@ func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
 // resumeRestore goes on with a restore by its stored plan, on the same target and from the same
 // snapshot.
 func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
+	stored storedRestore, identity []byte) (*operationRun, error) {
 	location, err := s.location(stored.Location)
 	if err != nil {
 		return nil, err

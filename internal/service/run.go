@@ -8,22 +8,32 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// start begins the run of an operation in the background and returns it as running. run's error
-// decides the state in which it ends; its context ends when the operation or the whole server is
-// asked to stop. Nothing begins once ctx is cancelled: of the request for one that goes on, of the
-// server for a new one, which is on record already and would be left so.
-func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
-	run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
-	return s.startThen(ctx, c, id, run, func(error) {})
+// operationRun is a run of an operation in the background. It implements schedule.Run.
+type operationRun struct {
+	begun catalog.Operation
+	ended chan struct{} // closed once the end is recorded
+	err   error         // how the run ended; set before ended is closed
 }
 
-// startThen is start, and tells ended how it went once that is on record.
-func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
-	run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation,
-	error) {
+// Operation returns the operation as it was when the run began.
+func (r *operationRun) Operation() catalog.Operation { return r.begun }
+
+// Wait waits until the end of the run is recorded and returns how it ended.
+func (r *operationRun) Wait() error {
+	<-r.ended
+	return r.err
+}
+
+// start begins the run of an operation in the background. The error of run decides the state in
+// which the operation ends; its context ends when the operation or the server is asked to stop.
+//
+// If ctx is cancelled, nothing is started. Pass the request's context to resume an operation, and
+// the server's for a new one: it is recorded already, and a cancelled request must not leave it
+// unstarted.
+func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
 	op, ctx, err := s.enter(ctx, c, id)
 	if err != nil {
 		return nil, err
@@ -31,7 +41,7 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 	j := c.Journal(id, catalog.JournalOptions{OnStep: s.onStep})
 	began := time.Now()
 	s.metrics.runBegan(op.Kind)
-	begun := operationToProto(op) // before the run, which has op to itself
+	r := &operationRun{begun: op, ended: make(chan struct{})}
 	s.running.Go(func() {
 		err := run(ctx, j)
 		state, why := s.outcome(ctx, c, id, err)
@@ -42,12 +52,13 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 		s.logEnd(op, state, why)
 		s.leave(id)
 		s.recordEnd(c, id, state, why)
-		ended(err)
+		r.err = err
+		close(r.ended)
 		if !s.cfg.Daemon { // a daemon forgets by a timer
 			s.forgetOperations(context.WithoutCancel(ctx), c)
 		}
 	})
-	return begun, nil
+	return r, nil
 }
 
 // logEnd tells the daemon's log; standalone, mgmtctl prints how it went.

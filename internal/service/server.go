@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
@@ -54,9 +55,9 @@ type Config struct {
 	// need not be named. A daemon has the same for both.
 	Sources, Targets []kube.Options
 	// Schedules are taken by Start; their names of sources and locations are in here.
-	Schedules []Schedule
+	Schedules []schedule.Schedule
 	// Verify says how the newest snapshots are verified, once Start was called.
-	Verify VerifyOptions
+	Verify schedule.VerifyOptions
 	// Retention is what prunes go by that are not told otherwise.
 	Retention Retention
 	// Metrics is where metrics are registered; nil means nowhere.
@@ -99,12 +100,12 @@ type Server struct {
 	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
 
 	metrics   *metrics
-	scheduler *scheduler                  // nil before Open
-	verifier  *verifier                   // likewise
-	prunes    map[*Location]pruneState    // guarded by mu
-	buckets   map[*Location]bucket.Bucket // guarded by mu; a bucket keeps its connections
-	runCache  *snapshot.RunCache          // of the last snapshots; nil in a process that takes one
-	failed    chan error                  // holds the error after which the server is of no use
+	scheduler *schedule.Scheduler      // nil before Open
+	verifier  *schedule.Verifier       // likewise
+	prunes    map[string]pruneState    // by location; guarded by mu
+	buckets   map[string]bucket.Bucket // by location, as they have connections; guarded by mu
+	runCache  *snapshot.RunCache       // of the last snapshots; nil in a process that takes one
+	failed    chan error               // holds the error after which the server is of no use
 
 	recordPause time.Duration // between two tries of recordEnd
 
@@ -122,8 +123,8 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{},
 		runs:    map[catalog.OperationID]context.CancelCauseFunc{},
 		waits:   map[catalog.OperationID]context.CancelCauseFunc{},
-		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]bucket.Bucket{},
-		prunes: map[*Location]pruneState{}, failed: make(chan error, 1), recordPause: recordPause}
+		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[string]bucket.Bucket{},
+		prunes: map[string]pruneState{}, failed: make(chan error, 1), recordPause: recordPause}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	known := &kube.Known{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)

@@ -172,12 +172,12 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	}}}})
 	k.at = &k.s.cfg.Locations[0]
 	k.clock = faultbucket.NewClocked(directory.New(dir + "/store"))
-	k.s.buckets[k.at] = k.clock
+	k.s.buckets[k.at.Name] = k.clock
 	if k.direct, err = k.s.openLocation(t.Context(), k.at, k.id, true); err != nil {
 		t.Fatal(err)
 	}
 	k.bucket = faultbucket.New(k.clock, seed)
-	k.s.buckets[k.at] = k.bucket
+	k.s.buckets[k.at.Name] = k.bucket
 	if k.c, err = catalog.Open(t.Context(), dir+"/catalog.db", catalog.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -270,10 +270,9 @@ func (k *soak) operation(op catalog.Operation, run func(ctx context.Context,
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	if _, err := k.s.startThen(k.t.Context(), k.c, op.ID, run,
-		func(err error) { ended <- err }); err != nil {
+	r, err := k.s.start(k.t.Context(), k.c, op.ID, run)
+	if err != nil {
 		return err
 	}
-	return <-ended
+	return r.Wait()
 }

@@ -13,23 +13,31 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// wantedVerify is what somebody, or the daemon by itself, wants verified.
-type wantedVerify struct {
+// verifyRequest is a verify that an operator, or the daemon by itself, asks for.
+type verifyRequest struct {
 	location, source, id string // names, as in a request
 	level                store.VerifyLevel
 	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
-	// ended is told what it came to, once that is on record: "" when it did not come to an end. nil
-	// tells nobody.
-	ended func(outcome store.VerifyOutcome, err error)
+}
+
+// verifyOperation is a run that verifies. It implements schedule.VerifyRun.
+type verifyOperation struct {
+	*operationRun
+	check *store.Verification // of the run; read it after its end
+}
+
+// Wait waits until the end is recorded and returns the result: "" when the verify came to none.
+func (o *verifyOperation) Wait() (store.VerifyOutcome, error) {
+	err := o.operationRun.Wait()
+	return o.check.Outcome, err
 }
 
 // beginVerify begins the operation that verifies a snapshot.
-func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Operation, error) {
+func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOperation, error) {
 	location, err := s.location(w.location)
 	if err != nil {
 		return nil, err
@@ -81,7 +89,7 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 	}
 	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord,
 		percent: percent, check: store.Verification{Level: w.level, Writer: s.program()}}
-	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		v.journal = j
 		var err error
 		if isDamaged {
@@ -95,11 +103,11 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 		// With no name it was forged, or nothing is known of its source: then it is only counted.
 		s.metrics.verifyEnded(location.Name, name, name != "" && (w.id == "" || w.id == latest), v.check)
 		return err
-	}, func(err error) {
-		if w.ended != nil {
-			w.ended(v.check.Outcome, err)
-		}
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &verifyOperation{operationRun: run, check: &v.check}, nil
 }
 
 // sourceName is the display name that the index knows of a source, or "".
@@ -134,8 +142,7 @@ func (v *verifying) find(severity object.Severity, code object.Code, key store.K
 	v.findings = append(v.findings, object.Finding{Severity: severity, Code: code, Ref: ref,
 		Message: message, Hint: hint})
 	v.check.Findings++
-	if named := (store.VerificationFinding{Code: string(code),
-		Key: string(key)}); severity >= object.Error {
+	if named := (store.VerificationFinding{Code: string(code), Key: string(key)}); severity >= object.Error {
 		v.check.First = slices.Insert(v.check.First, min(v.bad, len(v.check.First)), named)
 		v.bad++
 	} else {

@@ -128,7 +128,8 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 		return nil
 	})
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Message: corrupt.Error()}),
+		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack,
+				Message: corrupt.Error()}),
 			nil
 	}
 	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
@@ -136,7 +137,8 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 			": it is not in the store"}), nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		findings = append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Ref: left[name].Ref,
+		findings = append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack,
+			Ref:     left[name].Ref,
 			Message: "it is not in " + string(pack)})
 	}
 	return findings, err

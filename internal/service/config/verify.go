@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -26,9 +26,9 @@ const (
 
 // readVerify reads how snapshots are verified. readable says that their contents can be read: there
 // is an identity, or nothing is encrypted.
-func (d *document) readVerify(e verifyEntry, readable bool) service.VerifyOptions {
+func (d *document) readVerify(e verifyEntry, readable bool) schedule.VerifyOptions {
 	const noIdentity = "give spec.identityFile, or verify the structure, which needs none"
-	o := service.VerifyOptions{Level: store.VerifyLevel(e.Level),
+	o := schedule.VerifyOptions{Level: store.VerifyLevel(e.Level),
 		Every: d.readInterval("spec.verify.every", e.Every, defaultVerifyEvery)}
 	switch o.Level {
 	case "":
@@ -44,7 +44,7 @@ func (d *document) readVerify(e verifyEntry, readable bool) service.VerifyOption
 			d.problem("spec.verify.level", "none verifies nothing, so every and fullEvery have no meaning",
 				"remove them, or the level")
 		}
-		return service.VerifyOptions{}
+		return schedule.VerifyOptions{}
 	default:
 		d.problem("spec.verify.level", fmt.Sprintf("%q is not a level", e.Level),
 			"write structure, sample or full; none verifies nothing by itself")

@@ -33,10 +33,10 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// yard is a fleet in a namespace of its own, which moves to and fro, with a store and a catalog of
-// its own.
-type yard struct {
-	*ground
+// moveFixture is a fleet in its own namespace, which moves between two management clusters, with its
+// own store and catalog.
+type moveFixture struct {
+	*twoClusters
 	t         testing.TB
 	dir       string
 	namespace string
@@ -53,12 +53,12 @@ type yard struct {
 // the first of them is taken away again: then three are left, two with the same class
 const fleetClusters = 4
 
-// newYard makes a fleet of three workload clusters on the first side: two share a ClusterClass and
+// newMoveFixture makes a fleet of three workload clusters on the first side: two share a ClusterClass and
 // own a Secret together, the third is paused. Only one of them has workers: every object costs time
 // in every state.
-func newYard(t testing.TB, g *ground, prefix string) *yard {
+func newMoveFixture(t testing.TB, g *twoClusters, prefix string) *moveFixture {
 	t.Helper()
-	y := &yard{ground: g, t: t, dir: t.TempDir(), namespace: prefix + "-team-0000"}
+	y := &moveFixture{twoClusters: g, t: t, dir: t.TempDir(), namespace: prefix + "-team-0000"}
 	servers.Fleet(t, 0, "--namespace-prefix", prefix+"-", "--workloads", fmt.Sprint(fleetClusters),
 		"--machines", "1", "--fast")
 	for _, s := range g.sides {
@@ -108,7 +108,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (y *yard) openStore() error {
+func (y *moveFixture) openStore() error {
 	recipient, err := os.ReadFile(filepath.Join(y.dir, "keys", "recipient.txt"))
 	if err != nil {
 		return err
@@ -125,11 +125,11 @@ func (y *yard) openStore() error {
 	return err
 }
 
-func (y *yard) source() *side { return y.sides[y.at] }
-func (y *yard) target() *side { return y.sides[1-y.at] }
+func (y *moveFixture) source() *side { return y.sides[y.at] }
+func (y *moveFixture) target() *side { return y.sides[1-y.at] }
 
 // tryLive reads all objects in the fleet's namespace on one side.
-func (y *yard) tryLive(ctx context.Context, i int) (map[object.Ref]*unstructured.Unstructured,
+func (y *moveFixture) tryLive(ctx context.Context, i int) (map[object.Ref]*unstructured.Unstructured,
 	error) {
 	out := map[object.Ref]*unstructured.Unstructured{}
 	var mu sync.Mutex
@@ -161,14 +161,14 @@ func (y *yard) tryLive(ctx context.Context, i int) (map[object.Ref]*unstructured
 	return out, g.Wait()
 }
 
-func (y *yard) live(i int) map[object.Ref]*unstructured.Unstructured {
+func (y *moveFixture) live(i int) map[object.Ref]*unstructured.Unstructured {
 	y.t.Helper()
 	out, err := y.tryLive(y.t.Context(), i)
 	must(y.t, err)
 	return out
 }
 
-func (y *yard) kind(i int, gk object.GroupKind) kube.Kind {
+func (y *moveFixture) kind(i int, gk object.GroupKind) kube.Kind {
 	k, ok := kube.FindKind(y.sides[i].kinds, gk)
 	if !ok {
 		y.t.Fatalf("%s is not served", gk)
@@ -176,7 +176,7 @@ func (y *yard) kind(i int, gk object.GroupKind) kube.Kind {
 	return k
 }
 
-func (y *yard) get(i int, ref object.Ref) *unstructured.Unstructured {
+func (y *moveFixture) get(i int, ref object.Ref) *unstructured.Unstructured {
 	y.t.Helper()
 	u, err := y.sides[i].Reader().Get(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace,
 		ref.Name)
@@ -185,12 +185,12 @@ func (y *yard) get(i int, ref object.Ref) *unstructured.Unstructured {
 }
 
 // change writes to an object of a side, as a user would.
-func (y *yard) change(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) {
+func (y *moveFixture) change(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) {
 	y.t.Helper()
 	must(y.t, y.tryChange(i, ref, fn))
 }
 
-func (y *yard) tryChange(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) error {
+func (y *moveFixture) tryChange(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) error {
 	for {
 		k := y.kind(i, ref.GroupKind())
 		u, err := y.sides[i].Reader().Get(context.Background(), k, ref.Namespace, ref.Name)
@@ -205,7 +205,7 @@ func (y *yard) tryChange(i int, ref object.Ref, fn func(u *unstructured.Unstruct
 }
 
 // remove takes objects away, by their names, as if they had never been.
-func (y *yard) remove(i int, which func(name string) bool) {
+func (y *moveFixture) remove(i int, which func(name string) bool) {
 	y.t.Helper()
 	for left := 1; left > 0; {
 		left = 0
@@ -228,7 +228,7 @@ func (y *yard) remove(i int, which func(name string) bool) {
 
 // rest waits until the controllers of the source have nothing more to say, and remembers the fleet
 // as it stands.
-func (y *yard) rest() error {
+func (y *moveFixture) rest() error {
 	for {
 		first, err := y.tryLive(y.t.Context(), y.at)
 		if err != nil {
@@ -248,7 +248,7 @@ func (y *yard) rest() error {
 	}
 }
 
-func (y *yard) order(do string) order {
+func (y *moveFixture) order(do string) order {
 	return order{
 		Dir: y.dir, Sides: [2]kube.Options{servers.Options(0), servers.Options(1)}, From: y.at, Do: do,
 		Spec: &mgmtv1.MoveSpec{Source: y.source().Name(), Target: y.target().Name(), NoFence: y.noFence,
@@ -261,7 +261,7 @@ var errNotKilled = errors.New("it did not come to the point where it was to die"
 
 // run carries out an order in a process of its own. For one that was to die its error is nil when
 // it did.
-func (y *yard) run(o order) (end, error) {
+func (y *moveFixture) run(o order) (end, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return end{}, err
@@ -301,7 +301,7 @@ func tail(r io.Reader) string {
 }
 
 // workloadID is under which the ownership record of a workload cluster stands.
-func (y *yard) workloadID(unit string) string {
+func (y *moveFixture) workloadID(unit string) string {
 	u := y.was[clusterRef(y.namespace, unit)]
 	if id := u.GetAnnotations()[capi.AnnotationWorkloadID]; id != "" {
 		return id
@@ -310,7 +310,7 @@ func (y *yard) workloadID(unit string) string {
 }
 
 // handedOver tells which units belong to the target by their ownership records.
-func (y *yard) handedOver(ctx context.Context) (map[string]bool, error) {
+func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, unit := range allUnits {
 		o, err := y.store.GetOwner(ctx, y.workloadID(unit))
@@ -324,7 +324,7 @@ func (y *yard) handedOver(ctx context.Context) (map[string]bool, error) {
 
 // reconciled tells for Clusters of one side whether controllers work on them, with their
 // resourceVersions.
-func (y *yard) reconciled(ctx context.Context, i int) (map[string]string, error) {
+func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
 	k, _ := kube.FindKind(y.sides[i].kinds, capi.Cluster)
 	_, err := y.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: y.namespace},
@@ -344,7 +344,7 @@ func (y *yard) reconciled(ctx context.Context, i int) (map[string]string, error)
 // Cluster of the source that was at work, in one and the same version, before and after the target
 // was read, was at work then; and a record that was read before, or after, a Cluster, named the
 // target by then, or not yet.
-func (y *yard) observe(ctx context.Context) error {
+func (y *moveFixture) observe(ctx context.Context) error {
 	first, err := y.reconciled(ctx, y.at)
 	if err != nil {
 		return err
@@ -378,7 +378,7 @@ func (y *yard) observe(ctx context.Context) error {
 	return nil
 }
 
-func (y *yard) violated(format string, a ...any) {
+func (y *moveFixture) violated(format string, a ...any) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	text := "I1: " + fmt.Sprintf(format, a...)
@@ -388,7 +388,7 @@ func (y *yard) violated(format string, a ...any) {
 }
 
 // watch observes until stop is called, which tells what was seen.
-func (y *yard) watch() (stop func() []string) {
+func (y *moveFixture) watch() (stop func() []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	first, second := y.sides[0].tell(y.namespace), y.sides[1].tell(y.namespace)
 	var done sync.WaitGroup

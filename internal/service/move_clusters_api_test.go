@@ -24,14 +24,14 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// ground is what the fleets of a test stand on: both management clusters with what stands in for
-// their controllers.
-type ground struct {
+// twoClusters are the two management clusters of a test, with test doubles of their controllers.
+// Several fixtures can share them.
+type twoClusters struct {
 	sides [2]*side
 	stop  func()
 }
 
-// side is one management cluster, as tests look at it.
+// side is one management cluster, as tests read it.
 type side struct {
 	*kube.Mgmt
 	client    dynamic.Interface
@@ -44,17 +44,17 @@ type side struct {
 	tells map[string]chan struct{} // by namespace: whom to tell of changed Clusters
 }
 
-// item is an object that a controller looks at.
+// item is an object in the queue of a controller.
 type item struct {
 	kind object.GroupKind
 	key  string
 }
 
-// newGround connects to both management clusters and starts controllers on them until the test
+// newTwoClusters connects to both management clusters and starts controllers on them until the test
 // ends.
-func newGround(t *testing.T) *ground {
+func newTwoClusters(t *testing.T) *twoClusters {
 	t.Helper()
-	g := &ground{}
+	g := &twoClusters{}
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	g.stop = func() {

@@ -13,13 +13,31 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// tries bounds the requests for one object: with the back-off of kube.Backoff about a minute of an
-// API server that does not answer, and any number of conflicts that matter.
-const tries = 16
+// createWaves creates the waves of one part that come before its release, or those after it.
+func (r *run) createWaves(ctx context.Context, u Unit, late bool) error {
+	for _, wave := range waves(u.Objects) {
+		if wave[0].Late != late {
+			continue
+		}
+		if err := r.createWave(ctx, u.Name, wave); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) createStep(unit string, wave int) catalog.Step {
+	step := catalog.Step{Unit: unit, Phase: "create", Wave: wave}
+	if unit == "" {
+		step.Phase += r.Hooks.StepSuffix
+	}
+	return step
+}
 
 // createWave creates the objects of a wave, all at once: none of them owns another.
 func (r *run) createWave(ctx context.Context, unit string, wave []Object) error {
@@ -129,33 +147,6 @@ func (r *run) missing(unit string) bool {
 	return false
 }
 
-// UnpausedError says that somebody ended the pause of a workload cluster in the middle of its
-// restore.
-type UnpausedError struct{ Unit string }
-
-func (e *UnpausedError) Error() string {
-	return "the workload cluster " + e.Unit + " is not paused any more on the target, and not all " +
-		"of its objects are there"
-}
-
-// Hint tells the operator what to do.
-func (e *UnpausedError) Hint() string {
-	return "pause it at once (spec.paused: true), look whether its controllers made new " +
-		"Machines, then resume"
-}
-
-// GoneError says that an object that this restore created, adopted or relies on was deleted, or is
-// being deleted.
-type GoneError struct{}
-
-func (e *GoneError) Error() string { return "it was deleted on the target, or is being deleted" }
-
-// Hint tells the operator what to do.
-func (e *GoneError) Hint() string {
-	return "find out who deleted it; then run the restore again as a new operation, which adopts " +
-		"what is equal and creates what is missing"
-}
-
 // apply brings one object to the target: create, status, managedFields. It may run again after a
 // crash at any point: it reads the object first and writes what is missing.
 func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o Object) error {
@@ -229,6 +220,26 @@ func (r *run) removeMark(ctx context.Context, k kube.Kind, live *unstructured.Un
 	return live, nil
 }
 
+// applyStatus gives live the status of source. It writes nothing when that is there already.
+func (r *run) applyStatus(ctx context.Context, k kube.Kind, live,
+	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if !k.Status || source.Object["status"] == nil {
+		return live, nil
+	}
+	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
+		*unstructured.Unstructured, error) {
+		with := withStatus(live, source)
+		if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
+			return live, nil
+		}
+		return r.Writer.UpdateStatus(ctx, k, with)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write status: %w", err)
+	}
+	return live, nil
+}
+
 // applyManagedFields gives live the managedFields of source, in a write of their own. It writes
 // nothing when they are there already.
 func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
@@ -252,66 +263,19 @@ func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
 	return nil
 }
 
-// applyStatus gives live the status of source. It writes nothing when that is there already.
-func (r *run) applyStatus(ctx context.Context, k kube.Kind, live,
-	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if !k.Status || source.Object["status"] == nil {
-		return live, nil
-	}
-	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
-		*unstructured.Unstructured, error) {
-		with := withStatus(live, source)
-		if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
-			return live, nil
-		}
-		return r.Writer.UpdateStatus(ctx, k, with)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("write status: %w", err)
-	}
-	return live, nil
-}
-
-func clusterStatusStep(unit string) catalog.Step {
-	return catalog.Step{Unit: unit, Phase: "cluster-status"}
-}
-
-// completeCluster gives the Cluster its status, once all other objects of the unit are there.
-// Cluster API connects to a workload cluster as soon as the status says that its infrastructure is
-// provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only
-// after 30 s (controllers/clustercache at v1.14), and until then no control plane is Available.
-func (r *run) completeCluster(ctx context.Context, u Unit) error {
-	var clusters []Object
-	for _, o := range u.Objects {
-		if o.GroupKind() == capi.Cluster && o.Action == Create {
-			clusters = append(clusters, o)
-		}
-	}
-	if len(clusters) == 0 {
-		return nil
-	}
-	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
-		_ *catalog.StepHandle) error {
-		return r.each(clusters, func(o Object) error {
-			source, err := decodeObject(r.Contents, o.Ref)
-			if err != nil {
-				return err
-			}
-			k := r.kinds[o.GroupKind()]
-			live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
-				error) {
-				return r.Reader.Get(ctx, k, o.Namespace, o.Name)
-			})
-			if err != nil {
-				return err
-			}
-			if err := r.checkOurs(o.Ref, live); err != nil {
-				return err
-			}
-			_, err = r.applyStatus(ctx, k, live, source)
-			return err
+// wantsFields tells for which objects managedFields are written: without them, appliers such as the
+// topology controller would never remove a field again.
+func (r *run) wantsFields(source *unstructured.Unstructured) bool {
+	switch r.Plan.Spec.ManagedFields {
+	case FieldsNone:
+		return false
+	case FieldsAll:
+		return len(source.GetManagedFields()) > 0
+	default:
+		return slices.ContainsFunc(source.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+			return f.Operation == metav1.ManagedFieldsOperationApply
 		})
-	})
+	}
 }
 
 // createOrFind creates the object, or finds the one that this operation created before.
@@ -373,30 +337,6 @@ func (r *run) takeOver(ctx context.Context, k kube.Kind, body, live *unstructure
 	return r.Writer.Update(ctx, k, body)
 }
 
-// StrangerError says that an object on the target is not the one that this operation created or
-// adopted.
-type StrangerError struct{ Ref object.Ref }
-
-func (e *StrangerError) Error() string {
-	return "the target has an object of this name that this operation did not create"
-}
-
-// Hint tells the operator what to do.
-func (e *StrangerError) Hint() string {
-	return "it came after the plan was made; find out whose it is, delete one of them, and resume"
-}
-
-// checkOurs: only what carries the mark of this operation, or whose UID is journaled, may be
-// changed.
-func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
-	known := r.uid(ref)
-	if known == string(live.GetUID()) || known == "" &&
-		live.GetAnnotations()[annotationOperation] == r.Operation {
-		return nil
-	}
-	return &StrangerError{ref}
-}
-
 func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	k := r.kinds[o.GroupKind()]
 	live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
@@ -411,143 +351,4 @@ func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	}
 	r.setAlive(o.Ref)
 	return nil
-}
-
-// wantsFields tells for which objects managedFields are written: without them, appliers such as the
-// topology controller would never remove a field again.
-func (r *run) wantsFields(source *unstructured.Unstructured) bool {
-	switch r.Plan.Spec.ManagedFields {
-	case FieldsNone:
-		return false
-	case FieldsAll:
-		return len(source.GetManagedFields()) > 0
-	default:
-		return slices.ContainsFunc(source.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
-			return f.Operation == metav1.ManagedFieldsOperationApply
-		})
-	}
-}
-
-// converge writes to live until it works. Controllers of the target touch objects within
-// milliseconds, so the resourceVersion of a moment ago is often stale: then it looks again.
-func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unstructured,
-	write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (
-	*unstructured.Unstructured, error) {
-	uid := live.GetUID()
-	stale := false
-	return retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
-		if stale {
-			newer, err := r.Reader.Get(ctx, k, live.GetNamespace(), live.GetName())
-			if err != nil {
-				return nil, err
-			}
-			if newer.GetUID() != uid || newer.GetDeletionTimestamp() != nil {
-				return nil, &GoneError{}
-			}
-			live = newer
-		}
-		stale = true // whatever comes back, an answer may have been lost
-		return write(live)
-	})
-}
-
-// retry sends a request again while its failure may pass: conflicts at once, the rest with
-// back-off. A permanent error comes back at once.
-func retry(ctx context.Context, gk object.GroupKind, request func() (*unstructured.Unstructured,
-	error)) (*unstructured.Unstructured, error) {
-	for attempt := 1; ; attempt++ {
-		obj, err := request()
-		if err == nil {
-			return obj, nil
-		}
-		conflict := apierrors.IsConflict(err)
-		if attempt == tries || !conflict && !kube.Transient(err) {
-			return nil, &apiError{text: safe(gk, err), err: err}
-		}
-		if conflict && attempt < 6 {
-			continue
-		}
-		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// apiError hides the text of an API error behind a safe one and keeps the error for errors.As.
-type apiError struct {
-	text string
-	err  error
-}
-
-func (e *apiError) Error() string { return e.text }
-func (e *apiError) Unwrap() error { return e.err }
-
-func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
-
-// completeOwners adds to shared objects the owners that have come to live with this unit: a Secret
-// that two Clusters own is created with neither.
-func (r *run) completeOwners(ctx context.Context, unit string) error {
-	var objects []Object
-	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && slices.ContainsFunc(o.Owners,
-			func(owner object.Ref) bool { return r.unitOf[owner] == unit }) {
-			objects = append(objects, o)
-		}
-	}
-	if len(objects) == 0 {
-		return nil
-	}
-	return r.Journal.Do(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
-		return r.each(objects, func(o Object) error {
-			source, err := decodeObject(r.Contents, o.Ref)
-			if err != nil {
-				return err
-			}
-			k := r.kinds[o.GroupKind()]
-			_, err = retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
-				live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
-				if err != nil {
-					return nil, err
-				}
-				if err := r.checkOurs(o.Ref, live); err != nil {
-					return nil, err
-				}
-				owned := source.DeepCopy()
-				if err := r.setOwners(owned, o, true); err != nil {
-					return nil, err
-				}
-				refs := live.GetOwnerReferences()
-				for _, ref := range owned.GetOwnerReferences() {
-					if !slices.ContainsFunc(refs, func(l metav1.OwnerReference) bool { return l.UID == ref.UID }) {
-						refs = append(refs, ref)
-					}
-				}
-				if len(refs) == len(live.GetOwnerReferences()) {
-					return live, nil
-				}
-				live.SetOwnerReferences(refs)
-				return r.Writer.Update(ctx, k, live)
-			})
-			return err
-		})
-	})
-}
-
-// waitClasses waits until the target's controllers have taken in every ClusterClass that was
-// created: its generation observed, and no condition worse than on the source.
-func (r *run) waitClasses(ctx context.Context) error {
-	var classes []Object
-	for _, o := range r.Plan.Shared.Objects {
-		if o.GroupKind() == capi.ClusterClass && o.Action == Create {
-			classes = append(classes, o)
-		}
-	}
-	return r.wait(ctx, classes, "ClusterClasses to be reconciled",
-		func(_ Object, source, live *unstructured.Unstructured) string {
-			if observed, found, _ := unstructured.NestedInt64(live.Object, "status",
-				"observedGeneration"); found && observed != live.GetGeneration() {
-				return "its generation is not observed yet"
-			}
-			return worse(source, live)
-		})
 }

@@ -2,11 +2,10 @@ package restore
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,6 +181,44 @@ func (p *planner) findUsers() {
 	}
 }
 
+// refuse leaves out what is never created from a snapshot (invariant I8): the source's own
+// inventory, what belongs to the API server or to the providers, kinds that are not of Cluster API,
+// and Secrets that grant access to the management cluster itself.
+func (p *planner) refuse() error {
+	providers := map[string]bool{}
+	for _, pr := range slices.Concat(p.Snapshot.About.Providers, p.Providers) {
+		providers[pr.Namespace] = true
+	}
+	for _, n := range p.nodes {
+		namespace := n.Namespace
+		if n.GroupKind() == kube.NamespaceKind.GroupKind {
+			namespace = n.Name
+		}
+		// what the target says of its kinds: the snapshot may say anything
+		k, known := kube.FindKind(p.Kinds, n.GroupKind())
+		switch {
+		case n.GroupKind() == capi.Provider:
+			p.skipped[n] = "the target has a provider inventory of its own"
+		case strings.HasPrefix(namespace, "kube-"):
+			p.skipped[n] = "nothing is restored into the API server's own namespaces"
+		case providers[namespace]:
+			p.skipped[n] = "nothing is restored into the namespaces of providers"
+		case n.Group != "" && known && !k.Contract && !capi.KnownKind(n.GroupKind()):
+			p.skipped[n] = "not a kind of Cluster API"
+		case n.GroupKind() == kube.SecretKind.GroupKind:
+			raw, err := p.Contents.Bytes(n.Ref)
+			if err != nil {
+				return err
+			}
+			switch t := gjson.GetBytes(raw, "type").String(); t {
+			case "kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token":
+				p.skipped[n] = "Secrets of type " + t + " grant access to a management cluster"
+			}
+		}
+	}
+	return nil
+}
+
 // tellRefused says what invariant I8 keeps from being restored. Without its Cluster a unit is
 // nothing.
 func (p *planner) tellRefused() {
@@ -198,13 +235,6 @@ func (p *planner) tellRefused() {
 				Hint: "create it by hand if something needs it"})
 		}
 	}
-}
-
-// comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the
-// reference follows when that unit does.
-func (p *planner) comesLater(n *graph.Node, owner object.Ref) bool {
-	o := p.Snapshot.Graph.Node(owner)
-	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
 }
 
 // matchKinds finds for each kind how the target serves it, at the version in which the snapshot has
@@ -266,6 +296,13 @@ func (p *planner) findOwners(ctx context.Context) error {
 	return nil
 }
 
+// comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the
+// reference follows when that unit does.
+func (p *planner) comesLater(n *graph.Node, owner object.Ref) bool {
+	o := p.Snapshot.Graph.Node(owner)
+	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
+}
+
 func (p *planner) inPlan(r object.Ref) bool {
 	n := p.Snapshot.Graph.Node(r)
 	if n == nil || p.skipped[n] != "" {
@@ -295,155 +332,4 @@ func (p *planner) lookUp(ctx context.Context, r object.Ref) (string, error) {
 		return "", nil // what it owns goes with it
 	}
 	return string(obj.GetUID()), nil
-}
-
-// plan puts together what was found.
-func (p *planner) plan() *Plan {
-	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
-		Epochs: map[string]int64{}}
-	byUnit := map[string][]*graph.Node{}
-	for _, n := range p.nodes {
-		byUnit[n.Unit] = append(byUnit[n.Unit], n)
-	}
-	for _, name := range slices.Sorted(maps.Keys(byUnit)) {
-		u := p.unit(name, byUnit[name])
-		if name == "" {
-			plan.Shared = u
-			continue
-		}
-		plan.Units = append(plan.Units, u)
-		if o, ok := p.Owners[u.WorkloadID]; ok {
-			plan.Epochs[u.WorkloadID] = o.Epoch
-		}
-	}
-	plan.settle()
-	p.skipUnneeded(plan)
-	return plan
-}
-
-// skipUnneeded leaves out shared objects that only blocked units need.
-func (p *planner) skipUnneeded(plan *Plan) {
-	blocked := map[string]bool{}
-	for _, u := range plan.Units {
-		blocked[u.Name] = u.Blocked
-	}
-	var kept []*graph.Node
-	for n := range p.active {
-		if n.Unit != "" && !blocked[n.Unit] || n.Unit == "" && len(p.users[n]) == 0 {
-			kept = append(kept, n)
-		}
-	}
-	needed := map[object.Ref]bool{}
-	for _, n := range p.Snapshot.Graph.Closure(kept) {
-		needed[n.Ref] = true
-	}
-	for i := range plan.Shared.Objects {
-		if o := &plan.Shared.Objects[i]; o.Action != Skip && !needed[o.Ref] {
-			o.Action, o.Reason = Skip, "only blocked units need it"
-		}
-	}
-}
-
-func (p *planner) unit(name string, nodes []*graph.Node) Unit {
-	u := Unit{Name: name}
-	wave := 0
-	var early, late []*graph.Node
-	for _, n := range nodes {
-		if isLate(p.Snapshot.Graph, n) {
-			late = append(late, n)
-		} else {
-			early = append(early, n)
-		}
-	}
-	for _, part := range [][]*graph.Node{early, late} {
-		for _, nodes := range p.Snapshot.Graph.Waves(part) {
-			wave++
-			for _, n := range nodes {
-				o := p.object(n, wave)
-				u.Objects = append(u.Objects, o)
-				if n.GroupKind() == capi.Machine {
-					u.Machines++
-				}
-				if n.GroupKind() == capi.Cluster && n.Key().String() == name {
-					u.WorkloadID, u.StaysPaused = n.WorkloadID, n.Paused
-				}
-			}
-		}
-	}
-	return u
-}
-
-// isLate tells of objects that are created after the release: those of a kind for which no pause is
-// known, since they come to life as soon as they are created, and passive ones that such an object
-// owns.
-func isLate(g *graph.Graph, n *graph.Node) bool {
-	switch capi.PauseOf(n.GroupKind()) {
-	case capi.PauseUnknown:
-		return true
-	case capi.PauseNone:
-		return ownedByLate(g, n)
-	}
-	return false
-}
-
-func ownedByLate(g *graph.Graph, n *graph.Node) bool {
-	return slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
-		owner := g.Node(o.Ref)
-		return owner != nil && capi.PauseOf(owner.GroupKind()) == capi.PauseUnknown
-	})
-}
-
-func (p *planner) object(n *graph.Node, wave int) Object {
-	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n),
-		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
-	if o.UID != "" {
-		o.Action = Adopt
-	}
-	if why := p.skipped[n]; why != "" {
-		o.Action, o.Reason = Skip, why
-	}
-	for _, owner := range n.Owners {
-		if !p.inPlan(owner.Ref) && p.outside[owner.Ref] == "" && (p.dropped[owner.Ref] ||
-			p.comesLater(n, owner.Ref)) {
-			continue
-		}
-		if uid := p.outside[owner.Ref]; uid != "" {
-			if o.Outside == nil {
-				o.Outside = map[int]string{}
-			}
-			o.Outside[len(o.Owners)] = uid
-		}
-		o.Owners = append(o.Owners, owner.Ref)
-	}
-	return o
-}
-
-// object decodes an object of the snapshot.
-func decodeObject(c *snapshot.Contents, r object.Ref) (*unstructured.Unstructured, error) {
-	raw, err := c.Bytes(r)
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(raw); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", r, jsonError(err))
-	}
-	asItWas(u)
-	return u, nil
-}
-
-// asItWas takes from an object what an operation of ours had written to it when the snapshot was
-// taken: a move takes one of its source while it is paused.
-func asItWas(u *unstructured.Unstructured) {
-	Unpause(u)
-	Unannotate(u, annotationOperation)
-}
-
-// jsonError keeps the position of a syntax error and drops the text around it, which may be a
-// Secret's.
-func jsonError(err error) error {
-	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("invalid JSON at offset %d", s.Offset)
-	}
-	return fmt.Errorf("invalid JSON (%T)", err)
 }

@@ -18,7 +18,7 @@ import (
 
 // UndoOptions of Undo.
 type UndoOptions struct {
-	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Part are needed
+	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Hooks.StepSuffix are needed
 	Remover    Remover
 	Lister     Lister
 	// Units to take back, by name. None of them may be released.
@@ -144,20 +144,6 @@ func (r *run) leave(ctx context.Context, o Object) error {
 		return nil
 	}
 	return err
-}
-
-// LiveError says that a copy which is to be taken back is at work.
-type LiveError struct{ Unit string }
-
-func (e *LiveError) Error() string {
-	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of " +
-		"it is removed"
-}
-
-// Hint tells the operator what to do.
-func (e *LiveError) Hint() string {
-	return "another operation or somebody released it; find out which management cluster has this " +
-		"workload cluster before anything else"
 }
 
 // standsOnTarget makes sure that the copy of a unit is still the paused one that this operation

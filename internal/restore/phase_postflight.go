@@ -13,12 +13,31 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
+
+// finishUnit waits until a released unit is healthy, and tells the caller's hooks. With
+// OnUnhealthy Repause it pauses a unit that is not healthy.
+func (r *run) finishUnit(ctx context.Context, u Unit) error {
+	err := r.postFlight(ctx, u)
+	switch {
+	case err == nil && r.Hooks.OnHealthy != nil:
+		r.Hooks.OnHealthy(u)
+	case r.Hooks.OnUnhealthy == Repause && ctx.Err() == nil && isUnhealthy(err):
+		return errors.Join(err, r.repause(ctx, u))
+	}
+	return err
+}
+
+// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer says
+// nothing of it.
+func isUnhealthy(err error) bool {
+	_, seen := errors.AsType[*WaitError](err)
+	return seen
+}
 
 // postFlight looks at a released unit until it is well: every object there, equal in what
 // controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no
@@ -62,7 +81,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 			r.tryKubeconfig(ctx, u.Name, o)
 		}
 	}
-	if !creates(u) && r.Well == nil {
+	if !creates(u) && r.Hooks.OnUnhealthy == Leave {
 		return nil
 	}
 	// On record, so that a resume of next week does not compare this unit with what it was then.
@@ -116,12 +135,6 @@ func isGood(condition string) bool {
 	return false
 }
 
-// report puts a finding into the history of the operation. A history that cannot be written must
-// not stop what is under way.
-func (r *run) report(ctx context.Context, unit string, f object.Finding) {
-	_ = r.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, f))
-}
-
 // tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it
 // does not answer here is a warning only: this host may have no way to it, and the controllers' own
 // view is in the conditions.
@@ -153,7 +166,8 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 		return err
 	}()
 	if err != nil && ctx.Err() == nil {
-		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI, Ref: o.Ref,
+		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI,
+			Ref: o.Ref,
 			Message: "the workload cluster's API server did not answer through this kubeconfig: " +
 				err.Error(),
 			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
@@ -188,84 +202,4 @@ func reduce(text []byte) (*rest.Config, error) {
 			ServerName: cluster.TLSServerName},
 		ContentConfig: kube.JSONContent(),
 	}, nil
-}
-
-// Observe does what a run does at its end: it watches the Machines of all units of a plan for
-// Tuning.Observe. It changes nothing. *IncompleteError when one is made or deleted.
-func Observe(ctx context.Context, o RunOptions) error {
-	r := newRun(ctx, o)
-	if err := r.prepareRun(ctx); err != nil {
-		return err
-	}
-	return r.observe(ctx)
-}
-
-// observe watches the Machines of all released units for a while: none may be made or deleted.
-func (r *run) observe(ctx context.Context) error {
-	if r.Tuning.Observe <= 0 || r.Plan.Spec.NoRelease {
-		return nil
-	}
-	k, ok := r.kinds[capi.Machine]
-	if !ok {
-		return nil
-	}
-	deadline := time.Now().Add(r.Tuning.Observe)
-	for {
-		if err := r.compareMachines(ctx, k); err != nil {
-			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve, Message: err.Error(),
-				Hint: "look at the controllers of the target at once: something replaces Machines"})
-			return &IncompleteError{Failed: 1, First: err}
-		}
-		left := time.Until(deadline)
-		if left <= 0 {
-			return nil
-		}
-		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second),
-			int64(r.Tuning.Observe/time.Second))
-		if err := kube.Sleep(ctx, min(left, 2*time.Second)); err != nil {
-			return err
-		}
-	}
-}
-
-func (r *run) compareMachines(ctx context.Context, k kube.Kind) error {
-	want := map[object.Ref]string{}
-	clusters := map[object.Key]bool{}
-	for _, u := range r.Plan.Units {
-		if u.Blocked {
-			continue
-		}
-		if key, err := object.ParseKey(u.Name); err == nil {
-			clusters[key] = true
-		}
-		for _, o := range u.Objects {
-			if o.GroupKind() == capi.Machine && o.Action != Skip {
-				want[o.Ref] = r.uid(o.Ref)
-			}
-		}
-	}
-	var problem error
-	_, err := r.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
-		meta := gjson.GetBytes(raw, "metadata")
-		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
-			Name: meta.Get("name").String()}
-		switch uid, known := want[ref]; {
-		case known && uid != meta.Get("uid").String():
-			problem = fmt.Errorf("%s was made anew", ref)
-		case known && meta.Get("deletionTimestamp").Exists():
-			problem = fmt.Errorf("%s is being deleted", ref)
-		case !known && clusters[object.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw,
-			"spec.clusterName").String()}]:
-			problem = fmt.Errorf("%s is new", ref)
-		}
-		delete(want, ref)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for ref := range want {
-		return fmt.Errorf("%s is gone", ref)
-	}
-	return problem
 }
