@@ -230,13 +230,12 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 			"one), or plain: true to store Secrets as they are")
 	}
 	for i, r := range s.Recipients {
-		d.verificationKeys(fmt.Sprintf("spec.recipients[%d]", i),
-			store.KeyOptions{Recipients: []string{r}})
+		d.checkKeys(fmt.Sprintf("spec.recipients[%d]", i), store.KeyOptions{Recipients: []string{r}})
 	}
 	switch {
 	case s.SigningKeyFile != "":
 		if d.checkFile("spec.signingKeyFile", o.SigningKeyFile) {
-			d.verificationKeys("spec.signingKeyFile", store.KeyOptions{SigningKeyFile: o.SigningKeyFile})
+			d.checkKeys("spec.signingKeyFile", store.KeyOptions{SigningKeyFile: o.SigningKeyFile})
 		}
 	case !s.Plain:
 		d.problem("spec.signingKeyFile", "missing", "give the path of signing.key (mgmtctl keygen "+
@@ -246,7 +245,7 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 		field := fmt.Sprintf("spec.trustedKeyFiles[%d]", i)
 		o.TrustedKeyFiles = append(o.TrustedKeyFiles, d.r.path(f))
 		if d.checkFile(field, d.r.path(f)) {
-			d.verificationKeys(field, store.KeyOptions{TrustedKeyFiles: []string{d.r.path(f)}})
+			d.checkKeys(field, store.KeyOptions{TrustedKeyFiles: []string{d.r.path(f)}})
 		}
 	}
 	return o
@@ -262,7 +261,7 @@ func (d *document) readIdentity(s ownSpec) func() ([]byte, error) {
 	if s.Plain {
 		d.problem("spec.identityFile", "set with plain", "remove it: nothing is encrypted")
 	} else if d.checkFile("spec.identityFile", file) {
-		d.verificationKeys("spec.identityFile", store.KeyOptions{IdentityFiles: []string{file}})
+		d.checkKeys("spec.identityFile", store.KeyOptions{IdentityFiles: []string{file}})
 	}
 	return func() ([]byte, error) {
 		text, err := os.ReadFile(file)
@@ -273,8 +272,8 @@ func (d *document) readIdentity(s ownSpec) func() ([]byte, error) {
 	}
 }
 
-// verificationKeys reports a key that cannot be parsed. The store's errors hold no secret text.
-func (d *document) verificationKeys(field string, o store.KeyOptions) {
+// checkKeys reports a key that cannot be parsed. The store's errors hold no secret text.
+func (d *document) checkKeys(field string, o store.KeyOptions) {
 	if _, err := store.LoadKeys(o); err != nil {
 		d.problem(field, err.Error(), hintOf(err))
 	}
