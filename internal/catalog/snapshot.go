@@ -103,6 +103,17 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	return nil
 }
 
+// RecordOf returns what the index stores about a snapshot.
+func RecordOf(e store.Signed) SnapshotRecord {
+	return SnapshotRecord{
+		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
+		Key: e.Key().String(), Time: e.Time,
+		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects),
+		Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
+		Bytes: e.Bytes, Tree: string(e.Tree), Partial: e.Partial,
+	}
+}
+
 // PutVerification notes what a verify found of a snapshot; s is put where it is not in the index.
 // Damage stays until a verify that settles it (store.CheckLevel.Settles), and what is known of a
 // later time is not replaced by an older one. It may run any number of times.

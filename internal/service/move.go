@@ -251,7 +251,7 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 	err = c.UpdateOperation(ctx, j.Operation(),
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) })
 	if err == nil {
-		err = c.PutSnapshot(ctx, recordOf(r.Signed))
+		err = c.PutSnapshot(ctx, catalog.RecordOf(r.Signed))
 	}
 	return r, err
 }

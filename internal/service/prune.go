@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -95,78 +96,15 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	if o.Store, err = s.openLocation(ctx, l, nil, false); err != nil {
 		return nil, nil, err
 	}
-	verified, err := s.foundWhole(ctx, c, o.Store)
+	whole, err := verify.Whole(ctx, c, o.Store)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Verified = func(k store.EnvelopeKey) bool { return verified[k.String()] }
+	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
-		return snapshotsInUse(ctx, c, o.Store.ID())
+		return c.SnapshotsInUse(ctx, o.Store.ID())
 	}
 	return c, &pruning{location: l, options: o}, nil
-}
-
-// foundWhole are the keys of snapshots that the last verify which counts found whole, here or
-// elsewhere.
-func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.Store) (
-	map[string]bool, error) {
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID()})
-	if err != nil {
-		return nil, err
-	}
-	checks, err := st.CheckKeys(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	asked := map[string]bool{}
-	for _, k := range known {
-		if k.Verified != nil {
-			asked[k.Key] = true
-		}
-	}
-	for key := range checks {
-		asked[key] = true
-	}
-	whole := map[string]bool{}
-	for text := range asked {
-		key, err := store.ParseEnvelopeKey(text)
-		if err != nil {
-			continue
-		}
-		e, err := st.GetEnvelope(ctx, key)
-		if errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrStoreMissing) ||
-			ctx.Err() != nil {
-			return nil, err // without an answer it would not be kept
-		}
-		if err != nil {
-			continue // gone, or for the prune to report
-		}
-		v, err := s.verified(ctx, st, e, checks[text])
-		if err != nil {
-			return nil, err
-		}
-		whole[text] = v.GetResult() == mgmtv1.VerifyResult_VERIFY_RESULT_OK
-	}
-	return whole, nil
-}
-
-// snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores
-// and moves that have begun and are not at their end, and verifies.
-func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (
-	map[store.SnapshotID]string, error) {
-	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore,
-		catalog.KindMove, catalog.KindVerify}})
-	if err != nil {
-		return nil, err
-	}
-	used := map[store.SnapshotID]string{}
-	for _, op := range ops {
-		over := op.State.Final() || op.State.Ended() && (op.Kind == catalog.KindVerify || !op.Changed)
-		if op.Store == storeID && op.SnapshotID != "" && !over {
-			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
-		}
-	}
-	return used, nil
 }
 
 func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,

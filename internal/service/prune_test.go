@@ -71,7 +71,7 @@ func (b *pruneBench) take(n int) {
 			Sequence: int64(len(b.keys)) + 1, Tree: tree,
 		})
 		if err == nil {
-			err = c.PutSnapshot(b.t.Context(), recordOf(signed))
+			err = c.PutSnapshot(b.t.Context(), catalog.RecordOf(signed))
 		}
 		if err != nil {
 			b.t.Fatal(err)
@@ -254,12 +254,12 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 				}
 			}
 		}
-		used, err := snapshotsInUse(t.Context(), c, b.st.ID())
+		used, err := c.SnapshotsInUse(t.Context(), b.st.ID())
 		if err != nil || (used[b.keys[i].ID] != "") != o.used {
 			t.Errorf("a %s that %v: used %v, %v", o.kind, o.states, used, err)
 		}
 	}
-	if other, err := snapshotsInUse(t.Context(), c, "other"); err != nil || len(other) > 0 {
+	if other, err := c.SnapshotsInUse(t.Context(), "other"); err != nil || len(other) > 0 {
 		t.Errorf("of another store: %v, %v", other, err)
 	}
 	if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),

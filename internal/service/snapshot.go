@@ -118,7 +118,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
 		return r, err
 	}
-	if err := c.PutSnapshot(ctx, recordOf(r.Signed)); err != nil {
+	if err := c.PutSnapshot(ctx, catalog.RecordOf(r.Signed)); err != nil {
 		return r, err
 	}
 	var events []catalog.Event
@@ -134,16 +134,6 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
-}
-
-func recordOf(e store.Signed) catalog.SnapshotRecord {
-	return catalog.SnapshotRecord{
-		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
-		Key: e.Key().String(), Time: e.Time,
-		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects),
-		Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
-		Bytes: e.Bytes, Tree: string(e.Tree), Partial: e.Partial,
-	}
 }
 
 func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (
@@ -173,7 +163,7 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 			switch {
 			case err == nil:
 				list[i] = snapshotToProto(e)
-				if list[i].Verified, err = s.s.verified(gctx, st, e, checks[key.String()]); err != nil {
+				if list[i].Verified, err = s.s.verification(gctx, st, e, checks[key.String()]); err != nil {
 					return err
 				}
 			case gctx.Err() != nil:
@@ -278,7 +268,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if resp.Snapshot.Pinned, err = st.Pinned(ctx, e.Key()); err != nil {
 		return nil, err
 	}
-	if resp.Snapshot.Verified, err = s.s.verified(ctx, st, e, checks[e.Key().String()]); err != nil {
+	if resp.Snapshot.Verified, err = s.s.verification(ctx, st, e, checks[e.Key().String()]); err != nil {
 		return nil, err
 	}
 	if st.Encrypted() && len(req.GetIdentity()) == 0 {
