@@ -212,7 +212,7 @@ func (l *life) remove() error {
 
 func (l *life) verify() error {
 	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main", id: latest,
-		level: store.CheckStructure})
+		level: store.LevelStructure})
 	return l.ran(err)
 }
 

@@ -146,7 +146,7 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	checks, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, e.Source.UID)
+	checks, err := st.VerificationKeys(ctx, e.Source.UID)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (k *soak) pick(r *rand.Rand) (taken, bool) {
 }
 
 // verify must not fail a good snapshot without faults; assertExpected checks that.
-func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
+func (k *soak) verify(r *rand.Rand, level store.VerifyLevel) error {
 	of, ok := k.pick(r)
 	if !ok {
 		return nil

@@ -13,7 +13,7 @@ import (
 // verifyRequest asks for a verification, for a client or for the daemon's schedule.
 type verifyRequest struct {
 	location, source, id string // names, as in a request
-	level                store.CheckLevel
+	level                store.VerifyLevel
 	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
@@ -22,12 +22,12 @@ type verifyRequest struct {
 // verifyOperation is a run that verifies. It implements schedule.VerifyRun.
 type verifyOperation struct {
 	*operationRun
-	check *store.Check // of the run; read it after its end
+	check *store.Verification // of the run; read it after its end
 }
 
 // Wait waits until the end is recorded and returns the outcome: "" when the verification came to
 // none.
-func (o *verifyOperation) Wait() (store.CheckOutcome, error) {
+func (o *verifyOperation) Wait() (store.VerifyOutcome, error) {
 	err := o.operationRun.Wait()
 	return o.check.Outcome, err
 }
@@ -50,7 +50,7 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification
 	if err != nil {
 		return nil, err
 	}
-	if w.level != store.CheckStructure && st.Encrypted() && len(w.identity) == 0 {
+	if w.level != store.LevelStructure && st.Encrypted() && len(w.identity) == 0 {
 		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is " +
 			"encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
 	}
@@ -98,7 +98,7 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 	if err != nil {
 		return nil, err
 	}
-	check := &store.Check{}
+	check := &store.Verification{}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
 		*check, err = runVerify(ctx, j, r.options)
 		// Without a name its signature is not accepted, or its source is unknown: it is only counted.
@@ -113,11 +113,11 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 
 // runVerify verifies a snapshot, reports the findings and records the result. The result is zero
 // when the verification did not come to one.
-func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store.Check, error) {
+func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store.Verification, error) {
 	o.Progress = j.Progress
 	result, err := verify.Run(ctx, o)
 	if err != nil {
-		return store.Check{}, err
+		return store.Verification{}, err
 	}
 	err = emit(ctx, j, result.Findings)
 	further, recordErr := verify.Record(ctx, o, result)
