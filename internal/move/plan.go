@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -118,22 +117,6 @@ func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snap
 		Prober: e.Target.Prober, Kinds: e.Target.Kinds,
 		Providers: e.Target.Providers, Spec: spec, Owners: owners, Findings: findings,
 	})
-}
-
-// UnsettledError says that objects did not come to the state that was waited for.
-type UnsettledError struct {
-	What  string
-	Left  int
-	First string
-}
-
-func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
-}
-
-// Hint tells the operator what to do.
-func (e *UnsettledError) Hint() string {
-	return "look at the logs of the source's controllers; then resume the operation, or roll it back"
 }
 
 // nodesOf returns the nodes of one unit.

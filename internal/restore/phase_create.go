@@ -87,7 +87,7 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 		if !ok {
 			return fmt.Errorf("the target no longer serves %s", o.GroupKind())
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
 			error) {
 			return r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		})
@@ -116,7 +116,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 		return nil // this wave creates it
 	}
 	k := r.kinds[ref.GroupKind()]
-	live, err := retry(ctx, ref.GroupKind(), func() (*unstructured.Unstructured,
+	live, err := request(ctx, ref.GroupKind(), func() (*unstructured.Unstructured,
 		error) {
 		return r.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	})
@@ -289,7 +289,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
 	}
-	return retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+	return request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		if r.uid(o.Ref) == "" {
 			live, err := r.Writer.Create(ctx, k, body)
 			if !apierrors.IsAlreadyExists(err) {
@@ -339,7 +339,7 @@ func (r *run) takeOver(ctx context.Context, k kube.Kind, body, live *unstructure
 
 func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	k := r.kinds[o.GroupKind()]
-	live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
 		error) {
 		return r.Reader.Get(ctx, k, o.Namespace, o.Name)
 	})

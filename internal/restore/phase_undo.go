@@ -156,7 +156,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		if o.GroupKind() != capi.Cluster || o.Action == Skip {
 			continue
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
 		if apierrors.IsNotFound(err) {

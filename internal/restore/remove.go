@@ -33,7 +33,7 @@ type Remover interface {
 // touched; what it owns must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
 	check func(live *unstructured.Unstructured) error) error {
-	_, err := retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+	_, err := request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
 		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
 		if err != nil {
 			return nil, err
