@@ -93,7 +93,7 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 		})
 		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID ||
 			live.GetDeletionTimestamp() != nil) {
-			return &GoneError{}
+			return &DeletedError{}
 		}
 		if err == nil {
 			r.setAlive(o.Ref)
@@ -122,7 +122,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	})
 	if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != r.uid(ref) ||
 		live.GetDeletionTimestamp() != nil) {
-		return fmt.Errorf("%s: %w", ref, &GoneError{})
+		return fmt.Errorf("%s: %w", ref, &DeletedError{})
 	}
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		if apierrors.IsNotFound(err) && r.uid(o.Ref) != "" || err == nil &&
 			live.GetDeletionTimestamp() != nil {
-			return nil, &GoneError{}
+			return nil, &DeletedError{}
 		}
 		if err != nil {
 			return nil, err
@@ -347,7 +347,7 @@ func (r *run) checkAdopted(ctx context.Context, o Object) error {
 		return err
 	}
 	if string(live.GetUID()) != o.UID || live.GetDeletionTimestamp() != nil {
-		return &GoneError{}
+		return &DeletedError{}
 	}
 	r.setAlive(o.Ref)
 	return nil

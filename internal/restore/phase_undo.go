@@ -140,7 +140,7 @@ func (r *run) leave(ctx context.Context, o Object) error {
 		Unannotate(live, annotationOperation)
 		return Unpause(live) || marked
 	})
-	if _, stranger := errors.AsType[*StrangerError](err); stranger || apierrors.IsNotFound(err) {
+	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
@@ -167,7 +167,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
 		if r.checkOurs(o.Ref, live) == nil && (!paused || !PausedByUs(live)) {
-			return &LiveError{u.Name}
+			return &CopyAtWorkError{u.Name}
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
 		live.GetAnnotations()[annotationOperation] == r.Operation {
 		return nil
 	}
-	return &StrangerError{ref}
+	return &NotOwnedError{ref}
 }
 
 // converge writes to live until it works. Controllers of the target touch objects within
@@ -45,7 +45,7 @@ func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unst
 				return nil, err
 			}
 			if newer.GetUID() != uid || newer.GetDeletionTimestamp() != nil {
-				return nil, &GoneError{}
+				return nil, &DeletedError{}
 			}
 			live = newer
 		}
@@ -64,14 +64,14 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 			return nil, err
 		}
 		if live.GetDeletionTimestamp() != nil {
-			return nil, &GoneError{}
+			return nil, &DeletedError{}
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
 		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked &&
 			holder != r.Operation {
-			return nil, &HeldError{holder} // a move away from here
+			return nil, &OperationAtWorkError{holder} // a move away from here
 		}
 		if !fn(live) {
 			return live, nil
