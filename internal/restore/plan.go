@@ -184,8 +184,8 @@ func (p *Plan) Counts() (create, adopt, skip, blocked int) {
 	return create, adopt, skip, blocked
 }
 
-// settle sorts the findings and decides what they block.
-func (p *Plan) settle() {
+// decide sorts the findings and decides what they block.
+func (p *Plan) decide() {
 	slices.SortStableFunc(p.Findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)

@@ -48,7 +48,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
-	plan, err := move.Make(ctx, m.Ends, spec)
+	plan, err := move.NewPlan(ctx, m.Ends, spec)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 		v.s.tuning(&tuning)
 	}
 	run, err := v.s.start(v.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		plan, err := move.Make(ctx, m.Ends, spec)
+		plan, err := move.NewPlan(ctx, m.Ends, spec)
 		if err != nil {
 			return err
 		}
