@@ -20,7 +20,8 @@ type Known struct {
 
 // LookupStore returns what the results in a store say about a snapshot. keys are those of the
 // snapshot, as store.CheckKeys lists them.
-func LookupStore(ctx context.Context, st *store.Store, e store.Signed, keys []store.CheckKey) (Known,
+func LookupStore(ctx context.Context, st *store.Store, e store.Signed, keys []store.CheckKey) (
+	Known,
 	error) {
 	checks, damaged, err := st.ReadChecks(ctx, keys)
 	if err != nil {

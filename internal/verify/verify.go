@@ -154,8 +154,9 @@ func (r *run) signature() {
 	if !ok {
 		return
 	}
-	f := object.Finding{Severity: object.Warning, Code: object.CodeSignature, Message: untrusted.Error(),
-		Hint: untrusted.Hint()}
+	f := object.Finding{Severity: object.Warning, Code: object.CodeSignature,
+		Message: untrusted.Error(),
+		Hint:    untrusted.Hint()}
 	if r.Untrusted != nil {
 		f.Severity = object.Error
 	}
