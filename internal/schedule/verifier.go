@@ -22,7 +22,7 @@ const verifyRetry = 10 * time.Minute
 type VerifyOptions struct {
 	// Every is how often, at Level.
 	Every time.Duration
-	Level store.CheckLevel
+	Level store.VerifyLevel
 	// FullEvery is how often at level full, instead of Level; 0 for never.
 	FullEvery time.Duration
 	// Identity returns the text of an identity file, for levels above structure; the text is not
@@ -35,7 +35,7 @@ type VerifyOptions struct {
 type VerifyRequest struct {
 	Location string
 	Source   string // UID
-	Level    store.CheckLevel
+	Level    store.VerifyLevel
 	Identity []byte
 }
 
@@ -44,7 +44,7 @@ type VerifyRun interface {
 	// Operation returns the operation as it was when the run began.
 	Operation() catalog.Operation
 	// Wait returns the result, once it is recorded: "" when the verify came to none.
-	Wait() (store.CheckOutcome, error)
+	Wait() (store.VerifyOutcome, error)
 }
 
 // Verifies lists what there is to verify and begins verifies.
@@ -55,7 +55,7 @@ type Verifies interface {
 	BeginVerify(ctx context.Context, r VerifyRequest) (VerifyRun, error)
 	// VerifyKnown reports that a source is verified from now on, and when a verify at this level last
 	// found it good; zero when none did.
-	VerifyKnown(location, source string, level store.CheckLevel, lastSuccess time.Time)
+	VerifyKnown(location, source string, level store.VerifyLevel, lastSuccess time.Time)
 }
 
 // VerifyStates records the states of verifies; *catalog.Catalog does.
@@ -92,7 +92,7 @@ type verifiedLocation struct {
 type verifyCycle struct {
 	name   string // of its state
 	source string
-	level  store.CheckLevel
+	level  store.VerifyLevel
 	every  time.Duration
 	state  catalog.VerifyState
 	due    time.Time
@@ -215,8 +215,8 @@ func (v *Verifier) addSource(ctx context.Context, l *verifiedLocation, source st
 // cycles returns the cycles of a source. The full one comes first: it stands for the other as well.
 func (v *Verifier) cycles(name string) []*verifyCycle {
 	var cycles []*verifyCycle
-	if v.options.FullEvery > 0 && v.options.Level != store.CheckFull {
-		cycles = append(cycles, &verifyCycle{name: name + "/full", level: store.CheckFull,
+	if v.options.FullEvery > 0 && v.options.Level != store.LevelFull {
+		cycles = append(cycles, &verifyCycle{name: name + "/full", level: store.LevelFull,
 			every: v.options.FullEvery})
 	}
 	return append(cycles, &verifyCycle{name: name, level: v.options.Level, every: v.options.Every})
@@ -241,7 +241,7 @@ func (v *Verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 	_, untrusted := errors.AsType[*store.TrustError](err)
 	retry := outcome == "" && !untrusted
 	for _, o := range l.sources[c.source] {
-		if o != c && (outcome == "" || c.level != store.CheckFull) {
+		if o != c && (outcome == "" || c.level != store.LevelFull) {
 			continue // this verify says nothing about that level
 		}
 		if o.due = began.Add(o.every); retry {
@@ -252,7 +252,7 @@ func (v *Verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 			if err != nil {
 				s.LastError = err.Error()
 			}
-			if outcome == store.CheckOK {
+			if outcome == store.OutcomeOK {
 				s.LastSuccess = began
 			}
 		})
@@ -261,9 +261,9 @@ func (v *Verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 
 // run begins a verify and waits for it.
 func (v *Verifier) run(ctx context.Context, l *verifiedLocation, c *verifyCycle,
-	began time.Time) (_ store.CheckOutcome, err error) {
+	began time.Time) (_ store.VerifyOutcome, err error) {
 	request := VerifyRequest{Location: l.name, Source: c.source, Level: c.level}
-	if c.level != store.CheckStructure && v.options.Identity != nil {
+	if c.level != store.LevelStructure && v.options.Identity != nil {
 		if request.Identity, err = v.options.Identity(); err != nil {
 			return "", err
 		}

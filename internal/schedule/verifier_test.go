@@ -33,7 +33,7 @@ type verifyFixture struct {
 	holds   []string // sources in each location
 	holdErr error
 	takes   time.Duration
-	outcome store.CheckOutcome
+	outcome store.VerifyOutcome
 	err     error
 	refuse  error
 }
@@ -47,7 +47,7 @@ func newVerifyFixture(t *testing.T, path string, o VerifyOptions, set func(*veri
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &verifyFixture{t: t, daemon: ctx, began: time.Now(), holds: []string{"a"},
-		outcome: store.CheckOK, going: map[string]bool{}}
+		outcome: store.OutcomeOK, going: map[string]bool{}}
 	set(f)
 	f.Verifier = NewVerifier(o, locations, f, c, slog.New(slog.DiscardHandler))
 	done := make(chan struct{})
@@ -64,7 +64,7 @@ func newVerifyFixture(t *testing.T, path string, o VerifyOptions, set func(*veri
 }
 
 // VerifyKnown implements Verifies.
-func (f *verifyFixture) VerifyKnown(location, source string, level store.CheckLevel,
+func (f *verifyFixture) VerifyKnown(location, source string, level store.VerifyLevel,
 	last time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,13 +100,13 @@ type verifyRun struct {
 	request   VerifyRequest
 	operation catalog.Operation
 	ends      <-chan time.Time
-	outcome   store.CheckOutcome
+	outcome   store.VerifyOutcome
 	err       error
 }
 
 func (r *verifyRun) Operation() catalog.Operation { return r.operation }
 
-func (r *verifyRun) Wait() (store.CheckOutcome, error) {
+func (r *verifyRun) Wait() (store.VerifyOutcome, error) {
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -138,7 +138,7 @@ func (f *verifyFixture) then(change func()) {
 }
 
 func structureDaily() VerifyOptions {
-	return VerifyOptions{Every: 24 * time.Hour, Level: store.CheckStructure}
+	return VerifyOptions{Every: 24 * time.Hour, Level: store.LevelStructure}
 }
 
 func TestEachSourceOfEachLocationIsVerified(t *testing.T) {
@@ -247,7 +247,7 @@ func TestFailedVerifyIsRetried(t *testing.T) {
 		f.then(func() { f.refuse, f.outcome, f.err = nil, "", errors.New("unreachable in the middle") })
 		rest(10 * time.Minute)
 		f.saw("10m0s one/a structure")
-		f.then(func() { f.outcome, f.err = store.CheckDamaged, errors.New("1 of 3 keys") })
+		f.then(func() { f.outcome, f.err = store.OutcomeDamaged, errors.New("1 of 3 keys") })
 		rest(24 * time.Hour)
 		f.saw("20m0s one/a structure") // damage is a result
 		state, err := f.states.VerifyState(t.Context(), "one/a")
@@ -255,7 +255,7 @@ func TestFailedVerifyIsRetried(t *testing.T) {
 			state.LastOperation != "op1" {
 			t.Errorf("state: %+v, %v", state, err)
 		}
-		f.then(func() { f.outcome, f.err = store.CheckOK, nil })
+		f.then(func() { f.outcome, f.err = store.OutcomeOK, nil })
 		rest(time.Hour)
 		f.saw("24h20m0s one/a structure")
 		if state, err = f.states.VerifyState(t.Context(), "one/a"); err != nil || state.LastError != "" ||

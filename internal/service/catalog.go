@@ -64,7 +64,7 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	checks, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 	if err := p.options.Store.MayRemove(); err != nil {
 		return nil, err
 	}
-	if !s.enterPrune(p.location.Name) {
+	if !s.claimPrune(p.location.Name) {
 		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
 			Hint: "wait for it: mgmtctl operation list tells which it is"}
 	}
@@ -28,17 +28,17 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 	if err == nil {
 		run, err = s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 			_, err := s.prune(ctx, c, j, p.options)
-			s.leavePrune(p.location.Name)
+			s.releasePrune(p.location.Name)
 			return err
 		})
 	}
 	if err != nil {
-		s.leavePrune(p.location.Name)
+		s.releasePrune(p.location.Name)
 	}
 	return run, err
 }
 
-func (s *Server) enterPrune(location string) bool {
+func (s *Server) claimPrune(location string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.prunes[location].going {
@@ -48,7 +48,7 @@ func (s *Server) enterPrune(location string) bool {
 	return true
 }
 
-func (s *Server) leavePrune(location string) {
+func (s *Server) releasePrune(location string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.prunes[location] = pruneState{began: s.prunes[location].began}

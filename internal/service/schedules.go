@@ -99,7 +99,7 @@ func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyReques
 
 // VerifyKnown implements schedule.Verifies. It makes no series for a source that the catalog does
 // not know: whoever can write to the store could make any number of them.
-func (r *scheduledRuns) VerifyKnown(location, source string, level store.CheckLevel,
+func (r *scheduledRuns) VerifyKnown(location, source string, level store.VerifyLevel,
 	lastSuccess time.Time) {
 	if name := sourceName(r.s.ctx, r.catalog, source); name != "" {
 		r.s.metrics.verifySucceeded(location, name, level, lastSuccess)

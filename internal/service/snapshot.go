@@ -146,7 +146,7 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	checks, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, e.Source.UID)
+	checks, err := st.VerificationKeys(ctx, e.Source.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -367,7 +367,7 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 
 func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (
 	*mgmtv1.VerifySnapshotResponse, error) {
-	level, ok := checkLevels[req.GetLevel()]
+	level, ok := verifyLevels[req.GetLevel()]
 	if !ok {
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known",
 			req.GetLevel()), Hint: "it is structure, sample or full"}

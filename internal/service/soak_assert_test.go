@@ -149,7 +149,8 @@ func (k *soak) assertWhole(key store.EnvelopeKey, content map[store.Key]bool) {
 
 // assertRemoved asserts that an operation removed a missing snapshot, and that a newer one has
 // existed for the grace period.
-func (k *soak) assertRemoved(key store.EnvelopeKey, there map[store.EnvelopeKey]store.StoredSnapshot) {
+func (k *soak) assertRemoved(key store.EnvelopeKey,
+	there map[store.EnvelopeKey]store.StoredSnapshot) {
 	k.t.Helper()
 	if !k.pruned.gone[key] && !k.pruned.meant[key] {
 		k.t.Errorf("%s is gone, and nobody removed it", key)

@@ -31,7 +31,8 @@ func (k *soak) take(r *rand.Rand, full bool, namespaces []string) error {
 		UID: source.UID}, Store: st.ID()}
 	return k.operation(op, func(ctx context.Context, j *catalog.Journal) error {
 		o := source.Options(st)
-		o.State, o.Full, o.Scope.Namespaces, o.Progress, o.Now = k.c.SnapshotState(st.ID(), source.UID), full,
+		o.State, o.Full, o.Scope.Namespaces, o.Progress, o.Now = k.c.SnapshotState(st.ID(), source.UID),
+			full,
 			namespaces, j.Progress, k.clock.Now
 		if r.IntN(3) == 0 {
 			o.TTL = time.Duration(1+r.IntN(48)) * time.Hour
@@ -63,7 +64,7 @@ func (k *soak) pick(r *rand.Rand) (taken, bool) {
 }
 
 // verify must not fail a good snapshot without faults; assertExpected checks that.
-func (k *soak) verify(r *rand.Rand, level store.CheckLevel) error {
+func (k *soak) verify(r *rand.Rand, level store.VerifyLevel) error {
 	of, ok := k.pick(r)
 	if !ok {
 		return nil

@@ -82,10 +82,10 @@ var soakOperations = []struct {
 	}},
 	{"verify structure", 6, func(k *soak, r *rand.Rand) error {
 		return k.verify(r,
-			store.CheckStructure)
+			store.LevelStructure)
 	}},
-	{"verify sample", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckSample) }},
-	{"verify full", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckFull) }},
+	{"verify sample", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.LevelSample) }},
+	{"verify full", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.LevelFull) }},
 	{"list", 10, (*soak).list},
 	{"diff", 6, (*soak).diff},
 	{"read", 12, (*soak).read},

@@ -10,24 +10,24 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// checkLevels are the levels of the API. The default is the one that needs no identity.
-var checkLevels = map[mgmtv1.VerifyLevel]store.CheckLevel{
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_UNSPECIFIED: store.CheckStructure,
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE:   store.CheckStructure,
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE:      store.CheckSample,
-	mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL:        store.CheckFull,
+// verifyLevels are the levels of the API. The default is the one that needs no identity.
+var verifyLevels = map[mgmtv1.VerifyLevel]store.VerifyLevel{
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_UNSPECIFIED: store.LevelStructure,
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE:   store.LevelStructure,
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE:      store.LevelSample,
+	mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL:        store.LevelFull,
 }
 
-var levelsToProto = map[store.CheckLevel]mgmtv1.VerifyLevel{
-	store.CheckStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE,
-	store.CheckSample:    mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE,
-	store.CheckFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
+var levelsToProto = map[store.VerifyLevel]mgmtv1.VerifyLevel{
+	store.LevelStructure: mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE,
+	store.LevelSample:    mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE,
+	store.LevelFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
 }
 
 // verification returns what is known about a snapshot: from the results in the store, and from the
 // catalog where it is open.
 func (s *Server) verification(ctx context.Context, st *store.Store, e store.Signed,
-	keys []store.CheckKey) (*mgmtv1.Verification, error) {
+	keys []store.VerificationKey) (*mgmtv1.Verification, error) {
 	s.mu.Lock()
 	c := s.catalog
 	s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // verifyRequest asks for a verification, for a client or for the daemon's schedule.
 type verifyRequest struct {
 	location, source, id string // names, as in a request
-	level                store.CheckLevel
+	level                store.VerifyLevel
 	percent              int // of the packs, at level sample; 0 for the default
 	identity             []byte
 	noRecord             bool
@@ -22,18 +22,18 @@ type verifyRequest struct {
 // verifyOperation is a run that verifies. It implements schedule.VerifyRun.
 type verifyOperation struct {
 	*operationRun
-	check *store.Check // of the run; read it after its end
+	result *store.Verification // of the run; read it after its end
 }
 
 // Wait waits until the end is recorded and returns the outcome: "" when the verification came to
 // none.
-func (o *verifyOperation) Wait() (store.CheckOutcome, error) {
+func (o *verifyOperation) Wait() (store.VerifyOutcome, error) {
 	err := o.operationRun.Wait()
-	return o.check.Outcome, err
+	return o.result.Outcome, err
 }
 
-// verification is a verification with its store and its snapshot opened.
-type verification struct {
+// verifyRun is a verification with its store and its snapshot opened.
+type verifyRun struct {
 	options  verify.Options
 	location string
 	source   catalog.Side
@@ -41,7 +41,7 @@ type verification struct {
 }
 
 // openVerify opens what a request names.
-func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification, error) {
+func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, error) {
 	location, err := s.location(w.location)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification
 	if err != nil {
 		return nil, err
 	}
-	if w.level != store.CheckStructure && st.Encrypted() && len(w.identity) == 0 {
+	if w.level != store.LevelStructure && st.Encrypted() && len(w.identity) == 0 {
 		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is " +
 			"encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
 	}
@@ -71,7 +71,7 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification
 	if err != nil {
 		return nil, err
 	}
-	r := &verification{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
+	r := &verifyRun{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
 		newest: w.id == "" || w.id == latest,
 		options: verify.Options{Store: st, Catalog: c, Snapshot: e, Unreadable: unreadable,
 			Level: w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
@@ -98,30 +98,31 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 	if err != nil {
 		return nil, err
 	}
-	check := &store.Check{}
+	result := &store.Verification{}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
-		*check, err = runVerify(ctx, j, r.options)
+		*result, err = runVerify(ctx, j, r.options)
 		// Without a name its signature is not accepted, or its source is unknown: it is only counted.
-		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *check)
+		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *result)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &verifyOperation{operationRun: run, check: check}, nil
+	return &verifyOperation{operationRun: run, result: result}, nil
 }
 
 // runVerify verifies a snapshot, reports the findings and records the result. The result is zero
 // when the verification did not come to one.
-func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store.Check, error) {
+func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store.Verification,
+	error) {
 	o.Progress = j.Progress
 	result, err := verify.Run(ctx, o)
 	if err != nil {
-		return store.Check{}, err
+		return store.Verification{}, err
 	}
 	err = emit(ctx, j, result.Findings)
 	further, recordErr := verify.Record(ctx, o, result)
-	return result.Check, errors.Join(result.Err(), err, recordErr, emit(ctx, j, further))
+	return result.Verification, errors.Join(result.Err(), err, recordErr, emit(ctx, j, further))
 }
 
 // sourceName returns the display name of a source in the index, or "".

@@ -61,7 +61,7 @@ func (f *fixture) take() store.Signed {
 	return taken.Signed
 }
 
-func (f *fixture) options(e store.Signed, level store.CheckLevel) Options {
+func (f *fixture) options(e store.Signed, level store.VerifyLevel) Options {
 	return Options{Store: f.store, Catalog: f.catalog, Snapshot: e, Level: level, Percent: 100,
 		Writer: "test"}
 }
@@ -101,18 +101,18 @@ func (f *fixture) remove(pattern string) {
 func TestEachLevelChecksWhatItsNameSays(t *testing.T) {
 	f := newFixture(t)
 	e := f.take()
-	for level, want := range map[store.CheckLevel]struct{ keys, objects bool }{
-		store.CheckStructure: {keys: true},
-		store.CheckSample:    {objects: true},
-		store.CheckFull:      {keys: true, objects: true},
+	for level, want := range map[store.VerifyLevel]struct{ keys, objects bool }{
+		store.LevelStructure: {keys: true},
+		store.LevelSample:    {objects: true},
+		store.LevelFull:      {keys: true, objects: true},
 	} {
 		r := f.run(f.options(e, level))
-		c := r.Check
-		if r.Err() != nil || c.Outcome != store.CheckOK || c.Level != level || c.Time.IsZero() {
-			t.Errorf("%s: %v, %+v", level, r.Err(), c)
+		v := r.Verification
+		if r.Err() != nil || v.Outcome != store.OutcomeOK || v.Level != level || v.Time.IsZero() {
+			t.Errorf("%s: %v, %+v", level, r.Err(), v)
 		}
-		if (c.Keys > 0) != want.keys || (c.Objects == e.Counts.Objects) != want.objects {
-			t.Errorf("%s: %d keys and %d objects were checked", level, c.Keys, c.Objects)
+		if (v.Keys > 0) != want.keys || (v.Objects == e.Counts.Objects) != want.objects {
+			t.Errorf("%s: %d keys and %d objects were checked", level, v.Keys, v.Objects)
 		}
 	}
 }
@@ -120,15 +120,16 @@ func TestEachLevelChecksWhatItsNameSays(t *testing.T) {
 // Damage is found at every level, whatever keeps the snapshot from being read.
 func TestDamageIsFoundAtEveryLevel(t *testing.T) {
 	for _, pattern := range []string{"packs/*/*", "shards/*/*", "trees/*/*"} {
-		for _, level := range []store.CheckLevel{store.CheckStructure, store.CheckSample,
-			store.CheckFull} {
+		for _, level := range []store.VerifyLevel{store.LevelStructure, store.LevelSample,
+			store.LevelFull} {
 			f := newFixture(t)
 			e := f.take()
 			f.remove(pattern)
 			r := f.run(f.options(e, level))
 			if _, damaged := errors.AsType[*DamagedError](r.Err()); !damaged ||
-				r.Check.Outcome != store.CheckDamaged || r.Check.Findings < 1 || len(r.Check.First) < 1 {
-				t.Errorf("%s, level %s: %v, %+v", pattern, level, r.Err(), r.Check)
+				r.Verification.Outcome != store.OutcomeDamaged || r.Verification.Findings < 1 ||
+				len(r.Verification.First) < 1 {
+				t.Errorf("%s, level %s: %v, %+v", pattern, level, r.Err(), r.Verification)
 			}
 		}
 	}
@@ -141,7 +142,7 @@ func TestRecordedResultIsFoundByLookup(t *testing.T) {
 	e := f.take()
 	lookup := func(c *catalog.Catalog) Known {
 		t.Helper()
-		keys, err := f.store.CheckKeys(t.Context(), f.source.UID)
+		keys, err := f.store.VerificationKeys(t.Context(), f.source.UID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestRecordedResultIsFoundByLookup(t *testing.T) {
 	if k := lookup(f.catalog); k.Verification != nil || k.Untrusted {
 		t.Fatalf("before: %+v", k)
 	}
-	o := f.options(e, store.CheckStructure)
+	o := f.options(e, store.LevelStructure)
 	if found, err := Record(t.Context(), o, f.run(o)); err != nil || len(found) > 0 {
 		t.Fatal(found, err)
 	}
@@ -192,7 +193,7 @@ func TestMissingNeighboursAreFindings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := f.run(f.options(second, store.CheckStructure))
+	r := f.run(f.options(second, store.LevelStructure))
 	if got := codes(r.Findings); got != "info chain, warning chain" || r.Err() != nil {
 		t.Errorf("%s, %v", got, r.Err())
 	}
@@ -203,17 +204,18 @@ func TestMissingNeighboursAreFindings(t *testing.T) {
 func TestI8UntrustedSnapshotIsNotOpenedOrRecorded(t *testing.T) {
 	f := newFixture(t)
 	e := f.take()
-	o := f.options(e, store.CheckFull)
+	o := f.options(e, store.LevelFull)
 	o.Untrusted = errors.New("signed by an unknown key")
 	r := f.run(o)
-	if !errors.Is(r.Err(), o.Untrusted) || r.Check.Outcome != "" || r.Check.Objects != 0 ||
-		r.Check.Level != store.CheckStructure {
-		t.Errorf("%v, %+v", r.Err(), r.Check)
+	if !errors.Is(r.Err(), o.Untrusted) || r.Verification.Outcome != "" ||
+		r.Verification.Objects != 0 ||
+		r.Verification.Level != store.LevelStructure {
+		t.Errorf("%v, %+v", r.Err(), r.Verification)
 	}
 	if _, err := Record(t.Context(), o, r); err != nil {
 		t.Fatal(err)
 	}
-	if keys, err := f.store.CheckKeys(t.Context(), ""); err != nil || len(keys) > 0 {
+	if keys, err := f.store.VerificationKeys(t.Context(), ""); err != nil || len(keys) > 0 {
 		t.Errorf("recorded: %v, %v", keys, err)
 	}
 }
@@ -222,7 +224,7 @@ func TestI8UntrustedSnapshotIsNotOpenedOrRecorded(t *testing.T) {
 func TestSnapshotThatIsRemovedMeanwhileIsNotDamaged(t *testing.T) {
 	f := newFixture(t)
 	e := f.take()
-	o := f.options(e, store.CheckStructure)
+	o := f.options(e, store.LevelStructure)
 	f.remove("packs/*/*")
 	o.Progress = func(string, int64, int64) {
 		if err := f.store.RemoveSnapshot(t.Context(), e.Key()); err != nil {
@@ -237,13 +239,13 @@ func TestSnapshotThatIsRemovedMeanwhileIsNotDamaged(t *testing.T) {
 
 func TestPercentIsForSamplesOnly(t *testing.T) {
 	for _, tt := range []struct {
-		level store.CheckLevel
+		level store.VerifyLevel
 		in    int
 		want  int // 0 for an error
 	}{
-		{store.CheckStructure, 0, 100}, {store.CheckFull, 0, 100}, {store.CheckFull, 50, 0},
-		{store.CheckSample, 0, snapshot.DefaultSample}, {store.CheckSample, 25, 25},
-		{store.CheckSample, 101, 0}, {store.CheckSample, -1, 0},
+		{store.LevelStructure, 0, 100}, {store.LevelFull, 0, 100}, {store.LevelFull, 50, 0},
+		{store.LevelSample, 0, snapshot.DefaultSample}, {store.LevelSample, 25, 25},
+		{store.LevelSample, 101, 0}, {store.LevelSample, -1, 0},
 	} {
 		got, err := Percent(tt.level, tt.in)
 		if got != tt.want || (err != nil) != (tt.want == 0) {

@@ -19,17 +19,17 @@ func TestVerify(t *testing.T) {
 		want         schedule.VerifyOptions
 		problem      string
 	}{
-		{"encrypted", "", schedule.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
-		{"encrypted", "{every: 0s}", schedule.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
+		{"encrypted", "", schedule.VerifyOptions{Every: day, Level: store.LevelStructure}, ""},
+		{"encrypted", "{every: 0s}", schedule.VerifyOptions{Every: day, Level: store.LevelStructure}, ""},
 		{"encrypted", "{every: 1m}", schedule.VerifyOptions{Every: time.Minute,
-			Level: store.CheckStructure}, ""},
+			Level: store.LevelStructure}, ""},
 		{"encrypted", "{level: none}", schedule.VerifyOptions{}, ""},
-		{"plain", "", schedule.VerifyOptions{Every: day, Level: store.CheckStructure, FullEvery: 7 * day},
+		{"plain", "", schedule.VerifyOptions{Every: day, Level: store.LevelStructure, FullEvery: 7 * day},
 			""},
 		{"plain", "{level: sample, fullEvery: 720h}", schedule.VerifyOptions{Every: day,
-			Level: store.CheckSample, FullEvery: 30 * day}, ""},
+			Level: store.LevelSample, FullEvery: 30 * day}, ""},
 		{"plain", "{level: full, every: 12h}", schedule.VerifyOptions{Every: day / 2,
-			Level: store.CheckFull}, ""},
+			Level: store.LevelFull}, ""},
 		{"encrypted", "{level: full}", schedule.VerifyOptions{}, "spec.verify.level: full reads what " +
 			"is encrypted, and there is no spec.identityFile; give spec.identityFile"},
 		{"encrypted", "{level: sample}", schedule.VerifyOptions{}, "spec.verify.level: sample reads " +
