@@ -45,8 +45,8 @@ func checkProviders(_ context.Context, k *mgmtCheck) error {
 			k.add(object.Finding{Severity: object.Warning, Code: object.CodeContractMissing,
 				Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a "+
 					"contract version", p.GetName(), p.GetVersion()),
-				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the " +
-					"provider anew"})
+				Hint: "its kinds may not be captured: see the coverage of the source, and install the " +
+					"provider again"})
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				}
 				f.Code, f.Message = object.CodeOperationDead, fmt.Sprintf("it carries the mark of operation "+
 					"%s, which is %s", id, op.State)
-				f.Hint = "mgmtctl operation resume " + id + " goes on with it; a move can be rolled back"
+				f.Hint = "resume operation " + id + "; a move can be rolled back"
 				if op.State.Final() {
 					f.Hint = "remove the annotation " + capi.AnnotationOperation +
 						" when it is reconciled nowhere else"

@@ -324,8 +324,7 @@ func (v *verifying) keep(ctx context.Context) error {
 	if _, failed := v.store.PutCheck(ctx, v.envelope, v.check); failed != nil {
 		f := object.Finding{Severity: object.Warning, Code: object.CodeNotRecorded,
 			Message: failed.Error(),
-			Hint: "the result is in this catalog only; look at what the store lets us write, or " +
-				"give --no-record"}
+			Hint:    "the result is in this catalog only; check what the store lets us write"}
 		err = errors.Join(err, v.journal.Emit(ctx, catalog.FindingEvent("", f)))
 	}
 	return err
