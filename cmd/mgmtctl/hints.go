@@ -55,6 +55,8 @@ var errorCommands = map[object.HintKey]string{
 	object.HintPlan:          "mgmtctl restore plan, mgmtctl move plan",
 	object.HintDeleteDamaged: "mgmtctl snapshot delete KEY --damaged",
 	object.HintUnpin:         "mgmtctl snapshot unpin ID",
+	object.HintSnapshots:     "mgmtctl snapshot list",
+	object.HintFullSnapshot:  "mgmtctl snapshot create --full",
 }
 
 // withCommands adds commands to a hint.

@@ -26,7 +26,7 @@ type Spec struct {
 // copySpec is the same for the copy, of some units or, with nil, of all.
 func (s Spec) copySpec(only []string) restore.Spec {
 	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners,
-		ManagedFields: s.ManagedFields, Move: true, Only: only}
+		ManagedFields: s.ManagedFields, SourceAtWork: true, Only: only}
 }
 
 // Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no

@@ -14,10 +14,12 @@ const (
 	HintPlan          HintKey = "plan"           // the plan lists the findings
 	HintDeleteDamaged HintKey = "delete-damaged" // a snapshot whose envelope cannot be used is to go
 	HintUnpin         HintKey = "unpin"          // a snapshot is pinned
+	HintSnapshots     HintKey = "snapshots"      // another snapshot has to be named
+	HintFullSnapshot  HintKey = "full-snapshot"  // the next snapshot has to write everything
 )
 
 // HintKeys returns the keys of the hints of errors.
 func HintKeys() []HintKey {
 	return []HintKey{HintKubeconfig, HintCatalogFull, HintNamespace, HintOperation, HintPlan,
-		HintDeleteDamaged, HintUnpin}
+		HintDeleteDamaged, HintUnpin, HintSnapshots, HintFullSnapshot}
 }

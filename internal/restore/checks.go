@@ -3,42 +3,35 @@ package restore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
-// check is one pre-flight check. It adds findings; an error means that it could not be carried out.
-type check struct {
-	name string
-	run  func(ctx context.Context, p *planner) error
-}
-
-// checks are the pre-flight checks, in the order in which they run. All run, whatever the others
-// find.
-var checks = []check{
-	{"source", checkSource},
-	{"ownership", checkOwnership},
-	{"snapshot", checkSnapshot},
-	{"kinds", checkKinds},
-	{"providers", checkProviders},
-	{"rights", checkRights},
-	{"owners", checkOwners},
-	{"units", checkUnits},
-	{"needs", checkNeeds},
-	{"certificates", checkCertificates},
-	{"collisions", checkCollisions},
-	{"webhooks", checkWebhooks},
-	{"workload code", checkWorkloadCode},
+// checks are the rows of a restore, and of the target of a move.
+var checks = []preflight.Check[*planner]{
+	{Name: "source", Run: checkSource},
+	{Name: "ownership", Run: checkOwnership},
+	{Name: "snapshot", Run: checkSnapshot},
+	{Name: "kinds", Run: checkKinds},
+	{Name: "providers", Run: checkProviders},
+	{Name: "rights", Run: checkRights},
+	{Name: "owners", Run: checkOwners},
+	{Name: "units", Run: checkUnits},
+	{Name: "needs", Run: checkNeeds},
+	{Name: "certificates", Run: checkCertificates},
+	{Name: "collisions", Run: checkCollisions},
+	{Name: "webhooks", Run: checkWebhooks},
+	{Name: "workload code", Run: checkWorkloadCode},
 }
 
 // oldSnapshot is the age above which a snapshot deserves a warning: Machines made or deleted since
@@ -48,7 +41,7 @@ const oldSnapshot = 24 * time.Hour
 // checkSource asks for proof that no controller of the source still works (invariant I1). A restore
 // into the source itself needs none: there is only one management cluster.
 func checkSource(_ context.Context, p *planner) error {
-	if p.Spec.Move {
+	if p.Spec.SourceAtWork {
 		if p.Source.Source.UID == p.Target.UID {
 			p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSameMgmt,
 				Message: "source and target are the same management cluster", Hint: "name two different ones"})
@@ -85,40 +78,26 @@ func checkSource(_ context.Context, p *planner) error {
 }
 
 // checkOwnership: a workload cluster that was handed over to another management cluster is not
-// taken from an old snapshot of the one that had it before.
+// restored from an old snapshot of its owner before that.
 func checkOwnership(_ context.Context, p *planner) error {
+	owners := preflight.Owners{Records: p.Owners, Force: p.Spec.Force,
+		Expected: []string{p.Source.Source.UID, p.Target.UID},
+		Elsewhere: "it was moved or restored there; work with that management cluster, or take it over " +
+			"when that one is gone for good",
+		Damaged: "find out to which management cluster it belongs"}
 	for n := range p.active {
-		owned, ok := p.Owners[n.WorkloadID]
-		if n.GroupKind() == capi.Cluster && owned.Damaged &&
-			!p.Spec.Force.Has(object.CodeOwnerDamaged) {
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerDamaged,
-				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
-					"it belongs"})
+		if n.GroupKind() != capi.Cluster {
 			continue
 		}
-		if n.GroupKind() != capi.Cluster || !ok || owned.By.UID == p.Source.Source.UID ||
-			owned.By.UID == p.Target.UID {
-			continue
+		if f, ok := owners.Check(n.WorkloadID); ok {
+			p.add(n, f)
 		}
-		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere,
-			Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management "+
-				"cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
-			Hint: "it was moved or restored there; work with that management cluster, or take it over " +
-				"when that one is gone for good"}
-		switch {
-		case !owned.Trusted:
-			f.Severity, f.Code = object.Warning, object.CodeOwnerUntrusted
-			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
-		case p.Spec.Force.Has(object.CodeOwnedElsewhere):
-			f.Severity = object.Warning
-		}
-		p.add(n, f)
 	}
 	return nil
 }
 
 func checkSnapshot(_ context.Context, p *planner) error {
-	if p.Spec.Move {
+	if p.Spec.SourceAtWork {
 		return nil // it is taken when the source stands still
 	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
@@ -183,67 +162,28 @@ func checkProviders(_ context.Context, p *planner) error {
 			used[k.Provider] = true
 		}
 	}
-	for _, want := range p.Snapshot.About.Providers {
-		if !used[want.Name] {
-			continue
-		}
-		i := slices.IndexFunc(p.Providers, func(have kube.Provider) bool {
-			return have.Name == want.Name
-		})
-		if i < 0 {
-			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderMissing,
-				Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name,
-					want.Version),
-				Hint: "install it with clusterctl init, at that version or newer"})
-			continue
-		}
-		if older(p.Providers[i].Version, want.Version) &&
-			!p.Spec.Force.Has(object.CodeProviderOlder) {
-			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderOlder,
-				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
-					p.Providers[i].Version, want.Version),
-				Hint: "upgrade it with clusterctl upgrade"})
-		}
+	source := slices.DeleteFunc(slices.Clone(p.Snapshot.About.Providers),
+		func(provider kube.Provider) bool { return !used[provider.Name] })
+	for _, f := range preflight.CompareProviders(source, p.Providers, p.Spec.Force) {
+		p.addAll(f)
 	}
 	return nil
 }
 
-// older compares provider versions; what does not parse is not judged.
-func older(have, want string) bool {
-	h, err1 := version.ParseSemantic(have)
-	w, err2 := version.ParseSemantic(want)
-	return err1 == nil && err2 == nil && h.LessThan(w)
-}
-
-// checkRights asks the target whether our credentials may do all that the restore does.
+// checkRights asks the target whether our credentials allow all that the restore does.
 func checkRights(ctx context.Context, p *planner) error {
-	type right struct{ verb, sub string }
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
-	for _, k := range p.kinds {
-		rights := []right{{"get", ""}, {"list", ""}, {"create", ""}, {"update", ""}}
-		if k.Status {
-			rights = append(rights, right{"update", "status"})
-		}
-		for _, r := range rights {
-			g.Go(func() error {
-				ok, err := p.Prober.Allowed(ctx, r.verb, k, r.sub)
-				if err != nil || ok {
-					return err
-				}
-				what := k.Resource + "." + k.Group
-				if r.sub != "" {
-					what += "/" + r.sub
-				}
-				p.addAll(object.Finding{Severity: object.Error, Code: object.CodeNotAllowed,
-					Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb,
-						strings.TrimSuffix(what, ".")),
-					Hint: "use credentials of an administrator of the target"})
-				return nil
-			})
-		}
+	missing, err := preflight.Rights(ctx, p.Prober, slices.Collect(maps.Values(p.kinds)),
+		func(k kube.Kind) []preflight.Right {
+			rights := []preflight.Right{{Verb: "get"}, {Verb: "list"}, {Verb: "create"}, {Verb: "update"}}
+			if k.Status {
+				rights = append(rights, preflight.Right{Verb: "update", Subresource: "status"})
+			}
+			return rights
+		})
+	for _, m := range missing {
+		p.addAll(m.Finding("target"))
 	}
-	return g.Wait()
+	return err
 }
 
 // checkOwners: an owner that is neither restored nor on the target would leave its dependants to
@@ -280,7 +220,7 @@ func checkUnits(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken",
 				Hint:    "leave it out, or take an older snapshot"})
-		case n.Deleting && p.Spec.Move:
+		case n.Deleting && p.Spec.SourceAtWork:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
 				Message: "it is being deleted",
 				Hint:    "let the deletion finish, or find out what holds it, then plan again"})
@@ -300,7 +240,7 @@ func checkUnits(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out"})
-		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.Move &&
+		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.SourceAtWork &&
 			!p.Spec.Force.Has(object.CodePauseUnknown):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +

@@ -98,7 +98,7 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 		if n.GroupKind() != capi.Cluster || lives[i] == nil {
 			continue
 		}
-		if p.Spec.Move && !PausedByUs(lives[i]) {
+		if p.Spec.SourceAtWork && !PausedByUs(lives[i]) {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +

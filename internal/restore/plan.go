@@ -41,8 +41,9 @@ type Spec struct {
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
-	// Move: the source is alive and paused unit by unit, so nobody has to vouch that it is gone.
-	Move bool `json:"move,omitempty"`
+	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it is
+	// gone.
+	SourceAtWork bool `json:"move,omitempty"`
 	// Only are the units ("namespace/name") of the selection that are meant, where a move takes
 	// them in batches; nil means all.
 	Only []string `json:"only,omitempty"`

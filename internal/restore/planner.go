@@ -19,6 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -116,10 +117,8 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 	if err := p.findOwners(ctx); err != nil {
 		return nil, err
 	}
-	for _, c := range checks {
-		if err := c.run(ctx, p); err != nil {
-			return nil, fmt.Errorf("check %s: %w", c.name, err)
-		}
+	if err := preflight.Run(ctx, checks, p); err != nil {
+		return nil, err
 	}
 	return p.plan(), nil
 }

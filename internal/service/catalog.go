@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -63,7 +64,7 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	checks, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +76,9 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	for _, key := range keys {
 		g.Go(func() error {
 			e, err := st.GetEnvelope(gctx, key)
-			var verified *catalog.Verification
-			var damaged []error
+			var known verify.Known
 			if err == nil {
-				verified, _, damaged, err = recorded(gctx, st, e, checks[key.String()])
+				known, err = verify.LookupStore(gctx, st, e, checks[key.String()])
 			}
 			if gctx.Err() != nil {
 				return gctx.Err()
@@ -87,10 +87,10 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 			defer mu.Unlock()
 			switch {
 			case err == nil:
-				r := recordOf(e)
-				r.Verified = verified
+				r := catalog.RecordOf(e)
+				r.Verified = known.Verification
 				records = append(records, r)
-				for _, err := range damaged {
+				for _, err := range known.Damaged {
 					rebuilt.Damaged = append(rebuilt.Damaged, "result of a verify: "+err.Error())
 				}
 			case errors.Is(err, store.ErrNotFound): // deleted since it was listed

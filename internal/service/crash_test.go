@@ -118,8 +118,8 @@ func (y *crashFixture) live(dir string) *life {
 			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
-	l.recordPause = 0 // the catalog never takes a record again
-	l.buckets[&l.cfg.Locations[0]] = l.mortal
+	l.runs.recordPause = 0 // the catalog never takes a record again
+	l.buckets["main"] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (y *crashFixture) live(dir string) *life {
 	}
 	left, err := c.Interrupted(y.t.Context())
 	for _, op := range left {
-		err = errors.Join(err, l.settle(y.t.Context(), c, op))
+		err = errors.Join(err, l.classifyInterrupted(y.t.Context(), c, op))
 	}
 	if err != nil {
 		y.t.Fatal(err)
@@ -211,8 +211,8 @@ func (l *life) remove() error {
 }
 
 func (l *life) verify() error {
-	_, err := l.beginVerify(l.t.Context(), wantedVerify{location: "main", id: latest,
-		level: store.CheckStructure})
+	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main", id: latest,
+		level: store.LevelStructure})
 	return l.ran(err)
 }
 

@@ -18,8 +18,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retention"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 )
 
 // This file is the one table between errors, what goes over gRPC, and exit codes. An error crosses
@@ -117,6 +119,9 @@ type mapping struct {
 // mappings gives the errors of the packages below their reasons; the first that matches counts.
 // What is on no line is INTERNAL.
 var mappings = []mapping{
+	// Damage counts even if recording it was interrupted.
+	{as[*verify.DamagedError], ReasonFindings},
+	{as[*verify.RemovedError], ReasonNotFound},
 	// An *Error says itself what it is, and an interrupt is one whatever it broke off. A deadline
 	// is different: the packages below set their own, so that it counts only when nothing else
 	// fits.
@@ -128,6 +133,7 @@ var mappings = []mapping{
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*ownership.OwnedError], ReasonOwned},
+	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*snapshot.UnknownNamespaceError], ReasonUsage},

@@ -29,8 +29,8 @@ type storedMove struct {
 	Location string         `json:"location,omitempty"`
 }
 
-// moving is what a move works with.
-type moving struct {
+// moveRun is what a move works with.
+type moveRun struct {
 	move.Ends
 	source   *kube.Mgmt
 	store    *store.Store
@@ -44,7 +44,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
-	m, err := v.s.ends(ctx, req.GetSpec(), false)
+	m, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), false)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 		Header: header}}); err != nil {
 		return err
 	}
-	return sendPieces(&plan.Copy, pieces{
+	return sendPlanStream(&plan.Copy, planStream{
 		unit: func(u *mgmtv1.PlanUnit) error {
 			return stream.Send(&mgmtv1.PlanMoveResponse{Item: &mgmtv1.PlanMoveResponse_Unit{Unit: u}})
 		},
@@ -81,9 +81,17 @@ func moveSpecFromProto(p *mgmtv1.MoveSpec) (move.Spec, error) {
 		DropOwners: r.DropOwners, ManagedFields: r.ManagedFields}, err
 }
 
-// ends reaches both sides and the store.
-func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (*moving, error) {
-	location, err := s.location(spec.GetLocation())
+// endpointNames name the management clusters and the storage location of a move; a name may be empty
+// where there is only one.
+type endpointNames struct{ source, target, location string }
+
+func endpointsFromProto(p *mgmtv1.MoveSpec) endpointNames {
+	return endpointNames{source: p.GetSource(), target: p.GetTarget(), location: p.GetLocation()}
+}
+
+// endpoints reaches both sides and the store; create makes the store when there is none.
+func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (*moveRun, error) {
+	location, err := s.location(names.location)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +100,11 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 			"hands over by a record, and both are signed", Hint: "give --signing-key; mgmtctl " +
 			"keygen makes one"}
 	}
-	source, err := s.connect(ctx, sourceSide, spec.GetSource())
+	source, err := s.connect(ctx, sourceSide, names.source)
 	if err != nil {
 		return nil, err
 	}
-	target, err := s.connect(ctx, targetSide, spec.GetTarget())
+	target, err := s.connect(ctx, targetSide, names.target)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +113,7 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 	if err != nil {
 		return nil, err
 	}
-	m := &moving{source: source, store: st, location: location.Name}
+	m := &moveRun{source: source, store: st, location: location.Name}
 	m.Ownership = st
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
@@ -132,8 +140,8 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 		return move.Mgmt{}, err
 	}
 	var writer move.Writer = m.Writer()
-	if s.writer != nil {
-		writer = s.writer(side, writer)
+	if s.seams.writer != nil {
+		writer = s.seams.writer(side, writer)
 	}
 	return move.Mgmt{
 		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
@@ -159,7 +167,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.s.ends(ctx, req.GetSpec(), true)
+	m, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), true)
 	if err != nil {
 		return nil, err
 	}
@@ -172,10 +180,10 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
-	if v.s.tuning != nil {
-		v.s.tuning(&tuning)
+	if v.s.seams.tuning != nil {
+		v.s.seams.tuning(&tuning)
 	}
-	running, err := v.s.start(v.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	run, err := v.s.start(v.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		plan, err := move.Make(ctx, m.Ends, spec)
 		if err != nil {
 			return err
@@ -190,11 +198,11 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunMoveResponse{Operation: running}, nil
+	return &mgmtv1.RunMoveResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 // runMove goes forward or back with a move.
-func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving,
+func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moveRun,
 	stored *storedMove, way func(context.Context, move.Options) error) error {
 	op, err := c.Operation(ctx, j.Operation())
 	if err != nil {
@@ -228,7 +236,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 // moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure
 // (invariant I2).
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	m *moving) (*snapshot.Result, error) {
+	m *moveRun) (*snapshot.Result, error) {
 	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
@@ -243,7 +251,7 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 	err = c.UpdateOperation(ctx, j.Operation(),
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) })
 	if err == nil {
-		err = c.PutSnapshot(ctx, recordOf(r.Signed))
+		err = c.PutSnapshot(ctx, catalog.RecordOf(r.Signed))
 	}
 	return r, err
 }
@@ -251,16 +259,16 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 // errRolledBack ends an operation that was taken back whole.
 var errRolledBack = errors.New("rolled back")
 
-// goOnMove resumes a move or rolls it back, between the management clusters that it was started
+// resumeMove resumes a move, or rolls it back, between the management clusters that it was started
 // with.
-func (s *Server) goOnMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	back bool) (*mgmtv1.Operation, error) {
+func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	back bool) (*operationRun, error) {
 	var stored storedMove
 	if err := readPlan(ctx, c, op, &stored); err != nil {
 		return nil, err
 	}
-	m, err := s.ends(ctx, &mgmtv1.MoveSpec{Source: op.Source.Name, Target: op.Target.Name,
-		Location: stored.Location}, true)
+	m, err := s.endpoints(ctx, endpointNames{source: op.Source.Name, target: op.Target.Name,
+		location: stored.Location}, true)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 		}
 	}
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
 			}
@@ -143,7 +143,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 
 	s, err := newServer(y.order(doMove))
 	must(t, err)
-	m, err := s.ends(t.Context(), y.order(doMove).Spec, true)
+	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
 	must(t, err)
 	plan, err := move.Make(t.Context(), m.Ends,
 		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
@@ -199,7 +199,7 @@ func TestAPIMoveLocked(t *testing.T) {
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(y.namespace, unit)
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
 			}

@@ -34,11 +34,11 @@ func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.Delet
 		}
 		p.options.Delete = append(p.options.Delete, k)
 	}
-	running, err := s.s.beginPrune(ctx, c, p, "")
+	run, err := s.s.beginPrune(ctx, c, p, "")
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.DeleteSnapshotsResponse{Operation: running}, nil
+	return &mgmtv1.DeleteSnapshotsResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 // snapshotToDelete finds the one snapshot that is meant. What is of no use must be named in full,

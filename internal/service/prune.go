@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -24,25 +25,35 @@ type Retention struct {
 	Grace time.Duration
 }
 
-// pruneEvery is how long after a prune the daemon begins another one by itself at the earliest.
-const pruneEvery = time.Hour
-
 type pruneService struct {
 	mgmtv1.UnimplementedPruneServiceServer
 	s *Server
 }
 
-// pruning is a prune that is asked for, with its store opened.
-type pruning struct {
+// pruneRun is a prune that is asked for, with its store opened.
+type pruneRun struct {
 	location *Location
 	source   string // its name
 	options  retention.Options
 }
 
-// readPrune opens what a spec names.
-func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning,
-	error) {
-	o := retention.Options{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
+// pruneRequest is a prune that an operator, or the daemon by itself, asks for.
+type pruneRequest struct {
+	location, source string // names; all sources when it is empty
+	options          retention.Options
+}
+
+// pruneByRules returns the request for a prune of a location by the rules of the configuration.
+func (s *Server) pruneByRules(location string) pruneRequest {
+	return pruneRequest{location: location, options: retention.Options{
+		Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}}
+}
+
+// pruneFromProto reads what a spec says; the configuration says the rest.
+func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
+	request := s.pruneByRules(spec.GetLocation())
+	request.source = spec.GetSource()
+	o := &request.options
 	if r := spec.GetRetention(); r != nil {
 		o.Policy = retention.Policy{
 			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()),
@@ -54,12 +65,18 @@ func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalo
 		o.Grace = g.AsDuration()
 	}
 	o.AcceptGaps = spec.GetAcceptGaps()
-	if err := o.Check(); err != nil {
+	return request
+}
+
+// preparePrune checks a request and opens what it names.
+func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruneRun,
+	error) {
+	if err := r.options.Check(); err != nil {
 		return nil, nil, err
 	}
-	c, p, err := s.openPrune(ctx, spec.GetLocation(), o)
-	if err == nil && spec.GetSource() != "" {
-		p.source = spec.GetSource()
+	c, p, err := s.openPrune(ctx, r.location, r.options)
+	if err == nil && r.source != "" {
+		p.source = r.source
 		p.options.Source, err = findSource(ctx, p.options.Store, p.source)
 	}
 	return c, p, err
@@ -67,7 +84,7 @@ func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalo
 
 // openPrune opens a location, and asks the catalog what it knows of its snapshots.
 func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
-	*catalog.Catalog, *pruning, error) {
+	*catalog.Catalog, *pruneRun, error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, nil, err
@@ -79,84 +96,21 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	if o.Store, err = s.openLocation(ctx, l, nil, false); err != nil {
 		return nil, nil, err
 	}
-	verified, err := s.foundWhole(ctx, c, o.Store)
+	whole, err := verify.Whole(ctx, c, o.Store)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Verified = func(k store.EnvelopeKey) bool { return verified[k.String()] }
+	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
-		return snapshotsInUse(ctx, c, o.Store.ID())
+		return c.SnapshotsInUse(ctx, o.Store.ID())
 	}
-	return c, &pruning{location: l, options: o}, nil
-}
-
-// foundWhole are the keys of snapshots that the last verify which counts found whole, here or
-// elsewhere.
-func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.Store) (
-	map[string]bool, error) {
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID()})
-	if err != nil {
-		return nil, err
-	}
-	checks, err := st.CheckKeys(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	asked := map[string]bool{}
-	for _, k := range known {
-		if k.Verified != nil {
-			asked[k.Key] = true
-		}
-	}
-	for key := range checks {
-		asked[key] = true
-	}
-	whole := map[string]bool{}
-	for text := range asked {
-		key, err := store.ParseEnvelopeKey(text)
-		if err != nil {
-			continue
-		}
-		e, err := st.GetEnvelope(ctx, key)
-		if errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrStoreMissing) ||
-			ctx.Err() != nil {
-			return nil, err // without an answer it would not be kept
-		}
-		if err != nil {
-			continue // gone, or for the prune to report
-		}
-		v, err := s.verified(ctx, st, e, checks[text])
-		if err != nil {
-			return nil, err
-		}
-		whole[text] = v.GetResult() == mgmtv1.VerifyResult_VERIFY_RESULT_OK
-	}
-	return whole, nil
-}
-
-// snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores
-// and moves that have begun and are not at their end, and verifies.
-func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (
-	map[store.SnapshotID]string, error) {
-	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore,
-		catalog.KindMove, catalog.KindVerify}})
-	if err != nil {
-		return nil, err
-	}
-	used := map[store.SnapshotID]string{}
-	for _, op := range ops {
-		over := op.State.Final() || op.State.Ended() && (op.Kind == catalog.KindVerify || !op.Changed)
-		if op.Store == storeID && op.SnapshotID != "" && !over {
-			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
-		}
-	}
-	return used, nil
+	return c, &pruneRun{location: l, options: o}, nil
 }
 
 func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	ctx := stream.Context()
-	_, p, err := s.s.readPrune(ctx, req.GetSpec())
+	_, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
 	if err != nil {
 		return err
 	}
@@ -218,25 +172,25 @@ func policyToProto(p retention.Policy) *mgmtv1.Retention {
 
 func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
-	c, p, err := s.s.readPrune(ctx, req.GetSpec())
+	c, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
 	if err != nil {
 		return nil, err
 	}
-	running, err := s.s.beginPrune(ctx, c, p, "")
+	run, err := s.s.beginPrune(ctx, c, p, "")
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunPruneResponse{Operation: running}, nil
+	return &mgmtv1.RunPruneResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 // beginPrune begins the operation that prunes. There is one at a time for each location: two would
 // do each other's work.
-func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (
-	*mgmtv1.Operation, error) {
+func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun, schedule string) (
+	*operationRun, error) {
 	if err := p.options.Store.MayRemove(); err != nil {
 		return nil, err
 	}
-	if !s.enterPrune(p.location) {
+	if !s.claimPrune(p.location.Name) {
 		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
 			Hint: "wait for it: mgmtctl operation list tells which it is"}
 	}
@@ -244,34 +198,34 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning,
 		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},
 		Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
 	})
-	var running *mgmtv1.Operation
+	var run *operationRun
 	if err == nil {
-		running, err = s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		run, err = s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 			_, err := s.prune(ctx, c, j, p.options)
-			s.leavePrune(p.location)
+			s.releasePrune(p.location.Name)
 			return err
-		}, func(error) {})
+		})
 	}
 	if err != nil {
-		s.leavePrune(p.location)
+		s.releasePrune(p.location.Name)
 	}
-	return running, err
+	return run, err
 }
 
-func (s *Server) enterPrune(l *Location) bool {
+func (s *Server) claimPrune(location string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.prunes[l].going {
+	if s.prunes[location].going {
 		return false
 	}
-	s.prunes[l] = pruneState{going: true, began: time.Now()}
+	s.prunes[location] = pruneState{going: true, began: time.Now()}
 	return true
 }
 
-func (s *Server) leavePrune(l *Location) {
+func (s *Server) releasePrune(location string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.prunes[l] = pruneState{began: s.prunes[l].began}
+	s.prunes[location] = pruneState{began: s.prunes[location].began}
 }
 
 // pruneState is where prunes of a location stand.
@@ -352,38 +306,6 @@ func prunedText(r *retention.Result) string {
 			r.Waits.Keys, r.Waits.Bytes, retention.AgeText(r.Grace))
 	}
 	return text
-}
-
-// pruneAfter prunes, where the configuration says what is to go, after a schedule's snapshot: at
-// most once in pruneEvery.
-func (s *Server) pruneAfter(schedule, location string) {
-	ttl := slices.ContainsFunc(s.cfg.Schedules, func(d Schedule) bool { return d.TTL > 0 })
-	if s.cfg.Retention.Policy.IsZero() && !ttl {
-		return
-	}
-	err := func() error {
-		l, err := s.location(location)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		last := s.prunes[l]
-		s.mu.Unlock()
-		if last.going || !last.began.IsZero() && time.Since(last.began) < pruneEvery {
-			return nil
-		}
-		c, p, err := s.readPrune(s.ctx, &mgmtv1.PruneSpec{Location: location})
-		if err != nil {
-			return err
-		}
-		_, err = s.beginPrune(s.ctx, c, p, schedule)
-		return err
-	}()
-	if err != nil && s.ctx.Err() == nil {
-		s.metrics.pruned(nil, err)
-		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location",
-			location, "error", err)
-	}
 }
 
 // ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",

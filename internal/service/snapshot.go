@@ -30,30 +30,28 @@ func (s *snapshotService) CreateSnapshot(ctx context.Context, req *mgmtv1.Create
 	if ttl < 0 {
 		return nil, &Error{Reason: ReasonUsage, Message: "the ttl of the snapshot is negative"}
 	}
-	running, err := s.s.beginSnapshot(ctx, wantedSnapshot{source: req.GetSource(),
+	run, err := s.s.beginSnapshot(ctx, snapshotRequest{source: req.GetSource(),
 		location: req.GetLocation(), namespaces: req.GetNamespaces(), full: req.GetFull(), ttl: ttl})
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.CreateSnapshotResponse{Operation: running}, nil
+	return &mgmtv1.CreateSnapshotResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// wantedSnapshot is what somebody, or a schedule, wants a snapshot of.
-type wantedSnapshot struct {
+// snapshotRequest is a snapshot that an operator or a schedule asks for.
+type snapshotRequest struct {
 	source, location string // names
 	namespaces       []string
 	full             bool // write everything
 	ttl              time.Duration
-	// schedule is the name of the schedule that wants it, interval how often it does; empty when
-	// somebody asked.
+	// schedule is the name of the schedule, interval the time between two of its runs; empty when an
+	// operator asks.
 	schedule string
 	interval time.Duration
-	// ended is told how it went, once that is on record; nil tells nobody.
-	ended func(err error)
 }
 
 // beginSnapshot begins the operation that takes a snapshot.
-func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.Operation, error) {
+func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operationRun, error) {
 	location, err := s.location(w.location)
 	if err != nil {
 		return nil, err
@@ -83,11 +81,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 		return nil, err
 	}
 	s.metrics.snapshots.attempts.WithLabelValues(w.schedule).Inc()
-	ended := w.ended
-	if ended == nil {
-		ended = func(error) {}
-	}
-	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		began := time.Now()
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
@@ -99,15 +93,10 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 			Full:  w.full, TTL: w.ttl,
 		})
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
-		return err
-	}, func(err error) {
 		if err == nil && s.verifier != nil {
-			s.verifier.taken(location.Name, source.UID())
+			s.verifier.NewSnapshot(location.Name, source.UID())
 		}
-		ended(err)
-		if err == nil && w.schedule != "" {
-			s.pruneAfter(w.schedule, location.Name)
-		}
+		return err
 	})
 }
 
@@ -129,7 +118,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
 		return r, err
 	}
-	if err := c.PutSnapshot(ctx, recordOf(r.Signed)); err != nil {
+	if err := c.PutSnapshot(ctx, catalog.RecordOf(r.Signed)); err != nil {
 		return r, err
 	}
 	var events []catalog.Event
@@ -147,16 +136,6 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	return r, j.Emit(ctx, events...)
 }
 
-func recordOf(e store.Signed) catalog.SnapshotRecord {
-	return catalog.SnapshotRecord{
-		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
-		Key: e.Key().String(), Time: e.Time,
-		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects),
-		Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
-		Bytes: e.Bytes, Tree: string(e.Tree), Partial: e.Partial,
-	}
-}
-
 func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSnapshotsRequest) (
 	*mgmtv1.ListSnapshotsResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
@@ -167,7 +146,7 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	checks, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +163,7 @@ func (s *snapshotService) ListSnapshots(ctx context.Context, req *mgmtv1.ListSna
 			switch {
 			case err == nil:
 				list[i] = snapshotToProto(e)
-				if list[i].Verified, err = s.s.verified(gctx, st, e, checks[key.String()]); err != nil {
+				if list[i].Verified, err = s.s.verification(gctx, st, e, checks[key.String()]); err != nil {
 					return err
 				}
 			case gctx.Err() != nil:
@@ -281,7 +260,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, e.Source.UID)
+	checks, err := st.VerificationKeys(ctx, e.Source.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +268,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if resp.Snapshot.Pinned, err = st.Pinned(ctx, e.Key()); err != nil {
 		return nil, err
 	}
-	if resp.Snapshot.Verified, err = s.s.verified(ctx, st, e, checks[e.Key().String()]); err != nil {
+	if resp.Snapshot.Verified, err = s.s.verification(ctx, st, e, checks[e.Key().String()]); err != nil {
 		return nil, err
 	}
 	if st.Encrypted() && len(req.GetIdentity()) == 0 {
@@ -393,12 +372,12 @@ func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.Verify
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known",
 			req.GetLevel()), Hint: "it is structure, sample or full"}
 	}
-	running, err := s.s.beginVerify(ctx, wantedVerify{
+	run, err := s.s.beginVerify(ctx, verifyRequest{
 		location: req.GetLocation(), source: req.GetSource(), id: req.GetId(), level: level,
 		percent: int(req.GetPercent()), identity: req.GetIdentity(), noRecord: req.GetNoRecord(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.VerifySnapshotResponse{Operation: running}, nil
+	return &mgmtv1.VerifySnapshotResponse{Operation: operationToProto(run.begun)}, nil
 }

@@ -17,7 +17,7 @@ func (k *soak) check(r *rand.Rand) {
 	k.t.Helper()
 	ctx := k.t.Context()
 	k.bucket.Heal()
-	k.look()
+	k.assertStore()
 	keys, err := k.direct.Snapshots(ctx, "")
 	if err != nil {
 		k.t.Fatal(err)

@@ -232,8 +232,9 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			// What nobody hears is no answer about a key.
 			return errors.Join(faultbucket.ErrDied, errors.New(report.Findings[0].Message))
 		}
-		_, err = st.PutCheck(t.Context(), e, store.Check{Level: store.CheckStructure, Time: time.Now(),
-			Outcome: store.CheckOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
+		_, err = st.PutVerification(t.Context(), e, store.Verification{Level: store.LevelStructure,
+			Time:    time.Now(),
+			Outcome: store.OutcomeOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
 		return err
 	}
 	m := faultbucket.NewMortal(directory.New(c.copied() + "/store"))
@@ -253,7 +254,7 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			}
 			st := c.open(directory.New(dir + "/store"))
 			if e, check, err := st.Verified(t.Context(), c.source.UID); err != nil ||
-				check.Outcome != store.CheckOK || e.Sequence != 2 {
+				check.Outcome != store.OutcomeOK || e.Sequence != 2 {
 				t.Fatalf("after a crash at call %d: %v, %+v", at, err, check)
 			}
 			c.whole(dir)

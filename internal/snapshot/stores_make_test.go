@@ -275,19 +275,20 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 		m.t.Fatal(err)
 	}
 	m.expect.Pins, m.expect.Checks = map[string]string{string(first.ID): reason},
-		map[string]store.Check{}
-	for of, check := range map[*snapshot.Result]store.Check{
-		first: {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1,
-			First: []store.CheckedKey{{Code: string(object.CodeMissing), Key: string(first.Tree)}}},
-		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects,
-			Bytes: second.Bytes},
+		map[string]store.Verification{}
+	for of, check := range map[*snapshot.Result]store.Verification{
+		first: {Level: store.LevelStructure, Outcome: store.OutcomeDamaged, Keys: 5, Findings: 1,
+			First: []store.VerificationFinding{{Code: string(object.CodeMissing), Key: string(first.Tree)}}},
+		second: {Level: store.LevelFull, Outcome: store.OutcomeOK, Keys: 7,
+			Objects: second.Counts.Objects,
+			Bytes:   second.Bytes},
 	} {
 		check.Time, check.Writer = m.now, "mgmtd test"
-		recorded, err := st.PutCheck(ctx, of.Signed, check)
+		recorded, err := st.PutVerification(ctx, of.Signed, check)
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		m.expect.Checks[string(of.ID)] = recorded.Check
+		m.expect.Checks[string(of.ID)] = recorded.Verification
 	}
 	// of the storage: as if a newer one had been there for the grace
 	old := time.Now().Add(-24 * time.Hour)

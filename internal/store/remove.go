@@ -108,7 +108,7 @@ func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
 	exists func(source, snapshot string) bool) (int, error) {
 	var keys []string
-	for _, folder := range []string{pinFolder, checkFolder} {
+	for _, folder := range []string{pinFolder, verificationFolder} {
 		err := s.bucket.List(ctx, folder, func(i bucket.Info) error {
 			source, rest, _ := strings.Cut(strings.TrimPrefix(i.Key, folder), "/")
 			name, _, _ := strings.Cut(rest, "/")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/retention"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
@@ -119,7 +120,7 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []service.Schedule{
+	want := []schedule.Schedule{
 		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main",
 			SkipImmediately: true, TTL: 720 * time.Hour},
 		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a",
@@ -270,7 +271,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		for _, s := range c.Service.Schedules {
-			if _, err := service.ParseCron(s.Cron); err != nil || s.Source == "" || s.Location == "" {
+			if _, err := schedule.ParseCron(s.Cron); err != nil || s.Source == "" || s.Location == "" {
 				t.Errorf("took %q with schedule %+v", text, s)
 			}
 		}

@@ -9,8 +9,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// keeping is what the last look at the store found: what may not be gone at the next one.
-type keeping struct {
+// storeState is what the last assertStore found. Of it, the next one must find all that nobody
+// removed.
+type storeState struct {
 	there  map[store.EnvelopeKey]bool
 	pinned map[store.EnvelopeKey]bool       // and were not unpinned since; guarded by mu, too
 	newest map[string]store.EnvelopeKey     // whole ones, by source
@@ -18,13 +19,13 @@ type keeping struct {
 	part   map[store.EnvelopeKey]bool
 }
 
-func newKeeping() keeping {
-	return keeping{newest: map[string]store.EnvelopeKey{}, read: map[store.EnvelopeKey]store.Tree{},
+func newStoreState() storeState {
+	return storeState{newest: map[string]store.EnvelopeKey{}, read: map[store.EnvelopeKey]store.Tree{},
 		part: map[store.EnvelopeKey]bool{}}
 }
 
 // note remembers a whole snapshot if it is the newest.
-func (k *keeping) note(key store.EnvelopeKey) {
+func (k *storeState) note(key store.EnvelopeKey) {
 	if last, ok := k.newest[key.Source]; !ok || compareKeys(key, last) > 0 {
 		k.newest[key.Source] = key
 	}
@@ -38,10 +39,10 @@ func leaves(f object.Finding) bool {
 		f.Code == object.CodeSlow
 }
 
-// look waits until nobody does anything and sees whether what is gone was removed by those who may,
-// and whether all that is left has all that it names. It goes by its own memory, not by the rules
-// of the prune.
-func (k *soak) look() {
+// assertStore waits until no operation runs. It asserts that each missing snapshot was removed by
+// an operation that may do so, and that the others have all content that they name. It does not use
+// the rules of the prune for that.
+func (k *soak) assertStore() {
 	k.t.Helper()
 	k.alone.Lock()
 	defer k.alone.Unlock()
@@ -57,7 +58,7 @@ func (k *soak) look() {
 	there := map[store.EnvelopeKey]store.StoredSnapshot{}
 	for _, s := range stored {
 		there[s.Key] = s
-		k.lookAt(s.Key, content)
+		k.assertWhole(s.Key, content)
 	}
 	for key := range k.pruned.gone {
 		if _, ok := there[key]; ok {
@@ -68,33 +69,33 @@ func (k *soak) look() {
 	for key := range there {
 		now[key] = true
 	}
-	for key := range k.keep.there {
+	for key := range k.last.there {
 		if !now[key] {
-			k.lookFor(key, there)
+			k.assertRemoved(key, there)
 		}
 	}
-	for key := range k.keep.pinned {
+	for key := range k.last.pinned {
 		if !now[key] {
 			k.t.Errorf("%s was pinned and is gone", key)
 		}
 	}
-	for _, of := range k.taken { // since the last look
+	for _, of := range k.taken { // since the last check
 		if !of.Partial {
-			k.keep.note(of.Key())
+			k.last.note(of.Key())
 		}
 	}
-	for source, key := range k.keep.newest {
+	for source, key := range k.last.newest {
 		newer := now[key]
 		for other := range now {
-			newer = newer || other.Source == source && !k.keep.part[other] && compareKeys(other, key) > 0
+			newer = newer || other.Source == source && !k.last.part[other] && compareKeys(other, key) > 0
 		}
 		if !newer {
 			k.t.Errorf("%s was the newest whole snapshot of %s and is gone", key, source)
 		}
 	}
 	k.taken = slices.DeleteFunc(k.taken, func(of taken) bool {
-		if !now[of.Key()] && !k.keep.there[of.Key()] {
-			k.lookFor(of.Key(), there) // it came and went since the last look
+		if !now[of.Key()] && !k.last.there[of.Key()] {
+			k.assertRemoved(of.Key(), there) // it was created and removed since the last check
 		}
 		return !now[of.Key()]
 	})
@@ -108,24 +109,24 @@ func (k *soak) remember(now map[store.EnvelopeKey]bool) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.keep.there, k.keep.pinned = now, map[store.EnvelopeKey]bool{}
+	k.last.there, k.last.pinned = now, map[store.EnvelopeKey]bool{}
 	for key := range now {
 		if pins[key] {
-			k.keep.pinned[key] = true
+			k.last.pinned[key] = true
 		}
-		if !k.keep.part[key] {
-			k.keep.note(key)
+		if !k.last.part[key] {
+			k.last.note(key)
 		}
 	}
 	clear(k.pruned.gone)
 	clear(k.pruned.meant)
 }
 
-// lookAt sees whether a snapshot has all that it names. Names are those of bytes: what is there has
-// been read, or will be, by check.
-func (k *soak) lookAt(key store.EnvelopeKey, content map[store.Key]bool) {
+// assertWhole asserts that all content exists that a snapshot names. check reads the content
+// itself.
+func (k *soak) assertWhole(key store.EnvelopeKey, content map[store.Key]bool) {
 	k.t.Helper()
-	tree, known := k.keep.read[key]
+	tree, known := k.last.read[key]
 	if !known {
 		e, err := k.direct.GetEnvelope(k.t.Context(), key)
 		if err != nil || e.Trust != store.Trusted {
@@ -137,7 +138,7 @@ func (k *soak) lookAt(key store.EnvelopeKey, content map[store.Key]bool) {
 			return
 		}
 		tree.Shards = append(tree.Shards, e.Tree)
-		k.keep.read[key], k.keep.part[key] = tree, e.Partial
+		k.last.read[key], k.last.part[key] = tree, e.Partial
 	}
 	for _, name := range slices.Concat(tree.Shards, tree.Packs) {
 		if !content[name] {
@@ -146,9 +147,10 @@ func (k *soak) lookAt(key store.EnvelopeKey, content map[store.Key]bool) {
 	}
 }
 
-// lookFor asks for a reason why a snapshot is gone: that somebody removed it, and that one which is
-// newer has been there for the grace.
-func (k *soak) lookFor(key store.EnvelopeKey, there map[store.EnvelopeKey]store.StoredSnapshot) {
+// assertRemoved asserts that an operation removed a missing snapshot, and that a newer one has
+// existed for the grace period.
+func (k *soak) assertRemoved(key store.EnvelopeKey,
+	there map[store.EnvelopeKey]store.StoredSnapshot) {
 	k.t.Helper()
 	if !k.pruned.gone[key] && !k.pruned.meant[key] {
 		k.t.Errorf("%s is gone, and nobody removed it", key)
