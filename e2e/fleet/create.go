@@ -45,7 +45,11 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 		keys = append(keys, key)
 		group.Go(func() error {
 			begin := time.Now()
-			if err := apply(groupCtx, c, workload(shape, opts.Prefix)...); err != nil {
+			objects, err := shape.workloadObjects(opts.Prefix)
+			if err != nil {
+				return err
+			}
+			if err := apply(groupCtx, c, objects...); err != nil {
 				return err
 			}
 			if err := waitShape(groupCtx, c, shape, key); err != nil {
@@ -68,8 +72,19 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 // ClusterClasses are reconciled: until then the webhook of Cluster would make
 // every creation wait for seconds.
 func createShared(ctx context.Context, c client.Client, opts Options) error {
-	var namespaces, classes []string
+	var namespaces, classes, stock []string
 	for _, shape := range opts.Shapes {
+		if shape.Templates != "" {
+			objects, err := shape.sharedObjects(opts.Prefix)
+			if err != nil {
+				return err
+			}
+			if err := apply(ctx, c, objects...); err != nil {
+				return err
+			}
+			stock = append(stock, opts.Prefix+shape.ClassNamespace)
+			continue
+		}
 		namespaces = append(namespaces, opts.Prefix+shape.Namespace)
 		if shape.ClassNamespace != "" {
 			namespaces = append(namespaces, opts.Prefix+shape.ClassNamespace)
@@ -89,7 +104,7 @@ func createShared(ctx context.Context, c client.Client, opts Options) error {
 			return err
 		}
 	}
-	for _, namespace := range classes {
+	for _, namespace := range append(classes, stock...) {
 		key := types.NamespacedName{Namespace: namespace, Name: className}
 		if err := wait(ctx, "ClusterClass "+key.String(), func(ctx context.Context) error {
 			return classReconciled(ctx, c, key)

@@ -25,6 +25,10 @@ type Shape struct {
 	Addons bool
 	// Paused is set once the workload cluster is Available.
 	Paused bool
+	// Templates is the folder of Cluster API's own templates (lab.Templates). When it is set, the
+	// ClusterClass and the Cluster are those of the templates, in one namespace, with one pool, and
+	// the fields above but for the names and the numbers of Machines must be empty.
+	Templates string
 }
 
 // Shapes is the standard fleet: one row for each thing that a snapshot, a

@@ -202,7 +202,15 @@ func (w *world) populate(ctx context.Context) error {
 	if w.mixed, err = w.snapshot(ctx); err != nil {
 		return err
 	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(),
+	home, err := lab.FindHome()
+	if err != nil {
+		return err
+	}
+	templates, err := lab.Templates(ctx, home)
+	if err != nil {
+		return err
+	}
+	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(templates),
 		Progress: say}); err != nil {
 		return fmt.Errorf("provision fleets of the scenarios: %w", err)
 	}
@@ -250,11 +258,12 @@ const (
 	pausedNS               = "no-release"
 	badNS                  = "bad-input"
 	killedNS               = "move-killed"
+	stockNS                = "stock"
 )
 
 // scenarioShapes are small: they are provisioned side by side on one machine. The
 // moves leave no trace of all but one, so the outage finds them as they were.
-func scenarioShapes() []fleet.Shape {
+func scenarioShapes(templates string) []fleet.Shape {
 	return []fleet.Shape{
 		{Name: "by-name", Namespace: selectionNS, ClassNamespace: classesNS, ControlPlanes: 1,
 			Pools: []int{1}},
@@ -265,6 +274,8 @@ func scenarioShapes() []fleet.Shape {
 			HealthChecks: true},
 		{Name: "web", Namespace: badNS, ControlPlanes: 1},
 		{Name: "web", Namespace: killedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
+		{Name: "stock", Namespace: stockNS, ClassNamespace: stockNS, ControlPlanes: 3, Pools: []int{2},
+			Templates: templates},
 	}
 }
 

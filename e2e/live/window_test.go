@@ -24,7 +24,8 @@ func TestWindow(t *testing.T) {
 	}
 	// What was moved before is not in w.before: nothing of it may come or go.
 	none(t, "made anew", observe.Anew(w.watcher.Events(), w.before))
-	restored := append(w.namespacesWith("mixed-"), selectionNS, resumeNS, pausedNS, badNS)
+	restored := append(w.namespacesWith("mixed-"), selectionNS, resumeNS, pausedNS, badNS,
+		stockNS)
 	// that of the workload cluster that was left
 	want := len(observe.Machines(w.before.In(restored...))) - 1
 	if born := observe.Births(w.watcher.Events(), "Machine"); born != want {
