@@ -44,14 +44,14 @@ func (d *demo) awaitSnapshots(ctx context.Context, rest time.Time) error {
 func (d *demo) snapshots() ([]time.Time, error) {
 	names, err := filepath.Glob(filepath.Join(d.s3.Root(), bucket, "snapshots", "*", "*.json"))
 	if err != nil {
-		return nil, fmt.Errorf("look into the bucket: %w", err)
+		return nil, fmt.Errorf("read bucket: %w", err)
 	}
 	var times []time.Time
 	for _, name := range names {
 		text, _, _ := strings.Cut(filepath.Base(name), "-")
 		taken, err := time.Parse("20060102T150405.000Z", text)
 		if err != nil {
-			return nil, fmt.Errorf("look into the bucket: %w", err)
+			return nil, fmt.Errorf("read bucket: %w", err)
 		}
 		times = append(times, taken)
 	}

@@ -22,12 +22,12 @@ type Options struct {
 	Prefix string
 	// Shapes of the workload clusters; nil means all Shapes.
 	Shapes []Shape
-	// Progress is told what happens, a line a time.
+	// Progress is called with one line for each thing that happens.
 	Progress func(string)
 }
 
 // Create provisions a live fleet and returns its workload clusters once all
-// are Available; those to be paused are paused then. It can be run again.
+// are Available, or as their shape says. It can be run again.
 func Create(ctx context.Context, c client.Client, opts Options) ([]types.NamespacedName, error) {
 	if opts.Shapes == nil {
 		opts.Shapes = Shapes()
@@ -52,15 +52,19 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 			if err := apply(groupCtx, c, objects...); err != nil {
 				return err
 			}
-			if err := waitShape(groupCtx, c, shape, key); err != nil {
+			state, waitFor := "Available", waitShape
+			if shape.ScalingUp {
+				state, waitFor = "scaling up", waitScalingUp
+			}
+			if err := waitFor(groupCtx, c, shape, key); err != nil {
 				return err
 			}
-			if shape.Paused {
+			if shape.Paused || shape.ScalingUp {
 				if err := pause(groupCtx, c, key); err != nil {
 					return err
 				}
 			}
-			opts.Progress(fmt.Sprintf("workload cluster %s is Available after %s", key,
+			opts.Progress(fmt.Sprintf("workload cluster %s is %s after %s", key, state,
 				time.Since(begin).Round(100*time.Millisecond)))
 			return nil
 		})

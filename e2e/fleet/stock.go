@@ -29,27 +29,9 @@ func (s Shape) sharedObjects(prefix string) ([]*unstructured.Unstructured, error
 	}
 	for _, o := range objects {
 		o.SetNamespace(namespace)
-		if o.GetKind() == "DevMachineTemplate" {
-			startSoon(o)
-		}
 	}
 	return append([]*unstructured.Unstructured{
 		object("v1", "Namespace", "", namespace, fields{})}, objects...), nil
-}
-
-// startSoon shortens the start of simulated machines from 16 seconds to about four. Without it, the
-// control planes of one stock shape, which start one after the other, take as long as a whole fleet.
-func startSoon(machineTemplate *unstructured.Unstructured) {
-	inMemory, _, _ := unstructured.NestedMap(machineTemplate.Object, "spec", "template", "spec",
-		"backend", "inMemory")
-	for _, stage := range inMemory {
-		if provisioning, ok := asFields(stage)["provisioning"].(fields); ok {
-			provisioning["startupDuration"] = "1s"
-		}
-	}
-	// It was read from there.
-	_ = unstructured.SetNestedMap(machineTemplate.Object, inMemory, "spec", "template", "spec",
-		"backend", "inMemory")
 }
 
 // workloadObjects are the objects that the author of the workload cluster writes.

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// S3 is an S3 server over a folder. It keeps its port when it is killed and
-// started again, and its buckets, as a real one would.
+// S3 is an S3 server over a folder. A restart changes neither its port nor its buckets.
 type S3 struct {
 	Endpoint  string // http://127.0.0.1:port
 	AccessKey string

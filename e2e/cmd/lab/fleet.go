@@ -41,9 +41,10 @@ func runFleet(ctx context.Context, args []string) error {
 	}
 	if err := parse(flags, `lab fleet fills a management cluster with workload clusters.
 Live (the default): the controllers provision them in the lab's cloud; done when all are Available.
-Bare (--bare): no controllers and no webhooks are needed or wanted (lab up --bare): the objects are written as the
-controllers would have left them, with owners, finalizers, managedFields, status, keys and certificates.
-Names do not depend on anything but the flags. 8 Machines make about 50 objects.
+Bare (--bare): for an API server without controllers and webhooks (lab up --bare). The objects are
+written as the controllers would have left them, with owners, finalizers, managedFields, status,
+keys and certificates.
+The flags alone determine all names. 8 Machines make about 50 objects.
 Shapes: `+strings.Join(names, ", "), args[1:]); err != nil {
 		return err
 	}
