@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// awaitSnapshots waits until the bucket has two snapshots, one of them not older
-// than rest: what they hold is then what is compared.
+// awaitSnapshots waits until the bucket has two snapshots, one of them not older than rest: its
+// content is what the restore is compared with.
 func (d *demo) awaitSnapshots(ctx context.Context, rest time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 8*every)
 	defer cancel()
@@ -39,8 +39,7 @@ func (d *demo) awaitSnapshots(ctx context.Context, rest time.Time) error {
 	}
 }
 
-// snapshots are the times of all snapshots in the bucket, as the names of their envelopes tell
-// them.
+// snapshots returns the times of all snapshots in the bucket, from the names of their envelopes.
 func (d *demo) snapshots() ([]time.Time, error) {
 	names, err := filepath.Glob(filepath.Join(d.s3.Root(), bucket, "snapshots", "*", "*.json"))
 	if err != nil {

@@ -22,7 +22,7 @@ type S3 struct {
 	process *process
 }
 
-// StartS3 starts an S3 server that keeps all it has below dir, and waits until
+// StartS3 starts an S3 server with all its data below dir, and waits until
 // it answers. It ends with Close, or with this process.
 func StartS3(ctx context.Context, home Home, dir string) (*S3, error) {
 	root := filepath.Join(dir, "buckets")

@@ -312,16 +312,7 @@ func testBadInput(t *testing.T) {
 
 	t.Run("ProviderMissing", func(t *testing.T) {
 		o := &operator{fixture: o.fixture, t: t, state: t.TempDir()}
-		flags := slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), gone,
-			[]string{"--target-kubeconfig", o.bare.Kubeconfig()})
-		if out := o.run(codeFindings, flags...); !strings.Contains(out.stdout+out.stderr,
-			"provider-missing") {
-			t.Errorf("the refusal does not say provider-missing:\n%s", out.text())
-		}
-		objects, err := observe.Inventory(t.Context(), o.bare.Kubeconfig())
-		if err != nil || len(objects) > 0 {
-			t.Errorf("the target without providers holds %d objects: %v", len(objects), err)
-		}
+		o.refusedWithoutProviders(gone...)
 	})
 
 	// The target has a foreign object with the name of one in the snapshot.
@@ -351,5 +342,21 @@ func testBadInput(t *testing.T) {
 			is.GetResourceVersion() != was.GetResourceVersion() {
 			t.Errorf("%s was there, and the restore has written to it", ref)
 		}
+	}
+}
+
+// refusedWithoutProviders asserts that a restore into a management cluster without providers is
+// refused and changes nothing.
+func (o *operator) refusedWithoutProviders(args ...string) {
+	o.t.Helper()
+	flags := slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), args,
+		[]string{"--target-kubeconfig", o.bare.Kubeconfig()})
+	if out := o.run(codeFindings, flags...); !strings.Contains(out.stdout+out.stderr,
+		"provider-missing") {
+		o.t.Errorf("the refusal does not say provider-missing:\n%s", out.text())
+	}
+	objects, err := observe.Inventory(o.t.Context(), o.bare.Kubeconfig())
+	if err != nil || len(objects) > 0 {
+		o.t.Errorf("the target without providers holds %d objects: %v", len(objects), err)
 	}
 }
