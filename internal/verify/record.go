@@ -40,8 +40,8 @@ func put(ctx context.Context, o Options, r *Result) ([]object.Finding, error) {
 	}
 	if _, failed := o.Store.PutVerification(ctx, o.Snapshot, r.Verification); failed != nil {
 		return []object.Finding{{Severity: object.Warning, Code: object.CodeNotRecorded,
-			Message: failed.Error(), Hint: "the result is in this catalog only; look at what the store " +
-				"lets us write, or give --no-record"}}, err
+			Message: failed.Error(), Hint: "the result is in this catalog only; check what the store lets " +
+				"us write"}}, err
 	}
 	return nil, err
 }

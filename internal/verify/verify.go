@@ -42,7 +42,7 @@ func Percent(level store.VerifyLevel, percent int) (int, error) {
 	switch {
 	case percent < 0 || percent > 100 || percent > 0 && level != store.LevelSample:
 		return 0, &store.UsageError{Text: "the percentage is of a sample, and from 1 to 100",
-			Tip: "give --level sample --percent 25, for example; --level full reads everything"}
+			Tip: "choose the level sample and a percentage such as 25; the level full reads all"}
 	case level == store.LevelSample:
 		return cmp.Or(percent, snapshot.DefaultSample), nil
 	}
