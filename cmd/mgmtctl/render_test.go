@@ -83,11 +83,11 @@ func testFindings() []*mgmtv1.Finding {
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
 			Ref:     ref(capi, "MachineSet", "team-a", "web-2"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
-			Hint:    "capture it, or --drop-owner it"},
+			Hint:    "restore or create the owner first, or leave out the reference"},
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
 			Ref:     ref(capi, "MachineSet", "team-a", "web-1"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
-			Hint:    "capture it, or --drop-owner it"},
+			Hint:    "restore or create the owner first, or leave out the reference"},
 		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "not-newest",
 			Message: "a newer snapshot of this source is in the store"},
 	}

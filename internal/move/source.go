@@ -37,8 +37,11 @@ func (e *LockedError) Error() string {
 // Hint tells the operator what to do.
 func (e *LockedError) Hint() string {
 	operation, _, _ := strings.Cut(e.Holder, "/")
-	return "mgmtctl operation show " + operation + "; resume it or roll it back first"
+	return "resume operation " + operation + " or roll it back first"
 }
+
+// HintKey names the command that shows an operation.
+func (e *LockedError) HintKey() object.HintKey { return object.HintOperation }
 
 // ChangedError says that the source is not what the copy was made from.
 type ChangedError struct{ Why string }

@@ -131,7 +131,7 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "it was left half restored by operation " + other,
-			Hint: "go on with it: mgmtctl operation resume " + other +
+			Hint: "resume operation " + other +
 				"; if its catalog is lost, delete the object and plan again"})
 		return nil
 	}

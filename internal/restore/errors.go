@@ -56,8 +56,11 @@ func (e *OperationAtWorkError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *OperationAtWorkError) Hint() string {
-	return "mgmtctl operation show " + e.Operation + "; bring that operation to its end first"
+	return "finish operation " + e.Operation + " first"
 }
+
+// HintKey names the command that shows an operation.
+func (e *OperationAtWorkError) HintKey() object.HintKey { return object.HintOperation }
 
 // CopyAtWorkError says that a copy which is to be taken back is at work.
 type CopyAtWorkError struct{ Unit string }
@@ -127,9 +130,11 @@ func (e *FindingsError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *FindingsError) Hint() string {
-	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to " +
-		"do about each"
+	return "the plan lists all findings and what to do about each"
 }
+
+// HintKey names the commands that show a plan.
+func (e *FindingsError) HintKey() object.HintKey { return object.HintPlan }
 
 // PlanChangedError says that a plan that was looked at is not the one that would run now.
 type PlanChangedError struct{ Want, Got string }

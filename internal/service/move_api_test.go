@@ -58,7 +58,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 		}
 	}
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
 			}
@@ -199,7 +199,7 @@ func TestAPIMoveLocked(t *testing.T) {
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(y.namespace, unit)
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
 			}
