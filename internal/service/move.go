@@ -26,7 +26,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
-	plan, err := move.Make(ctx, m.Ends, spec)
+	plan, err := move.NewPlan(ctx, m.Ends, spec)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, m *moveRun, 
 		s.seams.tuning(&tuning)
 	}
 	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		plan, err := move.Make(ctx, m.Ends, spec)
+		plan, err := move.NewPlan(ctx, m.Ends, spec)
 		if err != nil {
 			return err
 		}

@@ -8,11 +8,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// Retention says which snapshots a prune keeps, when a request does not say it.
+// Retention is the rules of prunes whose request has none.
 type Retention struct {
 	Policy retention.Policy
 	// Grace is retention.DefaultGrace when it is zero.
@@ -22,6 +25,25 @@ type Retention struct {
 type pruneService struct {
 	mgmtv1.UnimplementedPruneServiceServer
 	s *Server
+}
+
+// pruneRun is a prune with its store opened.
+type pruneRun struct {
+	location *Location
+	source   string // its name
+	options  retention.Options
+}
+
+// pruneRequest is a prune that an operator, or the daemon by itself, asks for.
+type pruneRequest struct {
+	location, source string // names; all sources when it is empty
+	options          retention.Options
+}
+
+// pruneByRules returns the request for a prune of a location by the rules of the configuration.
+func (s *Server) pruneByRules(location string) pruneRequest {
+	return pruneRequest{location: location, options: retention.Options{
+		Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}}
 }
 
 // pruneFromProto reads what a spec says; the configuration says the rest.
@@ -43,7 +65,46 @@ func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
 	return request
 }
 
-// PlanPrune implements the API.
+// preparePrune checks a request and opens what it names.
+func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruneRun,
+	error) {
+	if err := r.options.Check(); err != nil {
+		return nil, nil, err
+	}
+	c, p, err := s.openPrune(ctx, r.location, r.options)
+	if err == nil && r.source != "" {
+		p.source = r.source
+		p.options.Source, err = findSource(ctx, p.options.Store, p.source)
+	}
+	return c, p, err
+}
+
+// openPrune opens a location, and looks up which of its snapshots are verified or in use.
+func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
+	*catalog.Catalog, *pruneRun, error) {
+	l, err := s.location(location)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Store, err = s.openLocation(ctx, l, nil, false); err != nil {
+		return nil, nil, err
+	}
+	whole, err := verify.Whole(ctx, c, o.Store)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
+	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
+		return c.SnapshotsInUse(ctx, o.Store.ID())
+	}
+	return c, &pruneRun{location: l, options: o}, nil
+}
+
+// PlanPrune decides what a prune would remove now, and counts it.
 func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	ctx := stream.Context()
@@ -58,11 +119,17 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	if err != nil {
 		return err
 	}
-	return sendPrunePlan(stream, p.options.Policy, plan)
+	for _, piece := range planToProto(plan, p.options.Policy) {
+		if err := stream.Send(piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func sendPrunePlan(stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse],
-	policy retention.Policy, plan *retention.Plan) error {
+// planToProto returns a plan of a prune as the pieces of its stream.
+func planToProto(plan *retention.Plan, policy retention.Policy) []*mgmtv1.PlanPruneResponse {
+	var pieces []*mgmtv1.PlanPruneResponse
 	summary := &mgmtv1.PruneSummary{
 		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked,
 		Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
@@ -74,32 +141,28 @@ func sendPrunePlan(stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse],
 		} else {
 			summary.Kept++
 		}
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Snapshot{
-			Snapshot: prunedToProto(v)}}); err != nil {
-			return err
-		}
+		pieces = append(pieces, &mgmtv1.PlanPruneResponse{
+			Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: verdictToProto(v)}})
 	}
 	for _, f := range plan.Findings {
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Finding{
-			Finding: findingToProto(f)}}); err != nil {
-			return err
-		}
+		pieces = append(pieces, &mgmtv1.PlanPruneResponse{
+			Item: &mgmtv1.PlanPruneResponse_Finding{Finding: findingToProto(f)}})
 	}
-	return stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Summary{
-		Summary: summary}})
+	return append(pieces, &mgmtv1.PlanPruneResponse{
+		Item: &mgmtv1.PlanPruneResponse_Summary{Summary: summary}})
 }
 
-func prunedToProto(v retention.Verdict) *mgmtv1.PrunedSnapshot {
+func verdictToProto(v retention.Verdict) *mgmtv1.PrunedSnapshot {
 	p := &mgmtv1.PrunedSnapshot{}
-	for _, r := range v.Reasons {
-		p.Keep = append(p.Keep, r.String())
-	}
 	if v.Envelope != nil {
 		p.Snapshot = snapshotToProto(*v.Envelope)
 	} else {
 		p.Snapshot = damagedToProto(v.Key, v.Err)
 	}
 	p.Snapshot.Pinned = v.Pinned
+	for _, r := range v.Reasons {
+		p.Keep = append(p.Keep, r.String())
+	}
 	return p
 }
 
@@ -116,6 +179,7 @@ func policyToProto(p retention.Policy) *mgmtv1.Retention {
 	return r
 }
 
+// RunPrune begins the operation that prunes.
 func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
 	c, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
@@ -129,9 +193,8 @@ func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest
 	return &mgmtv1.RunPruneResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",
-// "90m".
+// ParseAge reads a duration of weeks, days and what Go's durations have: "30d", "2w", "1d12h", "90m".
 func ParseAge(s string) (time.Duration, error) { return retention.ParseAge(s) }
 
-// MinGrace is the shortest grace that a prune takes.
+// MinGrace is the shortest grace that a prune accepts.
 const MinGrace = retention.MinGrace

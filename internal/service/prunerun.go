@@ -3,73 +3,11 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
-	"github.com/mgmtd/mgmtd/internal/store"
-	"github.com/mgmtd/mgmtd/internal/verify"
 )
-
-// pruneRun is a prune that is asked for, with its store opened.
-type pruneRun struct {
-	location *Location
-	source   string // its name
-	options  retention.Options
-}
-
-// pruneRequest is a prune that an operator, or the daemon by itself, asks for.
-type pruneRequest struct {
-	location, source string // names; all sources when it is empty
-	options          retention.Options
-}
-
-// pruneByRules returns the request for a prune of a location by the rules of the configuration.
-func (s *Server) pruneByRules(location string) pruneRequest {
-	return pruneRequest{location: location, options: retention.Options{
-		Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}}
-}
-
-// preparePrune checks a request and opens what it names.
-func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruneRun,
-	error) {
-	if err := r.options.Check(); err != nil {
-		return nil, nil, err
-	}
-	c, p, err := s.openPrune(ctx, r.location, r.options)
-	if err == nil && r.source != "" {
-		p.source = r.source
-		p.options.Source, err = findSource(ctx, p.options.Store, p.source)
-	}
-	return c, p, err
-}
-
-// openPrune opens a location, and asks the catalog what it knows of its snapshots.
-func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
-	*catalog.Catalog, *pruneRun, error) {
-	l, err := s.location(location)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := s.openCatalog(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if o.Store, err = s.openLocation(ctx, l, nil, false); err != nil {
-		return nil, nil, err
-	}
-	whole, err := verify.Whole(ctx, c, o.Store)
-	if err != nil {
-		return nil, nil, err
-	}
-	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
-	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
-		return c.SnapshotsInUse(ctx, o.Store.ID())
-	}
-	return c, &pruneRun{location: l, options: o}, nil
-}
 
 // beginPrune begins the operation that prunes. There is one at a time for each location: two would
 // do each other's work.
@@ -100,12 +38,6 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 	return run, err
 }
 
-// pruneState is where prunes of a location stand.
-type pruneState struct {
-	going bool
-	began time.Time // the last one
-}
-
 func (s *Server) claimPrune(location string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +54,13 @@ func (s *Server) releasePrune(location string) {
 	s.prunes[location] = pruneState{began: s.prunes[location].began}
 }
 
-// prune carries a prune out and tells what came of it.
+// pruneState is where prunes of a location stand.
+type pruneState struct {
+	going bool
+	began time.Time // the last one
+}
+
+// prune plans and executes a prune, and reports what it did.
 func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
 	o retention.Options) (*retention.Result, error) {
 	o.Progress = j.Progress
@@ -130,8 +68,8 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 		return j.Do(ctx, catalog.Step{Phase: "remove-" + name},
 			func(context.Context, *catalog.StepHandle) error { return fn() })
 	}
-	// before the look: what is taken from now on may not be in it
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()})
+	// Before the plan: a snapshot that is taken from now on may be missing in it.
+	indexed, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()})
 	if err != nil {
 		return nil, err
 	}
@@ -144,54 +82,36 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 		return nil, err
 	}
 	if as[*retention.RefusedError](err) && len(r.Removed) == 0 {
-		// a step was begun, and then the storage, or a pin that came just now, kept all that was
-		// named
+		// A step was begun, and then the storage, or a new pin, retained all that was named.
 		err = &untouchedError{err}
 	}
 	s.metrics.pruned(r, err)
-	removed := goneOnRecord(known, r)
+	return r, errors.Join(err, recordPrune(context.WithoutCancel(ctx), c, j, o.Store.ID(), indexed, r))
+}
+
+// recordPrune removes from the index what a prune removed from the store, and reports what it did.
+// It is done however the prune ended: what is gone is gone. Snapshots that an earlier prune removed
+// go from the index, too: that prune may have died before it reached the index, or run elsewhere. A
+// missing snapshot that no record explains stays in the index, by which a verification notices that
+// newer snapshots were hidden.
+func recordPrune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, storeID string,
+	indexed []catalog.SnapshotRecord, r *retention.Result) error {
+	var gone []string
 	for _, k := range r.Removed {
-		removed = append(removed, k.String())
+		gone = append(gone, k.String())
 	}
-	// What is gone is gone, and is to be known however the rest went.
-	ctx = context.WithoutCancel(ctx)
-	forgot := c.ForgetSnapshots(ctx, o.Store.ID(), removed)
-	events := []catalog.Event{{Type: catalog.EventMessage, Message: prunedText(r)}}
+	listed := map[string]bool{}
+	for _, v := range r.Snapshots {
+		listed[v.Key.String()] = true
+	}
+	for _, s := range indexed {
+		if r.RemovedOnRecord(s.Source, s.Sequence) && !listed[s.Key] {
+			gone = append(gone, s.Key)
+		}
+	}
+	events := []catalog.Event{{Type: catalog.EventMessage, Message: r.String()}}
 	for _, f := range r.Findings {
 		events = append(events, catalog.FindingEvent("", f))
 	}
-	return r, errors.Join(err, forgot, j.Emit(ctx, events...))
-}
-
-// goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died
-// before the index heard of it, or ran elsewhere. What no record explains stays in the index: a
-// verify tells by that of newer snapshots that somebody hides.
-func goneOnRecord(known []catalog.SnapshotRecord, r *retention.Result) (gone []string) {
-	there := map[string]bool{}
-	for _, v := range r.Snapshots {
-		there[v.Key.String()] = true
-	}
-	for _, k := range known {
-		recorded := slices.ContainsFunc(r.Recorded[k.Source],
-			func(n store.Range) bool { return n.From <= k.Sequence && k.Sequence <= n.To })
-		if recorded && !there[k.Key] {
-			gone = append(gone, k.Key)
-		}
-	}
-	return gone
-}
-
-// prunedText says in a sentence what a prune did.
-func prunedText(r *retention.Result) string {
-	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed),
-		len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
-	if r.Retained.Keys > 0 {
-		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys,
-			r.Retained.Bytes)
-	}
-	if r.Waits.Keys > 0 {
-		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
-			r.Waits.Keys, r.Waits.Bytes, retention.AgeText(r.Grace))
-	}
-	return text
+	return errors.Join(c.ForgetSnapshots(ctx, storeID, gone), j.Emit(ctx, events...))
 }

@@ -103,7 +103,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
-	plan, err := restore.Make(ctx, restore.Input{
+	plan, err := restore.NewPlan(ctx, restore.Input{
 		Snapshot: o.snapshot, Contents: contents,
 		Source: restore.Snapshot{
 			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),

@@ -184,7 +184,7 @@ func summarize(g *graph.Graph) []*mgmtv1.UnitSummary {
 
 func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (
 	*mgmtv1.VerifySnapshotResponse, error) {
-	level, ok := checkLevels[req.GetLevel()]
+	level, ok := verifyLevels[req.GetLevel()]
 	if !ok {
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known",
 			req.GetLevel()), Hint: "it is structure, sample or full"}

@@ -98,7 +98,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeMissing, Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
-			Hint:    "mgmtctl snapshot coverage shows why"}))
+			Hint:    "the coverage of the source shows why"}))
 	}
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,

@@ -13,7 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-func TestRanges(t *testing.T) {
+func TestRangesMergeAndExplain(t *testing.T) {
 	type rs = []Range
 	for name, tt := range map[string]struct{ got, want rs }{
 		"merge nothing": {mergeRanges(nil), nil},
@@ -126,7 +126,7 @@ func TestPruneRecords(t *testing.T) {
 	}
 }
 
-func TestPins(t *testing.T) {
+func TestDamagedPinStillPins(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		first, second := mustWriteSnapshot(t, s, 1, nil), mustWriteSnapshot(t, s, 2, nil)
 		k, other := first.Key(), second.Key()
