@@ -140,9 +140,9 @@ func wellFormed(t *testing.T, text string) {
 	}
 }
 
-// TestGraphPlaces: no box meets another, each is in its group, groups do not meet, and all of it is
-// within the picture.
-func TestGraphPlaces(t *testing.T) {
+// TestGraphBoxesDoNotOverlap: no two boxes and no two groups overlap, each box is in its group, and
+// all of them are within the picture.
+func TestGraphBoxesDoNotOverlap(t *testing.T) {
 	loop := testGraph()
 	// they own each other
 	loop[4].Edges = append(loop[4].Edges, owned(ref(capi, "Machine", "team-a", "web-0")))

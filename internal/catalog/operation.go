@@ -294,7 +294,7 @@ func (o *opTx) finish(events ...Event) error {
 	if err := o.b.Put(keyRecord, value); err != nil {
 		return err
 	}
-	o.tx.OnCommit(o.c.ring)
+	o.tx.OnCommit(o.c.notify)
 	return o.appendEvents(events)
 }
 

@@ -54,12 +54,12 @@ func checkFence(ctx context.Context, c *checker) error {
 		c.add(object.Finding{Severity: object.Warning, Code: object.CodeNoFence,
 			Message: "no ownership record is written: a source that is brought back from an older state " +
 				"does not find out that it lost its workload clusters",
-			Hint: "leave --no-fence out where the store can fence"})
+			Hint: "write ownership records where the store can hold them"})
 	case err != nil:
 		c.add(object.Finding{Severity: object.Fatal, Code: object.CodeNoFence,
 			Message: "ownership records cannot " +
 				"be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a " +
-				"signing key; or go without, with --no-fence"})
+				"signing key"})
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 		if annotations[capi.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
 			c.add(object.Finding{Severity: object.Error, Code: object.CodeHeld, Ref: n.Ref, Unit: n.Unit,
 				Message: "it is the paused copy of a restore or a move that is not at its end",
-				Hint:    "bring that operation to its end first (mgmtctl operation list)"})
+				Hint:    "finish that operation first"})
 		}
 		if lock != "" {
 			c.locks[n.Unit] = lock
@@ -105,8 +105,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 			c.add(object.Finding{Severity: c.unlessForced(object.CodeLocked), Code: object.CodeLocked,
 				Ref: n.Ref, Unit: n.Unit,
 				Message: "operation " + operation + " is at work on it",
-				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that " +
-					"operation and its catalog are lost"})
+				Hint:    "resume operation " + operation + " or roll it back"})
 		}
 		for key := range annotations {
 			if strings.HasPrefix(key, "argocd.argoproj.io/") ||
@@ -125,7 +124,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 			c.add(object.Finding{Severity: c.unlessForced(object.CodeProvisioning),
 				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
-				Hint:    "let it come up, or delete it; or take the risk with --force"})
+				Hint:    "wait for its Node, or delete it"})
 		}
 	}
 	return nil
@@ -165,8 +164,7 @@ func checkPools(_ context.Context, c *checker) error {
 				c.add(object.Finding{Severity: c.unlessForced(object.CodePoolShared),
 					Code: object.CodePoolShared, Ref: n.Ref,
 					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
-					Hint: "move all users of the pool together, or give them pools of their own; with --force " +
-						"when its ranges are known not to collide"})
+					Hint:    "move all users of the pool together, or give them pools of their own"})
 				break
 			}
 		}

@@ -28,7 +28,7 @@ func CompareProviders(source, target []kube.Provider, force object.Forced) []obj
 				Code: object.CodeProviderOlder,
 				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
 					target[i].Version, want.Version),
-				Hint: "upgrade it with clusterctl upgrade, or take the risk with --force"})
+				Hint: "upgrade it with clusterctl upgrade"})
 		}
 	}
 	return findings
@@ -65,7 +65,7 @@ func CheckInventory(kinds []kube.Kind, providers []kube.Provider) []object.Findi
 				Code: object.CodeContractMissing,
 				Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a "+
 					"contract version", p.Name, p.Version),
-				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the " +
+				Hint: "its kinds may not be captured: see the coverage of the source, and install the " +
 					"provider again"})
 		}
 	}

@@ -59,7 +59,7 @@ func checkSource(_ context.Context, p *planner) error {
 		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceAlive,
 			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
 				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
-			Hint: "make sure that its controllers do not run, then say --force as well"})
+			Hint: "make sure that its controllers do not run"})
 		return nil
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
@@ -72,8 +72,8 @@ func checkSource(_ context.Context, p *planner) error {
 	p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceNotGone,
 		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile "+
 			"one workload cluster destroy it", p.Source.Source.Name),
-		Hint: "make sure that its controllers do not run, then say so with --source-is-gone; or " +
-			"restore with --no-release, which leaves everything paused"})
+		Hint: "make sure that its controllers do not run, and confirm it; or restore " +
+			"without the release, which leaves everything paused"})
 	return nil
 }
 
@@ -83,8 +83,8 @@ func checkOwnership(_ context.Context, p *planner) error {
 	owners := preflight.Owners{Records: p.Owners, Force: p.Spec.Force,
 		Expected: []string{p.Source.Source.UID, p.Target.UID},
 		Elsewhere: "it was moved or restored there; work with that management cluster, or take it over " +
-			"with --force when that one is gone for good",
-		Damaged: "find out to which management cluster it belongs, then go on with --force"}
+			"when that one is gone for good",
+		Damaged: "find out to which management cluster it belongs"}
 	for n := range p.active {
 		if n.GroupKind() != capi.Cluster {
 			continue
@@ -106,13 +106,13 @@ func checkSnapshot(_ context.Context, p *planner) error {
 	if age > oldSnapshot {
 		f.Severity = object.Warning
 		f.Hint = "Machines that were made or deleted since are not known to it; compare with the " +
-			"infrastructure before the release (--no-release)"
+			"infrastructure before the release"
 	}
 	p.addAll(f)
 	if p.Newer.After(p.Source.Time) {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotNewest,
 			Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339),
-			Hint:    "use --snapshot latest"})
+			Hint:    "use the newest one unless you want the older state"})
 	}
 	for _, gap := range p.Gaps {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSnapshotGap, Message: gap,
@@ -202,7 +202,7 @@ func checkOwners(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing,
 				Message: "its owner " +
 					o.Ref.String() + " is neither in what is restored nor on the target",
-				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " +
+				Hint: "restore or create the owner first, or leave out the reference to " +
 					o.Ref.String()})
 		}
 	}
@@ -239,14 +239,13 @@ func checkUnits(_ context.Context, p *planner) error {
 			capi.PauseOf(n.GroupKind()) != capi.PauseNone && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
-					"life before it", Hint: "leave the reference out with --drop-owner"})
+					"life before it", Hint: "leave the reference out"})
 		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.SourceAtWork &&
 			!p.Spec.Force.Has(object.CodePauseUnknown):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
-				Hint: "scale its controller on the source to zero for the time of the move, then go on " +
-					"with --force"})
+				Hint: "scale its controller on the source to zero for the time of the move"})
 		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown:
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known; it is created after the release"})
@@ -273,8 +272,7 @@ func checkHeld(p *planner, n *graph.Node) error {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
 			Message: "it is the paused copy of " +
 				"a restore or a move that was not at its end",
-			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given " +
-				"back as it was before the pause"})
+			Hint: "bring that operation to its end, or take an older snapshot"})
 	}
 	return nil
 }
@@ -296,7 +294,7 @@ func checkNeeds(_ context.Context, p *planner) error {
 		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
 			p.add(by, object.Finding{Severity: object.Warning, Code: object.CodeNeedMissing,
 				Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field),
-				Hint:    "see that the target has it before the release (--no-release)"})
+				Hint:    "see that the target has it before the release"})
 		}
 	}
 	return nil

@@ -35,7 +35,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 			if !p.inPlan(r) {
 				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAMissing, Message: "Secret " +
 					r.String() + " is not in the snapshot; the control-plane provider would make a new one",
-					Hint: "restore from an older snapshot that has it (mgmtctl snapshot list)"})
+					Hint: "restore from an older snapshot that has it"})
 				continue
 			}
 			raw, err := p.Contents.Bytes(r)
@@ -100,7 +100,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
+	g.SetLimit(planReads)
 	for gk, n := range samples {
 		g.Go(func() error {
 			obj, err := decodeObject(p.Contents, n.Ref)

@@ -1,6 +1,6 @@
 // Package restore brings units of a snapshot under the control of a target management cluster.
 //
-//	Make ──► Plan ──► Run ──► per unit: create (waves) ─► verify ─► release ─► post-flight
+//	NewPlan ──► Plan ──► Run ──► per unit: create (waves) ─► verify ─► release ─► post-flight
 //	 │reads only       └ every change goes through the journal of the operation
 //	 └ all checks, all findings at once
 //

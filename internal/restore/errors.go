@@ -22,51 +22,56 @@ func (e *UnpausedError) Hint() string {
 		"Machines, then resume"
 }
 
-// GoneError says that an object that this restore created, adopted or relies on was deleted, or is
-// being deleted.
-type GoneError struct{}
+// DeletedError says that an object that this restore created, adopted or relies on was deleted, or
+// is being deleted.
+type DeletedError struct{}
 
-func (e *GoneError) Error() string { return "it was deleted on the target, or is being deleted" }
+func (e *DeletedError) Error() string { return "it was deleted on the target, or is being deleted" }
 
 // Hint tells the operator what to do.
-func (e *GoneError) Hint() string {
+func (e *DeletedError) Hint() string {
 	return "find out who deleted it; then run the restore again as a new operation, which adopts " +
 		"what is equal and creates what is missing"
 }
 
-// StrangerError says that an object on the target is not the one that this operation created or
+// NotOwnedError says that an object on the target is not the one that this operation created or
 // adopted.
-type StrangerError struct{ Ref object.Ref }
+type NotOwnedError struct{ Ref object.Ref }
 
-func (e *StrangerError) Error() string {
+func (e *NotOwnedError) Error() string {
 	return "the target has an object of this name that this operation did not create"
 }
 
 // Hint tells the operator what to do.
-func (e *StrangerError) Hint() string {
+func (e *NotOwnedError) Hint() string {
 	return "it came after the plan was made; find out whose it is, delete one of them, and resume"
 }
 
-// HeldError says that another operation is at work on an object.
-type HeldError struct{ Operation string }
+// OperationAtWorkError says that another operation is at work on an object.
+type OperationAtWorkError struct{ Operation string }
 
-func (e *HeldError) Error() string { return "operation " + e.Operation + " is at work on it" }
-
-// Hint tells the operator what to do.
-func (e *HeldError) Hint() string {
-	return "mgmtctl operation show " + e.Operation + "; bring that operation to its end first"
+func (e *OperationAtWorkError) Error() string {
+	return "operation " + e.Operation + " is at work on it"
 }
 
-// LiveError says that a copy which is to be taken back is at work.
-type LiveError struct{ Unit string }
+// Hint tells the operator what to do.
+func (e *OperationAtWorkError) Hint() string {
+	return "finish operation " + e.Operation + " first"
+}
 
-func (e *LiveError) Error() string {
+// HintKey names the command that shows an operation.
+func (e *OperationAtWorkError) HintKey() object.HintKey { return object.HintOperation }
+
+// CopyAtWorkError says that a copy which is to be taken back is at work.
+type CopyAtWorkError struct{ Unit string }
+
+func (e *CopyAtWorkError) Error() string {
 	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of " +
 		"it is removed"
 }
 
 // Hint tells the operator what to do.
-func (e *LiveError) Hint() string {
+func (e *CopyAtWorkError) Hint() string {
 	return "another operation or somebody released it; find out which management cluster has this " +
 		"workload cluster before anything else"
 }
@@ -125,9 +130,11 @@ func (e *FindingsError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *FindingsError) Hint() string {
-	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to " +
-		"do about each"
+	return "the plan lists all findings and what to do about each"
 }
+
+// HintKey names the commands that show a plan.
+func (e *FindingsError) HintKey() object.HintKey { return object.HintPlan }
 
 // PlanChangedError says that a plan that was looked at is not the one that would run now.
 type PlanChangedError struct{ Want, Got string }

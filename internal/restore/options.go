@@ -32,8 +32,8 @@ type Tuning struct {
 	Settle time.Duration
 }
 
-// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller: a
-// move has a lower one than a restore, because it pauses that many working workload clusters.
+// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller:
+// a move has a lower one than a restore, because it pauses that many working workload clusters.
 func (t Tuning) WithDefaults(concurrency int) Tuning {
 	if t.Concurrency <= 0 {
 		t.Concurrency = concurrency
@@ -73,8 +73,8 @@ type Hooks struct {
 	// RequirePause: a copy whose Cluster is not paused before its first release is an error
 	// (*UnpausedError), since somebody else released it. Without it such a Cluster is adopted.
 	RequirePause bool
-	// BeforeRelease is called for each unit right before its release, when its copy is verified. Its
-	// error keeps the unit paused. A resume calls it again for a unit that it let pass before.
+	// BeforeRelease is called for each unit right before its release, when its copy is verified.
+	// Its error keeps the unit paused. A resume calls it again for a unit that it let pass before.
 	BeforeRelease func(ctx context.Context, u Unit) error
 	// OnHealthy is called for each unit that passed post-flight.
 	OnHealthy func(u Unit)

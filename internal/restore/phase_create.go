@@ -87,13 +87,13 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 		if !ok {
 			return fmt.Errorf("the target no longer serves %s", o.GroupKind())
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
 			error) {
 			return r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		})
 		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID ||
 			live.GetDeletionTimestamp() != nil) {
-			return &GoneError{}
+			return &DeletedError{}
 		}
 		if err == nil {
 			r.setAlive(o.Ref)
@@ -116,13 +116,13 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 		return nil // this wave creates it
 	}
 	k := r.kinds[ref.GroupKind()]
-	live, err := retry(ctx, ref.GroupKind(), func() (*unstructured.Unstructured,
+	live, err := request(ctx, ref.GroupKind(), func() (*unstructured.Unstructured,
 		error) {
 		return r.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	})
 	if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != r.uid(ref) ||
 		live.GetDeletionTimestamp() != nil) {
-		return fmt.Errorf("%s: %w", ref, &GoneError{})
+		return fmt.Errorf("%s: %w", ref, &DeletedError{})
 	}
 	if err != nil {
 		return err
@@ -289,7 +289,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
 	}
-	return retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+	return request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		if r.uid(o.Ref) == "" {
 			live, err := r.Writer.Create(ctx, k, body)
 			if !apierrors.IsAlreadyExists(err) {
@@ -299,7 +299,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		if apierrors.IsNotFound(err) && r.uid(o.Ref) != "" || err == nil &&
 			live.GetDeletionTimestamp() != nil {
-			return nil, &GoneError{}
+			return nil, &DeletedError{}
 		}
 		if err != nil {
 			return nil, err
@@ -339,7 +339,7 @@ func (r *run) takeOver(ctx context.Context, k kube.Kind, body, live *unstructure
 
 func (r *run) checkAdopted(ctx context.Context, o Object) error {
 	k := r.kinds[o.GroupKind()]
-	live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
 		error) {
 		return r.Reader.Get(ctx, k, o.Namespace, o.Name)
 	})
@@ -347,7 +347,7 @@ func (r *run) checkAdopted(ctx context.Context, o Object) error {
 		return err
 	}
 	if string(live.GetUID()) != o.UID || live.GetDeletionTimestamp() != nil {
-		return &GoneError{}
+		return &DeletedError{}
 	}
 	r.setAlive(o.Ref)
 	return nil

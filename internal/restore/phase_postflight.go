@@ -17,6 +17,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // finishUnit waits until a released unit is healthy, and tells the caller's hooks. With
@@ -32,8 +33,8 @@ func (r *run) finishUnit(ctx context.Context, u Unit) error {
 	return err
 }
 
-// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer says
-// nothing of it.
+// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer
+// says nothing of it.
 func isUnhealthy(err error) bool {
 	_, seen := errors.AsType[*WaitError](err)
 	return seen
@@ -70,7 +71,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if err := r.wait(ctx, objects, what, problem); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
 	}
-	if err := kube.Sleep(ctx, r.Tuning.Settle); err != nil {
+	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
 	if err := r.wait(ctx, objects, what, problem); err != nil {

@@ -60,15 +60,15 @@ func Undo(ctx context.Context, o UndoOptions) error {
 // checkCascade looks on the target for objects that the garbage collector would delete with what is
 // taken back.
 func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
-	doomed := map[string]object.Ref{}
+	toDelete := map[string]object.Ref{}
 	for _, u := range parts {
 		for _, o := range u.Objects {
 			if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
-				doomed[uid] = o.Ref
+				toDelete[uid] = o.Ref
 			}
 		}
 	}
-	if len(doomed) == 0 {
+	if len(toDelete) == 0 {
 		return nil
 	}
 	planned := map[object.Ref]bool{}
@@ -77,7 +77,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 			planned[o.Ref] = true
 		}
 	}
-	findings, err := Dependants(ctx, on, doomed, func(ref object.Ref) bool {
+	findings, err := Dependants(ctx, on, toDelete, func(ref object.Ref) bool {
 		return planned[ref] ||
 			unplannedBinding(ref)
 	}, func(ref object.Ref) string { return r.unitOf[ref] })
@@ -100,7 +100,7 @@ func unplannedBinding(ref object.Ref) bool {
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	if u.Name != "" {
-		if err := r.standsOnTarget(ctx, u); err != nil {
+		if err := r.checkStillPaused(ctx, u); err != nil {
 			return err
 		}
 		if err := r.undoOwners(ctx, u.Name); err != nil {
@@ -140,15 +140,15 @@ func (r *run) leave(ctx context.Context, o Object) error {
 		Unannotate(live, annotationOperation)
 		return Unpause(live) || marked
 	})
-	if _, stranger := errors.AsType[*StrangerError](err); stranger || apierrors.IsNotFound(err) {
+	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// standsOnTarget makes sure that the copy of a unit is still the paused one that this operation
+// checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
 // made: removed under live controllers, its Machines would be replaced.
-func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
+func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 	if !creates(u) {
 		return nil // nothing of it is removed
 	}
@@ -156,7 +156,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		if o.GroupKind() != capi.Cluster || o.Action == Skip {
 			continue
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
 		if apierrors.IsNotFound(err) {
@@ -167,7 +167,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
 		if r.checkOurs(o.Ref, live) == nil && (!paused || !PausedByUs(live)) {
-			return &LiveError{u.Name}
+			return &CopyAtWorkError{u.Name}
 		}
 	}
 	return nil

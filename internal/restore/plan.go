@@ -41,8 +41,8 @@ type Spec struct {
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
-	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it is
-	// gone.
+	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
+	// is gone.
 	SourceAtWork bool `json:"move,omitempty"`
 	// Only are the units ("namespace/name") of the selection that are meant, where a move takes
 	// them in batches; nil means all.
@@ -184,8 +184,8 @@ func (p *Plan) Counts() (create, adopt, skip, blocked int) {
 	return create, adopt, skip, blocked
 }
 
-// settle sorts the findings and decides what they block.
-func (p *Plan) settle() {
+// decide sorts the findings and decides what they block.
+func (p *Plan) decide() {
 	slices.SortStableFunc(p.Findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)

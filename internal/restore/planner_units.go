@@ -34,7 +34,7 @@ func (p *planner) plan() *Plan {
 			plan.Epochs[u.WorkloadID] = o.Epoch
 		}
 	}
-	plan.settle()
+	plan.decide()
 	p.skipUnneeded(plan)
 	return plan
 }

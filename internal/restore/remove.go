@@ -33,7 +33,7 @@ type Remover interface {
 // touched; what it owns must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
 	check func(live *unstructured.Unstructured) error) error {
-	_, err := retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+	_, err := request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
 		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
 		if err != nil {
 			return nil, err
@@ -68,10 +68,10 @@ type Lister interface {
 }
 
 // Dependants looks through everything on a management cluster for objects with an owner among
-// doomed, by UID, that are not in the plan themselves: the garbage collector would delete them as
+// toDelete, by UID, that are not in the plan themselves: the garbage collector would delete them as
 // soon as their last owner is gone. One blocking finding gc-would-cascade each; unitOf names the
-// unit that a doomed object belongs to.
-func Dependants(ctx context.Context, on Lister, doomed map[string]object.Ref,
+// unit that a toDelete object belongs to.
+func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]object.Ref,
 				ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
 					Name: meta.Get("name").String()}
 				meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-					owner, ok := doomed[o.Get("uid").String()]
+					owner, ok := toDelete[o.Get("uid").String()]
 					if !ok || planned(ref) {
 						return true
 					}

@@ -79,7 +79,7 @@ func selectUnits(g *graph.Graph, s Selection) (map[string]bool, error) {
 	selector, err := labels.Parse(s.Selector)
 	if err != nil {
 		return nil, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err),
-			"use the syntax of kubectl's --selector"}
+			"use the syntax of Kubernetes label selectors"}
 	}
 	matched := false
 	for _, c := range clusters {

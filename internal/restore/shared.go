@@ -129,7 +129,7 @@ func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error 
 func (r *run) anyPaused(ctx context.Context, objects []Object) (bool, error) {
 	var paused atomic.Bool
 	err := r.each(objects, func(o Object) error {
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
 		if err == nil && PausedByUs(live) {

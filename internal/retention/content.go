@@ -70,7 +70,7 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 				"is kept, and "+
 				"what it stands for is not known",
 				"find out where it comes from, and whether the bucket has an older version of it; "+
-					"mgmtctl snapshot delete KEY --damaged removes it")
+					"then delete it")
 		}
 		byTree[s.Envelope.Tree] = append(byTree[s.Envelope.Tree], s)
 	}
@@ -143,7 +143,7 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 			"that they were removed",
 			f.Key.Source, f.Message),
 			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
-				"gone for good, run it once with --accept-gaps")
+				"gone for good, accept the gaps once")
 	}
 	return nil
 }

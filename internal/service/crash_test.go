@@ -118,7 +118,7 @@ func (y *crashFixture) live(dir string) *life {
 			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
-	l.recordPause = 0 // the catalog never takes a record again
+	l.runs.recordPause = 0 // the catalog never takes a record again
 	l.buckets["main"] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)
@@ -129,7 +129,7 @@ func (y *crashFixture) live(dir string) *life {
 	}
 	left, err := c.Interrupted(y.t.Context())
 	for _, op := range left {
-		err = errors.Join(err, l.settle(y.t.Context(), c, op))
+		err = errors.Join(err, l.classifyInterrupted(y.t.Context(), c, op))
 	}
 	if err != nil {
 		y.t.Fatal(err)

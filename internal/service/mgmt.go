@@ -154,7 +154,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 			Code: object.CodeUnreachable, Message: err.Error(), Hint: hint(err)})}
 		return resp, nil
 	}
-	c, _, err := m.s.catalogOrPeer(ctx)
+	c, _, err := m.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				}
 				f.Code, f.Message = object.CodeOperationDead, fmt.Sprintf("it carries the mark of operation "+
 					"%s, which is %s", id, op.State)
-				f.Hint = "mgmtctl operation resume " + id + " goes on with it; a move can be rolled back"
+				f.Hint = "resume operation " + id + "; a move can be rolled back"
 				if op.State.Final() {
 					f.Hint = "remove the annotation " + capi.AnnotationOperation +
 						" when it is reconciled nowhere else"

@@ -29,8 +29,8 @@ type storedMove struct {
 	Location string         `json:"location,omitempty"`
 }
 
-// moving is what a move works with.
-type moving struct {
+// moveRun is what a move works with.
+type moveRun struct {
 	move.Ends
 	source   *kube.Mgmt
 	store    *store.Store
@@ -48,7 +48,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
-	plan, err := move.Make(ctx, m.Ends, spec)
+	plan, err := move.NewPlan(ctx, m.Ends, spec)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 		Header: header}}); err != nil {
 		return err
 	}
-	return sendPieces(&plan.Copy, pieces{
+	return sendPlanStream(&plan.Copy, planStream{
 		unit: func(u *mgmtv1.PlanUnit) error {
 			return stream.Send(&mgmtv1.PlanMoveResponse{Item: &mgmtv1.PlanMoveResponse_Unit{Unit: u}})
 		},
@@ -90,7 +90,7 @@ func endpointsFromProto(p *mgmtv1.MoveSpec) endpointNames {
 }
 
 // endpoints reaches both sides and the store; create makes the store when there is none.
-func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (*moving, error) {
+func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (*moveRun, error) {
 	location, err := s.location(names.location)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if err != nil {
 		return nil, err
 	}
-	m := &moving{source: source, store: st, location: location.Name}
+	m := &moveRun{source: source, store: st, location: location.Name}
 	m.Ownership = st
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 		return move.Mgmt{}, err
 	}
 	var writer move.Writer = m.Writer()
-	if s.writer != nil {
-		writer = s.writer(side, writer)
+	if s.seams.writer != nil {
+		writer = s.seams.writer(side, writer)
 	}
 	return move.Mgmt{
 		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: writer,
@@ -180,11 +180,11 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 		return nil, err
 	}
 	tuning := tuningFromProto(req.GetTuning())
-	if v.s.tuning != nil {
-		v.s.tuning(&tuning)
+	if v.s.seams.tuning != nil {
+		v.s.seams.tuning(&tuning)
 	}
 	run, err := v.s.start(v.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		plan, err := move.Make(ctx, m.Ends, spec)
+		plan, err := move.NewPlan(ctx, m.Ends, spec)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 }
 
 // runMove goes forward or back with a move.
-func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moving,
+func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moveRun,
 	stored *storedMove, way func(context.Context, move.Options) error) error {
 	op, err := c.Operation(ctx, j.Operation())
 	if err != nil {
@@ -236,7 +236,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 // moveSnapshot takes the snapshot that a batch of a move is copied from, and verifies its structure
 // (invariant I2).
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	m *moving) (*snapshot.Result, error) {
+	m *moveRun) (*snapshot.Result, error) {
 	o := capture(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache

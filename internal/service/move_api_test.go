@@ -58,7 +58,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 		}
 	}
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
 			}
@@ -145,7 +145,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, err)
 	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
 	must(t, err)
-	plan, err := move.Make(t.Context(), m.Ends,
+	plan, err := move.NewPlan(t.Context(), m.Ends,
 		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
 	must(t, err)
 	must(t, s.Close())
@@ -199,7 +199,7 @@ func TestAPIMoveLocked(t *testing.T) {
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(y.namespace, unit)
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
 			}

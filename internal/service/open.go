@@ -29,11 +29,11 @@ func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	left, err := c.Interrupted(ctx)
 	for _, op := range left {
 		if err == nil {
-			err = s.settle(ctx, c, op)
+			err = s.classifyInterrupted(ctx, c, op)
 		}
 	}
 	if err == nil {
-		s.beside, err = serveBeside(s, s.cfg.CatalogFile)
+		s.socket, err = serveCatalogSocket(s, s.cfg.CatalogFile)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -22,12 +22,12 @@ type operationService struct {
 
 func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListOperationsRequest) (
 	*mgmtv1.ListOperationsResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if peer != nil {
-		return peer.ListOperations(ctx, req)
+	if holder != nil {
+		return holder.ListOperations(ctx, req)
 	}
 	ops, err := c.Operations(ctx, catalog.OperationFilter{})
 	if err != nil {
@@ -42,12 +42,12 @@ func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListO
 
 func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (
 	*mgmtv1.GetOperationResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if peer != nil {
-		return peer.GetOperation(ctx, req)
+	if holder != nil {
+		return holder.GetOperation(ctx, req)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {
@@ -59,12 +59,12 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	ctx := stream.Context()
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return err
 	}
-	if peer != nil {
-		return forward(ctx, peer, req, stream)
+	if holder != nil {
+		return forward(ctx, holder, req, stream)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	}
 	for e, err := range c.Watch(ctx, op.ID, req.GetAfterSeq()) {
 		if err != nil {
-			return o.s.ended(op.ID, err)
+			return o.s.closedReason(op.ID, err)
 		}
 		if err := stream.Send(&mgmtv1.WatchOperationResponse{Event: eventToProto(e)}); err != nil {
 			return err
@@ -81,10 +81,10 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	return nil
 }
 
-func forward(ctx context.Context, peer mgmtv1.OperationServiceClient,
+func forward(ctx context.Context, holder mgmtv1.OperationServiceClient,
 	req *mgmtv1.WatchOperationRequest,
 	to grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
-	from, err := peer.WatchOperation(ctx, req)
+	from, err := holder.WatchOperation(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -153,12 +153,12 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 
 func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (
 	*mgmtv1.StopOperationResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if peer != nil {
-		return peer.StopOperation(ctx, req)
+	if holder != nil {
+		return holder.StopOperation(ctx, req)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {

@@ -2,9 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -18,7 +15,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// Retention says which snapshots a prune keeps, when a request does not say it.
+// Retention is the rules of prunes whose request has none.
 type Retention struct {
 	Policy retention.Policy
 	// Grace is retention.DefaultGrace when it is zero.
@@ -30,8 +27,8 @@ type pruneService struct {
 	s *Server
 }
 
-// pruning is a prune that is asked for, with its store opened.
-type pruning struct {
+// pruneRun is a prune with its store opened.
+type pruneRun struct {
 	location *Location
 	source   string // its name
 	options  retention.Options
@@ -69,7 +66,7 @@ func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
 }
 
 // preparePrune checks a request and opens what it names.
-func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruning,
+func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruneRun,
 	error) {
 	if err := r.options.Check(); err != nil {
 		return nil, nil, err
@@ -82,9 +79,9 @@ func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Cat
 	return c, p, err
 }
 
-// openPrune opens a location, and asks the catalog what it knows of its snapshots.
+// openPrune opens a location, and looks up which of its snapshots are verified or in use.
 func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
-	*catalog.Catalog, *pruning, error) {
+	*catalog.Catalog, *pruneRun, error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, nil, err
@@ -104,9 +101,10 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
 		return c.SnapshotsInUse(ctx, o.Store.ID())
 	}
-	return c, &pruning{location: l, options: o}, nil
+	return c, &pruneRun{location: l, options: o}, nil
 }
 
+// PlanPrune decides what a prune would remove now, and counts it.
 func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	ctx := stream.Context()
@@ -121,10 +119,21 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	if err != nil {
 		return err
 	}
+	for _, piece := range planToProto(plan, p.options.Policy) {
+		if err := stream.Send(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planToProto returns a plan of a prune as the pieces of its stream.
+func planToProto(plan *retention.Plan, policy retention.Policy) []*mgmtv1.PlanPruneResponse {
+	var pieces []*mgmtv1.PlanPruneResponse
 	summary := &mgmtv1.PruneSummary{
 		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked,
 		Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
-		Retention: policyToProto(p.options.Policy),
+		Retention: policyToProto(policy),
 	}
 	for _, v := range plan.Snapshots {
 		if v.Goes() {
@@ -132,29 +141,29 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 		} else {
 			summary.Kept++
 		}
-		item := &mgmtv1.PrunedSnapshot{}
-		for _, r := range v.Reasons {
-			item.Keep = append(item.Keep, r.String())
-		}
-		if v.Envelope != nil {
-			item.Snapshot = snapshotToProto(*v.Envelope)
-		} else {
-			item.Snapshot = damagedToProto(v.Key, v.Err)
-		}
-		item.Snapshot.Pinned = v.Pinned
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Snapshot{
-			Snapshot: item}}); err != nil {
-			return err
-		}
+		pieces = append(pieces, &mgmtv1.PlanPruneResponse{
+			Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: verdictToProto(v)}})
 	}
 	for _, f := range plan.Findings {
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Finding{
-			Finding: findingToProto(f)}}); err != nil {
-			return err
-		}
+		pieces = append(pieces, &mgmtv1.PlanPruneResponse{
+			Item: &mgmtv1.PlanPruneResponse_Finding{Finding: findingToProto(f)}})
 	}
-	return stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Summary{
-		Summary: summary}})
+	return append(pieces, &mgmtv1.PlanPruneResponse{
+		Item: &mgmtv1.PlanPruneResponse_Summary{Summary: summary}})
+}
+
+func verdictToProto(v retention.Verdict) *mgmtv1.PrunedSnapshot {
+	p := &mgmtv1.PrunedSnapshot{}
+	if v.Envelope != nil {
+		p.Snapshot = snapshotToProto(*v.Envelope)
+	} else {
+		p.Snapshot = damagedToProto(v.Key, v.Err)
+	}
+	p.Snapshot.Pinned = v.Pinned
+	for _, r := range v.Reasons {
+		p.Keep = append(p.Keep, r.String())
+	}
+	return p
 }
 
 func amountToProto(a retention.Amount) *mgmtv1.PruneAmount {
@@ -170,6 +179,7 @@ func policyToProto(p retention.Policy) *mgmtv1.Retention {
 	return r
 }
 
+// RunPrune begins the operation that prunes.
 func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
 	c, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
@@ -183,134 +193,8 @@ func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest
 	return &mgmtv1.RunPruneResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// beginPrune begins the operation that prunes. There is one at a time for each location: two would
-// do each other's work.
-func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (
-	*operationRun, error) {
-	if err := p.options.Store.MayRemove(); err != nil {
-		return nil, err
-	}
-	if !s.enterPrune(p.location.Name) {
-		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
-			Hint: "wait for it: mgmtctl operation list tells which it is"}
-	}
-	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},
-		Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
-	})
-	var run *operationRun
-	if err == nil {
-		run, err = s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-			_, err := s.prune(ctx, c, j, p.options)
-			s.leavePrune(p.location.Name)
-			return err
-		})
-	}
-	if err != nil {
-		s.leavePrune(p.location.Name)
-	}
-	return run, err
-}
-
-func (s *Server) enterPrune(location string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.prunes[location].going {
-		return false
-	}
-	s.prunes[location] = pruneState{going: true, began: time.Now()}
-	return true
-}
-
-func (s *Server) leavePrune(location string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.prunes[location] = pruneState{began: s.prunes[location].began}
-}
-
-// pruneState is where prunes of a location stand.
-type pruneState struct {
-	going bool
-	began time.Time // the last one
-}
-
-// prune carries a prune out and tells what came of it.
-func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	o retention.Options) (*retention.Result, error) {
-	o.Progress = j.Progress
-	o.Step = func(name string, fn func() error) error {
-		return j.Do(ctx, catalog.Step{Phase: "remove-" + name},
-			func(context.Context, *catalog.StepHandle) error { return fn() })
-	}
-	// before the look: what is taken from now on may not be in it
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()})
-	if err != nil {
-		return nil, err
-	}
-	plan, err := retention.NewPlan(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	r, err := retention.Execute(ctx, o, plan)
-	if r == nil {
-		return nil, err
-	}
-	if as[*retention.RefusedError](err) && len(r.Removed) == 0 {
-		// a step was begun, and then the storage, or a pin that came just now, kept all that was
-		// named
-		err = &untouchedError{err}
-	}
-	s.metrics.pruned(r, err)
-	removed := goneOnRecord(known, r)
-	for _, k := range r.Removed {
-		removed = append(removed, k.String())
-	}
-	// What is gone is gone, and is to be known however the rest went.
-	ctx = context.WithoutCancel(ctx)
-	forgot := c.ForgetSnapshots(ctx, o.Store.ID(), removed)
-	events := []catalog.Event{{Type: catalog.EventMessage, Message: prunedText(r)}}
-	for _, f := range r.Findings {
-		events = append(events, catalog.FindingEvent("", f))
-	}
-	return r, errors.Join(err, forgot, j.Emit(ctx, events...))
-}
-
-// goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died
-// before the index heard of it, or ran elsewhere. What no record explains stays in the index: a
-// verify tells by that of newer snapshots that somebody hides.
-func goneOnRecord(known []catalog.SnapshotRecord, r *retention.Result) (gone []string) {
-	there := map[string]bool{}
-	for _, v := range r.Snapshots {
-		there[v.Key.String()] = true
-	}
-	for _, k := range known {
-		recorded := slices.ContainsFunc(r.Recorded[k.Source],
-			func(n store.Range) bool { return n.From <= k.Sequence && k.Sequence <= n.To })
-		if recorded && !there[k.Key] {
-			gone = append(gone, k.Key)
-		}
-	}
-	return gone
-}
-
-// prunedText says in a sentence what a prune did.
-func prunedText(r *retention.Result) string {
-	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed),
-		len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
-	if r.Retained.Keys > 0 {
-		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys,
-			r.Retained.Bytes)
-	}
-	if r.Waits.Keys > 0 {
-		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
-			r.Waits.Keys, r.Waits.Bytes, retention.AgeText(r.Grace))
-	}
-	return text
-}
-
-// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",
-// "90m".
+// ParseAge reads a duration of weeks, days and what Go's durations have: "30d", "2w", "1d12h", "90m".
 func ParseAge(s string) (time.Duration, error) { return retention.ParseAge(s) }
 
-// MinGrace is the shortest grace that a prune takes.
+// MinGrace is the shortest grace that a prune accepts.
 const MinGrace = retention.MinGrace

@@ -196,7 +196,7 @@ func TestDaemonPrunesOnlyWithRulesOrExpiries(t *testing.T) {
 func TestOnePruneAtATime(t *testing.T) {
 	b := newPruneBench(t, Retention{})
 	b.take(2)
-	if !b.enterPrune("main") {
+	if !b.claimPrune("main") {
 		t.Fatal("the first may not begin")
 	}
 	run := func() error {
@@ -207,7 +207,7 @@ func TestOnePruneAtATime(t *testing.T) {
 	if err := run(); ExitCode(err) != ExitHeld {
 		t.Errorf("beside another: %v", err)
 	}
-	b.leavePrune("main")
+	b.releasePrune("main")
 	if err := run(); err != nil {
 		t.Error(err)
 	}
@@ -287,7 +287,7 @@ func TestDeletionIsRefusedLate(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneBench(t, Retention{})
 		b.take(4)
-		b.onStep = func(ctx context.Context, r catalog.StepRecord) error {
+		b.seams.onStep = func(ctx context.Context, r catalog.StepRecord) error {
 			if r.State != catalog.StepBegun {
 				return nil
 			}

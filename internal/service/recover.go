@@ -30,7 +30,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.resumeLeft(ctx, c); err != nil {
+	if err := s.resumeInterrupted(ctx, c); err != nil {
 		return err
 	}
 	s.running.Go(func() { s.scheduler.Run(s.ctx) })
@@ -42,8 +42,8 @@ func (s *Server) Start(ctx context.Context) error {
 // diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
-// settle gives an operation that was found running, though nobody works on it, a state.
-func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+// classifyInterrupted gives an operation that was found running, though nobody works on it, a state.
+func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
@@ -74,33 +74,33 @@ func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (ca
 	return catalog.NeedsIdentity, why
 }
 
-// resumeLeft goes on, in the background, with what the daemon before this one left in the middle
+// resumeInterrupted goes on, in the background, with what the daemon before this one left in the middle
 // and can go on without anybody's help.
-func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
+func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) error {
 	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
 		catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
 	if err != nil {
 		return err
 	}
 	for _, op := range stopped {
-		if !goesOn(op) {
+		if !resumable(op) {
 			continue
 		}
 		wait, cancel := context.WithCancelCause(s.ctx)
-		s.runsMu.Lock()
-		s.waits[op.ID] = cancel
-		s.runsMu.Unlock()
+		s.runs.mu.Lock()
+		s.runs.waiting[op.ID] = cancel
+		s.runs.mu.Unlock()
 		s.running.Go(func() {
 			defer cancel(nil)
-			s.resume(wait, c, op)
+			s.retryResume(wait, c, op)
 		})
 	}
 	return nil
 }
 
-// goesOn reports whether a daemon resumes an operation when it starts. An operation that an operator
+// resumable reports whether a daemon resumes an operation when it starts. An operation that an operator
 // stopped stays stopped.
-func goesOn(op catalog.Operation) bool {
+func resumable(op catalog.Operation) bool {
 	return op.State == catalog.Stopped && (op.StopCause == catalog.StopProcessDied ||
 		op.StopCause == catalog.StopDaemonEnded)
 }
@@ -110,9 +110,9 @@ const (
 	resumeLongWait = time.Minute
 )
 
-// resume tries until the management clusters and the store answer: after a power cut they come back
+// retryResume tries until the management clusters and the store answer: after a power cut they come back
 // later than we do.
-func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
+func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
 	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
 	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
 		now, err := c.Operation(ctx, op.ID)

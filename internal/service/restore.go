@@ -35,8 +35,8 @@ type storedRestore struct {
 	Location string `json:"location,omitempty"`
 }
 
-// opened is a snapshot and the management cluster that it is restored into.
-type opened struct {
+// restoreInputs is a snapshot and the management cluster that it is restored into.
+type restoreInputs struct {
 	location *Location
 	snapshot *snapshot.Snapshot
 	signed   store.Signed
@@ -65,7 +65,7 @@ func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 
 // open finds and opens the snapshot, checks its signature before anything else of it is read, and
 // reaches the target.
-func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*opened,
+func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*restoreInputs,
 	error) {
 	location, err := s.location(spec.GetLocation())
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []
 }
 
 func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
-	e store.Signed, targetName string) (*opened, error) {
+	e store.Signed, targetName string) (*restoreInputs, error) {
 	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
 	if vouched := location.Store.Plain && !st.Encrypted() &&
 		len(location.Store.TrustedKeyFiles) == 0; !vouched {
@@ -110,12 +110,12 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 	if err != nil {
 		return nil, err
 	}
-	return &opened{location: location, snapshot: snap, signed: e, store: st, target: target,
+	return &restoreInputs{location: location, snapshot: snap, signed: e, store: st, target: target,
 		kinds: kinds}, nil
 }
 
 // plan makes the plan and returns the contents that it was made from.
-func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done, total int64)) (
+func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec, progress func(done, total int64)) (
 	*restore.Plan, *snapshot.Contents, error) {
 	nodes, err := restore.Nodes(o.snapshot, spec)
 	if err != nil {
@@ -137,7 +137,7 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 	if err != nil {
 		return nil, nil, err
 	}
-	plan, err := restore.Make(ctx, restore.Input{
+	plan, err := restore.NewPlan(ctx, restore.Input{
 		Snapshot: o.snapshot, Contents: contents,
 		Source: restore.Snapshot{
 			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),
@@ -153,7 +153,7 @@ func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done
 
 // chain returns the time of the source's newest snapshot and what is wrong in the chain from the
 // chosen one to it. Gaps before it are what retention leaves.
-func (o *opened) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
+func (o *restoreInputs) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
 	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
 	if err != nil {
 		return time.Time{}, nil, err
@@ -193,7 +193,7 @@ func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
 		Header: header}}); err != nil {
 		return err
 	}
-	return sendPieces(plan, pieces{
+	return sendPlanStream(plan, planStream{
 		unit: func(u *mgmtv1.PlanUnit) error {
 			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
 		},
@@ -212,15 +212,15 @@ func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
 	})
 }
 
-// pieces sends what plans of all kinds have in common.
-type pieces struct {
+// planStream sends what plans of all kinds have in common.
+type planStream struct {
 	unit    func(*mgmtv1.PlanUnit) error
 	object  func(*mgmtv1.PlanObject) error
 	finding func(*mgmtv1.Finding) error
 	summary func(*mgmtv1.PlanSummary) error
 }
 
-func sendPieces(plan *restore.Plan, to pieces) error {
+func sendPlanStream(plan *restore.Plan, to planStream) error {
 	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
 	for _, u := range parts {
 		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)),
@@ -330,7 +330,7 @@ func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan
 	return nil
 }
 
-func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
 	contents *snapshot.Contents, tuning restore.Tuning) error {
 	run := restore.RunOptions{
 		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
@@ -352,7 +352,7 @@ func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan
 
 // own records that a unit belongs to the target from now on, so that whoever has an older state
 // finds out.
-func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+func (o *restoreInputs) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
 	u restore.Unit) error {
 	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -436,7 +436,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 
 // sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
 // name its source: these it may replace, and no others.
-func (o *opened) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64, error) {
+func (o *restoreInputs) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64, error) {
 	owners, err := ownership.Owners(ctx, o.store)
 	epochs := map[string]int64{}
 	for id, owned := range owners {

@@ -85,31 +85,26 @@ type Server struct {
 	cfg     Config
 	ctx     context.Context // of the operations; ends with Stop
 	stop    context.CancelCauseFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // goroutines that Drain waits for
+	runs    runTable
+	metrics *metrics
 
-	mu      sync.Mutex
+	scheduler *schedule.Scheduler // nil before Open
+	verifier  *schedule.Verifier  // nil before Open
+	runCache  *snapshot.RunCache  // nil in a process that takes one snapshot
+
+	mu      sync.Mutex // guards what follows
 	catalog *catalog.Catalog
-	peer    *peer
-	beside  *beside
-	// operations whose end the catalog could not record, and why
-	lost map[catalog.OperationID]error
+	socket  *catalogSocket
+	holder  *catalogHolder
+	buckets map[string]bucket.Bucket // by location: a bucket holds connections
+	prunes  map[string]pruneState    // by location
 
-	// held while an operation goes into running, so that runs and the catalog agree
-	runsMu sync.Mutex
-	runs   map[catalog.OperationID]context.CancelCauseFunc
-	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
+	seams seams
+}
 
-	metrics   *metrics
-	scheduler *schedule.Scheduler      // nil before Open
-	verifier  *schedule.Verifier       // likewise
-	prunes    map[string]pruneState    // by location; guarded by mu
-	buckets   map[string]bucket.Bucket // by location, as they have connections; guarded by mu
-	runCache  *snapshot.RunCache       // of the last snapshots; nil in a process that takes one
-	failed    chan error               // holds the error after which the server is of no use
-
-	recordPause time.Duration // between two tries of recordEnd
-
-	// Tests kill the process at a step, or in the middle of one; nil otherwise.
+// seams let tests end the process at a step, or in the middle of one. They are nil in production.
+type seams struct {
 	onStep func(ctx context.Context, r catalog.StepRecord) error
 	writer func(side string, w move.Writer) move.Writer
 	tuning func(*restore.Tuning) // how long waits of a new operation last
@@ -120,11 +115,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{},
-		runs:    map[catalog.OperationID]context.CancelCauseFunc{},
-		waits:   map[catalog.OperationID]context.CancelCauseFunc{},
-		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[string]bucket.Bucket{},
-		prunes: map[string]pruneState{}, failed: make(chan error, 1), recordPause: recordPause}
+	s := &Server{cfg: cfg, runs: newRunTable(), metrics: newMetrics(cfg.Metrics, cfg.Version),
+		buckets: map[string]bucket.Bucket{}, prunes: map[string]pruneState{}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	known := &kube.Known{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
@@ -166,7 +158,7 @@ func (s *Server) Drain() { s.running.Wait() }
 
 // Failed gives the error after which the server is of no use any more: its catalog could not be
 // written.
-func (s *Server) Failed() <-chan error { return s.failed }
+func (s *Server) Failed() <-chan error { return s.runs.failed }
 
 // Close stops the operations, waits until they have ended, and closes the catalog.
 func (s *Server) Close() error {
@@ -175,11 +167,11 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	if s.beside != nil {
-		s.beside.close()
+	if s.socket != nil {
+		s.socket.close()
 	}
-	if s.peer != nil {
-		errs = append(errs, s.peer.conn.Close())
+	if s.holder != nil {
+		errs = append(errs, s.holder.conn.Close())
 	}
 	if s.catalog != nil {
 		errs = append(errs, s.catalog.Close())

@@ -126,7 +126,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeMissing, Ref: m.Ref,
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
-			Hint:    "mgmtctl snapshot coverage shows why"}))
+			Hint:    "the coverage of the source shows why"}))
 	}
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
@@ -367,7 +367,7 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 
 func (s *snapshotService) VerifySnapshot(ctx context.Context, req *mgmtv1.VerifySnapshotRequest) (
 	*mgmtv1.VerifySnapshotResponse, error) {
-	level, ok := checkLevels[req.GetLevel()]
+	level, ok := verifyLevels[req.GetLevel()]
 	if !ok {
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("level %s of verify is not known",
 			req.GetLevel()), Hint: "it is structure, sample or full"}

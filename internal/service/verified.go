@@ -10,8 +10,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// checkLevels are the levels of the API. The default is the one that needs no identity.
-var checkLevels = map[mgmtv1.VerifyLevel]store.VerifyLevel{
+// verifyLevels are the levels of the API. The default is the one that needs no identity.
+var verifyLevels = map[mgmtv1.VerifyLevel]store.VerifyLevel{
 	mgmtv1.VerifyLevel_VERIFY_LEVEL_UNSPECIFIED: store.LevelStructure,
 	mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE:   store.LevelStructure,
 	mgmtv1.VerifyLevel_VERIFY_LEVEL_SAMPLE:      store.LevelSample,

@@ -22,18 +22,18 @@ type verifyRequest struct {
 // verifyOperation is a run that verifies. It implements schedule.VerifyRun.
 type verifyOperation struct {
 	*operationRun
-	check *store.Verification // of the run; read it after its end
+	result *store.Verification // of the run; read it after its end
 }
 
 // Wait waits until the end is recorded and returns the outcome: "" when the verification came to
 // none.
 func (o *verifyOperation) Wait() (store.VerifyOutcome, error) {
 	err := o.operationRun.Wait()
-	return o.check.Outcome, err
+	return o.result.Outcome, err
 }
 
-// verification is a verification with its store and its snapshot opened.
-type verification struct {
+// verifyRun is a verification with its store and its snapshot opened.
+type verifyRun struct {
 	options  verify.Options
 	location string
 	source   catalog.Side
@@ -41,7 +41,7 @@ type verification struct {
 }
 
 // openVerify opens what a request names.
-func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification, error) {
+func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, error) {
 	location, err := s.location(w.location)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verification
 	if err != nil {
 		return nil, err
 	}
-	r := &verification{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
+	r := &verifyRun{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
 		newest: w.id == "" || w.id == latest,
 		options: verify.Options{Store: st, Catalog: c, Snapshot: e, Unreadable: unreadable,
 			Level: w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
@@ -98,22 +98,23 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 	if err != nil {
 		return nil, err
 	}
-	check := &store.Verification{}
+	result := &store.Verification{}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
-		*check, err = runVerify(ctx, j, r.options)
+		*result, err = runVerify(ctx, j, r.options)
 		// Without a name its signature is not accepted, or its source is unknown: it is only counted.
-		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *check)
+		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *result)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &verifyOperation{operationRun: run, check: check}, nil
+	return &verifyOperation{operationRun: run, result: result}, nil
 }
 
 // runVerify verifies a snapshot, reports the findings and records the result. The result is zero
 // when the verification did not come to one.
-func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store.Verification, error) {
+func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store.Verification,
+	error) {
 	o.Progress = j.Progress
 	result, err := verify.Run(ctx, o)
 	if err != nil {
@@ -121,7 +122,7 @@ func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store
 	}
 	err = emit(ctx, j, result.Findings)
 	further, recordErr := verify.Record(ctx, o, result)
-	return result.Check, errors.Join(result.Err(), err, recordErr, emit(ctx, j, further))
+	return result.Verification, errors.Join(result.Err(), err, recordErr, emit(ctx, j, further))
 }
 
 // sourceName returns the display name of a source in the index, or "".

@@ -190,8 +190,11 @@ func (e *UnknownNamespaceError) Error() string {
 
 // Hint tells the operator what to do.
 func (e *UnknownNamespaceError) Hint() string {
-	return "name a namespace that exists; without --namespace all are captured"
+	return "name a namespace that exists, or none to capture all"
 }
+
+// HintKey names the flag for namespaces.
+func (e *UnknownNamespaceError) HintKey() object.HintKey { return object.HintNamespace }
 
 func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
 	for _, ns := range scope.Namespaces {

@@ -105,7 +105,7 @@ func TestPruneRecords(t *testing.T) {
 	}
 }
 
-func TestPins(t *testing.T) {
+func TestDamagedPinStillPins(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		first, second := mustWriteSnapshot(t, s, 1, nil), mustWriteSnapshot(t, s, 2, nil)
 		k, other := first.Key(), second.Key()

@@ -316,8 +316,9 @@ func TestI8VerifiedIsSigned(t *testing.T) {
 	}
 }
 
-// TestVerdict: damage counts until a check that looks at least as deep finds none.
-func TestVerdict(t *testing.T) {
+// TestDamageCountsUntilACheckAsDeepFindsNone: a later check of a lower level does not supersede
+// damage.
+func TestDamageCountsUntilACheckAsDeepFindsNone(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	e := mustWriteSnapshot(t, s, 1, nil)
 	for _, tt := range []struct {

@@ -10,7 +10,8 @@ import (
 )
 
 // hidden is the hint for snapshots that may have been hidden.
-const hidden = "if nobody deleted it on purpose, somebody hid it: look at the access log of the store"
+const hidden = "if nobody deleted it on purpose, somebody hid it: look at the access log " +
+	"of the store"
 
 // chain reports neighbours of the snapshot that are missing or were replaced: its parent, and the
 // newest one that the catalog remembers. Neither makes the snapshot itself less than whole.

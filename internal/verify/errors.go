@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -18,9 +19,11 @@ func (e *DamagedError) Error() string {
 
 // Hint returns what an operator can do.
 func (e *DamagedError) Hint() string {
-	return "do not rely on this snapshot; take a new one where snapshots are taken, with " +
-		"mgmtctl snapshot create --full, or restore from another"
+	return "do not rely on this snapshot; take a full one of its source, or restore from another"
 }
+
+// HintKey names the command that takes a full snapshot.
+func (e *DamagedError) HintKey() object.HintKey { return object.HintFullSnapshot }
 
 // RemovedError reports that a snapshot was removed while it was verified.
 type RemovedError struct{ Key store.EnvelopeKey }
@@ -31,5 +34,8 @@ func (e *RemovedError) Error() string {
 
 // Hint returns what an operator can do.
 func (e *RemovedError) Hint() string {
-	return "verify another one; mgmtctl snapshot list shows them"
+	return "verify another one"
 }
+
+// HintKey names the command that lists snapshots.
+func (e *RemovedError) HintKey() object.HintKey { return object.HintSnapshots }

@@ -20,18 +20,18 @@ type Known struct {
 
 // LookupStore returns what the results in a store say about a snapshot. keys are those of the
 // snapshot, as store.VerificationKeys lists them.
-func LookupStore(ctx context.Context, st *store.Store, e store.Signed, keys []store.VerificationKey) (Known,
-	error) {
-	checks, damaged, err := st.ReadVerifications(ctx, keys)
+func LookupStore(ctx context.Context, st *store.Store, e store.Signed,
+	keys []store.VerificationKey) (Known, error) {
+	list, damaged, err := st.ReadVerifications(ctx, keys)
 	if err != nil {
 		return Known{}, err
 	}
 	k := Known{Damaged: damaged}
-	if c, ok := st.DecidingVerification(e, checks); ok {
+	if c, ok := st.DecidingVerification(e, list); ok {
 		k.Verification = &catalog.Verification{Time: c.Time, Level: c.Level,
 			OK: c.Outcome == store.OutcomeOK}
 	} else {
-		k.Untrusted = len(checks) > 0
+		k.Untrusted = len(list) > 0
 	}
 	return k, nil
 }
@@ -61,7 +61,7 @@ func Whole(ctx context.Context, c *catalog.Catalog, st *store.Store) (map[store.
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.VerificationKeys(ctx, "")
+	keys, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func Whole(ctx context.Context, c *catalog.Catalog, st *store.Store) (map[store.
 			verified[s.Key] = true
 		}
 	}
-	for key := range checks {
+	for key := range keys {
 		verified[key] = true
 	}
 	whole := map[store.EnvelopeKey]bool{}
@@ -88,7 +88,7 @@ func Whole(ctx context.Context, c *catalog.Catalog, st *store.Store) (map[store.
 		if err != nil {
 			continue // gone or damaged: a prune reports that
 		}
-		k, err := Lookup(ctx, c, st, e, checks[text])
+		k, err := Lookup(ctx, c, st, e, keys[text])
 		if err != nil {
 			return nil, err
 		}

@@ -32,16 +32,16 @@ func Record(ctx context.Context, o Options, r *Result) ([]object.Finding, error)
 
 func put(ctx context.Context, o Options, r *Result) ([]object.Finding, error) {
 	err := o.Catalog.PutVerification(ctx, catalog.RecordOf(o.Snapshot), catalog.Verification{
-		Time: r.Check.Time.UTC().Truncate(time.Millisecond), Level: r.Check.Level,
-		OK: r.Check.Outcome == store.OutcomeOK,
+		Time: r.Verification.Time.UTC().Truncate(time.Millisecond), Level: r.Verification.Level,
+		OK: r.Verification.Outcome == store.OutcomeOK,
 	})
 	if o.CatalogOnly || !o.Store.CanRecordVerifications() {
 		return nil, err
 	}
-	if _, failed := o.Store.PutVerification(ctx, o.Snapshot, r.Check); failed != nil {
+	if _, failed := o.Store.PutVerification(ctx, o.Snapshot, r.Verification); failed != nil {
 		return []object.Finding{{Severity: object.Warning, Code: object.CodeNotRecorded,
-			Message: failed.Error(), Hint: "the result is in this catalog only; look at what the store " +
-				"lets us write, or give --no-record"}}, err
+			Message: failed.Error(), Hint: "the result is in this catalog only; check what the store lets " +
+				"us write"}}, err
 	}
 	return nil, err
 }

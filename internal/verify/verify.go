@@ -42,7 +42,7 @@ func Percent(level store.VerifyLevel, percent int) (int, error) {
 	switch {
 	case percent < 0 || percent > 100 || percent > 0 && level != store.LevelSample:
 		return 0, &store.UsageError{Text: "the percentage is of a sample, and from 1 to 100",
-			Tip: "give --level sample --percent 25, for example; --level full reads everything"}
+			Tip: "choose the level sample and a percentage such as 25; the level full reads all"}
 	case level == store.LevelSample:
 		return cmp.Or(percent, snapshot.DefaultSample), nil
 	}
@@ -51,10 +51,10 @@ func Percent(level store.VerifyLevel, percent int) (int, error) {
 
 // Result is what a verification found.
 type Result struct {
-	// Check is what is recorded. Its level is structure when no more was checked. Its outcome is
+	// Verification is what is recorded. Its level is structure when no more was checked. Its outcome is
 	// empty when the signature alone is not accepted: that says nothing about the store.
-	Check    store.Verification
-	Findings []object.Finding
+	Verification store.Verification
+	Findings     []object.Finding
 
 	damaged, of int // how many of the checked things are damaged
 	what        string
@@ -72,14 +72,15 @@ func (r *Result) Err() error {
 // add adds a finding about the snapshot itself, and about one key of the store, if any.
 func (r *Result) add(key store.Key, f object.Finding) {
 	r.Findings = append(r.Findings, f)
-	r.Check.Findings++
+	r.Verification.Findings++
 	named := store.VerificationFinding{Code: string(f.Code), Key: string(key)}
 	if f.Severity < object.Error {
-		r.Check.First = append(r.Check.First, named)
+		r.Verification.First = append(r.Verification.First, named)
 		return
 	}
 	// What the outcome is for comes first.
-	r.Check.First = slices.Insert(r.Check.First, min(r.damaged, len(r.Check.First)), named)
+	r.Verification.First = slices.Insert(r.Verification.First,
+		min(r.damaged, len(r.Verification.First)), named)
 	r.damaged++
 }
 
@@ -96,7 +97,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Progress = func(string, int64, int64) {}
 	}
 	r := &run{Options: o, Result: Result{what: "keys", untrusted: o.Untrusted,
-		Check: store.Verification{Level: o.Level, Writer: o.Writer}}}
+		Verification: store.Verification{Level: o.Level, Writer: o.Writer}}}
 	var err error
 	if o.Unreadable == nil {
 		err = r.verify(ctx)
@@ -111,11 +112,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	switch {
 	case r.damaged > 0:
-		r.Check.Outcome = store.OutcomeDamaged
+		r.Verification.Outcome = store.OutcomeDamaged
 	case o.Untrusted == nil:
-		r.Check.Outcome = store.OutcomeOK
+		r.Verification.Outcome = store.OutcomeOK
 	}
-	r.Check.Time = time.Now()
+	r.Verification.Time = time.Now()
 	return &r.Result, nil
 }
 
@@ -135,7 +136,7 @@ func (r *run) verify(ctx context.Context) error {
 			return err
 		}
 	} else {
-		r.Check.Level = store.LevelStructure // no more was checked
+		r.Verification.Level = store.LevelStructure // no more was checked
 	}
 	if r.damaged == 0 {
 		return nil
@@ -154,8 +155,9 @@ func (r *run) signature() {
 	if !ok {
 		return
 	}
-	f := object.Finding{Severity: object.Warning, Code: object.CodeSignature, Message: untrusted.Error(),
-		Hint: untrusted.Hint()}
+	f := object.Finding{Severity: object.Warning, Code: object.CodeSignature,
+		Message: untrusted.Error(),
+		Hint:    untrusted.Hint()}
 	if r.Untrusted != nil {
 		f.Severity = object.Error
 	}
@@ -170,7 +172,7 @@ func (r *run) structure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.of, r.Check.Keys, r.Check.Bytes = report.Keys, int64(report.Keys), report.Bytes
+	r.of, r.Verification.Keys, r.Verification.Bytes = report.Keys, int64(report.Keys), report.Bytes
 	for _, f := range report.Findings {
 		r.add(f.Key, object.Finding{Severity: object.Error, Code: f.Code,
 			Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
@@ -205,7 +207,7 @@ func (r *run) content(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.of, r.Check.Objects = report.Objects, int64(report.Objects)
+	r.of, r.Verification.Objects = report.Objects, int64(report.Objects)
 	for _, f := range report.Findings {
 		severity, hint := object.Error, useless
 		if f.Code == object.CodeEdges && !sameVersion(r.Snapshot.Writer, r.Writer) {

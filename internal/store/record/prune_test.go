@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRangesMergeAndSubtract(t *testing.T) {
+func TestRangesMergeAndExplain(t *testing.T) {
 	type rs = []Range
 	for name, tt := range map[string]struct{ got, want rs }{
 		"merge nothing": {MergeRanges(nil), nil},

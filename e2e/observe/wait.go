@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Settled returns the Inventory once nothing in it has changed, status
-// included, for a few seconds: controllers say that a workload cluster is
-// Available before they have written the last counts and conditions.
-func Settled(ctx context.Context, kubeconfig string, namespaces ...string) (Objects, error) {
+// StableInventory returns the Inventory once nothing in it, status included, has changed for four
+// seconds. Controllers report a workload cluster Available before they have written the last
+// replica counts and conditions.
+func StableInventory(ctx context.Context, kubeconfig string, namespaces ...string) (Objects,
+	error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -20,7 +21,7 @@ func Settled(ctx context.Context, kubeconfig string, namespaces ...string) (Obje
 	}
 	for {
 		if err := sleep(ctx, 4*time.Second); err != nil {
-			return nil, fmt.Errorf("wait until objects rest: %w", err)
+			return nil, fmt.Errorf("wait until no object changes: %w", err)
 		}
 		objects, err := v.inventory(ctx, namespaces)
 		if err != nil {
@@ -33,8 +34,8 @@ func Settled(ctx context.Context, kubeconfig string, namespaces ...string) (Obje
 	}
 }
 
-// Await reads the Inventory again and again until problems finds none in it, and
-// returns it. When ctx ends first, the error says what was left.
+// Await reads the Inventory once a second until problems returns none, and returns it. When ctx
+// ends first, the error names the number of problems and the first of them.
 func Await(ctx context.Context, kubeconfig string, problems func(Objects) []string,
 	namespaces ...string) (Objects, error) {
 	v, err := newView(kubeconfig)
@@ -51,24 +52,25 @@ func Await(ctx context.Context, kubeconfig string, problems func(Objects) []stri
 			return objects, nil
 		}
 		if err := sleep(ctx, time.Second); err != nil {
-			return objects, fmt.Errorf("wait: %w; %d are left, the first: %s", err, len(left), left[0])
+			return objects, fmt.Errorf("wait: %w; %d problems are left, the first: %s", err, len(left),
+				left[0])
 		}
 	}
 }
 
-// Readiness finds out when all control planes became Ready to stay so.
+// Readiness measures since when all control planes have been Ready.
 //
-// To see them Ready once proves nothing: a restored status says so, and the
-// controllers overwrite it when they begin to work.
+// Seeing them Ready once proves nothing: a restored status says so, and the controllers overwrite
+// it when they begin to work.
 type Readiness struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	since  time.Time // zero while some are not Ready
-	left   string    // one that is not
+	left   string    // a control plane that is not Ready
 }
 
-// StartReadiness looks at the control planes that before has, on another
-// management cluster, all the time. The caller must Stop it.
+// StartReadiness polls the control planes of before on another management cluster. The caller must
+// Stop it.
 func StartReadiness(ctx context.Context, kubeconfig string, before Objects) (*Readiness, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
@@ -79,14 +81,14 @@ func StartReadiness(ctx context.Context, kubeconfig string, before Objects) (*Re
 	go func() {
 		defer close(r.done)
 		for {
-			// No more than is needed: it runs beside what is measured.
+			// One kind only: the polls run while the restore is measured.
 			objects, err := v.inventoryOf(ctx, func(k kind) bool {
 				return k.Group == controlPlaneGroup && k.Kind == "KubeadmControlPlane"
 			}, nil)
 			if ctx.Err() != nil {
 				return
 			}
-			r.take(ControlPlanesReady(before, objects), err)
+			r.record(ControlPlanesReady(before, objects), err)
 			if sleep(ctx, 500*time.Millisecond) != nil {
 				return
 			}
@@ -95,7 +97,7 @@ func StartReadiness(ctx context.Context, kubeconfig string, before Objects) (*Re
 	return r, nil
 }
 
-func (r *Readiness) take(problems []string, err error) {
+func (r *Readiness) record(problems []string, err error) {
 	switch {
 	case err != nil:
 		r.since, r.left = time.Time{}, err.Error()
@@ -106,13 +108,13 @@ func (r *Readiness) take(problems []string, err error) {
 	}
 }
 
-// Stop returns since when all control planes have been Ready, and an error when
-// they are not.
+// Stop ends the polls and returns since when all control planes have been Ready. It is an error
+// when one of them is not.
 func (r *Readiness) Stop() (time.Time, error) {
 	r.cancel()
 	<-r.done
 	if r.since.IsZero() {
-		return r.since, fmt.Errorf("look for control planes: not all are Ready: %s", r.left)
+		return r.since, fmt.Errorf("check control planes: not all are Ready: %s", r.left)
 	}
 	return r.since, nil
 }
