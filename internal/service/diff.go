@@ -21,13 +21,13 @@ var changes = map[snapshot.Change]mgmtv1.Difference{
 	snapshot.Touched:  mgmtv1.Difference_DIFFERENCE_TOUCHED,
 }
 
+// DiffSnapshots implements the API.
 func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.DiffSnapshotsResponse]) error {
-	ctx := stream.Context()
-	if req.GetLive() == (req.GetTo() != "") {
-		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
-			"or with the live source", Hint: "name two snapshots, or one and --live"}
+	if err := checkDiff(req); err != nil {
+		return err
 	}
+	ctx := stream.Context()
 	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
 		return err
@@ -36,12 +36,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	var to snapshot.Side
-	if req.GetLive() {
-		to, err = s.liveSide(ctx, req, from.Envelope)
-	} else {
-		to, err = openSide(ctx, st, req.GetSource(), req.GetTo())
-	}
+	to, err := s.laterSide(ctx, st, req, from.Envelope)
 	if err != nil {
 		return err
 	}
@@ -61,6 +56,25 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	return nil
 }
 
+// laterSide opens the other side of a comparison: a snapshot, or the live source.
+func (s *snapshotService) laterSide(ctx context.Context, st *store.Store,
+	req *mgmtv1.DiffSnapshotsRequest, from store.Envelope) (snapshot.Side, error) {
+	if req.GetLive() {
+		return s.liveSide(ctx, req, from)
+	}
+	return openSide(ctx, st, req.GetSource(), req.GetTo())
+}
+
+// checkDiff refuses a comparison with two other sides, or with none.
+func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
+	if req.GetLive() == (req.GetTo() != "") {
+		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
+			"or with the live source", Hint: "name two snapshots, or one and --live"}
+	}
+	return nil
+}
+
+// openSide opens a snapshot to compare or to draw.
 func openSide(ctx context.Context, st *store.Store, source, ref string) (snapshot.Side, error) {
 	e, err := findSnapshot(ctx, st, source, ref)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
+// GraphSnapshot implements the API.
 func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
 	ctx := stream.Context()
