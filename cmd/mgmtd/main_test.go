@@ -229,7 +229,7 @@ func TestSecondDaemonNamesTheFirst(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineErrorsSayWhatToDo(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	write(t, dir, "bad.yaml", "apiVersion: mgmtd.dev/v1alpha1\nkind: Config\nspec: {plain: maybe}\n")
 	for _, test := range []struct {

@@ -288,8 +288,8 @@ func TestVerifyOfAForgedSnapshotWaits(t *testing.T) {
 	})
 }
 
-// TestFullVerifyTakesThePlaceOfTheOther: it looks at the structure, too.
-func TestFullVerifyTakesThePlaceOfTheOther(t *testing.T) {
+// TestFullVerifyReplacesTheOther: it looks at the structure, too.
+func TestFullVerifyReplacesTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := structureDaily()
 		o.FullEvery = 72 * time.Hour

@@ -330,9 +330,9 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	}
 }
 
-// TestServerVerifiesByItself what it finds in its stores when it starts, and again only when it is
+// TestDaemonVerifiesByItself what it finds in its stores when it starts, and again only when it is
 // due.
-func TestServerVerifiesByItself(t *testing.T) {
+func TestDaemonVerifiesByItself(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)
