@@ -410,8 +410,8 @@ func TestLongErrorsAreCut(t *testing.T) {
 	}
 }
 
-// TestOnStepIsCalledBeforeAndAfterEachStep: whoever mirrors the journal is told before a step runs, can keep it from running, and
-// is told how it ended.
+// TestOnStepIsCalledBeforeAndAfterEachStep: whoever mirrors the journal is told before a step runs,
+// can keep it from running, and is told how it ended.
 func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c, Running)

@@ -107,7 +107,8 @@ func TestDamagedPlanIsReported(t *testing.T) {
 	}
 }
 
-// TestPartOfAPlanIsWrittenOnce: what was decided while an operation runs is stored once, and only while it runs.
+// TestPartOfAPlanIsWrittenOnce: what was decided while an operation runs is stored once, and only
+// while it runs.
 func TestPartOfAPlanIsWrittenOnce(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c)

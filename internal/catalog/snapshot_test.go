@@ -137,8 +137,8 @@ func TestPutSnapshotRefusesAmbiguousKeys(t *testing.T) {
 	}
 }
 
-// TestPutVerificationRetainsDamageUntilSuperseded: damage stays until a verify that looks as deep finds none; the rest of the
-// record is left alone.
+// TestPutVerificationRetainsDamageUntilSuperseded: damage stays until a verify that looks as deep
+// finds none; the rest of the record is left alone.
 func TestPutVerificationRetainsDamageUntilSuperseded(t *testing.T) {
 	c := openTest(t)
 	at := func(hours int, level store.VerifyLevel, ok bool) Verification {

@@ -26,7 +26,8 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		if !o.op.State.CanBecome(to) {
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
 		}
-		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code, why.Cause
+		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code,
+			why.Cause
 		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
 			o.op.Changed = false
 		}

@@ -30,8 +30,9 @@ func watchAll(t *testing.T, c *Catalog, id OperationID, after int64) []string {
 func TestLateWatcherGetsTheWholeHistory(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
-	finding := &object.Finding{Severity: object.Error, Code: "owner-missing", Ref: object.Ref{Kind: "Secret",
-		Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
+	finding := &object.Finding{Severity: object.Error, Code: "owner-missing",
+		Ref: object.Ref{Kind: "Secret",
+			Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
 	err := j.Emit(t.Context(), Event{Type: EventMessage, Message: "hello"}, Event{Type: EventFinding,
 		Unit: "a/b", Finding: finding})
 	if err != nil {

@@ -87,7 +87,7 @@ func openSide(ctx context.Context, st *store.Store, source, ref string) (snapsho
 	return snapshot.Side{Snapshot: opened}, err
 }
 
-// liveSide looks at the source that a snapshot was taken of.
+// liveSide captures the source of a snapshot.
 func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
 	e store.Envelope) (snapshot.Side, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
@@ -110,7 +110,7 @@ func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshot
 	return snapshot.Side{Snapshot: live, Contents: contents}, err
 }
 
-// inNamespaces takes what is in one of the namespaces, and the Namespace itself.
+// inNamespaces reports whether an object is in one of the namespaces, or is one of them.
 func inNamespaces(r object.Ref, namespaces []string) bool {
 	if len(namespaces) == 0 {
 		return true

@@ -127,8 +127,8 @@ func TestErrorsOfPackagesHaveReasons(t *testing.T) {
 	}
 }
 
-// TestReasonSurvivesTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an answer in any
-// encoding.
+// TestReasonSurvivesTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an
+// answer in any encoding.
 func TestReasonSurvivesTextThatIsNotUTF8(t *testing.T) {
 	got := FromStatus(ToStatus(&Error{Reason: ReasonIdentity, Message: "open \xff", Hint: "see \xff"}))
 	if got.Reason != ReasonIdentity || got.Message != "open \uFFFD" || got.Hint != "see \uFFFD" {

@@ -37,7 +37,7 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	return nil
 }
 
-// edgesOf are the edges from a node. What is missing is so by Graph.Missing.
+// edgesOf returns the edges from a node. Graph.Missing lists the same edges as missing.
 func edgesOf(g *graph.Graph, n *graph.Node) []*mgmtv1.GraphEdge {
 	var edges []*mgmtv1.GraphEdge
 	for _, o := range n.Owners {

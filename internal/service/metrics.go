@@ -11,9 +11,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// metrics are named after Velero's where they mean the same, so that dashboards and alerts need
-// another prefix and nothing else. Labels hold names of the configuration only: no names of
-// objects, and nothing that grows with the fleet.
+// metrics are named after Velero's where they mean the same, so that dashboards and alerts only
+// need another prefix. Labels are names of the configuration: never names of objects, nor anything
+// that grows with the fleet.
 type metrics struct {
 	snapshots snapshotMetrics
 	restores  runMetrics
@@ -143,7 +143,7 @@ func (m *metrics) pruned(r *retention.Result, err error) {
 	m.prunes.lastSuccess.SetToCurrentTime()
 }
 
-// runBegan and runEnded count every operation.
+// runBegan counts the beginning of a run of an operation.
 func (m *metrics) runBegan(kind catalog.Kind) {
 	m.running.WithLabelValues(string(kind)).Inc()
 	if r := m.of(kind); r != nil {

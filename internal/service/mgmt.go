@@ -193,8 +193,8 @@ func (s *Server) anyMgmt(name string) (kube.Options, error) {
 	return o, err
 }
 
-// ownersStore opens the store of the ownership records. It returns nil when a request names none and
-// there is none, or none yet.
+// ownersStore opens the store of the ownership records. It returns nil when a request names none
+// and there is none, or none yet.
 func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store, error) {
 	if location == "" {
 		if l, err := s.location(""); err != nil || l.Store.URL == "" && l.Store.S3 == nil {

@@ -40,7 +40,8 @@ func checkProviders(_ context.Context, k *mgmtCheck) error {
 	return nil
 }
 
-// checkRights asks for what snapshots need, and for what restores and moves need besides.
+// checkRights reports missing rights: those of snapshots as errors, those of restores and moves as
+// warnings.
 func checkRights(ctx context.Context, k *mgmtCheck) error {
 	reads := preflight.Right{Verb: "list"}
 	captured := slices.DeleteFunc(slices.Clone(k.kinds),
@@ -151,8 +152,8 @@ func unitOf(w workload) string {
 	return object.Key{Namespace: w.ref.Namespace, Name: w.ref.Name}.String()
 }
 
-// checkOwnership reports Clusters that belong to another management cluster by the ownership records
-// of the store.
+// checkOwnership reports Clusters that belong to another management cluster by the ownership
+// records of the store.
 func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 	if k.store == nil || len(k.workloads) == 0 {
 		return nil

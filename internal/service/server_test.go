@@ -156,8 +156,8 @@ func TestStopEndsOneOperation(t *testing.T) {
 	}
 }
 
-// TestStopEndsAWaitingResume: an operation that the daemon would go on with is stopped like one that runs,
-// and stays so over the next start.
+// TestStopEndsAWaitingResume: an operation that the daemon would go on with is stopped like one
+// that runs, and stays so over the next start.
 func TestStopEndsAWaitingResume(t *testing.T) {
 	path := t.TempDir() + "/c.db"
 	s := New(Config{CatalogFile: path, Daemon: true})
@@ -212,8 +212,8 @@ func TestTheCauseOfAStopDecidesWhetherTheDaemonResumes(t *testing.T) {
 	}
 }
 
-// TestDaemonClassifiesInterruptedOperations: what a daemon leaves when it ends in good order, and when it dies,
-// and what the next one makes of it.
+// TestDaemonClassifiesInterruptedOperations: what a daemon leaves when it ends in good order, and
+// when it dies, and what the next one makes of it.
 func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune,
 		catalog.KindRestore, catalog.KindMove}

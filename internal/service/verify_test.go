@@ -271,7 +271,8 @@ func TestVerifyOfADamagedEnvelope(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
-	if outcome != store.OutcomeDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") ||
+	if outcome != store.OutcomeDamaged || err == nil ||
+		!strings.Contains(err.Error(), "1 of 1 keys") ||
 		len(findings) != 1 || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
