@@ -132,7 +132,7 @@ func (c *checker) pack(ctx context.Context, st *store.Store, pack store.Key,
 				Message: corrupt.Error()}),
 			nil
 	}
-	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+	if store.IsMissing(err) {
 		return append(findings, CheckFinding{Code: object.CodeDamaged, Pack: pack, Message: string(pack) +
 			": it is not in the store"}), nil
 	}

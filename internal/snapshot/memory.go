@@ -77,8 +77,7 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 		return r, err
 	}
 	tree, err := o.Store.GetTree(ctx, newest.Tree)
-	if _, corrupt := errors.AsType[*store.CorruptError](err); corrupt ||
-		errors.Is(err, store.ErrNotFound) {
+	if store.IsCorrupt(err) || errors.Is(err, store.ErrNotFound) {
 		return r, nil
 	}
 	if err != nil {
@@ -200,8 +199,7 @@ func (r *reuse) retain(ctx context.Context, o Options, tree store.Key) error {
 		}
 	}
 	until, err := o.Store.Retain(ctx, keys)
-	if _, damaged := errors.AsType[*store.CorruptError](err); r.base != nil &&
-		(damaged || errors.Is(err, store.ErrNotFound)) {
+	if r.base != nil && (store.IsCorrupt(err) || errors.Is(err, store.ErrNotFound)) {
 		return errBaseLeft // somebody took or overwrote what is used again
 	}
 	if err != nil {

@@ -260,8 +260,7 @@ func newest(ctx context.Context, o Options) (*store.Signed, error) {
 	}
 	for _, key := range slices.Backward(keys) {
 		e, err := o.Store.GetEnvelope(ctx, key)
-		if _, damaged := errors.AsType[*store.CorruptError](err); damaged ||
-			errors.Is(err, store.ErrNotFound) {
+		if store.IsCorrupt(err) || errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		if err != nil {

@@ -194,7 +194,7 @@ func (r *run) content(ctx context.Context) error {
 		unusable(storeKey(corrupt.Key), object.CodeDamaged, corrupt.Key+": "+corrupt.Reason)
 		return nil
 	}
-	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+	if store.IsMissing(err) {
 		unusable("", object.CodeMissing, err.Error())
 		return nil
 	}
