@@ -1,4 +1,4 @@
-package main
+package draw
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Measures of an SVG, in its units. The font has letters of one width, so that boxes fit without
-// asking for fonts.
+// Sizes in the SVG's units. The font is monospaced, so that the width of a text is known without
+// measuring fonts.
 const (
 	fontSize   = 11
 	charWidth  = 6.7 // of one letter of that size
@@ -20,25 +20,25 @@ const (
 	groupGap   = 22.0
 	asideGap   = 140.0 // between workload clusters and what they share
 	titleSpace = 24.0
-	maxLetters = 44 // of a line; the rest is in the tooltip
-	gridWidth  = 6  // boxes in a row of those that nothing in their group leads to or from
+	maxLetters = 44 // of a line; the tooltip has the rest
+	gridWidth  = 6  // boxes in a row of nodes without an edge inside their group
 )
 
 type rect struct{ x, y, w, h float64 }
 
-// placed is where everything of a drawing is.
-type placed struct {
-	nodes  map[*drawnNode]rect
-	groups map[*drawnGroup]rect
-	tree   map[*drawnNode]*drawnNode // what a node hangs on in its group
-	all    rect
+// layout has the positions of all nodes and groups of a drawing.
+type layout struct {
+	nodes   map[*node]rect
+	groups  map[*group]rect
+	parents map[*node]*node // within a group
+	all     rect
 }
 
-// place puts each group's objects into columns by the depth of what they hang on: what owns or,
-// where nothing does, names them. What hangs on a node takes the rows from that of the node on, so
-// no two boxes meet. Groups stand below each other, those of workload clusters on the left.
-func place(d *drawing) *placed {
-	p := &placed{nodes: map[*drawnNode]rect{}, groups: map[*drawnGroup]rect{}, tree: forest(d)}
+// place computes the layout. In each group, a node is one column right of its parent: the node that
+// owns it, else one that names it. The children of a node use the rows from its own row on, so no two
+// boxes overlap. Groups are placed below each other, those of workload clusters on the left.
+func place(d *Drawing) *layout {
+	p := &layout{nodes: map[*node]rect{}, groups: map[*group]rect{}, parents: parents(d)}
 	left, right, wide := groupGap, groupGap, 0.0
 	for _, g := range d.groups {
 		if !g.aside {
@@ -61,33 +61,34 @@ func place(d *drawing) *placed {
 	return p
 }
 
-// forest finds for each node the one that it hangs on: the first in its group that owns it, else
-// the first that names it, but never one that hangs on it.
-func forest(d *drawing) map[*drawnNode]*drawnNode {
-	tree := map[*drawnNode]*drawnNode{}
+// parents returns the parent of each node: the first node of its group that owns it, else the first
+// that names it. Owner cycles are cut: no node is its own ancestor.
+func parents(d *Drawing) map[*node]*node {
+	parent := map[*node]*node{}
 	for _, owner := range []bool{true, false} {
 		for _, e := range d.edges {
-			if e.owner != owner || e.from.group != e.to.group || tree[e.to] != nil {
+			if e.owner != owner || e.from.group != e.to.group || parent[e.to] != nil {
 				continue
 			}
 			above := e.from
 			for above != nil && above != e.to {
-				above = tree[above]
+				above = parent[above]
 			}
 			if above == nil {
-				tree[e.to] = e.from
+				parent[e.to] = e.from
 			}
 		}
 	}
-	return tree
+	return parent
 }
 
-// placeGroup places the nodes of a group whose corner is at x and y, and gives its rectangle.
-func (p *placed) placeGroup(g *drawnGroup, x, y float64) rect {
-	below := map[*drawnNode][]*drawnNode{}
+// placeGroup places the nodes of a group whose top left corner is at x and y. It returns the
+// rectangle of the group.
+func (p *layout) placeGroup(g *group, x, y float64) rect {
+	children := map[*node][]*node{}
 	for _, n := range g.nodes {
-		if on := p.tree[n]; on != nil {
-			below[on] = append(below[on], n)
+		if parent := p.parents[n]; parent != nil {
+			children[parent] = append(children[parent], n)
 		}
 	}
 	width, height := 0.0, 0.0
@@ -100,25 +101,25 @@ func (p *placed) placeGroup(g *drawnGroup, x, y float64) rect {
 			y + titleSpace + float64(row)*(height+rowGap), width, height}
 	}
 	rows, columns := 0, 0
-	var hang func(n *drawnNode, column int)
-	hang = func(n *drawnNode, column int) {
+	var placeTree func(n *node, column int)
+	placeTree = func(n *node, column int) {
 		p.nodes[n] = at(column, rows)
 		columns = max(columns, column+1)
-		for i, m := range below[n] {
+		for i, m := range children[n] {
 			if i > 0 {
 				rows++
 			}
-			hang(m, column+1)
+			placeTree(m, column+1)
 		}
 	}
-	var alone []*drawnNode
+	var alone []*node
 	for _, n := range g.nodes {
 		switch {
-		case p.tree[n] != nil:
-		case below[n] == nil:
+		case p.parents[n] != nil:
+		case children[n] == nil:
 			alone = append(alone, n)
 		default:
-			hang(n, 0)
+			placeTree(n, 0)
 			rows++
 		}
 	}
@@ -134,7 +135,7 @@ func (p *placed) placeGroup(g *drawnGroup, x, y float64) rect {
 	return r
 }
 
-func boxSize(n *drawnNode) (w, h float64) {
+func boxSize(n *node) (w, h float64) {
 	for _, line := range n.lines {
 		w = max(w, float64(utf8.RuneCountInString(shorten(line)))*charWidth)
 	}
@@ -158,10 +159,10 @@ path{fill:none;stroke:#445566}path.names{stroke:#99a;stroke-dasharray:4}path.lac
 <rect width="100%%" height="100%%" fill="#fff"/>
 `
 
-// writeSVG writes a drawing that a browser shows as it is: boxes, then arrows, then texts, so that
-// arrows never hide a name.
-func writeSVG(w *bytes.Buffer, d *drawing) {
-	p := place(d)
+// SVG returns the drawing as an SVG document. Arrows between distant boxes are drawn first, so that
+// they never hide a name.
+func (d *Drawing) SVG() []byte {
+	w, p := &bytes.Buffer{}, place(d)
 	fmt.Fprintf(w, svgHead, p.all.w, p.all.h, fontSize)
 	for _, g := range d.groups {
 		r := p.groups[g]
@@ -169,26 +170,26 @@ func writeSVG(w *bytes.Buffer, d *drawing) {
 			r.x, r.y, r.w, r.h)
 		writeText(w, "title", r.x+pad, r.y+16, g.title)
 	}
-	tree, other := slices.Clone(d.edges), []drawnEdge{}
-	tree = slices.DeleteFunc(tree, func(e drawnEdge) bool {
-		hangs := p.tree[e.to] == e.from
-		if !hangs {
+	tree, other := slices.Clone(d.edges), []edge{}
+	tree = slices.DeleteFunc(tree, func(e edge) bool {
+		child := p.parents[e.to] == e.from
+		if !child {
 			other = append(other, e)
 		}
-		return !hangs
+		return !child
 	})
 	for _, e := range other {
 		p.writeArrow(w, e, curve(p.nodes[e.from], p.nodes[e.to]))
 	}
-	classes := map[look]string{lookObject: "object", lookFolded: "folded", lookOutside: "outside",
-		lookMissing: "missing"}
+	classes := map[role]string{single: "object", folded: "folded", outside: "outside",
+		absent: "missing"}
 	for _, g := range d.groups {
 		for _, n := range g.nodes {
 			r := p.nodes[n]
-			fmt.Fprintf(w, `<g><title>%s</title><rect class="%s" x="%.0f" y="%.0f" width="%.0f" height="%.0f" rx="3"/>`, xmlText(n.title), classes[n.look], r.x, r.y, r.w, r.h)
+			fmt.Fprintf(w, `<g><title>%s</title><rect class="%s" x="%.0f" y="%.0f" width="%.0f" height="%.0f" rx="3"/>`, xmlText(n.title), classes[n.role], r.x, r.y, r.w, r.h)
 			for i, line := range n.lines {
 				class := "name"
-				if (i == 0) != (n.look == lookFolded) {
+				if (i == 0) != (n.role == folded) {
 					class = "kind"
 				}
 				writeText(w, class, r.x+pad, r.y+lineHeight*float64(i+1), line)
@@ -200,6 +201,7 @@ func writeSVG(w *bytes.Buffer, d *drawing) {
 		p.writeArrow(w, e, elbow(p.nodes[e.from], p.nodes[e.to]))
 	}
 	fmt.Fprintln(w, "</svg>")
+	return w.Bytes()
 }
 
 func writeText(w *bytes.Buffer, class string, x, y float64, text string) {
@@ -212,7 +214,7 @@ func xmlText(s string) string {
 	return b.String()
 }
 
-func (p *placed) writeArrow(w *bytes.Buffer, e drawnEdge, path string) {
+func (p *layout) writeArrow(w *bytes.Buffer, e edge, path string) {
 	class := "owns"
 	switch {
 	case e.missing():
@@ -223,14 +225,14 @@ func (p *placed) writeArrow(w *bytes.Buffer, e drawnEdge, path string) {
 	fmt.Fprintf(w, `<path class="%s" d="%s" marker-end="url(#end)"/>`+"\n", class, path)
 }
 
-// elbow leads from a box to one that hangs on it, through the gap between their columns.
+// elbow returns the path from a box to a child, through the gap between their columns.
 func elbow(from, to rect) string {
 	y1, y2 := from.y+from.h/2, to.y+to.h/2
 	return fmt.Sprintf("M%.0f %.0fH%.0fV%.0fH%.0f", from.x+from.w, y1, to.x-columnGap/2, y2, to.x)
 }
 
-// curve leads from a box to any other, behind what is between them, and below the middle of the
-// boxes, where arrows that hang on them are not.
+// curve returns the path from a box to one that is not its child. It ends below the middle of the
+// boxes, where the arrows between parents and children do not end.
 func curve(from, to rect) string {
 	x1, x2 := from.x+from.w, to.x
 	y1, y2 := from.y+from.h*3/4, to.y+to.h*3/4

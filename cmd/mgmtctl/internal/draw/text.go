@@ -1,4 +1,4 @@
-package main
+package draw
 
 import (
 	"bytes"
@@ -6,19 +6,20 @@ import (
 	"strings"
 )
 
-// writeDot writes a drawing for Graphviz.
-func writeDot(w *bytes.Buffer, d *drawing) {
+// DOT returns the drawing for Graphviz.
+func (d *Drawing) DOT() []byte {
+	w := &bytes.Buffer{}
 	fmt.Fprintln(w, "digraph snapshot {\n  rankdir=LR;\n  node [shape=box, fontname=\"Helvetica\", "+
 		"fontsize=10];\n  edge [color=\"#445566\"];")
-	looks := map[look]string{
-		lookFolded: ", style=bold", lookOutside: ", style=dashed, color=\"#888888\", " +
-			"fontcolor=\"#888888\"", lookMissing: ", style=dashed, color=red, fontcolor=red",
+	styles := map[role]string{
+		folded: ", style=bold", outside: ", style=dashed, color=\"#888888\", " +
+			"fontcolor=\"#888888\"", absent: ", style=dashed, color=red, fontcolor=red",
 	}
 	for i, g := range d.groups {
 		fmt.Fprintf(w, "  subgraph cluster_%d {\n    label=%s;\n", i+1, dotText(g.title))
 		for _, n := range g.nodes {
 			fmt.Fprintf(w, "    n%d [label=%s, tooltip=%s%s];\n", n.id, dotText(n.lines...),
-				dotText(n.title), looks[n.look])
+				dotText(n.title), styles[n.role])
 		}
 		fmt.Fprintln(w, "  }")
 	}
@@ -33,11 +34,12 @@ func writeDot(w *bytes.Buffer, d *drawing) {
 		fmt.Fprintf(w, "  n%d -> n%d%s;\n", e.from.id, e.to.id, style)
 	}
 	fmt.Fprintln(w, "}")
+	return w.Bytes()
 }
 
 var dotEscape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, `&`, `&amp;`)
 
-// dotText is lines as one text of Graphviz, in which a backslash begins an escape and an ampersand
+// dotText quotes lines as one Graphviz string. In it a backslash begins an escape and an ampersand
 // an entity.
 func dotText(lines ...string) string {
 	escaped := make([]string, len(lines))
@@ -47,16 +49,17 @@ func dotText(lines ...string) string {
 	return `"` + strings.Join(escaped, `\n`) + `"`
 }
 
-// writeMermaid writes a drawing for Mermaid.
-func writeMermaid(w *bytes.Buffer, d *drawing) {
+// Mermaid returns the drawing for Mermaid.
+func (d *Drawing) Mermaid() []byte {
+	w := &bytes.Buffer{}
 	fmt.Fprintln(w, "flowchart LR")
-	classes := map[look]string{lookFolded: "folded", lookOutside: "outside", lookMissing: "missing"}
+	classes := map[role]string{folded: "folded", outside: "outside", absent: "missing"}
 	for i, g := range d.groups {
 		fmt.Fprintf(w, "  subgraph g%d[%s]\n", i+1, mermaidText(g.title))
 		for _, n := range g.nodes {
 			class := ""
-			if classes[n.look] != "" {
-				class = ":::" + classes[n.look]
+			if classes[n.role] != "" {
+				class = ":::" + classes[n.role]
 			}
 			fmt.Fprintf(w, "    n%d[%s]%s\n", n.id, mermaidText(n.lines...), class)
 		}
@@ -79,10 +82,11 @@ func writeMermaid(w *bytes.Buffer, d *drawing) {
 	if len(missing) > 0 {
 		fmt.Fprintf(w, "  linkStyle %s stroke:#c00,stroke-dasharray:4\n", strings.Join(missing, ","))
 	}
+	return w.Bytes()
 }
 
-// mermaidText is lines as one text of Mermaid. It reads Markdown and HTML in it and has no escape
-// but numbers: all that could mean something becomes one.
+// mermaidText quotes lines as one Mermaid string. Mermaid reads Markdown and HTML in strings, and its
+// only escapes are numeric, so every character that could have a meaning becomes a number.
 func mermaidText(lines ...string) string {
 	var b strings.Builder
 	b.WriteByte('"')
