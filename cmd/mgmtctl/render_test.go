@@ -225,8 +225,8 @@ const (
 	catalogFlags = " --standalone"
 )
 
-// TestResults keeps each result, in each format that has one of its own, in a golden file.
-func TestResults(t *testing.T) {
+// TestResultsInEveryFormat compares each result, in each format of its own, with a golden file.
+func TestResultsInEveryFormat(t *testing.T) {
 	tests := []struct {
 		name string
 		line string

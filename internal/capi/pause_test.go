@@ -6,7 +6,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-func TestPause(t *testing.T) {
+func TestPauseSwitchOfEachKind(t *testing.T) {
 	for gk, want := range map[object.GroupKind]PauseSwitch{
 		{Group: "cluster.x-k8s.io", Kind: "Cluster"}:                                 PauseSpec,
 		{Group: "cluster.x-k8s.io", Kind: "ClusterClass"}:                            PauseNever,

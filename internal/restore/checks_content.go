@@ -100,7 +100,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
+	g.SetLimit(planReads)
 	for gk, n := range samples {
 		g.Go(func() error {
 			obj, err := decodeObject(p.Contents, n.Ref)

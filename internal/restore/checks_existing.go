@@ -29,7 +29,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 	}
 	lives := make([]*unstructured.Unstructured, len(there))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
+	g.SetLimit(planReads)
 	for i, n := range there {
 		g.Go(func() error {
 			live, err := p.Reader.Get(gctx, p.kinds[n.GroupKind()], n.Namespace, n.Name)
@@ -214,7 +214,7 @@ func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Uns
 	for i, ref := range want.GetOwnerReferences() {
 		has := slices.ContainsFunc(live.GetOwnerReferences(),
 			func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
-		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.followsUnit(n, n.Owners[i].Ref) {
+		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.comesWithUnit(n, n.Owners[i].Ref) {
 			kept = append(kept, ref)
 		}
 	}
@@ -224,9 +224,9 @@ func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Uns
 	}
 }
 
-// followsUnit tells of an owner of a shared object that belongs to a unit: the reference follows
+// comesWithUnit tells of an owner of a shared object that belongs to a unit: the reference follows
 // when that unit comes to the target.
-func (p *planner) followsUnit(n *graph.Node, owner object.Ref) bool {
+func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != ""
 }

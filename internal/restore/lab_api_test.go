@@ -113,7 +113,7 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 }
 
 func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, error) {
-	return restore.Make(ctx, restore.Input{
+	return restore.NewPlan(ctx, restore.Input{
 		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID),
 			Source: object.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
 		Target: object.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // Observe does what a run does at its end: it watches the Machines of all units of a plan for
@@ -45,7 +46,7 @@ func (r *run) observe(ctx context.Context) error {
 		}
 		r.Journal.Progress("seconds observed", int64((r.Tuning.Observe-left)/time.Second),
 			int64(r.Tuning.Observe/time.Second))
-		if err := kube.Sleep(ctx, min(left, 2*time.Second)); err != nil {
+		if err := retry.Sleep(ctx, min(left, 2*time.Second)); err != nil {
 			return err
 		}
 	}

@@ -28,13 +28,13 @@ type Tuning struct {
 	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and
 	// for post-flight. 0 means 5 minutes.
 	Wait time.Duration
-	// Settle is how long an object must be unchanged where its kind publishes no acknowledgement of
-	// the pause; 0 means 2 seconds.
+	// Settle is how long to wait for controllers that publish no acknowledgement of a pause, and
+	// for the caches of those that do; 0 means 2 seconds. Stored operations have it by this name.
 	Settle time.Duration
 }
 
-// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller: a
-// move has a lower one than a restore, because it pauses that many working workload clusters.
+// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller:
+// a move has a lower one than a restore, because it pauses that many working workload clusters.
 func (t Tuning) WithDefaults(concurrency int) Tuning {
 	if t.Concurrency <= 0 {
 		t.Concurrency = concurrency
@@ -52,7 +52,7 @@ func (t Tuning) WithDefaults(concurrency int) Tuning {
 // server levels off at about 32 clients.
 const requests = 32
 
-// RunOptions of Run.
+// RunOptions are the inputs of Run.
 type RunOptions struct {
 	Plan      *Plan
 	Snapshot  *snapshot.Snapshot
@@ -74,8 +74,8 @@ type Hooks struct {
 	// RequirePause: a copy whose Cluster is not paused before its first release is an error
 	// (*UnpausedError), since somebody else released it. Without it such a Cluster is adopted.
 	RequirePause bool
-	// BeforeRelease is called for each unit right before its release, when its copy is verified. Its
-	// error keeps the unit paused. A resume calls it again for a unit that it let pass before.
+	// BeforeRelease is called for each unit right before its release, when its copy is verified.
+	// Its error keeps the unit paused. A resume calls it again for a unit that it let pass before.
 	BeforeRelease func(ctx context.Context, u Unit) error
 	// OnHealthy is called for each unit that passed post-flight.
 	OnHealthy func(u Unit)

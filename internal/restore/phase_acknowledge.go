@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
-	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // waitAcknowledged waits until the target's controllers have seen every object of the unit and
@@ -32,7 +32,7 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 		return err
 	}
 	// for controllers that publish nothing, and for the caches of those that do
-	return kube.Sleep(ctx, r.Tuning.Settle)
+	return retry.Sleep(ctx, r.Tuning.Settle)
 }
 
 // pausedByUs reports whether the unit's Cluster carries a pause that an operation set, which the
@@ -42,7 +42,7 @@ func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
 		if o.GroupKind() != capi.Cluster {
 			continue
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
 		if err != nil {

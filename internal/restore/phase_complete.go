@@ -14,8 +14,8 @@ import (
 
 func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
 
-// completeOwners adds to shared objects the owners that have come to live with this unit: a Secret
-// that two Clusters own is created with neither.
+// completeOwners adds the owners of this unit to shared objects: a Secret that two Clusters own is
+// created before either of them.
 func (r *run) completeOwners(ctx context.Context, unit string) error {
 	var objects []Object
 	for _, o := range r.Plan.Shared.Objects {
@@ -34,7 +34,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 				return err
 			}
 			k := r.kinds[o.GroupKind()]
-			_, err = retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			_, err = request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 				live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 				if err != nil {
 					return nil, err
@@ -89,7 +89,7 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 				return err
 			}
 			k := r.kinds[o.GroupKind()]
-			live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+			live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
 				error) {
 				return r.Reader.Get(ctx, k, o.Namespace, o.Name)
 			})

@@ -17,9 +17,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// finishUnit waits until a released unit is healthy, and tells the caller's hooks. With
+// finishUnit waits until a released unit is healthy, and calls the hooks. With
 // OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit) error {
 	err := r.postFlight(ctx, u)
@@ -32,8 +33,8 @@ func (r *run) finishUnit(ctx context.Context, u Unit) error {
 	return err
 }
 
-// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer says
-// nothing of it.
+// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer
+// says nothing of it.
 func isUnhealthy(err error) bool {
 	_, seen := errors.AsType[*WaitError](err)
 	return seen
@@ -70,7 +71,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if err := r.wait(ctx, objects, what, problem); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
 	}
-	if err := kube.Sleep(ctx, r.Tuning.Settle); err != nil {
+	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
 	if err := r.wait(ctx, objects, what, problem); err != nil {
@@ -84,7 +85,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if !creates(u) && r.Hooks.OnUnhealthy == Leave {
 		return nil
 	}
-	// On record, so that a resume of next week does not compare this unit with what it was then.
+	// Journaled, so that a resume days later does not compare this unit with the snapshot again.
 	return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
 }
 

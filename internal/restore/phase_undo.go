@@ -16,20 +16,20 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// UndoOptions of Undo.
+// UndoOptions are the inputs of Undo.
 type UndoOptions struct {
 	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Hooks.StepSuffix are needed
 	Remover    Remover
 	Lister     Lister
-	// Units to take back, by name. None of them may be released.
+	// Units to undo, by name. None of them may be released.
 	Units []string
-	// Shared objects are taken back as well, but for those in Keep. Namespaces always stay: what
-	// else is in them is not ours.
+	// Shared: shared objects are removed as well, but for those in Keep. Namespaces always stay:
+	// other objects in them are not of this operation.
 	Shared bool
 	Keep   map[object.Ref]bool
 }
 
-// Undo takes back what a run made on the target: it removes the objects of units, dependants first,
+// Undo removes what a run created on the target: the objects of units, dependants first,
 // and then the shared ones. Objects that were adopted stay. Only objects whose UID is journaled, or
 // which carry this operation's mark, are touched. It may run again after any crash.
 func Undo(ctx context.Context, o UndoOptions) error {
@@ -57,18 +57,18 @@ func Undo(ctx context.Context, o UndoOptions) error {
 	return nil
 }
 
-// checkCascade looks on the target for objects that the garbage collector would delete with what is
-// taken back.
+// checkCascade finds objects on the target that the garbage collector would delete with what is
+// removed.
 func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
-	doomed := map[string]object.Ref{}
+	toDelete := map[string]object.Ref{}
 	for _, u := range parts {
 		for _, o := range u.Objects {
 			if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
-				doomed[uid] = o.Ref
+				toDelete[uid] = o.Ref
 			}
 		}
 	}
-	if len(doomed) == 0 {
+	if len(toDelete) == 0 {
 		return nil
 	}
 	planned := map[object.Ref]bool{}
@@ -77,7 +77,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 			planned[o.Ref] = true
 		}
 	}
-	findings, err := Dependants(ctx, on, doomed, func(ref object.Ref) bool {
+	findings, err := Dependants(ctx, on, toDelete, func(ref object.Ref) bool {
 		return planned[ref] ||
 			unplannedBinding(ref)
 	}, func(ref object.Ref) string { return r.unitOf[ref] })
@@ -92,15 +92,15 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	return nil
 }
 
-// unplannedBinding tells of what the target's controllers make by themselves for every Cluster and
-// take away with it.
+// unplannedBinding reports whether the target's controllers create ref by themselves for every
+// Cluster, and delete it with that Cluster.
 func unplannedBinding(ref object.Ref) bool {
 	return ref.GroupKind() == capi.ClusterResourceSetBinding
 }
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	if u.Name != "" {
-		if err := r.standsOnTarget(ctx, u); err != nil {
+		if err := r.checkStillPaused(ctx, u); err != nil {
 			return err
 		}
 		if err := r.undoOwners(ctx, u.Name); err != nil {
@@ -133,22 +133,22 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	return nil
 }
 
-// leave keeps what we created and takes our notes off it.
+// leave leaves an object of ours on the target and removes our annotations from it.
 func (r *run) leave(ctx context.Context, o Object) error {
 	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
 		Unannotate(live, annotationOperation)
 		return Unpause(live) || marked
 	})
-	if _, stranger := errors.AsType[*StrangerError](err); stranger || apierrors.IsNotFound(err) {
+	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// standsOnTarget makes sure that the copy of a unit is still the paused one that this operation
-// made: removed under live controllers, its Machines would be replaced.
-func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
+// checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
+// created: if it were removed while controllers work on it, they would replace its Machines.
+func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 	if !creates(u) {
 		return nil // nothing of it is removed
 	}
@@ -156,7 +156,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		if o.GroupKind() != capi.Cluster || o.Action == Skip {
 			continue
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
 		if apierrors.IsNotFound(err) {
@@ -167,7 +167,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
 		if r.checkOurs(o.Ref, live) == nil && (!paused || !PausedByUs(live)) {
-			return &LiveError{u.Name}
+			return &CopyAtWorkError{u.Name}
 		}
 	}
 	return nil
@@ -190,8 +190,8 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 	return err
 }
 
-// undoOwners takes the owner references of a unit off shared objects, which the garbage collector
-// would delete together with their last owner.
+// undoOwners removes the owner references of a unit from shared objects, which the garbage
+// collector would delete together with their last owner.
 func (r *run) undoOwners(ctx context.Context, unit string) error {
 	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context,
 		_ *catalog.StepHandle) error {

@@ -13,15 +13,16 @@ import (
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
+// patience is how long a difference has to last before it counts: a controller of the target may be
+// in the middle of its first write.
+const patience = 15 * time.Second
+
 // verify compares the copy with the snapshot, paused as it is, with every owner reference on a live
-// UID. A controller of the target may be in the middle of its first touch, so a difference has to
-// last for a while to count.
+// UID.
 func (r *run) verify(ctx context.Context, u Unit) error {
-	const patience = 15 * time.Second
-	deadline := time.Now().Add(patience)
-	objects := early(u.Objects)
 	var fields fieldDifferences
 	problem := func(o Object, source, live *unstructured.Unstructured) string {
 		why := r.difference(o, source, live)
@@ -30,25 +31,23 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 		}
 		return why
 	}
-	for {
-		left, first, err := r.look(ctx, objects, problem)
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 {
-			if f, any := fields.finding(u.Name); any {
-				r.report(ctx, u.Name, f)
-			}
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("verify: %d objects on the target are not equal to the snapshot, the first: %s", len(left), first)
-		}
-		if err := kube.Sleep(ctx, 500*time.Millisecond); err != nil {
-			return err
-		}
-		objects = left
+	objects, first := early(u.Objects), ""
+	equal, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
+		patience, func(ctx context.Context) (_ bool, err error) {
+			objects, first, err = r.problems(ctx, objects, problem)
+			return len(objects) == 0, err
+		})
+	if err == nil && !equal {
+		err = fmt.Errorf("verify: %d objects on the target are not equal to the snapshot, the first: %s",
+			len(objects), first)
 	}
+	if err != nil {
+		return err
+	}
+	if f, any := fields.finding(u.Name); any {
+		r.report(ctx, u.Name, f)
+	}
+	return nil
 }
 
 func early(objects []Object) []Object {

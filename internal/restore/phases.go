@@ -26,8 +26,8 @@ type unitState struct {
 // changed.
 func (s unitState) adoptedWhole() bool { return !s.paused && !s.creates }
 
-// phase is one step of a unit on its way to the target. It may run again after a crash at any point:
-// what changes something goes through the journal.
+// phase is one step of a unit on its way to the target. It may run again after a crash at any
+// point: what changes something goes through the journal.
 type phase struct {
 	name   string
 	needed func(s unitState) bool

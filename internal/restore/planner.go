@@ -23,8 +23,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// looks is how many objects of the target are read at once.
-const looks = 16
+// planReads is how many objects of the target a plan reads at once.
+const planReads = 16
 
 // Reader is what planning and checking need of the target. It cannot write (invariant I7).
 type Reader interface {
@@ -51,7 +51,7 @@ type Input struct {
 	Kinds     []kube.Kind     // of the target
 	Providers []kube.Provider // of the target
 	Spec      Spec
-	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of
+	// Newer is the time of the newest snapshot of the source. Gaps are the findings of the chain of
 	// its snapshots.
 	Newer time.Time
 	Gaps  []string
@@ -84,10 +84,10 @@ type planner struct {
 	findings []object.Finding
 }
 
-// Make makes the plan of a restore and runs every pre-flight check. It reads the target and the
-// snapshot and changes neither. Findings are in the plan; an error means that planning itself did
-// not get through.
-func Make(ctx context.Context, in Input) (*Plan, error) {
+// NewPlan makes the plan of a restore and runs every pre-flight check. It reads the target and the
+// snapshot and changes neither. Findings are in the plan; an error means that the plan could not be
+// made.
+func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	nodes, err := Nodes(in.Snapshot, in.Spec)
 	if err != nil {
 		return nil, err
@@ -105,11 +105,11 @@ func Make(ctx context.Context, in Input) (*Plan, error) {
 	for _, r := range in.Spec.DropOwners {
 		p.dropped[r] = true
 	}
-	if err := p.refuse(); err != nil {
+	if err := p.filterUnsafe(); err != nil {
 		return nil, err
 	}
 	p.findUsers()
-	p.tellRefused()
+	p.reportFiltered()
 	p.matchKinds()
 	if err := p.findExisting(ctx); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (p *planner) active(yield func(*graph.Node) bool) {
 	}
 }
 
-// findUsers notes for each shared node which units need it.
+// findUsers finds the units that need each shared node.
 func (p *planner) findUsers() {
 	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
@@ -180,10 +180,10 @@ func (p *planner) findUsers() {
 	}
 }
 
-// refuse leaves out what is never created from a snapshot (invariant I8): the source's own
+// filterUnsafe leaves out what is never created from a snapshot (invariant I8): the source's own
 // inventory, what belongs to the API server or to the providers, kinds that are not of Cluster API,
 // and Secrets that grant access to the management cluster itself.
-func (p *planner) refuse() error {
+func (p *planner) filterUnsafe() error {
 	providers := map[string]bool{}
 	for _, pr := range slices.Concat(p.Snapshot.About.Providers, p.Providers) {
 		providers[pr.Namespace] = true
@@ -193,7 +193,7 @@ func (p *planner) refuse() error {
 		if n.GroupKind() == kube.NamespaceKind.GroupKind {
 			namespace = n.Name
 		}
-		// what the target says of its kinds: the snapshot may say anything
+		// the kinds as the target serves them: the snapshot is untrusted
 		k, known := kube.FindKind(p.Kinds, n.GroupKind())
 		switch {
 		case n.GroupKind() == capi.Provider:
@@ -218,9 +218,9 @@ func (p *planner) refuse() error {
 	return nil
 }
 
-// tellRefused says what invariant I8 keeps from being restored. Without its Cluster a unit is
-// nothing.
-func (p *planner) tellRefused() {
+// reportFiltered reports what filterUnsafe left out. It is an error for a Cluster, without which
+// its unit cannot be restored.
+func (p *planner) reportFiltered() {
 	for _, n := range p.nodes {
 		why := p.skipped[n]
 		switch {
@@ -250,8 +250,8 @@ func (p *planner) matchKinds() {
 	}
 }
 
-// findExisting notes which of the planned refs are on the target already, with their UIDs: one
-// metadata-only LIST a kind.
+// findExisting finds the planned refs that are on the target already, with their UIDs: one
+// metadata-only LIST of each kind.
 func (p *planner) findExisting(ctx context.Context) error {
 	wanted := map[object.Ref]bool{}
 	for n := range p.active {
@@ -278,14 +278,14 @@ func (p *planner) findExisting(ctx context.Context) error {
 	return g.Wait()
 }
 
-// findOwners looks on the target for owners that the snapshot does not hold.
+// findOwners finds on the target the owners that the snapshot does not hold.
 func (p *planner) findOwners(ctx context.Context) error {
 	for n := range p.active {
 		for _, o := range n.Owners {
 			if _, done := p.outside[o.Ref]; done || p.inPlan(o.Ref) {
 				continue
 			}
-			uid, err := p.lookUp(ctx, o.Ref)
+			uid, err := p.ownerUID(ctx, o.Ref)
 			if err != nil {
 				return err
 			}
@@ -295,11 +295,10 @@ func (p *planner) findOwners(ctx context.Context) error {
 	return nil
 }
 
-// comesLater tells of an owner of a shared object that belongs to a unit outside of the plan: the
-// reference follows when that unit does.
+// comesLater reports whether an owner of a shared object belongs to a unit outside of the plan: the
+// reference follows when that unit comes to the target.
 func (p *planner) comesLater(n *graph.Node, owner object.Ref) bool {
-	o := p.Snapshot.Graph.Node(owner)
-	return n.Unit == "" && o != nil && o.Unit != "" && !p.inPlan(owner)
+	return p.comesWithUnit(n, owner) && !p.inPlan(owner)
 }
 
 func (p *planner) inPlan(r object.Ref) bool {
@@ -313,9 +312,9 @@ func (p *planner) inPlan(r object.Ref) bool {
 	return in
 }
 
-// lookUp returns the UID of an object on the target, "" when it is not there or of a kind that is
+// ownerUID returns the UID of an object on the target, "" when it is not there or of a kind that is
 // not served.
-func (p *planner) lookUp(ctx context.Context, r object.Ref) (string, error) {
+func (p *planner) ownerUID(ctx context.Context, r object.Ref) (string, error) {
 	k, ok := kube.FindKind(p.Kinds, r.GroupKind())
 	if !ok {
 		return "", nil

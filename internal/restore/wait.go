@@ -8,11 +8,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// WaitError says what the target's controllers did not do in time.
+// WaitError says that objects of one side did not come to a state in time.
 type WaitError struct {
+	Side  string // "source" or "target"
 	What  string
 	Left  int
 	First string
@@ -22,41 +23,50 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *WaitError) Hint() string {
-	return "look at the logs of the target's controllers, then resume the operation"
+	if e.Side == "source" {
+		return "read the logs of the source's controllers; then resume the operation, or roll it back"
+	}
+	return "read the logs of the target's controllers, then resume the operation"
 }
 
-// wait looks at objects again and again until problem finds none with any of them. A missing object
-// is a problem too.
+// Wait calls problems with the objects that still have one, until none is left. first is the
+// problem of one of them, for people. Errors: those of problems; *WaitError after limit.
+func Wait[T any](ctx context.Context, w WaitError, limit time.Duration, objects []T,
+	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
+	// Seldom enough that the polls do not delay the controllers of a busy API server.
+	b := retry.Backoff{First: 200 * time.Millisecond, Longest: 2 * time.Second}
+	done, err := retry.Poll(ctx, b, limit, func(ctx context.Context) (done bool, err error) {
+		objects, w.First, err = problems(ctx, objects)
+		w.Left = len(objects)
+		return w.Left == 0, err
+	})
+	if err == nil && !done {
+		return &w
+	}
+	return err
+}
+
+// wait polls objects of the target until problem finds none with any of them. A missing object is a
+// problem too.
 func (r *run) wait(ctx context.Context, objects []Object, what string,
 	problem func(o Object, source, live *unstructured.Unstructured) string) error {
-	deadline := time.Now().Add(r.Tuning.Wait)
-	pause := 100 * time.Millisecond
-	for {
-		left, first, err := r.look(ctx, objects, problem)
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return &WaitError{What: what, Left: len(left), First: first}
-		}
-		if err := kube.Sleep(ctx, pause); err != nil {
-			return err
-		}
-		objects, pause = left, min(pause*3/2, 2*time.Second)
-	}
+	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, objects,
+		func(ctx context.Context, objects []Object) ([]Object, string, error) {
+			return r.problems(ctx, objects, problem)
+		})
 }
 
-// look returns the objects that have a problem, and the text of one of them.
-func (r *run) look(ctx context.Context, objects []Object, problem func(o Object, source,
+// problems returns the objects that have a problem, and the text of one of them.
+func (r *run) problems(ctx context.Context, objects []Object, problem func(o Object, source,
 	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
 	err = r.each(objects, func(o Object) error {
 		source, err := decodeObject(r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}
-		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
 			}
@@ -69,7 +79,7 @@ func (r *run) look(ctx context.Context, objects []Object, problem func(o Object,
 		case err != nil:
 			return err
 		case string(live.GetUID()) != r.uid(o.Ref):
-			why = "it was deleted and made anew by somebody else"
+			why = "it was deleted and created again by somebody else"
 		case live.GetDeletionTimestamp() != nil:
 			why = "it is being deleted"
 		default:

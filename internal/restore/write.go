@@ -4,14 +4,13 @@ import (
 	"context"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Writer is what carrying out a plan needs of the target besides reading.
+// Writer creates and changes objects of the target.
 type Writer interface {
 	Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
@@ -21,10 +20,6 @@ type Writer interface {
 		*unstructured.Unstructured, error)
 }
 
-// tries bounds the requests for one object: with the back-off of kube.Backoff about a minute of an
-// API server that does not answer, and any number of conflicts that matter.
-const tries = 16
-
 // checkOurs: only what carries the mark of this operation, or whose UID is journaled, may be
 // changed.
 func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
@@ -33,24 +28,24 @@ func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
 		live.GetAnnotations()[annotationOperation] == r.Operation {
 		return nil
 	}
-	return &StrangerError{ref}
+	return &NotOwnedError{ref}
 }
 
-// converge writes to live until it works. Controllers of the target touch objects within
-// milliseconds, so the resourceVersion of a moment ago is often stale: then it looks again.
+// converge repeats a write to live until it succeeds. Controllers of the target touch objects
+// within milliseconds, so the resourceVersion is often stale: then it reads live again.
 func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unstructured,
 	write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (
 	*unstructured.Unstructured, error) {
 	uid := live.GetUID()
 	stale := false
-	return retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+	return request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
 		if stale {
 			newer, err := r.Reader.Get(ctx, k, live.GetNamespace(), live.GetName())
 			if err != nil {
 				return nil, err
 			}
 			if newer.GetUID() != uid || newer.GetDeletionTimestamp() != nil {
-				return nil, &GoneError{}
+				return nil, &DeletedError{}
 			}
 			live = newer
 		}
@@ -59,24 +54,24 @@ func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unst
 	})
 }
 
-// change writes what fn does to an object of ours; nothing when that is nothing.
+// change writes what fn changes in an object of ours. It writes nothing when fn changes nothing.
 func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (
 	changed bool)) error {
 	k := r.kinds[o.GroupKind()]
-	_, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+	_, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		if err != nil {
 			return nil, err
 		}
 		if live.GetDeletionTimestamp() != nil {
-			return nil, &GoneError{}
+			return nil, &DeletedError{}
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
 		}
 		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked &&
 			holder != r.Operation {
-			return nil, &HeldError{holder} // a move away from here
+			return nil, &OperationAtWorkError{holder} // a move away from here
 		}
 		if !fn(live) {
 			return live, nil
@@ -86,29 +81,21 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 	return err
 }
 
-// retry sends a request again while its failure may pass: conflicts at once, the rest with
-// back-off. A permanent error comes back at once.
-func retry(ctx context.Context, gk object.GroupKind, request func() (*unstructured.Unstructured,
-	error)) (*unstructured.Unstructured, error) {
-	for attempt := 1; ; attempt++ {
-		obj, err := request()
-		if err == nil {
-			return obj, nil
-		}
-		conflict := apierrors.IsConflict(err)
-		if attempt == tries || !conflict && !kube.Transient(err) {
-			return nil, &apiError{text: safe(gk, err), err: err}
-		}
-		if conflict && attempt < 6 {
-			continue
-		}
-		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
-			return nil, err
-		}
+// request sends a request, and again while its failure may pass (kube.Retry). Its errors hold no
+// values of Secrets.
+func request(ctx context.Context, gk object.GroupKind, send func() (*unstructured.Unstructured,
+	error)) (obj *unstructured.Unstructured, err error) {
+	err = kube.Retry(ctx, func() (err error) {
+		obj, err = send()
+		return err
+	})
+	if err != nil {
+		return nil, &apiError{text: safe(gk, err), err: err}
 	}
+	return obj, nil
 }
 
-// apiError hides the text of an API error behind a safe one and keeps the error for errors.As.
+// apiError has a safe text in place of that of an API error, which errors.As still finds.
 type apiError struct {
 	text string
 	err  error

@@ -90,7 +90,7 @@ func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshot
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
-	o := capture(source)
+	o := captureOptions(source)
 	o.Scope.Namespaces = req.GetNamespaces()
 	live, contents, err := snapshot.Look(ctx, o)
 	return snapshot.Side{Snapshot: live, Contents: contents}, err

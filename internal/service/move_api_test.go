@@ -145,7 +145,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	must(t, err)
 	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
 	must(t, err)
-	plan, err := move.Make(t.Context(), m.Ends,
+	plan, err := move.NewPlan(t.Context(), m.Ends,
 		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
 	must(t, err)
 	must(t, s.Close())

@@ -12,7 +12,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-func TestLocation(t *testing.T) {
+func TestLocationOfARequest(t *testing.T) {
 	a, b, unnamed := Location{Name: "a"}, Location{Name: "b"}, Location{}
 	byDefault := Location{Name: "b", Default: true}
 	for _, test := range []struct {

@@ -7,8 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompare: what became of each object, where, and nothing of what is in it.
-func TestCompare(t *testing.T) {
+// TestCompareNamesFieldsAndNoValues: Compare reports what became of each object and in which
+// fields, and none of their values.
+func TestCompareNamesFieldsAndNoValues(t *testing.T) {
 	t.Parallel()
 	st, _ := testStore(t)
 	machine := func(name string, edits ...string) entry {

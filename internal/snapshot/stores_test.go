@@ -50,9 +50,9 @@ func testKey(name string) string {
 	return filepath.Join("testdata", "stores", "keys-of-tests-only", name)
 }
 
-// TestStores is the promise of docs/format.md: every later version reads what an earlier one wrote.
-// Each store was written by the code of its time, see TestMakeStores.
-func TestStores(t *testing.T) {
+// TestEveryEarlierStoreIsReadable asserts the promise of docs/format.md: every later version reads
+// what an earlier one wrote. TestMakeStores wrote each store with the code of its time.
+func TestEveryEarlierStoreIsReadable(t *testing.T) {
 	files, err := filepath.Glob("testdata/stores/*.json")
 	if err != nil || len(files) < 4 {
 		t.Fatalf("stores %q, %v", files, err)

@@ -7,74 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 )
-
-// VerifyLevel is how deep a verify goes.
-type VerifyLevel string
-
-// The levels. Structure needs no identity; Full verifies the structure, too, Sample does not.
-const (
-	LevelStructure VerifyLevel = "structure"
-	LevelSample    VerifyLevel = "sample"
-	LevelFull      VerifyLevel = "full"
-)
-
-// Supersedes reports whether a later good result at level l means that damage found at level o is
-// gone. A sample supersedes nothing: it may have read other packs.
-func (l VerifyLevel) Supersedes(o VerifyLevel) bool {
-	return l == LevelFull || l == LevelStructure && o == LevelStructure
-}
-
-// VerifyOutcome is the outcome of a verify.
-type VerifyOutcome string
-
-// The outcomes.
-const (
-	OutcomeOK      VerifyOutcome = "ok"      // the snapshot can be relied on
-	OutcomeDamaged VerifyOutcome = "damaged" // something is missing, or is not what it should be
-)
-
-// Verification is the result of one verify of a snapshot. It names keys of the store, and no
-// object.
-type Verification struct {
-	// The header, ID and Snapshot are set by PutVerification.
-	placed
-	ID string `json:"id"` // 12 random lower-case hex digits
-
-	Snapshot VerifiedSnapshot `json:"snapshot"`
-	Level    VerifyLevel      `json:"level"`
-	// when it ended; PutVerification cuts it to milliseconds, UTC
-	Time    time.Time     `json:"time"`
-	Writer  string        `json:"writer"` // program and version
-	Outcome VerifyOutcome `json:"result"`
-	Keys    int64         `json:"keys"` // that were read for the structure
-	// that were compared with their shards; 0 for the structure alone
-	Objects int64 `json:"objects"`
-	Bytes   int64 `json:"bytes"` // stored bytes that were read for the structure
-	// Findings counts all, First names a few: those that an outcome of damaged is for come first.
-	Findings int64                 `json:"findings"`
-	First    []VerificationFinding `json:"first,omitempty"`
-}
-
-// VerifiedSnapshot is the snapshot of a verification, down to the bytes of its envelope.
-type VerifiedSnapshot struct {
-	Source     string     `json:"source"` // UID
-	SourceName string     `json:"sourceName"`
-	Time       time.Time  `json:"time"`
-	ID         SnapshotID `json:"id"`
-	SHA256     string     `json:"sha256"` // of the stored envelope
-}
-
-// VerificationFinding is a finding of a verification.
-type VerificationFinding struct {
-	Code string `json:"code"`
-	Key  string `json:"key,omitempty"` // of a tree, shard or pack; empty when it is not about one
-}
 
 // SignedVerification is the result of a verify as it was read.
 type SignedVerification struct {
@@ -83,93 +21,12 @@ type SignedVerification struct {
 	KeyID string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
 }
 
-// VerificationKey names the result of a verify: "checks/<source>/<snapshot's time>-<snapshot's
-// id>/<time>-<id>.json". Those of one snapshot sort by time.
-type VerificationKey struct {
-	Snapshot EnvelopeKey
-	Time     time.Time // UTC, whole milliseconds
-	ID       string
-}
-
 const (
-	verificationFolder = "checks/"
-	verificationSuffix = ".json"
-	maxVerification    = 64 << 10
-	maxFirst           = 10 // findings that a record names
-	// The same result is recorded again after this time. It is less than a day, since a daily
-	// verify does not end at the same second each day.
+	maxVerification = 64 << 10
+	// verificationInterval is after how long the same result is recorded again. It is less than a
+	// day, since a daily verify does not end at the same second each day.
 	verificationInterval = 23 * time.Hour
 )
-
-// String returns the key as it is in the bucket.
-func (k VerificationKey) String() string {
-	return verificationFolderOf(k.Snapshot) + k.Time.UTC().Format(layout.EnvelopeTime) + "-" +
-		k.ID + verificationSuffix
-}
-
-// verificationFolderOf is the folder of the verifications of a snapshot: the key of its envelope,
-// with another first folder and without the suffix.
-func verificationFolderOf(k EnvelopeKey) string {
-	return verificationFolder + strings.TrimSuffix(strings.TrimPrefix(k.String(),
-		layout.EnvelopeFolder),
-		layout.EnvelopeSuffix) + "/"
-}
-
-// parseVerificationKey reads a key; anything but the exact form is no key. Both names in it have
-// the form of an envelope's.
-func parseVerificationKey(s string) (VerificationKey, bool) {
-	rest, ok := strings.CutPrefix(s, verificationFolder)
-	folder, file, isFile := cutLast(rest, "/")
-	if !ok || !isFile {
-		return VerificationKey{}, false
-	}
-	snapshot, err := ParseEnvelopeKey(layout.EnvelopeFolder + folder + layout.EnvelopeSuffix)
-	own, ownErr := ParseEnvelopeKey(layout.EnvelopeFolder + snapshot.Source + "/" + file)
-	k := VerificationKey{Snapshot: snapshot, Time: own.Time, ID: string(own.ID)}
-	return k, err == nil && ownErr == nil && k.String() == s
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}
-
-// validate checks a verification before it is written and after it is read.
-func (c *Verification) validate() error {
-	k, ok := parseVerificationKey(c.Key)
-	s := c.Snapshot
-	switch {
-	case !ok:
-		return fmt.Errorf("key %.120q is not that of a verification", c.Key)
-	case s.Source != k.Snapshot.Source || s.ID != k.Snapshot.ID || !s.Time.Equal(k.Snapshot.Time) ||
-		!c.Time.Equal(k.Time) || c.ID != k.ID:
-		return errors.New("snapshot, time or id are not those of its key")
-	case !layout.IsHex(s.SHA256, 64):
-		return errors.New("sha256 of the envelope is not 64 lower-case hex digits")
-	case !slices.Contains([]VerifyLevel{LevelStructure, LevelSample, LevelFull}, c.Level):
-		return fmt.Errorf("level %.40q is not known", string(c.Level))
-	case c.Outcome != OutcomeOK && c.Outcome != OutcomeDamaged:
-		return fmt.Errorf("result %.40q is not known", string(c.Outcome))
-	case c.Outcome == OutcomeDamaged && c.Findings < 1:
-		return errors.New("it is damaged without a finding")
-	case min(c.Keys, c.Objects, c.Bytes, c.Findings) < 0:
-		return errors.New("a count is negative")
-	case len(c.First) > maxFirst:
-		return fmt.Errorf("it names more than %d findings", maxFirst)
-	}
-	texts := []string{s.SourceName, c.Writer}
-	for _, f := range c.First {
-		texts = append(texts, f.Code, f.Key)
-	}
-	for _, text := range texts {
-		if !printable(text) {
-			return fmt.Errorf("%.80q does not print", text)
-		}
-	}
-	return nil
-}
 
 // CanRecordVerifications reports whether a verification that is written with these keys is accepted
 // by those who read with them: it can be signed, or the store is plain, was opened as plain and
@@ -194,11 +51,11 @@ func (s *Store) PutVerification(ctx context.Context, e Signed, c Verification) (
 	rand.Read(id[:]) // never fails
 	k := VerificationKey{Snapshot: e.Key(), Time: c.Time.UTC().Truncate(time.Millisecond),
 		ID: hex.EncodeToString(id[:])}
-	c.Format, c.StoreID, c.Key, c.ID, c.Time = Format, s.ID(), k.String(), k.ID, k.Time
+	c.Header, c.ID, c.Time = s.signer().Header(k.String()), k.ID, k.Time
 	c.Snapshot = VerifiedSnapshot{Source: e.Source.UID, SourceName: e.Source.Name, Time: e.Time,
 		ID: e.ID, SHA256: e.SHA256}
-	c.First = c.First[:min(len(c.First), maxFirst)]
-	if err := c.validate(); err != nil {
+	c.First = c.First[:min(len(c.First), record.MaxFirst)]
+	if err := c.Validate(); err != nil {
 		return SignedVerification{}, fmt.Errorf("record verification: %w", err)
 	}
 	known, _, err := s.Verifications(ctx, e.Key())
@@ -213,10 +70,7 @@ func (s *Store) PutVerification(ctx context.Context, e Signed, c Verification) (
 			break
 		}
 	}
-	data, err := s.encodeSigned(c.Key, c)
-	if err == nil && len(data) > maxVerification {
-		err = fmt.Errorf("it has %d bytes, more than the %d of the format", len(data), maxVerification)
-	}
+	data, err := s.signer().Encode(c.Key, c, maxVerification)
 	if err != nil {
 		return SignedVerification{}, fmt.Errorf("record verification: %w", err)
 	}
@@ -239,16 +93,13 @@ func (s *Store) GetVerification(ctx context.Context, k VerificationKey) (SignedV
 }
 
 func (s *Store) openVerification(key string, data []byte) (SignedVerification, error) {
-	var c Verification
-	trust, by, err := s.openPlaced(key, data, &c)
+	var v Verification
+	trust, keyID, err := s.signer().Open(key, data, &v)
 	if err != nil {
 		return SignedVerification{}, err
 	}
-	if err := c.validate(); err != nil {
-		return SignedVerification{}, &CorruptError{Key: key, Reason: "payload: " + err.Error()}
-	}
-	c.Time, c.Snapshot.Time = c.Time.UTC(), c.Snapshot.Time.UTC()
-	return SignedVerification{Verification: c, Trust: trust, KeyID: by}, nil
+	v.Time, v.Snapshot.Time = v.Time.UTC(), v.Snapshot.Time.UTC()
+	return SignedVerification{Verification: v, Trust: trust, KeyID: keyID}, nil
 }
 
 // VerificationKeys lists the verifications of the snapshots of one source, or of all when source is
@@ -256,7 +107,7 @@ func (s *Store) openVerification(key string, data []byte) (SignedVerification, e
 // names are passed over.
 func (s *Store) VerificationKeys(ctx context.Context, source string) (map[string][]VerificationKey,
 	error) {
-	prefix := verificationFolder
+	prefix := record.VerificationFolder
 	if source != "" {
 		if !layout.ValidSource(source) {
 			return nil, fmt.Errorf("list verifications: source %.40q is not a UID", source)
@@ -270,7 +121,7 @@ func (s *Store) verificationKeys(ctx context.Context, prefix string) (map[string
 	error) {
 	keys := map[string][]VerificationKey{}
 	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
-		if k, ok := parseVerificationKey(i.Key); ok {
+		if k, ok := record.ParseVerificationKey(i.Key); ok {
 			of := k.Snapshot.String()
 			keys[of] = append(keys[of], k)
 		}
@@ -287,7 +138,7 @@ func (s *Store) verificationKeys(ctx context.Context, prefix string) (map[string
 func (s *Store) Verifications(ctx context.Context, of EnvelopeKey) (list []SignedVerification,
 	damaged []error,
 	err error) {
-	keys, err := s.verificationKeys(ctx, verificationFolderOf(of))
+	keys, err := s.verificationKeys(ctx, record.VerificationFolderOf(of))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -318,7 +169,7 @@ func (s *Store) ReadVerifications(ctx context.Context, keys []VerificationKey) (
 
 // counts tells whether c may be believed, and is about the very bytes of e.
 func (s *Store) counts(c SignedVerification, e Signed) bool {
-	return s.vouched(c.Trust) && c.Snapshot.SHA256 == e.SHA256
+	return s.accepted(c.Trust) && c.Snapshot.SHA256 == e.SHA256
 }
 
 // DecidingVerification returns the verification that decides the state of a snapshot: the newest
@@ -379,7 +230,7 @@ func (s *Store) Verified(ctx context.Context, source string) (Signed, SignedVeri
 		if err != nil {
 			return Signed{}, SignedVerification{}, err
 		}
-		if c, ok := s.DecidingVerification(e, list); ok && c.Outcome == OutcomeOK && s.vouched(e.Trust) {
+		if c, ok := s.DecidingVerification(e, list); ok && c.Outcome == OutcomeOK && s.accepted(e.Trust) {
 			return e, c, nil
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 )
 
 // testCheck is a good result of a level, some hours after the snapshot.
@@ -124,7 +125,7 @@ func TestCheckRefused(t *testing.T) {
 	// Many findings: a few are named.
 	c := damagedCheck(LevelStructure, 1)
 	c.Findings, c.First = 50, slices.Repeat(c.First, 50)
-	if got := mustPutCheck(t, s, e, c); got.Findings != 50 || len(got.First) != maxFirst {
+	if got := mustPutCheck(t, s, e, c); got.Findings != 50 || len(got.First) != record.MaxFirst {
 		t.Errorf("names %d of %d findings", len(got.First), got.Findings)
 	}
 }
@@ -164,11 +165,11 @@ func TestSameCheckIsNotRecordedTwice(t *testing.T) {
 // TestI8CheckThatDoesNotCount: of these checks none makes a snapshot verified.
 func TestI8CheckThatDoesNotCount(t *testing.T) {
 	unsign := func(b []byte) []byte {
-		payload, _, err := decodeEnvelopeFile(b)
-		if err != nil {
+		var f document.File
+		if err := document.Decode(b, &f); err != nil {
 			t.Fatal(err)
 		}
-		b, err = document.Encode(envelopeFile{Payload: string(payload)})
+		b, err := document.Encode(document.File{Payload: f.Payload})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +218,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			e.Counts.Missing++ // signed by us, but not the one that was verified
-			data, err := s.encodeEnvelope(&e.Envelope)
+			data, err := s.signer().Encode(e.Envelope.Key().String(), &e.Envelope, maxEnvelope)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +239,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 		"replayed under another snapshot": {true, func(t *testing.T, s *Store, root string,
 			c SignedVerification) {
 			other := mustWriteSnapshot(t, s, 2, nil)
-			to := filepath.Join(root, verificationFolderOf(other.Key()), filepath.Base(c.Key))
+			to := filepath.Join(root, record.VerificationFolderOf(other.Key()), filepath.Base(c.Key))
 			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +262,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 			other := *s
 			other.marker.StoreID = strings.Repeat("0", 32)
 			c.StoreID = other.ID()
-			data, err := other.encodeSigned(c.Key, c.Verification)
+			data, err := other.signer().Encode(c.Key, c.Verification, maxVerification)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -315,8 +316,9 @@ func TestI8VerifiedIsSigned(t *testing.T) {
 	}
 }
 
-// TestVerdict: damage counts until a check that looks at least as deep finds none.
-func TestVerdict(t *testing.T) {
+// TestDamageCountsUntilACheckAsDeepFindsNone: a later check of a lower level does not supersede
+// damage.
+func TestDamageCountsUntilACheckAsDeepFindsNone(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	e := mustWriteSnapshot(t, s, 1, nil)
 	for _, tt := range []struct {
@@ -391,7 +393,7 @@ func FuzzCheck(f *testing.F) {
 	c.Format, c.StoreID, c.Key, c.ID = Format, s.ID(), k.String(), k.ID
 	c.Snapshot = VerifiedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID,
 		SHA256: layout.SHA256Hex(nil)}
-	data, err := s.encodeSigned(c.Key, c)
+	data, err := s.signer().Encode(c.Key, c, maxVerification)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -401,12 +403,12 @@ func FuzzCheck(f *testing.F) {
 	f.Add(k.String(), data)
 	f.Add("checks/a/b/c.json", []byte(`{"payload":"{\"format\":1}","signature":""}`))
 	f.Fuzz(func(t *testing.T, key string, data []byte) {
-		if k, ok := parseVerificationKey(key); ok && (bucket.ValidateKey(key) != nil ||
+		if k, ok := record.ParseVerificationKey(key); ok && (bucket.ValidateKey(key) != nil ||
 			k.String() != key) {
 			t.Errorf("%q became %q", key, k)
 		}
 		if c, err := s.openVerification(key, data); err == nil {
-			if k, ok := parseVerificationKey(key); !ok || k.Snapshot.ID != c.Snapshot.ID ||
+			if k, ok := record.ParseVerificationKey(key); !ok || k.Snapshot.ID != c.Snapshot.ID ||
 				!k.Time.Equal(c.Time) {
 				t.Errorf("%q holds the check %+v", key, c)
 			}

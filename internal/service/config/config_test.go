@@ -113,7 +113,7 @@ metadata: {name: often, annotations: {mgmtd.dev/management-cluster: edge}}
 spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, b], storageLocation: disk}}
 `
 
-func TestLoad(t *testing.T) {
+func TestLoadReadsEverySetting(t *testing.T) {
 	dir := folder(t)
 	c, err := load(t, dir, strings.Replace(goodOwn, "  listen",
 		"  identityFile: identity.txt\n  listen", 1)+goodVelero)
@@ -164,7 +164,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
+func TestLoadFillsInDefaults(t *testing.T) {
 	c, err := load(t, folder(t), `{apiVersion: mgmtd.dev/v1alpha1, kind: Config, spec: {managementClusters: [{name: prod, kubeconfigFile: prod.kubeconfig}], plain: true}}
 ---
 {apiVersion: velero.io/v1, kind: BackupStorageLocation, metadata: {name: disk}, spec: {provider: mgmtd.dev/directory, config: {path: /snapshots}}}
@@ -183,8 +183,9 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestProblems loads each testdata/*.yaml and compares the error with the golden file beside it.
-func TestProblems(t *testing.T) {
+// TestLoadReportsEachProblem loads each testdata/*.yaml and compares the error with its golden
+// file.
+func TestLoadReportsEachProblem(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-func TestVerify(t *testing.T) {
+func TestVerifyOptionsOfALocation(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
 		keys, verify string

@@ -8,41 +8,25 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 )
 
-// Pin keeps a snapshot from being removed. It is written once; its being there is what counts, so
-// that a damaged one keeps the snapshot, too.
-type Pin struct {
-	placed
-	Source string     `json:"source"`
-	ID     SnapshotID `json:"id"`
-	Time   time.Time  `json:"time"`   // PutPin cuts it to milliseconds, UTC
-	Reason string     `json:"reason"` // for people; may be empty
-}
-
-const (
-	pinFolder = "pins/"
-	maxPin    = 64 << 10
-)
-
-func pinKey(k EnvelopeKey) string {
-	return pinFolder + strings.TrimPrefix(k.String(),
-		layout.EnvelopeFolder)
-}
+const maxPin = 64 << 10
 
 // PutPin pins a snapshot. One that is pinned already stays as it is: success, so it may run twice.
 // ErrNotFound when there is no such snapshot; it may be damaged.
 func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now time.Time) error {
-	if !printable(reason) {
+	if !document.Printable(reason) {
 		return &UsageError{Text: "pin snapshot: the reason does not print, or is longer than 512 bytes"}
 	}
 	if _, err := s.bucket.Stat(ctx, k.String()); err != nil {
 		return err
 	}
-	p := Pin{placed: placed{Format: Format, StoreID: s.ID(), Key: pinKey(k)}, Source: k.Source,
-		ID: k.ID, Time: now.UTC().Truncate(time.Millisecond), Reason: reason}
-	if err := s.putSigned(ctx, pinKey(k), &p, maxPin); err != nil && !errors.Is(err, ErrExists) {
+	p := Pin{Header: s.signer().Header(record.PinKey(k)), Source: k.Source, ID: k.ID,
+		Time: now.UTC().Truncate(time.Millisecond), Reason: reason}
+	if err := s.putSigned(ctx, record.PinKey(k), &p, maxPin); err != nil && !errors.Is(err, ErrExists) {
 		return err
 	}
 	// A prune that looked for the pin just before it was there has removed the snapshot.
@@ -53,7 +37,7 @@ func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now ti
 // GetPin reads a pin, whoever signed it. Errors: ErrNotFound when the snapshot is not pinned;
 // *CorruptError, *FormatError, ErrForeign when it is, all the same.
 func (s *Store) GetPin(ctx context.Context, k EnvelopeKey) (Pin, error) {
-	data, err := bucket.ReadAll(ctx, s.bucket, pinKey(k), maxPin)
+	data, err := bucket.ReadAll(ctx, s.bucket, record.PinKey(k), maxPin)
 	if err != nil {
 		return Pin{}, err
 	}
@@ -62,15 +46,11 @@ func (s *Store) GetPin(ctx context.Context, k EnvelopeKey) (Pin, error) {
 
 func (s *Store) openPin(k EnvelopeKey, data []byte) (Pin, error) {
 	var p Pin
-	if _, _, err := s.openPlaced(pinKey(k), data, &p); err != nil {
+	if _, _, err := s.signer().Open(record.PinKey(k), data, &p); err != nil {
 		return Pin{}, err
 	}
 	if p.Source != k.Source || p.ID != k.ID {
 		return Pin{}, &CorruptError{Key: p.Key, Reason: "it is the pin of another snapshot"}
-	}
-	if !printable(p.Reason) {
-		return Pin{}, &CorruptError{Key: p.Key, Reason: fmt.Sprintf("payload: %.80q does not print",
-			p.Reason)}
 	}
 	p.Time = p.Time.UTC()
 	return p, nil
@@ -78,7 +58,7 @@ func (s *Store) openPin(k EnvelopeKey, data []byte) (Pin, error) {
 
 // Pinned tells whether there is a pin for a snapshot, whatever is in it.
 func (s *Store) Pinned(ctx context.Context, k EnvelopeKey) (bool, error) {
-	_, err := s.bucket.Stat(ctx, pinKey(k))
+	_, err := s.bucket.Stat(ctx, record.PinKey(k))
 	if errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing) {
 		return false, nil
 	}
@@ -88,7 +68,7 @@ func (s *Store) Pinned(ctx context.Context, k EnvelopeKey) (bool, error) {
 // Pins lists the snapshots that are pinned, of one source, or of all when source is "", without
 // reading the pins. Files with other names are passed over.
 func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, error) {
-	prefix := pinFolder
+	prefix := record.PinFolder
 	if source != "" {
 		if !layout.ValidSource(source) {
 			return nil, fmt.Errorf("list pins: source %.40q is not a UID", source)
@@ -98,7 +78,7 @@ func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, 
 	pins := map[EnvelopeKey]bool{}
 	err := s.bucket.List(ctx, prefix, func(i bucket.Info) error {
 		if k, err := ParseEnvelopeKey(layout.EnvelopeFolder + strings.TrimPrefix(i.Key,
-			pinFolder)); err == nil {
+			record.PinFolder)); err == nil {
 			pins[k] = true
 		}
 		return nil
@@ -109,5 +89,5 @@ func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, 
 // RemovePin takes a pin away. One that is not there is success. ErrRetained.
 func (s *Store) RemovePin(ctx context.Context, k EnvelopeKey) error {
 	return s.remove(ctx,
-		pinKey(k))
+		record.PinKey(k))
 }
