@@ -140,6 +140,7 @@ var mappings = []mapping{
 	{as[*retention.BlockedError], ReasonIncomplete},
 	{as[*retention.RetainedError], ReasonIncomplete},
 	{as[*retention.RefusedError], ReasonFindings},
+	{as[*retention.PlanChangedError], ReasonPlanChanged},
 	{as[*kube.KubeconfigError], ReasonKubeconfig},
 	{as[*kube.UnreachableError], ReasonUnreachable},
 	{as[*store.UsageError], ReasonUsage},
