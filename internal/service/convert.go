@@ -124,42 +124,32 @@ var managedFields = map[mgmtv1.ManagedFields]restore.ManagedFields{
 
 // specFromProto reads what decides a plan. Errors are usage errors.
 func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
-	selection, err := selectionFromProto(p.GetSelection())
-	if err != nil {
-		return restore.Spec{}, err
+	usage := func(err error) error {
+		return &Error{Reason: ReasonUsage, Message: err.Error(),
+			err: err}
 	}
-	dropOwners, err := refsFromProto(p.GetDropOwners())
-	return restore.Spec{
-		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
-		NoRelease: p.GetNoRelease(), DropOwners: dropOwners,
+	spec := restore.Spec{
+		Selection: restore.Selection{Namespaces: p.GetSelection().GetNamespaces(),
+			Selector: p.GetSelection().GetSelector()},
+		SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
+		NoRelease:     p.GetNoRelease(),
 		ManagedFields: managedFields[p.GetManagedFields()],
-	}, err
-}
-
-// selectionFromProto reads a selection. Errors are usage errors.
-func selectionFromProto(p *mgmtv1.Selection) (restore.Selection, error) {
-	selection := restore.Selection{Namespaces: p.GetNamespaces(), Selector: p.GetSelector()}
-	for _, w := range p.GetWorkloads() {
+	}
+	for _, w := range p.GetSelection().GetWorkloads() {
 		key, err := object.ParseKey(w)
 		if err != nil {
-			return selection, &Error{Reason: ReasonUsage, Message: err.Error(), err: err}
+			return spec, usage(err)
 		}
-		selection.Workloads = append(selection.Workloads, key)
+		spec.Selection.Workloads = append(spec.Selection.Workloads, key)
 	}
-	return selection, nil
-}
-
-// refsFromProto reads references as operators write them. Errors are usage errors.
-func refsFromProto(list []string) ([]object.Ref, error) {
-	var refs []object.Ref
-	for _, text := range list {
-		ref, err := object.ParseRef(text)
+	for _, o := range p.GetDropOwners() {
+		ref, err := object.ParseRef(o)
 		if err != nil {
-			return nil, &Error{Reason: ReasonUsage, Message: err.Error(), err: err}
+			return spec, usage(err)
 		}
-		refs = append(refs, ref)
+		spec.DropOwners = append(spec.DropOwners, ref)
 	}
-	return refs, nil
+	return spec, nil
 }
 
 var actions = map[restore.Action]mgmtv1.PlanAction{

@@ -201,7 +201,7 @@ func (r *run) content(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report, err := s.Check(ctx, r.Percent, func(done, total int64) {
+	report, err := s.Verify(ctx, r.Percent, func(done, total int64) {
 		r.Progress("objects checked", done, total)
 	})
 	if err != nil {
