@@ -29,9 +29,9 @@ type Schedule struct {
 	SkipImmediately bool
 }
 
-// ParseCron reads a cron expression: five fields, "@daily" and the like, or "@every 30s". The prefix
-// "CRON_TZ=Zone " names a time zone; the default is the local one. An expression that is never due is
-// an error.
+// ParseCron reads a cron expression: five fields, "@daily" and the like, or "@every 30s". The
+// prefix "CRON_TZ=Zone " names a time zone; the default is the local one. An expression that is
+// never due is an error.
 func ParseCron(expression string) (_ cron.Schedule, err error) {
 	defer func() {
 		if r := recover(); r != nil { // the parser does not check everything

@@ -43,8 +43,8 @@ type SnapshotRequest struct {
 type Snapshots interface {
 	// BeginSnapshot begins a run. ctx bounds the beginning, not the run.
 	BeginSnapshot(ctx context.Context, r SnapshotRequest) (Run, error)
-	// BeginPrune begins a prune of a location by the rules of the configuration, after a snapshot of
-	// a schedule. It reports by itself that it could not begin one.
+	// BeginPrune begins a prune of a location by the rules of the configuration, after a snapshot
+	// of a schedule. It reports by itself that it could not begin one.
 	BeginPrune(schedule, location string)
 	// LastPrune returns when the last prune of a location began, whoever asked for it, and whether
 	// it is still running; zero when there was none since the daemon started.
@@ -83,9 +83,9 @@ type Options struct {
 // Scheduler takes the snapshots of the schedules.
 //
 // A schedule is due at the first time of its expression after its last run began; a schedule that
-// never ran is due at once. So the scheduler makes up once for runs that were missed while the daemon
-// was down. With SkipImmediately, times before the start of the daemon, or before the end of a pause,
-// do not count. A run that failed is not retried before the schedule is due next.
+// never ran is due at once. So the scheduler makes up once for runs that were missed while the
+// daemon was down. With SkipImmediately, times before the start of the daemon, or before the end of
+// a pause, do not count. A run that failed is not retried before the schedule is due next.
 type Scheduler struct {
 	Options
 	wake chan struct{} // holds one when a change may shorten the sleep of Run
@@ -225,8 +225,8 @@ func (r *Scheduler) end(d *scheduled, began time.Time, err error) {
 	r.mu.Unlock()
 }
 
-// prune begins a prune of the location of a snapshot, unless one began within the hour. Nobody waits
-// for that prune: its operation says how it went.
+// prune begins a prune of the location of a snapshot, unless one began within the hour. Nobody
+// waits for that prune: its operation says how it went.
 func (r *Scheduler) prune(schedule, location string) {
 	if !r.Prune {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// verifyRetry is when a verify that did not come to a result is retried, and a location that did not
-// answer is listed again: a store is rarely away for long.
+// verifyRetry is when a verify that did not come to a result is retried, and a location that did
+// not answer is listed again: a store is rarely away for long.
 const verifyRetry = 10 * time.Minute
 
 // VerifyOptions say how the newest snapshot of each source in each location is verified. The zero
@@ -53,8 +53,8 @@ type Verifies interface {
 	Sources(ctx context.Context, location string) ([]string, error)
 	// BeginVerify begins a verify. ctx bounds the beginning, not the run.
 	BeginVerify(ctx context.Context, r VerifyRequest) (VerifyRun, error)
-	// VerifyKnown reports that a source is verified from now on, and when a verify at this level last
-	// found it good; zero when none did.
+	// VerifyKnown reports that a source is verified from now on, and when a verify at this level
+	// last found it good; zero when none did.
 	VerifyKnown(location, source string, level store.VerifyLevel, lastSuccess time.Time)
 }
 
@@ -65,12 +65,12 @@ type VerifyStates interface {
 		catalog.VerifyState, error)
 }
 
-// Verifier verifies the newest snapshot of each source in each location, one after the other in each
-// location.
+// Verifier verifies the newest snapshot of each source in each location, one after the other in
+// each location.
 //
 // A source is due when Every has passed since its last verify began, and at once when it was never
-// verified. So the verifier makes up once for what was missed while the daemon was down. It lists the
-// sources of a location as often as it verifies; NewSnapshot reports new ones in between.
+// verified. So the verifier makes up once for what was missed while the daemon was down. It lists
+// the sources of a location as often as it verifies; NewSnapshot reports new ones in between.
 type Verifier struct {
 	options   VerifyOptions
 	verifies  Verifies
@@ -272,8 +272,8 @@ func (v *Verifier) run(ctx context.Context, l *verifiedLocation, c *verifyCycle,
 	if err != nil {
 		return "", err
 	}
-	// It is recorded before it ends: a verify that kills the daemon must not be the first thing that
-	// the next daemon does.
+	// It is recorded before it ends: a verify that kills the daemon must not be the first thing
+	// that the next daemon does.
 	v.record(c, v.log, func(s *catalog.VerifyState) {
 		s.LastRun, s.LastOperation = began, run.Operation().ID
 	})

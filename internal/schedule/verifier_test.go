@@ -175,8 +175,8 @@ func TestNothingIsVerifiedWithoutAnInterval(t *testing.T) {
 	})
 }
 
-// TestFirstSnapshotIsVerifiedAtOnce: a store that was empty is not asked again before a day has passed;
-// a snapshot of this daemon says that there is something.
+// TestFirstSnapshotIsVerifiedAtOnce: a store that was empty is not asked again before a day has
+// passed; a snapshot of this daemon says that there is something.
 func TestFirstSnapshotIsVerifiedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newVerifyFixture(t, t.TempDir()+"/c.db", structureDaily(),
@@ -195,7 +195,8 @@ func TestFirstSnapshotIsVerifiedAtOnce(t *testing.T) {
 	})
 }
 
-// TestVerifyStatesOutliveRestarts: what was done is not done again, what was missed is made up for once.
+// TestVerifyStatesOutliveRestarts: what was done is not done again, what was missed is made up for
+// once.
 func TestVerifyStatesOutliveRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/c.db"
