@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	for _, p := range m.parts {
-		m.carry(ctx, p)
+		m.copyAndHandOver(ctx, p)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -199,7 +199,7 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses the units of a batch, decides what is copied, and carries it out. It reports whether
+// begin pauses the units of a batch, decides what is copied, and copies and hands it over. It reports whether
 // a unit came through. What cannot be decided is given back, as are units that do not come to a
 // stand: they work on while the cause is mended, and a resume begins anew with them.
 func (m *run) begin(ctx context.Context, batch []string) bool {
@@ -239,7 +239,7 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 		}
 		return false
 	}
-	m.carry(ctx, p)
+	m.copyAndHandOver(ctx, p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
@@ -252,8 +252,8 @@ func (m *run) giveBack(ctx context.Context, unit string) {
 	}
 }
 
-// carry copies, hands over, releases and retires the units of a part.
-func (m *run) carry(ctx context.Context, p *part) {
+// copyAndHandOver copies, hands over, releases and retires the units of a part.
+func (m *run) copyAndHandOver(ctx context.Context, p *part) {
 	m.giveBackBlocked(ctx, p)
 	todo := p.Copy
 	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
@@ -376,7 +376,7 @@ func (m *run) finishShared(ctx context.Context) error {
 	}
 	seen := map[object.Ref]bool{}
 	for _, p := range m.parts {
-		if carried, err := m.carried(ctx, p); err != nil || !carried {
+		if handedOver, err := m.anyHandedOver(ctx, p); err != nil || !handedOver {
 			if err != nil {
 				return err
 			}
@@ -407,9 +407,9 @@ func (m *run) finishShared(ctx context.Context) error {
 	return nil
 }
 
-// carried tells whether a unit of a part was handed over, so that its shared objects are on the
+// anyHandedOver reports whether a unit of a part was handed over, so that its shared objects are on the
 // target.
-func (m *run) carried(ctx context.Context, p *part) (bool, error) {
+func (m *run) anyHandedOver(ctx context.Context, p *part) (bool, error) {
 	for _, u := range p.Copy.Units {
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
 		if err != nil || state == catalog.StepDone {
