@@ -211,7 +211,7 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 		g.Go(func() error {
 			if err := m.pause(ctx, unit, since); err != nil {
 				m.fail(ctx, unit, err)
-				m.giveBack(ctx, unit)
+				m.unpauseSource(ctx, unit)
 				return nil
 			}
 			mu.Lock()
@@ -234,7 +234,7 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 		for _, unit := range paused {
 			m.fail(ctx, unit, err)
 			if errors.Is(lookErr, catalog.ErrNotFound) {
-				m.giveBack(ctx, unit)
+				m.unpauseSource(ctx, unit)
 			}
 		}
 		return false
@@ -245,16 +245,16 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
 }
 
-// giveBack lets a unit of which nothing is decided work on.
-func (m *run) giveBack(ctx context.Context, unit string) {
+// unpauseSource lets the source reconcile a unit again for which no batch was planned.
+func (m *run) unpauseSource(ctx context.Context, unit string) {
 	if err := m.unpause(ctx, unit, false, catalog.UnitPending); err != nil {
-		m.fail(ctx, unit, fmt.Errorf("give it back on the source: %w", err))
+		m.fail(ctx, unit, fmt.Errorf("unpause it on the source: %w", err))
 	}
 }
 
 // copyAndHandOver copies, hands over, releases and retires the units of a part.
 func (m *run) copyAndHandOver(ctx context.Context, p *part) {
-	m.giveBackBlocked(ctx, p)
+	m.unpauseBlocked(ctx, p)
 	todo := p.Copy
 	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
 		func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
@@ -342,9 +342,9 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 	}
 }
 
-// giveBackBlocked releases on the source the units that cannot be copied as they stand: nothing of
+// unpauseBlocked releases on the source the units that cannot be copied as they stand: nothing of
 // them is on the target.
-func (m *run) giveBackBlocked(ctx context.Context, p *part) {
+func (m *run) unpauseBlocked(ctx context.Context, p *part) {
 	for _, u := range p.Copy.Units {
 		if !u.Blocked && !p.Copy.Blocked || m.over(u.Name) {
 			continue
