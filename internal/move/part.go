@@ -71,9 +71,9 @@ func (m *run) loadParts(ctx context.Context) error {
 	}
 }
 
-// decide makes the part of a batch whose units stand still: the snapshot that holds them is in the
+// planBatch makes the part of a batch whose units stand still: the snapshot that holds them is in the
 // bucket and verified, and the copy is planned.
-func (m *run) decide(ctx context.Context, number int, units []string) (*part, error) {
+func (m *run) planBatch(ctx context.Context, number int, units []string) (*part, error) {
 	r, err := m.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)

@@ -228,7 +228,7 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 	// A snapshot and what is decided by it are no step: they change neither side, and a run that
 	// dies before the part is stored decides anew.
 	number := len(m.parts) + 1
-	p, err := m.decide(ctx, number, paused)
+	p, err := m.planBatch(ctx, number, paused)
 	if err != nil {
 		_, lookErr := m.Parts.Part(ctx, m.Journal.Operation(), partName(number))
 		for _, unit := range paused {
