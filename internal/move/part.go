@@ -82,7 +82,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 		contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
-	m.share(r.Live.Graph)
+	m.keepShared(r.Live.Graph)
 	restless, err := restless(p.snapshot, p.contents, units)
 	if err != nil {
 		return nil, err
@@ -119,9 +119,9 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 	return p, nil
 }
 
-// share keeps shared what was shared at planning: once some of its users are retired, it would seem
+// keepShared keeps shared what was shared at planning: once some of its users are retired, it would seem
 // to belong to the one that is left.
-func (m *run) share(g *graph.Graph) {
+func (m *run) keepShared(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
 			n.Unit, n.Shared = "", true

@@ -81,7 +81,7 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 			m.results.retired[unit] = true
 		}
 	}
-	m.looks.seen, m.slots = m.share, make(chan struct{}, 8)
+	m.looks.seen, m.slots = m.keepShared, make(chan struct{}, 8)
 	return m, m.loadParts(ctx)
 }
 
