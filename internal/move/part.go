@@ -83,7 +83,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.keepShared(r.Live.Graph)
-	restless, err := restless(p.snapshot, p.contents, units)
+	findings, err := notPaused(p.snapshot, p.contents, units)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, restless,
+	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, findings,
 		owners)
 	if err != nil {
 		return nil, err
@@ -129,9 +129,9 @@ func (m *run) keepShared(g *graph.Graph) {
 	}
 }
 
-// restless finds objects in the snapshot that did not stand still, after all: newcomers of the
+// notPaused finds objects in the snapshot that did not stand still, after all: newcomers of the
 // moment between the acknowledgements and the cut.
-func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
+func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
 	error) {
 	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
