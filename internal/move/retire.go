@@ -99,7 +99,7 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		if err := m.disown(ctx, p, u); err != nil {
+		if err := m.removeOwnerRefs(ctx, p, u); err != nil {
 			return err
 		}
 		var dependants, cluster, bindings []restore.Object
@@ -122,9 +122,9 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 	})
 }
 
-// disown takes the owner references of a unit off what it shared: the garbage collector would
+// removeOwnerRefs takes the owner references of a unit off what it shared: the garbage collector would
 // delete it with its last owner, whoever still needs it.
-func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
+func (m *run) removeOwnerRefs(ctx context.Context, p *part, u restore.Unit) error {
 	leaving := map[types.UID]bool{}
 	in := map[object.Ref]bool{}
 	for _, o := range u.Objects {
