@@ -68,12 +68,12 @@ func node(kind, name, uid, version string) *graph.Node {
 // TestI2CompareFindsEveryChange: what is gone, made anew, written to or new on the source keeps a
 // unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
-	was := &part{Source: map[string]version{}}
+	was := &part{Source: map[string]objectState{}}
 	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 		"11")} {
-		was.Source[n.Ref.String()] = version{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
+		was.Source[n.Ref.String()] = objectState{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
 	}
-	was.Source["Secret/ns/other"] = version{Unit: "ns/other", UID: "u9"}
+	was.Source["Secret/ns/other"] = objectState{Unit: "ns/other", UID: "u9"}
 	was.Copy.Units = []restore.Unit{{Name: "ns/w",
 		Objects: []restore.Object{{Ref: node("Machine", "left-out", "", "").Ref, Action: restore.Skip}}}}
 	cluster := node("Cluster", "w", "u0", "1")

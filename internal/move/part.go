@@ -31,14 +31,15 @@ type part struct {
 	// Copy is the plan of the copy.
 	Copy restore.Plan `json:"copy"`
 	// Source are the objects as the copy was made from them, by ref.
-	Source map[string]version `json:"source"`
+	Source map[string]objectState `json:"source"`
 
 	contents *snapshot.Contents // not stored; the source has them for as long as it matters
 	snapshot *snapshot.Snapshot
 }
 
-// version tells an object of the source from what it may become.
-type version struct {
+// objectState identifies a source object at a point in time, so that a later change of it is noticed
+// before the hand-over.
+type objectState struct {
 	Unit            string `json:"unit,omitempty"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
@@ -78,7 +79,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]version{},
+	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
@@ -99,7 +100,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 	p.Copy = *copied
 	for _, o := range p.planned() {
 		n := r.Live.Graph.Node(o.Ref)
-		v := version{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
+		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		if n.GroupKind() == capi.Cluster {
 			if v.Content, err = withoutLock(r.Contents, n.Ref); err != nil {
 				return nil, err
