@@ -95,7 +95,7 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 		"new": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "m3", "u3", "12")}, false},
 	} {
-		v := &view{graph: graph.New(append(tt.nodes, cluster))}
+		v := &sourceCapture{graph: graph.New(append(tt.nodes, cluster))}
 		err := was.compare(v, "ns/w")
 		var changed *ChangedError
 		if (err == nil) != tt.ok || err != nil && !errors.As(err, &changed) {
@@ -128,7 +128,7 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 	}
 }
 
-// TestLooksAreShared: everybody who asks for a look that began after a moment gets one, and those
+// TestCapturesAreShared: everybody who asks for a look that began after a moment gets one, and those
 // who ask together share it. TestOrphanedBindings: they keep no ClusterResourceSet on the source,
 // while those of Clusters that stay do.
 func TestOrphanedBindings(t *testing.T) {
@@ -148,9 +148,9 @@ func TestOrphanedBindings(t *testing.T) {
 	}
 }
 
-func TestLooksAreShared(t *testing.T) {
+func TestCapturesAreShared(t *testing.T) {
 	count := 0
-	l := &looks{look: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+	l := &captureCache{capture: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
 		count++
 		if count == 1 {
 			return nil, nil, errors.New("away")

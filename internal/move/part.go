@@ -191,7 +191,7 @@ func (m *run) load(ctx context.Context, p *part) error {
 	if p.contents != nil {
 		return nil
 	}
-	v, err := m.looks.after(ctx, m.began)
+	v, err := m.captures.after(ctx, m.began)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (m *run) load(ctx context.Context, p *part) error {
 // unchanged looks at the source once more: what the copy was made from must be all that is there,
 // and as it was.
 func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
-	v, err := m.looks.after(ctx, time.Now())
+	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
 }
 
 // compare says what is not as it was in a unit of the source.
-func (p *part) compare(v *view, unit string) error {
+func (p *part) compare(v *sourceCapture, unit string) error {
 	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {
 		now[n.Ref.String()] = n

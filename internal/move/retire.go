@@ -227,7 +227,7 @@ func (m *run) retireShared(ctx context.Context) error {
 	if len(m.results.retired) == 0 || m.results.first != nil {
 		return nil // units that failed still need it, or may
 	}
-	v, err := m.looks.after(ctx, time.Now())
+	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func retryForbidden(ctx context.Context, fn func() error) error {
 // unneeded returns the shared objects of a part that nothing which stays on the source needs, in
 // their order. What selects its users by label, or is there for all namespaces, is kept as long as
 // it may have some.
-func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object, error) {
+func (m *run) unneeded(ctx context.Context, v *sourceCapture, p *part) ([]restore.Object, error) {
 	g := v.graph
 	leaving := map[object.Ref]bool{}
 	for _, o := range p.Copy.Shared.Objects {

@@ -124,7 +124,7 @@ func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool
 
 // usedOnTarget finds shared objects of the copies that others on the target have come to need.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
-	s, _, err := m.LookTarget(ctx)
+	s, _, err := m.CaptureTarget(ctx)
 	if err != nil {
 		return nil, err
 	}

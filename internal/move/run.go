@@ -51,10 +51,10 @@ const DefaultConcurrency = 8
 // run is one run of a move.
 type run struct {
 	Options
-	looks *looks
-	began time.Time
-	parts []*part
-	slots chan struct{} // one a look at an object of the source
+	captures *captureCache
+	began    time.Time
+	parts    []*part
+	slots    chan struct{} // one a look at an object of the source
 
 	mu      sync.Mutex
 	results results
@@ -74,14 +74,14 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	if o.Units == nil {
 		o.Units = map[string]catalog.UnitState{}
 	}
-	m := &run{Options: o, looks: &looks{look: o.Look}, began: time.Now(),
+	m := &run{Options: o, captures: &captureCache{capture: o.CaptureSource}, began: time.Now(),
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
 	for unit, state := range o.Units {
 		if state == catalog.UnitRetired {
 			m.results.retired[unit] = true
 		}
 	}
-	m.looks.seen, m.slots = m.keepShared, make(chan struct{}, 8)
+	m.captures.seen, m.slots = m.keepShared, make(chan struct{}, 8)
 	return m, m.loadParts(ctx)
 }
 

@@ -66,10 +66,10 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if m.Target, err = s.moveSide(ctx, targetSide, target); err != nil {
 		return nil, err
 	}
-	m.Look = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+	m.CaptureSource = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
 		return snapshot.CaptureInMemory(ctx, captureOptions(source))
 	}
-	m.LookTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+	m.CaptureTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
 		return snapshot.CaptureInMemory(ctx, captureOptions(target))
 	}
 	return m, nil
