@@ -68,7 +68,7 @@ func node(kind, name, uid, version string) *graph.Node {
 // TestI2CompareFindsEveryChange: what is gone, made anew, written to or new on the source keeps a
 // unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
-	was := &part{Source: map[string]objectState{}}
+	was := &batch{Source: map[string]objectState{}}
 	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 		"11")} {
 		was.Source[n.Ref.String()] = objectState{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
@@ -116,11 +116,11 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 			Tuning: restore.Tuning{Concurrency: 2, Canary: "n/d"},
 			Units:  map[string]catalog.UnitState{"n/c": catalog.UnitRolledBack},
 		},
-		parts:   []*part{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
+		batches: []*batch{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}},
 	}
 	want := [][]string{{"n/d"}, {"n/e", "n/f"}}
-	if got := m.batches(); !slices.EqualFunc(got, want, slices.Equal) {
+	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("batches %v, want %v", got, want)
 	}
 	if m.results.blocked != 1 {

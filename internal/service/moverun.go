@@ -138,7 +138,7 @@ func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Jou
 		return err
 	}
 	return way(ctx, move.Options{
-		Ends: m.Ends, Plan: &stored.Plan, Parts: c, Journal: j, Operation: string(op.ID),
+		Ends: m.Ends, Plan: &stored.Plan, Batches: c, Journal: j, Operation: string(op.ID),
 		Attempt: op.Runs, Units: op.Units, Tuning: stored.Tuning,
 		Snapshot: func(ctx context.Context) (*snapshot.Result, error) {
 			return s.moveSnapshot(ctx, c, j,

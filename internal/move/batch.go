@@ -23,9 +23,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// part is what was decided for one batch of units once they stood still: it is stored, and a resume
-// goes by it.
-type part struct {
+// batch is what was planned for units once they were paused. It is stored: a resume carries out the
+// stored plan.
+type batch struct {
 	Number   int    `json:"number"`
 	Snapshot string `json:"snapshot"` // its id
 	// Copy is the plan of the copy.
@@ -47,39 +47,39 @@ type objectState struct {
 	Content string `json:"content,omitempty"`
 }
 
-func (p *part) name() string { return partName(p.Number) }
+func (p *batch) name() string { return batchName(p.Number) }
 
-func partName(number int) string { return fmt.Sprintf("batch-%03d", number) }
+func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
 
 // suffix keeps the steps of batches that belong to no unit apart.
-func (p *part) suffix() string { return fmt.Sprintf("-b%d", p.Number) }
+func (p *batch) suffix() string { return fmt.Sprintf("-b%d", p.Number) }
 
-// loadParts reads the parts that earlier runs decided.
-func (m *run) loadParts(ctx context.Context) error {
+// loadBatches reads the batches that earlier runs planned.
+func (m *run) loadBatches(ctx context.Context) error {
 	for number := 1; ; number++ {
-		text, err := m.Parts.Part(ctx, m.Journal.Operation(), partName(number))
+		text, err := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
 		if errors.Is(err, catalog.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		p := &part{}
+		p := &batch{}
 		if err := json.Unmarshal(text, p); err != nil {
-			return fmt.Errorf("decode %s of operation %s: %w", partName(number), m.Operation, err)
+			return fmt.Errorf("decode %s of operation %s: %w", batchName(number), m.Operation, err)
 		}
-		m.parts = append(m.parts, p)
+		m.batches = append(m.batches, p)
 	}
 }
 
-// planBatch makes the part of a batch whose units stand still: the snapshot that holds them is in the
+// planBatch plans the batch of units that are paused: the snapshot that holds them is in the
 // bucket and verified, and the copy is planned.
-func (m *run) planBatch(ctx context.Context, number int, units []string) (*part, error) {
+func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch, error) {
 	r, err := m.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
+	p := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
@@ -110,13 +110,13 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*part,
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, fmt.Errorf("encode part: %w", err)
+		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	if _, err := m.Parts.PutPart(ctx, m.Journal.Operation(), p.name(),
+	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), p.name(),
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
-	m.parts = append(m.parts, p)
+	m.batches = append(m.batches, p)
 	return p, nil
 }
 
@@ -162,7 +162,7 @@ func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string
 }
 
 // planned are the objects that are copied, or found equal on the target.
-func (p *part) planned() []restore.Object {
+func (p *batch) planned() []restore.Object {
 	var out []restore.Object
 	for _, u := range append([]restore.Unit{p.Copy.Shared}, p.Copy.Units...) {
 		for _, o := range u.Objects {
@@ -175,7 +175,7 @@ func (p *part) planned() []restore.Object {
 }
 
 // units are the names of the units that can run.
-func (p *part) units() []string {
+func (p *batch) units() []string {
 	var names []string
 	for _, u := range p.Copy.Units {
 		if !u.Blocked {
@@ -185,9 +185,9 @@ func (p *part) units() []string {
 	return names
 }
 
-// load gives a part of an earlier run its contents again, from the source, which must be as it was
+// load gives a batch of an earlier run its contents again, from the source, which must be as it was
 // in all units that are not handed over.
-func (m *run) load(ctx context.Context, p *part) error {
+func (m *run) load(ctx context.Context, p *batch) error {
 	if p.contents != nil {
 		return nil
 	}
@@ -201,7 +201,7 @@ func (m *run) load(ctx context.Context, p *part) error {
 
 // unchanged looks at the source once more: what the copy was made from must be all that is there,
 // and as it was.
-func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
+func (m *run) unchanged(ctx context.Context, unit string, p *batch) error {
 	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
 }
 
 // compare says what is not as it was in a unit of the source.
-func (p *part) compare(v *sourceCapture, unit string) error {
+func (p *batch) compare(v *sourceCapture, unit string) error {
 	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {
 		now[n.Ref.String()] = n
