@@ -152,7 +152,7 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-cha
 				log.Error("second signal: ended at once, operations are left as after a crash")
 				return errAtOnce
 			default:
-				log.Info("signal: ends after the steps at hand", "signal", s.String())
+				log.Info("signal: stops after the current steps", "signal", s.String())
 				stopping = true
 				cancel()
 			}

@@ -24,7 +24,7 @@ func TestSnapshotStateIsUpdatedByDeltas(t *testing.T) {
 	}
 	update := func(change incremental.StateDelta) {
 		t.Helper()
-		for range 2 { // the second has another base before it
+		for range 2 { // the second finds another snapshot stored
 			if err := c.updateSnapshotState(t.Context(), "store", "source", change); err != nil {
 				t.Fatal(err)
 			}

@@ -5,11 +5,11 @@
 //	 └ all checks, all findings at once
 //
 // Objects are created paused, owners first, with owner references to live UIDs; their status and
-// the managedFields of server-side appliers follow, since status disarms controllers that would
-// otherwise make a control plane anew. Only when a unit is whole and equal is its Cluster released,
-// by one write.
+// the managedFields of server-side appliers follow. Without status, controllers would create a
+// control plane from scratch. A Cluster is released, by one write, only when its unit is complete
+// and equal to the snapshot.
 //
-// Ours or a stranger's: an object is created with the annotation mgmtd.dev/operation; its UID is
-// journaled before the annotation is removed. Objects that carry neither are adopted when they are
-// equal, and never changed.
+// Which objects are ours: an object is created with the annotation mgmtd.dev/operation (the mark),
+// and its UID is journaled before the mark is removed. Objects with neither are adopted when they
+// are equal, and never changed.
 package restore

@@ -16,7 +16,7 @@ func (e *UnpausedError) Error() string {
 		"of its objects are there"
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *UnpausedError) Hint() string {
 	return "pause it at once (spec.paused: true), look whether its controllers made new " +
 		"Machines, then resume"
@@ -28,7 +28,7 @@ type DeletedError struct{}
 
 func (e *DeletedError) Error() string { return "it was deleted on the target, or is being deleted" }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *DeletedError) Hint() string {
 	return "find out who deleted it; then run the restore again as a new operation, which adopts " +
 		"what is equal and creates what is missing"
@@ -42,7 +42,7 @@ func (e *NotOwnedError) Error() string {
 	return "the target has an object of this name that this operation did not create"
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *NotOwnedError) Hint() string {
 	return "it came after the plan was made; find out whose it is, delete one of them, and resume"
 }
@@ -54,7 +54,7 @@ func (e *OperationAtWorkError) Error() string {
 	return "operation " + e.Operation + " is at work on it"
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *OperationAtWorkError) Hint() string {
 	return "finish operation " + e.Operation + " first"
 }
@@ -70,14 +70,14 @@ func (e *CopyAtWorkError) Error() string {
 		"it is removed"
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *CopyAtWorkError) Hint() string {
 	return "another operation or somebody released it; find out which management cluster has this " +
 		"workload cluster before anything else"
 }
 
 // IncompleteError says that something was changed and work is left: units failed, or a finding of
-// post-flight stands. Resume goes on.
+// post-flight is left. A resume continues.
 type IncompleteError struct {
 	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
 	First                 error
@@ -104,7 +104,7 @@ func (e *IncompleteError) Unwrap() error { return e.First }
 // FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
 type FindingsError struct {
 	Findings []object.Finding
-	Canary   string // set when it is the canary's findings that keep the others from running
+	Canary   string // set when the findings of the canary block the others
 }
 
 func (e *FindingsError) Error() string {
@@ -128,7 +128,7 @@ func (e *FindingsError) Error() string {
 	return fmt.Sprintf("pre-flight: %d findings block it, the first: %s", n, first)
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *FindingsError) Hint() string {
 	return "the plan lists all findings and what to do about each"
 }
@@ -136,14 +136,14 @@ func (e *FindingsError) Hint() string {
 // HintKey names the commands that show a plan.
 func (e *FindingsError) HintKey() object.HintKey { return object.HintPlan }
 
-// PlanChangedError says that a plan that was looked at is not the one that would run now.
+// PlanChangedError says that a reviewed plan is not the one that would run now.
 type PlanChangedError struct{ Want, Got string }
 
 func (e *PlanChangedError) Error() string {
 	return fmt.Sprintf("plan changed: looked at %.12s, would run %.12s", e.Want, e.Got)
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *PlanChangedError) Hint() string {
 	return "objects, owners, pause states or findings differ from the plan that was looked at: " +
 		"plan again and look at the new one"

@@ -11,7 +11,8 @@ import (
 
 // DefaultConcurrency is how many units a restore works on at once when Tuning names no number. A
 // unit spends most of its time waiting for acknowledgements of the target's controllers, and no
-// workload cluster is paused for it.
+// working workload cluster is paused for it. 48 units on bare servers and two cores took 91 s with 32
+// and 114 s with 8.
 const DefaultConcurrency = 32
 
 // Tuning changes how a run works, not what it does. The zero value works.
@@ -27,8 +28,8 @@ type Tuning struct {
 	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and
 	// for post-flight. 0 means 5 minutes.
 	Wait time.Duration
-	// Settle is how long an object must be unchanged where its kind publishes no acknowledgement of
-	// the pause; 0 means 2 seconds.
+	// Settle is how long to wait for controllers that publish no acknowledgement of a pause, and
+	// for the caches of those that do; 0 means 2 seconds. Stored operations have it by this name.
 	Settle time.Duration
 }
 
@@ -51,7 +52,7 @@ func (t Tuning) WithDefaults(concurrency int) Tuning {
 // server levels off at about 32 clients.
 const requests = 32
 
-// RunOptions of Run.
+// RunOptions are the inputs of Run.
 type RunOptions struct {
 	Plan      *Plan
 	Snapshot  *snapshot.Snapshot

@@ -14,8 +14,8 @@ import (
 
 func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
 
-// completeOwners adds to shared objects the owners that have come to live with this unit: a Secret
-// that two Clusters own is created with neither.
+// completeOwners adds the owners of this unit to shared objects: a Secret that two Clusters own is
+// created before either of them.
 func (r *run) completeOwners(ctx context.Context, unit string) error {
 	var objects []Object
 	for _, o := range r.Plan.Shared.Objects {

@@ -13,12 +13,11 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
-
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// createWaves creates the waves of one part that come before its release, or those after it.
+// createWaves creates the waves of one unit that come before its release, or those after it.
 func (r *run) createWaves(ctx context.Context, u Unit, late bool) error {
 	for _, wave := range waves(u.Objects) {
 		if wave[0].Late != late {
@@ -103,8 +102,8 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 }
 
 // checkPaused makes sure, before objects of a unit are created, that its Cluster on the target is
-// the one that we know and stands still: controllers that see a MachineSet and not yet its Machines
-// would make new ones.
+// the one of the plan or the journal, and is paused: controllers that see a MachineSet and not yet
+// its Machines would create new ones.
 func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	key, err := object.ParseKey(unit)
 	if err != nil || late {
@@ -134,7 +133,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	return nil
 }
 
-// missing tells whether objects of a unit still have to be created.
+// missing reports whether the plan creates objects of a unit before its release.
 func (r *run) missing(unit string) bool {
 	for _, u := range r.Plan.Units {
 		if u.Name == unit {
@@ -179,9 +178,9 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 
 // complete writes what a create ignores: status, then managedFields. The UID of live is journaled,
 // so the mark is not needed any more: it goes in a write between the two. In one write with the
-// managedFields it would take more with it than itself: where it was the last annotation, the API
-// server removes the path of the whole map from the managedFields of all managers. An object
-// without the mark was left by a run that died after that write.
+// managedFields it would remove more than itself: where it was the last annotation, the API server
+// removes the path of the whole map from the managedFields of all managers. An object without the
+// mark was left by a run that died after that write.
 func (r *run) complete(ctx context.Context, k kube.Kind, o Object, source,
 	live *unstructured.Unstructured) error {
 	if isMarked(live) {
@@ -263,8 +262,8 @@ func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
 	return nil
 }
 
-// wantsFields tells for which objects managedFields are written: without them, appliers such as the
-// topology controller would never remove a field again.
+// wantsFields reports whether the managedFields of an object are written. Without them, appliers
+// such as the topology controller would never remove a field again.
 func (r *run) wantsFields(source *unstructured.Unstructured) bool {
 	switch r.Plan.Spec.ManagedFields {
 	case FieldsNone:
@@ -316,7 +315,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	})
 }
 
-// createdCluster tells whether this operation created the Cluster of a unit.
+// createdCluster reports whether this operation creates the Cluster of a unit.
 func (r *run) createdCluster(unit string) bool {
 	for _, u := range r.Plan.Units {
 		if u.Name == unit {

@@ -20,7 +20,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// finishUnit waits until a released unit is healthy, and tells the caller's hooks. With
+// finishUnit waits until a released unit is healthy, and calls the hooks. With
 // OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit) error {
 	err := r.postFlight(ctx, u)
@@ -85,7 +85,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if !creates(u) && r.Hooks.OnUnhealthy == Leave {
 		return nil
 	}
-	// On record, so that a resume of next week does not compare this unit with what it was then.
+	// Journaled, so that a resume days later does not compare this unit with the snapshot again.
 	return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
 }
 

@@ -10,8 +10,8 @@ import (
 
 func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
 
-// release hands the unit to the target's controllers: one write to its Cluster. Of a Cluster that
-// was paused on the source it only removes our notes.
+// release lets the target's controllers work on the unit: one write to its Cluster. From a Cluster
+// that was paused on the source it only removes our annotations.
 func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -27,7 +27,7 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	})
 }
 
-// switched are the objects of a unit with a pause of their own of this sort.
+// switched returns the objects of a unit that have this pause switch.
 func switched(u Unit, how capi.PauseSwitch) []Object {
 	var out []Object
 	for _, o := range u.Objects {
@@ -42,8 +42,8 @@ func (r *run) releaseObject(ctx context.Context, o Object) error {
 	return r.change(ctx, o, Unpause)
 }
 
-// repause takes a release back: the unit is paused again, and a resume releases it again. It is for
-// units that are not healthy and must not be worked on meanwhile.
+// repause pauses a released unit; a resume releases it again. It is for units that are not healthy
+// and must not be reconciled until the cause is found.
 func (r *run) repause(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {

@@ -16,20 +16,20 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// UndoOptions of Undo.
+// UndoOptions are the inputs of Undo.
 type UndoOptions struct {
 	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Hooks.StepSuffix are needed
 	Remover    Remover
 	Lister     Lister
-	// Units to take back, by name. None of them may be released.
+	// Units to undo, by name. None of them may be released.
 	Units []string
-	// Shared objects are taken back as well, but for those in Keep. Namespaces always stay: what
-	// else is in them is not ours.
+	// Shared: shared objects are removed as well, but for those in Keep. Namespaces always stay:
+	// other objects in them are not of this operation.
 	Shared bool
 	Keep   map[object.Ref]bool
 }
 
-// Undo takes back what a run made on the target: it removes the objects of units, dependants first,
+// Undo removes what a run created on the target: the objects of units, dependants first,
 // and then the shared ones. Objects that were adopted stay. Only objects whose UID is journaled, or
 // which carry this operation's mark, are touched. It may run again after any crash.
 func Undo(ctx context.Context, o UndoOptions) error {
@@ -57,8 +57,8 @@ func Undo(ctx context.Context, o UndoOptions) error {
 	return nil
 }
 
-// checkCascade looks on the target for objects that the garbage collector would delete with what is
-// taken back.
+// checkCascade finds objects on the target that the garbage collector would delete with what is
+// removed.
 func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	toDelete := map[string]object.Ref{}
 	for _, u := range parts {
@@ -92,8 +92,8 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	return nil
 }
 
-// unplannedBinding tells of what the target's controllers make by themselves for every Cluster and
-// take away with it.
+// unplannedBinding reports whether the target's controllers create ref by themselves for every
+// Cluster, and delete it with that Cluster.
 func unplannedBinding(ref object.Ref) bool {
 	return ref.GroupKind() == capi.ClusterResourceSetBinding
 }
@@ -133,7 +133,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	return nil
 }
 
-// leave keeps what we created and takes our notes off it.
+// leave leaves an object of ours on the target and removes our annotations from it.
 func (r *run) leave(ctx context.Context, o Object) error {
 	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
@@ -147,7 +147,7 @@ func (r *run) leave(ctx context.Context, o Object) error {
 }
 
 // checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
-// made: removed under live controllers, its Machines would be replaced.
+// created: if it were removed while controllers work on it, they would replace its Machines.
 func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 	if !creates(u) {
 		return nil // nothing of it is removed
@@ -190,8 +190,8 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 	return err
 }
 
-// undoOwners takes the owner references of a unit off shared objects, which the garbage collector
-// would delete together with their last owner.
+// undoOwners removes the owner references of a unit from shared objects, which the garbage
+// collector would delete together with their last owner.
 func (r *run) undoOwners(ctx context.Context, unit string) error {
 	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context,
 		_ *catalog.StepHandle) error {

@@ -44,8 +44,8 @@ type Spec struct {
 	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
 	// is gone.
 	SourceAtWork bool `json:"move,omitempty"`
-	// Only are the units ("namespace/name") of the selection that are meant, where a move takes
-	// them in batches; nil means all.
+	// Only are the units ("namespace/name") of the selection to plan, where a move has batches; nil
+	// means all.
 	Only []string `json:"only,omitempty"`
 }
 
@@ -59,8 +59,8 @@ const (
 	Skip   Action = "skip"
 )
 
-// Plan is what a restore will do. It is data: no client, no content, no secret. The stored plan is
-// what a resume goes by.
+// Plan is what a restore will do. It is data: no client, no content, no secret. A resume carries
+// out the stored plan.
 type Plan struct {
 	Snapshot Snapshot         `json:"snapshot"`
 	Target   object.Side      `json:"target"`
@@ -111,7 +111,7 @@ type Object struct {
 	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by
 	// position in Owners; nil when there are none.
 	Outside map[int]string `json:"outside,omitempty"`
-	// Paused tells that it was paused on the source and stays so.
+	// Paused: it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
 }
 

@@ -51,7 +51,7 @@ type Input struct {
 	Kinds     []kube.Kind     // of the target
 	Providers []kube.Provider // of the target
 	Spec      Spec
-	// Newer is the time of the newest snapshot of the source, Gaps what is wrong in the chain of
+	// Newer is the time of the newest snapshot of the source. Gaps are the findings of the chain of
 	// its snapshots.
 	Newer time.Time
 	Gaps  []string
@@ -85,8 +85,8 @@ type planner struct {
 }
 
 // NewPlan makes the plan of a restore and runs every pre-flight check. It reads the target and the
-// snapshot and changes neither. Findings are in the plan; an error means that planning itself did
-// not get through.
+// snapshot and changes neither. Findings are in the plan; an error means that the plan could not be
+// made.
 func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	nodes, err := Nodes(in.Snapshot, in.Spec)
 	if err != nil {
@@ -163,7 +163,7 @@ func (p *planner) active(yield func(*graph.Node) bool) {
 	}
 }
 
-// findUsers notes for each shared node which units need it.
+// findUsers finds the units that need each shared node.
 func (p *planner) findUsers() {
 	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
@@ -193,7 +193,7 @@ func (p *planner) filterUnsafe() error {
 		if n.GroupKind() == kube.NamespaceKind.GroupKind {
 			namespace = n.Name
 		}
-		// what the target says of its kinds: the snapshot may say anything
+		// the kinds as the target serves them: the snapshot is untrusted
 		k, known := kube.FindKind(p.Kinds, n.GroupKind())
 		switch {
 		case n.GroupKind() == capi.Provider:
@@ -218,8 +218,8 @@ func (p *planner) filterUnsafe() error {
 	return nil
 }
 
-// reportFiltered says what invariant I8 keeps from being restored. Without its Cluster a unit is
-// nothing.
+// reportFiltered reports what filterUnsafe left out. It is an error for a Cluster, without which
+// its unit cannot be restored.
 func (p *planner) reportFiltered() {
 	for _, n := range p.nodes {
 		why := p.skipped[n]
@@ -250,8 +250,8 @@ func (p *planner) matchKinds() {
 	}
 }
 
-// findExisting notes which of the planned refs are on the target already, with their UIDs: one
-// metadata-only LIST a kind.
+// findExisting finds the planned refs that are on the target already, with their UIDs: one
+// metadata-only LIST of each kind.
 func (p *planner) findExisting(ctx context.Context) error {
 	wanted := map[object.Ref]bool{}
 	for n := range p.active {

@@ -15,7 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// plan puts together what was found.
+// plan assembles the plan from the findings and what is on the target.
 func (p *planner) plan() *Plan {
 	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
 		Epochs: map[string]int64{}}
@@ -157,8 +157,8 @@ func asItWas(u *unstructured.Unstructured) {
 	Unannotate(u, annotationOperation)
 }
 
-// jsonError keeps the position of a syntax error and drops the text around it, which may be a
-// Secret's.
+// jsonError returns the position of a syntax error without the text around it, which may be of a
+// Secret.
 func jsonError(err error) error {
 	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("invalid JSON at offset %d", s.Offset)

@@ -25,10 +25,10 @@ func strip(u *unstructured.Unstructured) {
 	}
 }
 
-// prepare makes of an object of the snapshot the one to create: paused, marked as ours, with owner
-// references to live UIDs. Owners that do not live yet are left out when partial says that they
-// follow; else that is an error, since the garbage collector deletes an object with an unknown
-// owner.
+// prepare turns an object of the snapshot into the one to create: paused, marked as ours, with
+// owner references to live UIDs. With partial, owners that are not on the target yet are left out,
+// since they follow. Without it they are an error: the garbage collector deletes an object with an
+// unknown owner.
 func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
 	partial bool) error {
 	strip(u)
@@ -89,8 +89,8 @@ func sameOwner(ref metav1.OwnerReference, owner object.Ref) bool {
 	return group == owner.Group && ref.Kind == owner.Kind && ref.Name == owner.Name
 }
 
-// movedFields returns the managedFields of source for live. Owner references are keyed by UID in
-// them, so they follow the owners to their live UIDs.
+// movedFields returns the managedFields of source for live. They name owner references by UID, so
+// these UIDs are replaced by those of the owners of live.
 func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 	fields := source.GetManagedFields()
 	for _, was := range source.GetOwnerReferences() {

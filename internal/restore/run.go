@@ -18,7 +18,7 @@ import (
 // run is one run of a plan.
 type run struct {
 	RunOptions
-	// ends when the run has to stop; waves begin no further object then
+	// stop ends when the run has to stop; then no further object is begun
 	stop       context.Context
 	kinds      map[object.GroupKind]kube.Kind // at the versions of the plan
 	unitOf     map[object.Ref]string          // of planned objects
@@ -29,11 +29,12 @@ type run struct {
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
-	// whose UID this process has seen alive; one from the plan or the journal may be of yesterday
+	// lives are the refs whose UID this process has seen on the target; one from the plan or the
+	// journal may be old
 	lives map[object.Ref]bool
 }
 
-// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
+// Run carries out a plan, or resumes it: steps that are journaled as done are skipped. It
 // may run again after any crash. Cancelling ctx stops it between two steps. Errors:
 // *IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o RunOptions) error {
@@ -77,8 +78,8 @@ func newRun(ctx context.Context, o RunOptions) *run {
 	}
 }
 
-// prepareRun finds the kinds and what is known to live on the target: adopted objects from the
-// plan, created ones from the journal.
+// prepareRun finds the kinds and the UIDs on the target: of adopted objects from the plan, of
+// created ones from the journal.
 func (r *run) prepareRun(ctx context.Context) error {
 	for _, u := range r.Plan.parts() {
 		r.workloadID[u.Name] = u.WorkloadID
@@ -161,9 +162,9 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 	return state == catalog.StepDone, err
 }
 
-// each runs fn for objects side by side, as far as there are slots for requests, and returns the
-// first error. After an error, or when the run has to stop, it begins no further object; those
-// begun end first, so that the journal knows what was created.
+// each runs fn for objects concurrently, within the slots for requests, and returns the first
+// error. After an error, or when the run has to stop, it begins no further object. Those begun end
+// first, so that everything created is journaled.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
 	var g errgroup.Group
 	var failed atomic.Bool

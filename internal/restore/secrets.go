@@ -14,14 +14,14 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// holdsSecrets tells of kinds whose fields may be secrets: those of the core, and those that become
-// bootstrap data, which has files and passwords in it.
+// holdsSecrets reports whether fields of a kind may be secrets: those of core kinds, and those that
+// become bootstrap data, which has files and passwords in it.
 func holdsSecrets(gk object.GroupKind) bool {
 	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
 		strings.HasPrefix(gk.Group, "controlplane.")
 }
 
-// safe gives the text of an API error without values of fields, for kinds whose fields may be
+// safe returns the text of an API error without values of fields, for kinds whose fields may be
 // secrets (invariant I6): admission may quote what it refuses.
 func safe(gk object.GroupKind, err error) string {
 	var status apierrors.APIStatus

@@ -13,12 +13,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// SelectionError says that a selection names what the snapshot does not hold.
+// SelectionError says that a selection names something that the snapshot does not have.
 type SelectionError struct{ Reason, Has string }
 
 func (e *SelectionError) Error() string { return "select: " + e.Reason }
 
-// Hint tells what there is.
+// Hint lists what there is.
 func (e *SelectionError) Hint() string { return e.Has }
 
 // selectNodes returns the nodes of a selection and all that they need, by ref.

@@ -27,13 +27,13 @@ func (r *run) restoreShared(ctx context.Context) error {
 	if !creates(r.Plan.Shared) && !r.Hooks.LeaveSharedPaused {
 		return check(ctx, nil)
 	}
-	// Once, and on record: a resume of next week finds them in use, on both sides, and those of a
-	// move partly retired.
+	// It is done once and journaled: a resume days later finds the shared objects in use on both
+	// sides, and those of a move partly retired.
 	return r.Journal.Do(ctx, catalog.Step{Phase: "verify-shared" + r.Hooks.StepSuffix}, check)
 }
 
-// waitClasses waits until the target's controllers have taken in every ClusterClass that was
-// created: its generation observed, and no condition worse than on the source.
+// waitClasses waits until the target's controllers have reconciled every ClusterClass that was
+// created: its generation is observed, and no condition is worse than on the source.
 func (r *run) waitClasses(ctx context.Context) error {
 	var classes []Object
 	for _, o := range r.Plan.Shared.Objects {
@@ -62,8 +62,8 @@ func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) e
 	return r.finishShared(ctx, released)
 }
 
-// finishShared releases what is shared and, when no unit is waited for any more, creates what comes
-// to life at once.
+// finishShared releases shared objects. When all units are released, it creates those that no pause
+// stops.
 func (r *run) finishShared(ctx context.Context, released map[string]bool) error {
 	if r.Plan.Spec.NoRelease {
 		return nil
@@ -75,8 +75,8 @@ func (r *run) finishShared(ctx context.Context, released map[string]bool) error 
 	return r.createWaves(ctx, r.Plan.Shared, true)
 }
 
-// waiting are the namespaces with units that are not released; "" is among them when there are any,
-// for what is there for all.
+// waiting returns the namespaces with units that are not released. "" is among them when there are
+// any, and stands for cluster-scoped objects.
 func (r *run) waiting(released map[string]bool) map[string]bool {
 	waiting := map[string]bool{}
 	note := func(unit string, yes bool) {
@@ -94,8 +94,8 @@ func (r *run) waiting(released map[string]bool) map[string]bool {
 }
 
 // releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all
-// released Clusters: without its Binding a ClusterResourceSet applies everything anew. Where a unit
-// is not released, those of its namespace wait for the resume.
+// released Clusters: without its Binding a ClusterResourceSet applies everything again. Those of a
+// namespace with a unit that is not released wait for the resume.
 func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
@@ -125,7 +125,7 @@ func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error 
 	return nil
 }
 
-// anyPaused tells whether one of objects is still paused by us.
+// anyPaused reports whether one of objects is still paused by us.
 func (r *run) anyPaused(ctx context.Context, objects []Object) (bool, error) {
 	var paused atomic.Bool
 	err := r.each(objects, func(o Object) error {

@@ -4,10 +4,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// withStatus returns live with the status of the snapshot's object. The target's controllers write
-// their own Paused condition as soon as the object is there, and it is kept. observedGeneration,
-// wherever it stands, is mapped: what had observed the source's generation has observed the live
-// one; what had not is one behind.
+// withStatus returns live with the status of the snapshot's object. The Paused condition stays that
+// of live: the target's controllers write it as soon as the object is there. observedGeneration is
+// mapped at any depth: equal to the source's generation becomes the live generation, anything else
+// one less.
 func withStatus(live, want *unstructured.Unstructured) *unstructured.Unstructured {
 	status, _, _ := unstructured.NestedMap(want.Object, "status") // a deep copy
 	mapGenerations(status, want.GetGeneration(), live.GetGeneration())
@@ -43,8 +43,8 @@ func mapGenerations(v any, from, to int64) {
 	}
 }
 
-// keepPaused replaces the Paused condition of want by the one of live, or removes it when live has
-// none yet, wherever conditions are kept.
+// keepPaused replaces the Paused condition of want by that of live, or removes it when live has
+// none yet, in every list of conditions.
 func keepPaused(want, live map[string]any) {
 	for _, path := range [][]string{{"conditions"}, {"v1beta2", "conditions"}} {
 		conditions, ok, _ := unstructured.NestedSlice(want, path...)

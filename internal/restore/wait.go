@@ -23,7 +23,7 @@ func (e *WaitError) Error() string {
 	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *WaitError) Hint() string {
 	if e.Side == "source" {
 		return "read the logs of the source's controllers; then resume the operation, or roll it back"

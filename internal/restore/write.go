@@ -10,7 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Writer is what carrying out a plan needs of the target besides reading.
+// Writer creates and changes objects of the target.
 type Writer interface {
 	Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
@@ -31,8 +31,8 @@ func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
 	return &NotOwnedError{ref}
 }
 
-// converge writes to live until it works. Controllers of the target touch objects within
-// milliseconds, so the resourceVersion of a moment ago is often stale: then it looks again.
+// converge repeats a write to live until it succeeds. Controllers of the target touch objects
+// within milliseconds, so the resourceVersion is often stale: then it reads live again.
 func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unstructured,
 	write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (
 	*unstructured.Unstructured, error) {
@@ -54,7 +54,7 @@ func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unst
 	})
 }
 
-// change writes what fn does to an object of ours; nothing when that is nothing.
+// change writes what fn changes in an object of ours. It writes nothing when fn changes nothing.
 func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (
 	changed bool)) error {
 	k := r.kinds[o.GroupKind()]
@@ -95,7 +95,7 @@ func request(ctx context.Context, gk object.GroupKind, send func() (*unstructure
 	return obj, nil
 }
 
-// apiError hides the text of an API error behind a safe one and keeps the error for errors.As.
+// apiError has a safe text in place of that of an API error, which errors.As still finds.
 type apiError struct {
 	text string
 	err  error

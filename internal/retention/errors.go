@@ -84,3 +84,14 @@ func (e *BlockedError) Hint() string {
 
 // HintKey names the command that deletes them.
 func (e *BlockedError) HintKey() object.HintKey { return object.HintDeleteDamaged }
+
+// PlanChangedError reports that other snapshots would go than in the plan that was approved. Nothing
+// was removed.
+type PlanChangedError struct{}
+
+func (e *PlanChangedError) Error() string {
+	return "other snapshots would be removed than in the approved plan"
+}
+
+// Hint returns what an operator can do.
+func (e *PlanChangedError) Hint() string { return "plan it again, and approve the new plan" }

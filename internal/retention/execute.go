@@ -55,13 +55,16 @@ func (r *Result) String() string {
 //
 // Several prunes and runs that take snapshots may work at once, and a plan may be executed twice. A
 // prune that dies leaves nothing that the next one does not find. Errors: a *BlockedError when
-// content had to stay, or a *RetainedError, with the result; a *RefusedError.
+// content had to stay, or a *RetainedError, with the result; a *RefusedError; a *PlanChangedError.
 func Execute(ctx context.Context, o Options, plan *Plan) (*Result, error) {
 	if err := o.applyDefaults(); err != nil {
 		return nil, err
 	}
 	if err := o.Store.MayRemove(); err != nil {
 		return nil, err
+	}
+	if o.Approved != "" && o.Approved != plan.Digest() {
+		return nil, &PlanChangedError{}
 	}
 	e := &execution{Options: o, inventory: plan.inventory}
 	e.result.Plan = Plan{Now: plan.Now, Estimated: true, Grace: plan.Grace, Snapshots: plan.Snapshots}

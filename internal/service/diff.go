@@ -13,7 +13,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-var changes = map[snapshot.Change]mgmtv1.Difference{
+var changes = map[snapshot.ChangeKind]mgmtv1.Difference{
 	snapshot.Added:    mgmtv1.Difference_DIFFERENCE_ADDED,
 	snapshot.Removed:  mgmtv1.Difference_DIFFERENCE_REMOVED,
 	snapshot.Replaced: mgmtv1.Difference_DIFFERENCE_REPLACED,
@@ -32,11 +32,11 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	from, err := openSide(ctx, st, req.GetSource(), req.GetFrom())
+	from, err := openVersion(ctx, st, req.GetSource(), req.GetFrom())
 	if err != nil {
 		return err
 	}
-	to, err := s.laterSide(ctx, st, req, from.Envelope)
+	to, err := s.laterVersion(ctx, st, req, from.Envelope)
 	if err != nil {
 		return err
 	}
@@ -49,20 +49,20 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 			continue
 		}
 		if err := stream.Send(&mgmtv1.DiffSnapshotsResponse{Ref: refToProto(d.Node.Ref),
-			Difference: changes[d.Change], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
+			Difference: changes[d.Kind], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// laterSide opens the other side of a comparison: a snapshot, or the live source.
-func (s *snapshotService) laterSide(ctx context.Context, st *store.Store,
-	req *mgmtv1.DiffSnapshotsRequest, from store.Envelope) (snapshot.Side, error) {
+// laterVersion opens the later version of a comparison: a snapshot, or the live source.
+func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
+	req *mgmtv1.DiffSnapshotsRequest, from store.Envelope) (snapshot.Version, error) {
 	if req.GetLive() {
-		return s.liveSide(ctx, req, from)
+		return s.liveVersion(ctx, req, from)
 	}
-	return openSide(ctx, st, req.GetSource(), req.GetTo())
+	return openVersion(ctx, st, req.GetSource(), req.GetTo())
 }
 
 // checkDiff refuses a comparison with two other sides, or with none.
@@ -74,40 +74,40 @@ func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
 	return nil
 }
 
-// openSide opens a snapshot to compare or to draw.
-func openSide(ctx context.Context, st *store.Store, source, ref string) (snapshot.Side, error) {
+// openVersion opens a snapshot to compare or to draw.
+func openVersion(ctx context.Context, st *store.Store, source, ref string) (snapshot.Version, error) {
 	e, err := findSnapshot(ctx, st, source, ref)
 	if err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	if err := mayRead(st, e); err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	opened, err := snapshot.Open(ctx, st, e.Envelope)
-	return snapshot.Side{Snapshot: opened}, err
+	return snapshot.Version{Snapshot: opened}, err
 }
 
-// liveSide captures the source of a snapshot.
-func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
-	e store.Envelope) (snapshot.Side, error) {
+// liveVersion captures the source of a snapshot.
+func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
+	e store.Envelope) (snapshot.Version, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold " +
 			"would seem to be new"}
 	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	if source.UID() != e.Source.UID {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
 	o := captureOptions(source)
 	o.Scope.Namespaces = req.GetNamespaces()
-	live, contents, err := snapshot.Look(ctx, o)
-	return snapshot.Side{Snapshot: live, Contents: contents}, err
+	live, contents, err := snapshot.CaptureInMemory(ctx, o)
+	return snapshot.Version{Snapshot: live, Contents: contents}, err
 }
 
 // inNamespaces reports whether an object is in one of the namespaces, or is one of them.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
@@ -19,7 +20,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/verify"
 )
@@ -137,10 +137,11 @@ var mappings = []mapping{
 	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
-	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
+	{as[*capture.UnknownNamespaceError], ReasonUsage},
 	{as[*retention.BlockedError], ReasonIncomplete},
 	{as[*retention.RetainedError], ReasonIncomplete},
 	{as[*retention.RefusedError], ReasonFindings},
+	{as[*retention.PlanChangedError], ReasonPlanChanged},
 	{as[*kube.KubeconfigError], ReasonKubeconfig},
 	{as[*kube.UnreachableError], ReasonUnreachable},
 	{as[*store.UsageError], ReasonUsage},

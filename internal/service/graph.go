@@ -20,17 +20,17 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	side, err := openSide(ctx, st, req.GetSource(), req.GetId())
+	version, err := openVersion(ctx, st, req.GetSource(), req.GetId())
 	if err != nil {
 		return err
 	}
-	nodes, err := restore.Nodes(side.Snapshot, restore.Spec{Selection: selection})
+	nodes, err := restore.Nodes(version.Snapshot, restore.Spec{Selection: selection})
 	if err != nil {
 		return err
 	}
 	for _, n := range nodes {
 		if err := stream.Send(&mgmtv1.GraphSnapshotResponse{Ref: refToProto(n.Ref), Unit: n.Unit,
-			Shared: n.Shared, Edges: edgesOf(side.Snapshot.Graph, n)}); err != nil {
+			Shared: n.Shared, Edges: edgesOf(version.Snapshot.Graph, n)}); err != nil {
 			return err
 		}
 	}

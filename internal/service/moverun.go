@@ -66,11 +66,11 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if m.Target, err = s.moveSide(ctx, targetSide, target); err != nil {
 		return nil, err
 	}
-	m.Look = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.Look(ctx, captureOptions(source))
+	m.CaptureSource = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+		return snapshot.CaptureInMemory(ctx, captureOptions(source))
 	}
-	m.LookTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.Look(ctx, captureOptions(target))
+	m.CaptureTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+		return snapshot.CaptureInMemory(ctx, captureOptions(target))
 	}
 	return m, nil
 }
@@ -138,7 +138,7 @@ func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Jou
 		return err
 	}
 	return way(ctx, move.Options{
-		Ends: m.Ends, Plan: &stored.Plan, Parts: c, Journal: j, Operation: string(op.ID),
+		Ends: m.Ends, Plan: &stored.Plan, Batches: c, Journal: j, Operation: string(op.ID),
 		Attempt: op.Runs, Units: op.Units, Tuning: stored.Tuning,
 		Snapshot: func(ctx context.Context) (*snapshot.Result, error) {
 			return s.moveSnapshot(ctx, c, j,
@@ -151,7 +151,7 @@ var errNotVerified = errors.New("the snapshot is not as it should be in the stor
 
 // verified takes a snapshot and verifies its structure in the store.
 func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error) {
-	r, err := snapshot.Run(ctx, o)
+	r, err := snapshot.Create(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
 	m *moveRun) (*snapshot.Result, error) {
 	o := captureOptions(m.source)
-	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
+	o.Store, o.WithContents, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
 	r, err := verified(ctx, o)
 	if errors.Is(err, errNotVerified) { // older keys that it reuses may be damaged

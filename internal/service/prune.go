@@ -133,7 +133,7 @@ func planToProto(plan *retention.Plan, policy retention.Policy) []*mgmtv1.PlanPr
 	summary := &mgmtv1.PruneSummary{
 		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked,
 		Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
-		Retention: policyToProto(policy),
+		Retention: policyToProto(policy), Digest: plan.Digest(),
 	}
 	for _, v := range plan.Snapshots {
 		if v.Goes() {
@@ -182,7 +182,9 @@ func policyToProto(p retention.Policy) *mgmtv1.Retention {
 // RunPrune begins the operation that prunes.
 func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
-	c, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
+	request := s.s.pruneFromProto(req.GetSpec())
+	request.options.Approved = req.GetApprovedDigest()
+	c, p, err := s.s.preparePrune(ctx, request)
 	if err != nil {
 		return nil, err
 	}

@@ -350,3 +350,40 @@ func TestPruneRefusesWhatCannotBe(t *testing.T) {
 		t.Errorf("operations %v", ops)
 	}
 }
+
+// A prune that was approved with its plan removes nothing when other snapshots would go by now.
+func TestPruneRefusesAChangedPlan(t *testing.T) {
+	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
+	b.take(2)
+	_, p, err := b.preparePrune(t.Context(), b.pruneByRules(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := retention.NewPlan(t.Context(), p.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() *mgmtv1.Operation {
+		t.Helper()
+		resp, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),
+			&mgmtv1.RunPruneRequest{ApprovedDigest: plan.Digest()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running.Wait()
+		return state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId()))
+	}
+	b.take(1)
+	if op := run(); op.GetExitCode() != ExitFindings || op.GetChanged() ||
+		op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED {
+		t.Errorf("with another plan: %v", op)
+	}
+	b.wantLeft(1, 2, 3)
+	if plan, err = retention.NewPlan(t.Context(), p.options); err != nil {
+		t.Fatal(err)
+	}
+	if op := run(); op.GetExitCode() != ExitDone {
+		t.Errorf("with its plan: %v", op)
+	}
+	b.wantLeft(3)
+}

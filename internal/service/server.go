@@ -16,7 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/schedule"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
@@ -87,9 +87,9 @@ type Server struct {
 	runs    runTable
 	metrics *metrics
 
-	scheduler *schedule.Scheduler // nil before Open
-	verifier  *schedule.Verifier  // nil before Open
-	runCache  *snapshot.RunCache  // nil in a process that takes one snapshot
+	scheduler *schedule.Scheduler   // nil before Open
+	verifier  *schedule.Verifier    // nil before Open
+	runCache  *incremental.RunCache // nil in a process that takes one snapshot
 
 	mu      sync.Mutex // guards what follows
 	catalog *catalog.Catalog
@@ -124,7 +124,7 @@ func New(cfg Config) *Server {
 		}
 	}
 	if cfg.Daemon {
-		s.runCache = &snapshot.RunCache{}
+		s.runCache = &incremental.RunCache{}
 	}
 	return s
 }
