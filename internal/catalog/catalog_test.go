@@ -352,7 +352,7 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 			t.Errorf("schema version %d, %v", version, err)
 		}
 		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,
-			bucketOperations, bucketSchedules, bucketVerifies, bucketKnown} {
+			bucketOperations, bucketSchedules, bucketVerifies, bucketSnapshotState} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}

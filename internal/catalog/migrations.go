@@ -22,7 +22,7 @@ type migration struct {
 var migrations = []migration{
 	{1, "make the buckets", makeBuckets},
 	{2, "make the bucket of schedules", makeSchedules},
-	{3, "make the bucket of what is stored", makeKnown},
+	{3, "make the bucket of what is stored", makeSnapshotState},
 	{4, "forget what is stored, which is remembered in another way", makeKnownAgain},
 	{5, "move the states of verifies into a bucket of their own", moveVerifies},
 	{6, "derive the causes of stops from the messages", deriveStopCauses},
@@ -55,14 +55,14 @@ func deriveStopCauses(tx *bolt.Tx) error {
 }
 
 func makeKnownAgain(tx *bolt.Tx) error {
-	if err := tx.DeleteBucket(bucketKnown); err != nil {
+	if err := tx.DeleteBucket(bucketSnapshotState); err != nil {
 		return err
 	}
-	return makeKnown(tx)
+	return makeSnapshotState(tx)
 }
 
-func makeKnown(tx *bolt.Tx) error {
-	_, err := tx.CreateBucketIfNotExists(bucketKnown)
+func makeSnapshotState(tx *bolt.Tx) error {
+	_, err := tx.CreateBucketIfNotExists(bucketSnapshotState)
 	return err
 }
 
