@@ -44,10 +44,8 @@ func record(s Store, o store.SignedOwner) Record {
 func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 	owners := map[string]Record{}
 	err := s.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
-		_, corrupt := errors.AsType[*store.CorruptError](err)
-		_, format := errors.AsType[*store.FormatError](err)
 		switch {
-		case corrupt || format || errors.Is(err, store.ErrForeign):
+		case store.IsUnusable(err):
 			owners[id] = Record{Damaged: err}
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:

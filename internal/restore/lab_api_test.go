@@ -63,7 +63,7 @@ func take(t *testing.T) site {
 		t.Fatal(err)
 	}
 	source := servers.Connect(t, 0)
-	_, err = snapshot.Run(t.Context(), snapshot.Options{
+	_, err = snapshot.Create(t.Context(), snapshot.Options{
 		Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 		Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Store: st, Writer: "test",
 	})

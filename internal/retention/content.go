@@ -82,7 +82,7 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 	for key, snapshots := range byTree {
 		group.Go(func() error {
 			tree, err := o.Store.GetTree(gctx, key)
-			if isMissing(err) || isUnreadable(err) {
+			if store.IsMissing(err) || store.IsUnusable(err) {
 				return g.treeUnreadable(gctx, o.Store, &mu, snapshots, err)
 			}
 			if err != nil {

@@ -127,7 +127,7 @@ func (f *storedRecords) read(ctx context.Context, st *store.Store, key store.Env
 			f.damaged = append(f.damaged, "result of a verify: "+err.Error())
 		}
 	case errors.Is(err, store.ErrNotFound): // deleted since it was listed
-	case as[*store.CorruptError](err), as[*store.FormatError](err), errors.Is(err, store.ErrForeign):
+	case store.IsUnusable(err):
 		f.damaged = append(f.damaged, key.String()+": "+err.Error())
 	default:
 		return err

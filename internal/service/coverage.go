@@ -5,9 +5,8 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -19,8 +18,8 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 	if err != nil {
 		return err
 	}
-	cut, err := snapshot.Capture(ctx, source.Reader(), snapshot.Scope{Namespaces: req.GetNamespaces()},
-		capi.Rules, func(*graph.Node, []byte) error { return nil })
+	cut, err := capture.Exact(ctx, source.Reader(), capture.Scope{Namespaces: req.GetNamespaces()},
+		func(*graph.Node, []byte) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 }
 
 // coverageToProto lists what a snapshot would hold, what it would leave out, and what is missing.
-func coverageToProto(cut *snapshot.Cut) []*mgmtv1.ExplainCoverageResponse {
+func coverageToProto(cut *capture.Cut) []*mgmtv1.ExplainCoverageResponse {
 	var list []*mgmtv1.ExplainCoverageResponse
 	for _, n := range cut.Graph.Nodes {
 		why := n.Why

@@ -13,7 +13,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-var changes = map[snapshot.Change]mgmtv1.Difference{
+var changes = map[snapshot.ChangeKind]mgmtv1.Difference{
 	snapshot.Added:    mgmtv1.Difference_DIFFERENCE_ADDED,
 	snapshot.Removed:  mgmtv1.Difference_DIFFERENCE_REMOVED,
 	snapshot.Replaced: mgmtv1.Difference_DIFFERENCE_REPLACED,
@@ -21,27 +21,22 @@ var changes = map[snapshot.Change]mgmtv1.Difference{
 	snapshot.Touched:  mgmtv1.Difference_DIFFERENCE_TOUCHED,
 }
 
+// DiffSnapshots implements the API.
 func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.DiffSnapshotsResponse]) error {
-	ctx := stream.Context()
-	if req.GetLive() == (req.GetTo() != "") {
-		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
-			"or with the live source", Hint: "name two snapshots, or one and --live"}
+	if err := checkDiff(req); err != nil {
+		return err
 	}
+	ctx := stream.Context()
 	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
 		return err
 	}
-	from, err := openSide(ctx, st, req.GetSource(), req.GetFrom())
+	from, err := openVersion(ctx, st, req.GetSource(), req.GetFrom())
 	if err != nil {
 		return err
 	}
-	var to snapshot.Side
-	if req.GetLive() {
-		to, err = s.liveSide(ctx, req, from.Envelope)
-	} else {
-		to, err = openSide(ctx, st, req.GetSource(), req.GetTo())
-	}
+	to, err := s.laterVersion(ctx, st, req, from.Envelope)
 	if err != nil {
 		return err
 	}
@@ -54,49 +49,68 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 			continue
 		}
 		if err := stream.Send(&mgmtv1.DiffSnapshotsResponse{Ref: refToProto(d.Node.Ref),
-			Difference: changes[d.Change], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
+			Difference: changes[d.Kind], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func openSide(ctx context.Context, st *store.Store, source, ref string) (snapshot.Side, error) {
-	e, err := findSnapshot(ctx, st, source, ref)
-	if err != nil {
-		return snapshot.Side{}, err
+// laterVersion opens the later version of a comparison: a snapshot, or the live source.
+func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
+	req *mgmtv1.DiffSnapshotsRequest, from store.Envelope) (snapshot.Version, error) {
+	if req.GetLive() {
+		return s.liveVersion(ctx, req, from)
 	}
-	if err := mayRead(st, e); err != nil {
-		return snapshot.Side{}, err
-	}
-	opened, err := snapshot.Open(ctx, st, e.Envelope)
-	return snapshot.Side{Snapshot: opened}, err
+	return openVersion(ctx, st, req.GetSource(), req.GetTo())
 }
 
-// liveSide looks at the source that a snapshot was taken of.
-func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
-	e store.Envelope) (snapshot.Side, error) {
+// checkDiff refuses a comparison with two other sides, or with none.
+func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
+	if req.GetLive() == (req.GetTo() != "") {
+		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
+			"or with the live source", Hint: "name two snapshots, or one and --live"}
+	}
+	return nil
+}
+
+// openVersion opens a snapshot to compare or to draw.
+func openVersion(ctx context.Context, st *store.Store, source, ref string) (snapshot.Version, error) {
+	e, err := findSnapshot(ctx, st, source, ref)
+	if err != nil {
+		return snapshot.Version{}, err
+	}
+	if err := mayRead(st, e); err != nil {
+		return snapshot.Version{}, err
+	}
+	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	return snapshot.Version{Snapshot: opened}, err
+}
+
+// liveVersion captures the source of a snapshot.
+func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
+	e store.Envelope) (snapshot.Version, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold " +
 			"would seem to be new"}
 	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	if source.UID() != e.Source.UID {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
 	o := captureOptions(source)
 	o.Scope.Namespaces = req.GetNamespaces()
-	live, contents, err := snapshot.Look(ctx, o)
-	return snapshot.Side{Snapshot: live, Contents: contents}, err
+	live, contents, err := snapshot.CaptureInMemory(ctx, o)
+	return snapshot.Version{Snapshot: live, Contents: contents}, err
 }
 
-// inNamespaces takes what is in one of the namespaces, and the Namespace itself.
+// inNamespaces reports whether an object is in one of the namespaces, or is one of them.
 func inNamespaces(r object.Ref, namespaces []string) bool {
 	if len(namespaces) == 0 {
 		return true

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +90,7 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 	if err == nil {
 		err = st.PutPin(ctx, k, strings.TrimSpace(req.GetReason()), time.Now())
 	}
-	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+	if store.IsMissing(err) {
 		return nil, &Error{Reason: ReasonNotFound, Message: "the snapshot is not there any more: " +
 			k.String(), err: err}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -58,7 +59,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 			Kubernetes: source.KubernetesVersion(),
-			Providers:  source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces},
+			Providers:  source.Providers, Store: st, Scope: capture.Scope{Namespaces: w.namespaces},
 			Interval: w.interval,
 			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
 			Cache: s.runCache,
@@ -82,7 +83,7 @@ func (s *Server) program() string {
 
 func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (
 	*snapshot.Result, error) {
-	r, err := snapshot.Run(ctx, o)
+	r, err := snapshot.Create(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -310,7 +310,8 @@ func TestVerifyOfADamagedEnvelopeIsCountedForItsSource(t *testing.T) {
 	}
 	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
 	if outcome != store.OutcomeDamaged || err == nil ||
-		!strings.Contains(err.Error(), "1 of 1 keys") || len(findings) != 1 || recordedChecks(t, root) != 1 {
+		!strings.Contains(err.Error(), "1 of 1 keys") ||
+		len(findings) != 1 || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
 	if got := testutil.ToFloat64(s.metrics.verifies.findings.WithLabelValues("disk", "prod",
@@ -370,7 +371,7 @@ func TestI8VerifyOfAForgedSnapshotRecordsNothing(t *testing.T) {
 
 // The daemon verifies the newest snapshots in its stores when it starts, and again when that is
 // due.
-func TestServerVerifiesTheNewestSnapshotAtStart(t *testing.T) {
+func TestDaemonVerifiesTheNewestSnapshotAtStart(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)

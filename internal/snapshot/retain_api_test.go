@@ -64,12 +64,12 @@ func (c *counted) reset() (puts, heads, retain int) {
 
 // locked takes snapshots into a bucket with Object Lock.
 type locked struct {
-	*remembering
+	*chainFixture
 	client *minio.Client
 	bucket string
 }
 
-// wantRetained fails unless the storage keeps the envelope for days, and all that it names for as
+// wantRetained fails unless the storage retains the envelope for days, and all that it names for as
 // long.
 func (l *locked) wantRetained(e store.Signed, days int) {
 	l.t.Helper()
@@ -112,7 +112,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			proxy := newCounted(t, server)
 			keys := newKeysIn(t, t.TempDir())
 			m := servers.Connect(t, 0)
-			l := &locked{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}},
+			l := &locked{chainFixture: &chainFixture{t: t, m: m, source: &hooked{Source: m.Reader()}},
 				client: server.Client(t), bucket: "locked"}
 			open := func(days int) {
 				t.Helper()
@@ -129,7 +129,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			}
 			take := func(days int) *snapshot.Result {
 				t.Helper()
-				taken, err := snapshot.Run(t.Context(), l.options())
+				taken, err := snapshot.Create(t.Context(), l.options())
 				if err != nil || taken.NotRemembered != nil {
 					t.Fatal(err, taken)
 				}
@@ -142,7 +142,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			proxy.reset()
 			unchanged := func(days, most, retained int) {
 				t.Helper()
-				taken, err := snapshot.Run(t.Context(), l.options())
+				taken, err := snapshot.Create(t.Context(), l.options())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -159,7 +159,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			open(10)
 			unchanged(10, 100, 8)
 			unchanged(10, 3, 0)
-			// Whoever deletes what a snapshot uses again hides it, and the next one does without.
+			// A deletion hides what a snapshot uses again, and the next one does without.
 			if err := l.client.RemoveObject(t.Context(), "locked", string(first.Tree),
 				minio.RemoveObjectOptions{}); err != nil {
 				t.Fatal(err)

@@ -180,7 +180,7 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 	ttl time.Duration) *snapshot.Result {
 	m.t.Helper()
 	const uid = "6f1b2c3d-0000-4000-8000-000000000001"
-	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
+	r, err := snapshot.Create(m.t.Context(), snapshot.Options{
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
 		Writer: "mgmtd test", Interval: time.Hour,
 		State: m.memory.SnapshotState(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,

@@ -204,8 +204,8 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked, err := s.Check(ctx, 100, nil)
-	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.CheckFinding) bool {
+	checked, err := s.Verify(ctx, 100, nil)
+	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.VerifyFinding) bool {
 		return f.Code == object.CodeEdges // newer rules may read more edges than were known
 	})
 	if err != nil || len(checked.Findings) > 0 || checked.Objects != len(want.Objects) {

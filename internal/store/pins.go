@@ -59,7 +59,7 @@ func (s *Store) openPin(k EnvelopeKey, data []byte) (Pin, error) {
 // Pinned tells whether there is a pin for a snapshot, whatever is in it.
 func (s *Store) Pinned(ctx context.Context, k EnvelopeKey) (bool, error) {
 	_, err := s.bucket.Stat(ctx, record.PinKey(k))
-	if errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing) {
+	if IsMissing(err) {
 		return false, nil
 	}
 	return err == nil, err

@@ -57,10 +57,10 @@ func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err er
 		var r record.Prune
 		trust, _, err := s.getSigned(ctx, key.Key, &r, maxPruneRecord)
 		switch {
-		case errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing):
+		case IsMissing(err):
 			replaced = true
 			continue
-		case isUnusable(err), err == nil && !s.accepted(trust):
+		case IsUnusable(err), err == nil && !s.accepted(trust):
 			p.Unusable = append(p.Unusable, key.Key)
 			continue
 		case err != nil:
@@ -72,12 +72,6 @@ func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err er
 		}
 	}
 	return p, replaced, nil
-}
-
-func isUnusable(err error) bool {
-	_, corrupt := errors.AsType[*CorruptError](err)
-	_, format := errors.AsType[*FormatError](err)
-	return corrupt || format || errors.Is(err, ErrForeign)
 }
 
 // PutPruneRecord records, before snapshots are removed, which are, by source and sequence number,

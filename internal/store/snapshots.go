@@ -125,7 +125,7 @@ func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, er
 // nothing names is removed.
 func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
 	_, err := s.bucket.Stat(ctx, k.String())
-	if err == nil || !errors.Is(err, ErrNotFound) || errors.Is(err, ErrStoreMissing) {
+	if !IsMissing(err) {
 		return false, err
 	}
 	listed := false

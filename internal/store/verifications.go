@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -151,14 +150,12 @@ func (s *Store) ReadVerifications(ctx context.Context, keys []VerificationKey) (
 	damaged []error, err error) {
 	for _, k := range keys {
 		c, err := s.GetVerification(ctx, k)
-		_, corrupt := errors.AsType[*CorruptError](err)
-		_, newer := errors.AsType[*FormatError](err)
 		switch {
 		case err == nil:
 			list = append(list, c)
-		case errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing):
+		case IsMissing(err):
 			// deleted since it was listed
-		case corrupt, newer, errors.Is(err, ErrForeign):
+		case IsUnusable(err):
 			damaged = append(damaged, err)
 		default:
 			return nil, nil, err
@@ -217,10 +214,7 @@ func (s *Store) Verified(ctx context.Context, source string) (Signed, SignedVeri
 			continue
 		}
 		e, err := s.GetEnvelope(ctx, key)
-		_, corrupt := errors.AsType[*CorruptError](err)
-		_, newer := errors.AsType[*FormatError](err)
-		if corrupt || newer || errors.Is(err, ErrForeign) || errors.Is(err, ErrNotFound) &&
-			!errors.Is(err, ErrStoreMissing) {
+		if IsUnusable(err) || IsMissing(err) {
 			continue
 		}
 		if err != nil {

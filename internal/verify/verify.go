@@ -197,14 +197,14 @@ func (r *run) content(ctx context.Context) error {
 		unusable(storeKey(corrupt.Key), object.CodeDamaged, corrupt.Key+": "+corrupt.Reason)
 		return nil
 	}
-	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+	if store.IsMissing(err) {
 		unusable("", object.CodeMissing, err.Error())
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	report, err := s.Check(ctx, r.Percent, func(done, total int64) {
+	report, err := s.Verify(ctx, r.Percent, func(done, total int64) {
 		r.Progress("objects checked", done, total)
 	})
 	if err != nil {

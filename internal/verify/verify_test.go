@@ -50,7 +50,7 @@ func newFixture(t *testing.T) *fixture {
 // take takes a snapshot, and puts it into the index of the catalog.
 func (f *fixture) take() store.Signed {
 	f.t.Helper()
-	taken, err := snapshot.Run(f.t.Context(), f.source.Options(f.store))
+	taken, err := snapshot.Create(f.t.Context(), f.source.Options(f.store))
 	if err == nil {
 		err = f.catalog.PutSnapshot(f.t.Context(), catalog.RecordOf(taken.Signed))
 	}

@@ -1,0 +1,152 @@
+package capture
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"unique"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// NodeReader turns the bytes of objects into nodes of the graph.
+type NodeReader struct {
+	rules  map[object.GroupKind][]capi.Rule
+	scoped func(object.GroupKind) bool
+}
+
+// NewNodeReader makes a reader for objects of these kinds. Edges are read by rules.
+func NewNodeReader(kinds []kube.Kind, rules []capi.Rule) *NodeReader {
+	clusterScoped := map[object.GroupKind]bool{}
+	for _, k := range kinds {
+		clusterScoped[k.GroupKind] = !k.Namespaced
+	}
+	r := &NodeReader{rules: map[object.GroupKind][]capi.Rule{},
+		scoped: func(gk object.GroupKind) bool {
+			return !clusterScoped[gk]
+		}}
+	for _, rule := range rules {
+		r.rules[rule.From] = append(r.rules[rule.From], rule)
+	}
+	return r
+}
+
+// What node reads of an object, of its metadata, labels and annotations.
+var (
+	objectKeys   = []string{"metadata", "spec"}
+	metadataKeys = []string{"namespace", "name", "uid", "resourceVersion", "deletionTimestamp",
+		"ownerReferences", "labels", "annotations"}
+	labelKeys      = []string{capi.LabelClusterName, capi.LabelMove, capi.LabelMoveHierarchy}
+	annotationKeys = []string{capi.AnnotationPaused, capi.AnnotationWasPaused,
+		capi.AnnotationWorkloadID}
+)
+
+// Node reads metadata and the reference fields of an object and decodes nothing else. It walks each
+// part of the bytes once, since it is called for every object of a source.
+func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
+	var parts [2]gjson.Result
+	var meta [8]gjson.Result
+	var labels, annotations [3]gjson.Result
+	//nolint:gosec // no copy: what leaves this function was copied by strings.Clone or shared
+	root := gjson.Parse(unsafe.String(unsafe.SliceData(raw), len(raw)))
+	pick(root, objectKeys, parts[:])
+	pick(parts[0], metadataKeys, meta[:])
+	pick(meta[6], labelKeys, labels[:])
+	pick(meta[7], annotationKeys, annotations[:])
+	spec := parts[1]
+	n := &graph.Node{
+		Ref: object.Ref{Group: k.Group, Kind: k.Kind, Namespace: shared(text(meta[0])),
+			Name: strings.Clone(text(meta[1]))},
+		Version:         k.Version,
+		UID:             strings.Clone(text(meta[2])),
+		ResourceVersion: strings.Clone(text(meta[3])),
+		Deleting:        meta[4].Exists(),
+		Size:            len(raw),
+		Paused:          annotations[0].Exists(),
+		Movable:         labels[1].Exists() || labels[2].Exists(),
+	}
+	sum := sha256.Sum256(raw)
+	n.Content = hex.EncodeToString(sum[:])
+	meta[5].ForEach(func(_, o gjson.Result) bool {
+		n.Owners = append(n.Owners, graph.Owner{Ref: capi.RefOf(o, object.GroupKind{}, n.Namespace,
+			r.scoped),
+			UID: strings.Clone(text(o.Get("uid")))})
+		return true
+	})
+	was := annotations[1]
+	if was.Exists() {
+		// in the middle of a move; what it was before is what counts
+		n.Paused = was.String() == capi.WasTrue
+	}
+	n.Cluster = shared(clusterName(n, labels[0], spec))
+	if n.GroupKind() == capi.Cluster {
+		if !was.Exists() {
+			n.Paused = n.Paused || spec.Get("paused").Bool()
+		}
+		n.WorkloadID = n.UID
+		if id := annotations[2].String(); id != "" {
+			n.WorkloadID = strings.Clone(id)
+		}
+		meta[6].ForEach(func(k, v gjson.Result) bool {
+			n.Labels = append(n.Labels, k.String()+"="+v.String())
+			return true
+		})
+		slices.Sort(n.Labels)
+	}
+	for _, rule := range r.rules[n.GroupKind()] {
+		for _, ref := range rule.RefsIn(spec, n.Namespace, r.scoped) {
+			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: rule.Path, Owner: rule.Owner})
+		}
+	}
+	return n
+}
+
+// pick gives the values that an object has under keys; of a key that comes twice, the first.
+func pick(o gjson.Result, keys []string, values []gjson.Result) {
+	if !o.IsObject() {
+		return
+	}
+	left := len(keys)
+	o.ForEach(func(k, v gjson.Result) bool {
+		if i := slices.Index(keys, k.Str); i >= 0 && !values[i].Exists() {
+			values[i] = v
+			left--
+		}
+		return left > 0
+	})
+}
+
+// shared copies a string of an object's bytes that many nodes have. They have it in memory once.
+func shared(part string) string { return unique.Make(part).Value() }
+
+// text returns a string value, and "" for any other type: the decoder that a restore creates the
+// object with reads nothing there either.
+func text(v gjson.Result) string {
+	if v.Type != gjson.String {
+		return ""
+	}
+	return v.Str
+}
+
+// clusterName returns the name of the workload cluster that an object belongs to: by its label, its
+// spec or, for certificate Secrets, its name. The Cluster need not exist.
+func clusterName(n *graph.Node, label, spec gjson.Result) string {
+	switch {
+	case n.GroupKind() == capi.Cluster:
+		return ""
+	case label.String() != "":
+		return label.String()
+	case n.GroupKind() == capi.Secret:
+		return capi.CertificateOf(n.Name)
+	case n.GroupKind() == capi.ConfigMap:
+		return ""
+	}
+	return text(spec.Get("clusterName"))
+}
