@@ -443,7 +443,7 @@ var damageRows = []struct {
 		d.write("mgmtd.json", bytes.Replace(d.read("mgmtd.json"), []byte(`"format":1`),
 			[]byte(`"format":2`), 1))
 	}, []run{
-		{"list", 1, `read mgmtd.json: format 2 is not known(.|\n)*hint: use a newer mgmtctl`},
+		{"list", 1, `read mgmtd.json: format 2 is not known(.|\n)*hint: use a newer version`},
 		{"structure", 1, `format 2 is not known`}, {"plan", 1, `format 2 is not known`},
 	}},
 	{"a snapshot of a later version", func(d *damaged) {
@@ -453,7 +453,7 @@ var damageRows = []struct {
 		})
 	}, []run{
 		{"list", 0, `damaged.*format 2 is not known`},
-		{"structure", 1, `read snapshots/.*: format 2 is not known(.|\n)*hint: use a newer mgmtctl`},
+		{"structure", 1, `read snapshots/.*: format 2 is not known(.|\n)*hint: use a newer version`},
 		{"plan", 1, `format 2 is not known`},
 		{"rebuild", 0, `format 2 is not known`},
 	}},
