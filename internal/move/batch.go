@@ -47,12 +47,12 @@ type objectState struct {
 	Content string `json:"content,omitempty"`
 }
 
-func (p *batch) name() string { return batchName(p.Number) }
+func (b *batch) name() string { return batchName(b.Number) }
 
 func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
 
 // suffix keeps the steps of batches that belong to no unit apart.
-func (p *batch) suffix() string { return fmt.Sprintf("-b%d", p.Number) }
+func (b *batch) suffix() string { return fmt.Sprintf("-b%d", b.Number) }
 
 // loadBatches reads the batches that earlier runs planned.
 func (m *run) loadBatches(ctx context.Context) error {
@@ -64,11 +64,11 @@ func (m *run) loadBatches(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p := &batch{}
-		if err := json.Unmarshal(text, p); err != nil {
+		b := &batch{}
+		if err := json.Unmarshal(text, b); err != nil {
 			return fmt.Errorf("decode %s of operation %s: %w", batchName(number), m.Operation, err)
 		}
-		m.batches = append(m.batches, p)
+		m.batches = append(m.batches, b)
 	}
 }
 
@@ -79,12 +79,12 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
+	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.keepShared(r.Live.Graph)
-	findings, err := notPaused(p.snapshot, p.contents, units)
+	findings, err := notPaused(b.snapshot, b.contents, units)
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, err
 	}
-	p.Copy = *copied
-	for _, o := range p.planned() {
+	b.Copy = *copied
+	for _, o := range b.planned() {
 		n := r.Live.Graph.Node(o.Ref)
 		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		if n.GroupKind() == capi.Cluster {
@@ -106,18 +106,18 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 				return nil, err
 			}
 		}
-		p.Source[n.Ref.String()] = v
+		b.Source[n.Ref.String()] = v
 	}
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(b)
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), p.name(),
+	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), b.name(),
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
-	m.batches = append(m.batches, p)
-	return p, nil
+	m.batches = append(m.batches, b)
+	return b, nil
 }
 
 // keepShared keeps shared what was shared at planning: once some of its users are retired, it would seem
@@ -162,9 +162,9 @@ func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string
 }
 
 // planned are the objects that are copied, or found equal on the target.
-func (p *batch) planned() []restore.Object {
+func (b *batch) planned() []restore.Object {
 	var out []restore.Object
-	for _, u := range append([]restore.Unit{p.Copy.Shared}, p.Copy.Units...) {
+	for _, u := range append([]restore.Unit{b.Copy.Shared}, b.Copy.Units...) {
 		for _, o := range u.Objects {
 			if o.Action != restore.Skip && !u.Blocked {
 				out = append(out, o)
@@ -175,9 +175,9 @@ func (p *batch) planned() []restore.Object {
 }
 
 // units are the names of the units that can run.
-func (p *batch) units() []string {
+func (b *batch) units() []string {
 	var names []string
-	for _, u := range p.Copy.Units {
+	for _, u := range b.Copy.Units {
 		if !u.Blocked {
 			names = append(names, u.Name)
 		}
@@ -187,43 +187,43 @@ func (p *batch) units() []string {
 
 // load gives a batch of an earlier run its contents again, from the source, which must be as it was
 // in all units that are not handed over.
-func (m *run) load(ctx context.Context, p *batch) error {
-	if p.contents != nil {
+func (m *run) load(ctx context.Context, b *batch) error {
+	if b.contents != nil {
 		return nil
 	}
 	v, err := m.captures.after(ctx, m.began)
 	if err != nil {
 		return err
 	}
-	p.contents, p.snapshot = v.contents, v.source
+	b.contents, b.snapshot = v.contents, v.source
 	return nil
 }
 
 // unchanged looks at the source once more: what the copy was made from must be all that is there,
 // and as it was.
-func (m *run) unchanged(ctx context.Context, unit string, p *batch) error {
+func (m *run) unchanged(ctx context.Context, unit string, b *batch) error {
 	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
-	return p.compare(v, unit)
+	return b.compare(v, unit)
 }
 
 // compare says what is not as it was in a unit of the source.
-func (p *batch) compare(v *sourceCapture, unit string) error {
+func (b *batch) compare(v *sourceCapture, unit string) error {
 	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {
 		now[n.Ref.String()] = n
 	}
-	for _, u := range p.Copy.Units {
+	for _, u := range b.Copy.Units {
 		for _, o := range u.Objects {
 			if o.Action == restore.Skip {
 				delete(now, o.Ref.String()) // left out of the copy with a reason
 			}
 		}
 	}
-	for _, ref := range slices.Sorted(maps.Keys(p.Source)) {
-		was := p.Source[ref]
+	for _, ref := range slices.Sorted(maps.Keys(b.Source)) {
+		was := b.Source[ref]
 		if was.Unit != unit {
 			continue
 		}
@@ -247,7 +247,7 @@ func (p *batch) compare(v *sourceCapture, unit string) error {
 		}
 	}
 	for _, ref := range slices.Sorted(maps.Keys(now)) {
-		if _, known := p.Source[ref]; !known {
+		if _, known := b.Source[ref]; !known {
 			return &ChangedError{Why: ref + " is new"}
 		}
 	}

@@ -83,13 +83,13 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
 	stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
-	for _, p := range slices.Backward(m.batches) {
-		names := slices.DeleteFunc(p.units(), func(unit string) bool { return !back(unit) })
-		if m.undoBatch(ctx, p, names, false, nil) == nil {
+	for _, b := range slices.Backward(m.batches) {
+		names := slices.DeleteFunc(b.units(), func(unit string) bool { return !back(unit) })
+		if m.undoBatch(ctx, b, names, false, nil) == nil {
 			continue
 		}
 		for _, name := range names {
-			if err := m.undoBatch(ctx, p, []string{name}, false, nil); err != nil {
+			if err := m.undoBatch(ctx, b, []string{name}, false, nil); err != nil {
 				stuck[name] = true
 				errs = append(errs, fmt.Errorf("take the copy of %s back: %w", name, err))
 			}
@@ -102,21 +102,21 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 	if err != nil {
 		return stuck, append(errs, err)
 	}
-	for _, p := range slices.Backward(m.batches) {
-		if err := m.undoBatch(ctx, p, nil, true, keep); err != nil {
+	for _, b := range slices.Backward(m.batches) {
+		if err := m.undoBatch(ctx, b, nil, true, keep); err != nil {
 			errs = append(errs, fmt.Errorf("take the copies of shared objects back: %w", err))
 		}
 	}
 	return stuck, errs
 }
 
-func (m *run) undoBatch(ctx context.Context, p *batch, units []string, shared bool,
+func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bool,
 	keep map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
-			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: p.suffix()},
+			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		},
 		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Keep: keep,
 	})
@@ -129,8 +129,8 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 		return nil, err
 	}
 	ours := map[object.Ref]bool{}
-	for _, p := range m.batches {
-		for _, o := range p.Copy.Shared.Objects {
+	for _, b := range m.batches {
+		for _, o := range b.Copy.Shared.Objects {
 			ours[o.Ref] = true
 		}
 	}
@@ -151,8 +151,8 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 // bucket.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
-	for _, p := range m.batches {
-		for _, u := range p.Copy.Units {
+	for _, b := range m.batches {
+		for _, u := range b.Copy.Units {
 			if m.over(u.Name) {
 				continue
 			}

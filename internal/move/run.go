@@ -93,8 +93,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range m.batches {
-		m.copyAndHandOver(ctx, p)
+	for _, b := range m.batches {
+		m.copyAndHandOver(ctx, b)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -137,8 +137,8 @@ func (m *run) over(unit string) bool {
 // as may be at work at once.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
-	for _, p := range m.batches {
-		for _, name := range p.units() {
+	for _, b := range m.batches {
+		for _, name := range b.units() {
 			known[name] = true
 		}
 	}
@@ -228,7 +228,7 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 	// A snapshot and what is decided by it are no step: they change neither side, and a run that
 	// dies before the batch is stored plans it again.
 	number := len(m.batches) + 1
-	p, err := m.planBatch(ctx, number, paused)
+	b, err := m.planBatch(ctx, number, paused)
 	if err != nil {
 		_, lookErr := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
 		for _, unit := range paused {
@@ -239,7 +239,7 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 		}
 		return false
 	}
-	m.copyAndHandOver(ctx, p)
+	m.copyAndHandOver(ctx, b)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
@@ -253,15 +253,15 @@ func (m *run) unpauseSource(ctx context.Context, unit string) {
 }
 
 // copyAndHandOver copies, hands over, releases and retires the units of a batch.
-func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
-	m.unpauseBlocked(ctx, p)
-	todo := p.Copy
-	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
+func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
+	m.unpauseBlocked(ctx, b)
+	todo := b.Copy
+	todo.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 		func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
 	if len(todo.Units) == 0 || todo.Blocked {
 		return
 	}
-	if err := m.load(ctx, p); err != nil {
+	if err := m.load(ctx, b); err != nil {
 		m.failAll(ctx, todo.Units, err)
 		return
 	}
@@ -277,12 +277,12 @@ func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
+		Plan: &todo, Snapshot: b.snapshot, Contents: b.contents, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{
-			StepSuffix: p.suffix(), RequirePause: true, LeaveSharedPaused: true,
-			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
+			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true,
+			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, b) },
 			OnHealthy: func(u restore.Unit) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -295,7 +295,7 @@ func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
 		return
 	}
 	m.note(todo.Units, healthy, err)
-	m.retire(ctx, p, healthy)
+	m.retire(ctx, b, healthy)
 }
 
 // lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is
@@ -344,12 +344,12 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 
 // unpauseBlocked releases on the source the units that cannot be copied as they stand: nothing of
 // them is on the target.
-func (m *run) unpauseBlocked(ctx context.Context, p *batch) {
-	for _, u := range p.Copy.Units {
-		if !u.Blocked && !p.Copy.Blocked || m.over(u.Name) {
+func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
+	for _, u := range b.Copy.Units {
+		if !u.Blocked && !b.Copy.Blocked || m.over(u.Name) {
 			continue
 		}
-		for _, f := range p.Copy.Findings {
+		for _, f := range b.Copy.Findings {
 			if f.Severity >= object.Error && (f.Unit == u.Name || f.Unit == "") {
 				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
 			}
@@ -363,72 +363,16 @@ func (m *run) unpauseBlocked(ctx context.Context, p *batch) {
 	}
 }
 
-// finishShared releases the shared objects on the target. A ClusterResourceSet that is at work
-// there would apply to units of later batches before these are handed over, so none is released
-// before the last unit of its namespace.
-func (m *run) finishShared(ctx context.Context) error {
-	released := map[string]bool{}
-	for _, u := range m.Plan.Copy.Units {
-		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked &&
-			m.Units[u.Name] != catalog.UnitRolledBack {
-			released[u.Name] = m.results.retired[u.Name]
-		}
-	}
-	seen := map[object.Ref]bool{}
-	for _, p := range m.batches {
-		if handedOver, err := m.anyHandedOver(ctx, p); err != nil || !handedOver {
-			if err != nil {
-				return err
-			}
-			continue // nothing of it is on the target
-		}
-		if err := m.load(ctx, p); err != nil {
-			return err
-		}
-		todo := p.Copy
-		todo.Units = nil // their states are in released
-		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
-		for i := range todo.Shared.Objects {
-			if o := &todo.Shared.Objects[i]; seen[o.Ref] && o.Late {
-				o.Action = restore.Skip // an earlier batch creates it
-			}
-			seen[todo.Shared.Objects[i].Ref] = true
-		}
-		err := restore.FinishShared(ctx, restore.RunOptions{
-			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
-			Writer: m.Target.Writer, Kinds: m.Target.Kinds,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: p.suffix()},
-		}, released)
-		if err != nil {
-			return fmt.Errorf("release shared objects: %w", err)
-		}
-	}
-	return nil
-}
-
-// anyHandedOver reports whether a unit of a batch was handed over, so that its shared objects are on the
-// target.
-func (m *run) anyHandedOver(ctx context.Context, p *batch) (bool, error) {
-	for _, u := range p.Copy.Units {
-		state, err := m.Journal.State(ctx, handOverStep(u.Name))
-		if err != nil || state == catalog.StepDone {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
 // observe watches the Machines of everything that was moved.
 func (m *run) observe(ctx context.Context) error {
-	for _, p := range m.batches {
-		moved := p.Copy
-		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
+	for _, b := range m.batches {
+		moved := b.Copy
+		moved.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
+			Plan: &moved, Contents: b.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: p.suffix()},
+			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}); err != nil {
 			return err
 		}
