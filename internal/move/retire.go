@@ -157,7 +157,7 @@ var errStranger = errors.New("another object has this name")
 
 // removeAll removes objects from the source, those of the last wave first.
 func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object) error {
-	for _, wave := range slices.Backward(byWave(objects)) {
+	for _, wave := range slices.Backward(restore.Waves(objects)) {
 		var g errgroup.Group
 		g.SetLimit(8)
 		for _, o := range wave {
@@ -199,20 +199,4 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 		}
 	}
 	return nil
-}
-
-// byWave divides objects, which are in order, by their wave.
-func byWave(objects []restore.Object) [][]restore.Object {
-	return slices.Collect(func(yield func([]restore.Object) bool) {
-		for begin := 0; begin < len(objects); {
-			end := begin + 1
-			for end < len(objects) && objects[end].Wave == objects[begin].Wave {
-				end++
-			}
-			if !yield(objects[begin:end]) {
-				return
-			}
-			begin = end
-		}
-	})
 }
