@@ -13,8 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// LockedError says that another operation, or a later run of this one, is at work on a workload
-// cluster.
+// LockedError means that another operation, or a later run of this one, works on a workload cluster.
 type LockedError struct{ Workload, Holder string }
 
 func (e *LockedError) Error() string {
@@ -30,11 +29,11 @@ func (e *LockedError) Hint() string {
 // HintKey names the command that shows an operation.
 func (e *LockedError) HintKey() object.HintKey { return object.HintOperation }
 
-// lock is what stands in the annotation of a source Cluster.
+// lock returns the lock of this run: the value of the annotation on the Clusters of the source.
 func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt) }
 
-// mayWrite looks at the lock of a source Cluster: nil when it is ours, or of an earlier run of
-// ours.
+// mayWrite checks the lock of a source Cluster before a write. It returns nil when this run or an
+// earlier run of the operation holds the lock, and a *LockedError otherwise.
 func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[capi.AnnotationOperation]
 	operation, attempt, _ := strings.Cut(held, "/")
@@ -44,9 +43,9 @@ func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 	return &LockedError{Workload: unit, Holder: held}
 }
 
-// mayLock is mayWrite for the first write: the lock may be free, or one that was there at planning
-// and is taken over by force. What stands still by somebody else's hand without a lock is a copy
-// that is not at its end.
+// mayLock checks the lock before the first write to a source Cluster. The lock must be free, or be the
+// one seen at planning when Force contains the code locked. A Cluster with our pause mark but no lock
+// is an unfinished copy of another operation and is refused.
 func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[capi.AnnotationOperation]
 	if held == "" && !restore.PausedByUs(cluster) || held != "" &&
@@ -57,9 +56,9 @@ func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	return m.mayWrite(unit, cluster)
 }
 
-// holdLock makes sure that the lock is ours, with the number of this run, and that the Cluster
-// stands still. Whoever ended the pause before the hand-over, when forward is false, keeps it from
-// happening; after it, the pause is set again.
+// holdLock writes the lock of this run and verifies that the Cluster is paused. Before the hand-over
+// (forward is false) a pause that somebody ended is a *ChangedError. After the hand-over the Cluster is
+// paused again.
 func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	ref, err := clusterRef(unit)
 	if err != nil {
@@ -92,10 +91,10 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
 				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
-	return m.awaitStand(ctx, unit)
+	return m.awaitPaused(ctx, unit)
 }
 
-// locked tells whether a source Cluster carries the lock of this operation, whichever run took it.
+// locked reports whether any run of this operation holds the lock of a source Cluster.
 func (m *run) locked(cluster *unstructured.Unstructured) bool {
 	operation, _, _ := strings.Cut(cluster.GetAnnotations()[capi.AnnotationOperation], "/")
 	return operation == m.Operation

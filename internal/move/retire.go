@@ -21,19 +21,20 @@ import (
 
 func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "retire"} }
 
-// retire takes units that are well on the target away from the source.
-func (m *run) retire(ctx context.Context, b *batch, well []restore.Unit) {
-	if len(well) == 0 || ctx.Err() != nil {
+// retire deletes on the source the units that are healthy on the target.
+func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
+	if len(healthy) == 0 || ctx.Err() != nil {
 		return
 	}
-	blocked, err := m.cascades(ctx, b, well)
+	blocked, err := m.cascades(ctx, b, healthy)
 	if err != nil {
-		m.failAll(ctx, well, fmt.Errorf("look for what the garbage collector would delete: %w", err))
+		m.failAll(ctx, healthy,
+			fmt.Errorf("find what the garbage collector would delete: %w", err))
 		return
 	}
 	var g errgroup.Group
 	g.SetLimit(8)
-	for _, u := range well {
+	for _, u := range healthy {
 		if findings := blocked[u.Name]; len(findings) > 0 {
 			m.fail(ctx, u.Name, fmt.Errorf("retire: %w", &restore.FindingsError{Findings: findings}))
 			continue
@@ -52,7 +53,8 @@ func (m *run) retire(ctx context.Context, b *batch, well []restore.Unit) {
 	_ = g.Wait() // its functions return nil
 }
 
-// cascades looks once for all units of a batch.
+// cascades returns, by unit, findings for the objects that the garbage collector would delete with the
+// units. It lists the source once for all units of a batch.
 func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
 	doomed, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
@@ -80,9 +82,9 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	return byUnit, err
 }
 
-// retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock.
-// Only its ClusterResourceSetBinding comes after it: the ClusterResourceSet of the source, which
-// knows no pause of a Cluster, would bind and apply anew.
+// retireUnit deletes one unit, dependants first and the Cluster last, since it carries the lock. Only
+// its ClusterResourceSetBinding comes after it: the ClusterResourceSet controller ignores the pause of
+// a Cluster, and would create the Binding again and apply its resources once more.
 func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -90,7 +92,7 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 		if err != nil {
 			return err
 		}
-		// A Cluster that is gone went last, in a run that died before it could say so.
+		// A Cluster that is gone was deleted by a run that died before it recorded the end of the step.
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -117,8 +119,8 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	})
 }
 
-// removeOwnerRefs takes the owner references of a unit off what it shared: the garbage collector would
-// delete it with its last owner, whoever still needs it.
+// removeOwnerRefs removes the owner references to a unit from shared objects. Otherwise the garbage
+// collector would delete a shared object with its last owner, although other units need it.
 func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) error {
 	leaving := map[types.UID]bool{}
 	in := map[object.Ref]bool{}

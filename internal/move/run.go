@@ -30,15 +30,15 @@ type BatchStore interface {
 type Options struct {
 	Ends
 	Plan *Plan
-	// Snapshot takes a snapshot of the source, keeps it in memory, and has verified its structure
-	// in the bucket when it returns.
+	// Snapshot takes a snapshot of the source and verifies its structure in the bucket. The result
+	// holds the contents in memory.
 	Snapshot  func(ctx context.Context) (*snapshot.Result, error)
 	Batches   BatchStore
 	Journal   *catalog.Journal
 	Operation string
 	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
 	Attempt int
-	// Units are the states of the units that the journal knows.
+	// Units are the states of the units in the journal.
 	Units  map[string]catalog.UnitState
 	Tuning restore.Tuning
 }
@@ -54,13 +54,13 @@ type run struct {
 	captures *captureCache
 	began    time.Time
 	batches  []*batch
-	slots    chan struct{} // one a look at an object of the source
+	slots    chan struct{} // limits concurrent reads of objects of the source
 
 	mu      sync.Mutex
 	results results
 }
 
-// results is what became of the units in this run.
+// results collects how the units of this run ended.
 type results struct {
 	failed  map[string]bool
 	retired map[string]bool
@@ -85,8 +85,8 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	return m, m.loadBatches(ctx)
 }
 
-// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
-// may run again after any crash. Cancelling ctx stops it between two steps. Errors:
+// Run executes a plan, or resumes it: it skips steps that are done in the journal. It may run again
+// after any crash. Cancelling ctx stops it between two steps. Errors:
 // *restore.IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o Options) error {
 	m, err := newRun(ctx, o)
@@ -100,8 +100,8 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	for _, units := range m.unplanned() {
-		// After a batch of which none came through the next one would fare no better, and stand
-		// still for it.
+		// After a batch without a single moved unit the next one would most likely fail, too, and
+		// its units would be paused for nothing.
 		if m.enough(ctx) || !m.begin(ctx, units) {
 			break
 		}
@@ -127,14 +127,14 @@ func Run(ctx context.Context, o Options) error {
 		Left: left, First: m.results.first}
 }
 
-// over tells of units with which nothing more is to be done.
+// over reports whether nothing is left to do for a unit.
 func (m *run) over(unit string) bool {
 	state := m.Units[unit]
 	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
 }
 
-// unplanned divides the units that no batch holds yet: the canary alone first, then as many at a time
-// as may be at work at once.
+// unplanned divides the units that no batch holds yet: first the canary alone, then groups of
+// Tuning.Concurrency units.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
 	for _, b := range m.batches {
@@ -161,7 +161,8 @@ func (m *run) unplanned() [][]string {
 	return chunks
 }
 
-// enough tells whether no further batch is to begin.
+// enough reports whether no further batch is begun: the run is cancelled, the canary failed, or
+// Tuning.MaxFailures is reached.
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,7 +172,7 @@ func (m *run) enough(ctx context.Context) bool {
 		len(m.results.failed) >= m.Tuning.MaxFailures
 }
 
-// left counts units that were not begun.
+// left counts the units that were not begun.
 func (m *run) left() int {
 	n := 0
 	for _, u := range m.Plan.Copy.Units {
@@ -199,9 +200,9 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses the units of a batch, decides what is copied, and copies and hands it over. It reports whether
-// a unit came through. What cannot be decided is given back, as are units that do not come to a
-// stand: they work on while the cause is mended, and a resume begins anew with them.
+// begin pauses units, plans their batch, copies it and hands it over. It reports whether at least one
+// unit was retired. Units that cannot be paused, or whose batch cannot be planned, are unpaused: the
+// source reconciles them while the cause is fixed, and a resume begins from scratch with them.
 func (m *run) begin(ctx context.Context, units []string) bool {
 	var mu sync.Mutex
 	var paused []string
@@ -225,8 +226,8 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 		return false
 	}
 	slices.Sort(paused)
-	// A snapshot and what is decided by it are no step: they change neither side, and a run that
-	// dies before the batch is stored plans it again.
+	// The snapshot and the plan of the batch are no step: they change neither side. A run that dies
+	// before the batch is stored plans it again.
 	number := len(m.batches) + 1
 	b, err := m.planBatch(ctx, number, paused)
 	if err != nil {
@@ -252,7 +253,8 @@ func (m *run) unpauseSource(ctx context.Context, unit string) {
 	}
 }
 
-// copyAndHandOver copies, hands over, releases and retires the units of a batch.
+// copyAndHandOver copies the units of a batch to the target, hands them over, releases them there and
+// retires them on the source.
 func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	m.unpauseBlocked(ctx, b)
 	todo := b.Copy
@@ -298,8 +300,8 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	m.retire(ctx, b, healthy)
 }
 
-// lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is
-// on record was the last of its unit but for its Binding.
+// lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is no
+// error once its retirement was begun: retireUnit deletes the Cluster last, except for its Binding.
 func (m *run) lockAgain(ctx context.Context, unit string) error {
 	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
 	if err != nil {
@@ -322,7 +324,7 @@ func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
 	}
 }
 
-// note keeps which units of a copy did not come through. Their findings are in the history already.
+// note records which units of a copy failed. Their findings are in the history already.
 func (m *run) note(units, healthy []restore.Unit, err error) {
 	if err == nil {
 		return
@@ -342,8 +344,8 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 	}
 }
 
-// unpauseBlocked releases on the source the units that cannot be copied as they stand: nothing of
-// them is on the target.
+// unpauseBlocked unpauses on the source the units of a batch that are blocked: nothing of them is on
+// the target.
 func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
 	for _, u := range b.Copy.Units {
 		if !u.Blocked && !b.Copy.Blocked || m.over(u.Name) {
@@ -363,7 +365,7 @@ func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
 	}
 }
 
-// observe watches the Machines of everything that was moved.
+// observe watches the Machines of all units that were retired on the source.
 func (m *run) observe(ctx context.Context) error {
 	for _, b := range m.batches {
 		moved := b.Copy

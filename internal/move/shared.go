@@ -21,9 +21,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// finishShared releases the shared objects on the target. A ClusterResourceSet that is at work
-// there would apply to units of later batches before these are handed over, so none is released
-// before the last unit of its namespace.
+// finishShared releases the shared objects on the target. A ClusterResourceSet that is reconciled
+// there would apply to units of later batches before their hand-over. So none is released before the
+// last unit of its namespace.
 func (m *run) finishShared(ctx context.Context) error {
 	released := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
@@ -65,8 +65,8 @@ func (m *run) finishShared(ctx context.Context) error {
 	return nil
 }
 
-// anyHandedOver reports whether a unit of a batch was handed over, so that its shared objects are on the
-// target.
+// anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the batch
+// are on the target.
 func (m *run) anyHandedOver(ctx context.Context, b *batch) (bool, error) {
 	for _, u := range b.Copy.Units {
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
@@ -77,7 +77,7 @@ func (m *run) anyHandedOver(ctx context.Context, b *batch) (bool, error) {
 	return false, nil
 }
 
-// retireShared takes away from the source what units shared and nobody there needs any more.
+// retireShared deletes the shared objects on the source that nothing there needs any more.
 func (m *run) retireShared(ctx context.Context) error {
 	if len(m.results.retired) == 0 || m.results.first != nil {
 		return nil // units that failed still need it, or may
@@ -105,8 +105,7 @@ func (m *run) retireShared(ctx context.Context) error {
 	return nil
 }
 
-// retryForbidden tries again what a webhook forbids: its cache may not know yet that the last user is
-// gone.
+// retryForbidden retries what a webhook forbids: its cache may not show yet that the last user is gone.
 func retryForbidden(ctx context.Context, fn func() error) error {
 	const tries = 10
 	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
@@ -114,9 +113,8 @@ func retryForbidden(ctx context.Context, fn func() error) error {
 	}, func(context.Context) error { return fn() })
 }
 
-// unneeded returns the shared objects of a batch that nothing which stays on the source needs, in
-// their order. What selects its users by label, or is there for all namespaces, is kept as long as
-// it may have some.
+// unneeded returns, in order, the shared objects of a batch that no object on the source needs any
+// more. Objects with users that the graph does not show (mayHaveUsers) stay.
 func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]restore.Object, error) {
 	g := v.graph
 	leaving := map[object.Ref]bool{}
@@ -163,16 +161,17 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 		func(o restore.Object) bool { return !leaving[o.Ref] }), nil
 }
 
-// orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that
-// had not heard of it may have made the Binding anew, and Cluster API takes it away.
+// orphaned reports whether ref is a ClusterResourceSetBinding whose Cluster is gone. The
+// ClusterResourceSet controller may create the Binding again before its cache shows that the Cluster is
+// gone; Cluster API deletes it later.
 func orphaned(g *graph.Graph, ref object.Ref) bool {
 	return ref.GroupKind() == capi.ClusterResourceSetBinding &&
 		g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
-// keepDifferent leaves on the source what is not on the target as it is here: it did not get there,
-// or was changed since.
+// keepDifferent removes from doomed and leaving the objects that are missing on the target or differ
+// from it, and reports each. They stay on the source.
 func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 	leaving map[object.Ref]bool) error {
 	for uid, ref := range doomed {
@@ -194,8 +193,8 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 	return nil
 }
 
-// differs says why a shared object of the source is not on the target as it is; "" when it is, or
-// when it is gone from the source.
+// differs returns how a shared object of the source differs from that of the target. It returns "" when
+// both are equal, or when the object is gone from the source.
 func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	on := func(side Mgmt) (*unstructured.Unstructured, error) {
 		k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
@@ -216,7 +215,7 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
 		return "it is not on the target", err
 	}
-	// A run that died in the middle of removing it has left its marks.
+	// A run that died while it removed the object has left its annotation, and no finalizers.
 	_, removing := here.GetAnnotations()[restore.AnnotationDeleteForMove]
 	restore.Unannotate(here, restore.AnnotationDeleteForMove)
 	for _, u := range []*unstructured.Unstructured{here, there} {
@@ -233,9 +232,9 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	return "", nil
 }
 
-// mayHaveUsers tells of objects that Clusters which stay may use without naming them: what selects
-// by label, what is named in fields of providers that no rule knows, and what is there for all
-// namespaces. Classes and templates are named, so that the graph knows their users.
+// mayHaveUsers reports whether Clusters that stay may use an object although the graph has no edge to
+// it: the object selects its users by label, is named in a provider's field that no rule knows, or
+// serves all namespaces. Classes and templates are named, so that the graph has their users.
 func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
 	switch {
 	case ref.Namespace == "", ref.GroupKind() == capi.ExtensionConfig:
