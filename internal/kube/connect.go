@@ -35,12 +35,12 @@ type Options struct {
 	KubeconfigFile string
 	// Context is the context in the kubeconfig; empty takes its current one.
 	Context string
-	// Known, if it is the same one for all connections of a process, spares later ones to read what
-	// earlier ones have; nil remembers nothing.
-	Known *Known
+	// KindCache is shared by the connections of a process, so that later ones do not read all
+	// CustomResourceDefinitions again; nil caches nothing.
+	KindCache *KindCache
 }
 
-// KubeconfigError says that a kubeconfig cannot be used as it is.
+// KubeconfigError means that a kubeconfig cannot be used.
 type KubeconfigError struct {
 	File string
 	Err  error
@@ -60,7 +60,7 @@ func (e *KubeconfigError) Hint() string {
 // HintKey names the flags for kubeconfigs.
 func (e *KubeconfigError) HintKey() object.HintKey { return object.HintKubeconfig }
 
-// UnreachableError says that a management cluster does not answer, or refuses us.
+// UnreachableError means that a management cluster does not answer, or refuses the credentials.
 type UnreachableError struct {
 	Name, Host string
 	Err        error
@@ -84,7 +84,7 @@ type Mgmt struct {
 	version string
 	opts    Options
 	client  *rest.RESTClient
-	kinds   *kindCache
+	kinds   *crdCache
 }
 
 // Connect reads the kubeconfig, reaches the API server and learns the identity of the management
@@ -122,7 +122,7 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if err := m.identify(ctx); err != nil {
 		return nil, &UnreachableError{Name: name, Host: cfg.Host, Err: err}
 	}
-	m.kinds = o.Known.kindsOf(m.uid)
+	m.kinds = o.KindCache.of(m.uid)
 	return m, nil
 }
 
@@ -133,9 +133,9 @@ func contextName(raw clientcmdapi.Config, context string) string {
 	return raw.CurrentContext
 }
 
-// newRESTClient makes the one client of a management cluster: JSON, since the bytes are kept as
-// they come, and no client-side rate limit, since the API server's priority and fairness does that
-// better and the number of requests in flight is bounded by the callers.
+// newRESTClient makes the one client of a management cluster. It speaks JSON, since snapshots store the
+// bytes of the server unchanged. It has no client-side rate limit: the API server's priority and
+// fairness does that better, and the callers bound the number of requests in flight.
 func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -177,16 +177,16 @@ func (m *Mgmt) UID() string { return string(m.uid) }
 // KubernetesVersion is the server's version, for example v1.36.3.
 func (m *Mgmt) KubernetesVersion() string { return m.version }
 
-// Reader returns the face that can only LIST.
+// Reader returns a client that only reads.
 func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client, kinds: m.kinds} }
 
-// Writer returns the face that changes objects. Only journaled steps may call it.
+// Writer returns a client that changes objects. Only journaled steps may call it.
 func (m *Mgmt) Writer() *Writer { return &Writer{client: m.client} }
 
-// Prober returns the face that asks without changing: access reviews and dry-run creates.
+// Prober returns a client for access reviews and dry-run creates, which change nothing.
 func (m *Mgmt) Prober() *Prober { return &Prober{client: m.client} }
 
-// JSONContent is the content configuration of clients that speak JSON and keep bytes as they come.
+// JSONContent returns the content configuration of clients that speak JSON and do not convert objects.
 func JSONContent() rest.ContentConfig {
 	return rest.ContentConfig{
 		ContentType: "application/json", AcceptContentTypes: "application/json",

@@ -1,11 +1,19 @@
-// Package kube is one management cluster, seen through its API server: connection, identity, the
-// kinds it serves, raw LIST, provider inventory, the pause table, and the writes that restore
-// needs.
+// Package kube is the client of one management cluster: connection, identity, the kinds that it serves,
+// LIST and watch of raw objects, the provider inventory, and the writes of a restore and a move.
 //
-// Two types face the API server. A Reader can LIST and nothing else: planning, checking and
-// capturing hold Readers, so they cannot change a management cluster by mistake (invariant I7). A
-// Writer is made only by the code that carries out a journaled step.
+// # Vocabulary
 //
-// Identity of an object is its object.Ref: group, kind, namespace, name. UIDs belong to one management
-// cluster and do not travel.
+//   - kind: a group and kind with its storage version and resource name, as the server serves it.
+//   - exact: a LIST as of one resourceVersion (resourceVersionMatch=Exact).
+//   - page: one answer of a LIST with a continue token.
+//   - management cluster's UID: the UID of its namespace kube-system.
+//
+// # Invariants
+//
+//   - I7: a Reader and a Prober cannot change anything. Planning, checking and capturing hold Readers
+//     only. Only code that executes a journaled step makes a Writer.
+//   - A Writer sends one request and does not retry. Each write carries the UID or resourceVersion that
+//     was read, so that a change in between is a Conflict.
+//   - The identity of an object is its object.Ref: group, kind, namespace, name. UIDs belong to one
+//     management cluster and are never compared across two.
 package kube

@@ -10,7 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Provider is an installed Cluster API provider, as clusterctl keeps it in its inventory.
+// Provider is an installed Cluster API provider, as recorded in clusterctl's inventory.
 type Provider struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"` // for example infrastructure-openstack
@@ -18,7 +18,7 @@ type Provider struct {
 	Version   string `json:"version"`
 }
 
-// providerKind is clusterctl's inventory.
+// providerGroupKind is the kind of clusterctl's inventory.
 var providerGroupKind = object.GroupKind{Group: "clusterctl.cluster.x-k8s.io", Kind: "Provider"}
 
 // Providers reads the provider inventory with clusterctl's own client. Management clusters that

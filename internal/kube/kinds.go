@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// mostChangedKinds is up to how many CRDs are read one by one; more are read with all others in one
-// request.
+// mostChangedKinds is the largest number of changed CRDs that are read one by one. More changes are read
+// with all other CRDs in one request.
 const mostChangedKinds = 8
 
 // Kind is a kind that a management cluster serves, at its storage version: objects are read and
@@ -35,7 +35,7 @@ type Kind struct {
 	Contract bool `json:"contract,omitempty"`
 }
 
-// APIVersion is what stands in an object's apiVersion.
+// APIVersion returns the apiVersion of objects of the kind.
 func (k Kind) APIVersion() string {
 	if k.Group == "" {
 		return k.Version
@@ -43,7 +43,7 @@ func (k Kind) APIVersion() string {
 	return k.Group + "/" + k.Version
 }
 
-// Path is the API path of all objects of the kind, or of those of one namespace.
+// Path returns the API path of all objects of the kind, or of those in one namespace.
 func (k Kind) Path(namespace string) string {
 	p := "/apis/" + k.Group + "/" + k.Version
 	if k.Group == "" {
@@ -64,7 +64,7 @@ var (
 		Namespaced: true, Served: []string{"v1"}}
 	ConfigMapKind = Kind{GroupKind: object.GroupKind{Kind: "ConfigMap"}, Version: "v1",
 		Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
-	// LeaseKind is what components of the API server renew every few seconds.
+	// LeaseKind is the kind that components of the API server renew every few seconds.
 	LeaseKind = Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1",
 		Resource: "leases", Namespaced: true, Served: []string{"v1"}}
 	crdKind = Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
@@ -80,51 +80,52 @@ const (
 	contractLabelPrefix = "cluster.x-k8s.io/v"
 )
 
-// Known is what a process remembers of management clusters, whatever connections it makes to them.
-// The zero value is ready; many may use it at once.
-type Known struct {
+// KindCache caches the kinds of management clusters for all connections of a process. The zero value is
+// ready to use. It may be used concurrently.
+type KindCache struct {
 	mu    sync.Mutex
-	kinds map[types.UID]*kindCache
+	kinds map[types.UID]*crdCache
 }
 
-// kindsOf is what is known of the kinds of one management cluster.
-func (k *Known) kindsOf(uid types.UID) *kindCache {
+// of returns the cache of one management cluster; a nil KindCache returns an empty one.
+func (k *KindCache) of(uid types.UID) *crdCache {
 	if k == nil {
-		return &kindCache{}
+		return &crdCache{}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.kinds == nil {
-		k.kinds = map[types.UID]*kindCache{}
+		k.kinds = map[types.UID]*crdCache{}
 	}
 	if k.kinds[uid] == nil {
-		k.kinds[uid] = &kindCache{}
+		k.kinds[uid] = &crdCache{}
 	}
 	return k.kinds[uid]
 }
 
-// kindCache remembers what each CustomResourceDefinition said, by its name. An entry holds as long
-// as all of the CRD's metadata is what it was read with: an etcd that was restored or cloned may
-// give the same UID and resourceVersion to another one, but not its labels, generation and times of
-// change. A map that is known is never written to.
-type kindCache struct {
+// crdCache caches the kind of each CustomResourceDefinition, by name. An entry is valid while the whole
+// metadata of the CRD is unchanged: an etcd that was restored or cloned may give the same UID and
+// resourceVersion to another CRD, but not the same labels, generation and times of change. A map in the
+// cache is never written to.
+type crdCache struct {
 	mu    sync.Mutex
-	known map[string]knownKind
+	kinds map[string]cachedKind
 }
 
-func (c *kindCache) get() map[string]knownKind {
+func (c *crdCache) get() map[string]cachedKind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known
+	return c.kinds
 }
 
-func (c *kindCache) set(known map[string]knownKind) {
+func (c *crdCache) set(kinds map[string]cachedKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known = known
+	c.kinds = kinds
 }
 
-type knownKind struct {
+// cachedKind is the kind of one CRD, with a hash of the metadata that it was read with.
+type cachedKind struct {
 	metadata [sha256.Size]byte
 	kind     Kind
 	served   bool
@@ -134,20 +135,19 @@ func metadataSum(raw []byte) [sha256.Size]byte {
 	return sha256.Sum256([]byte(gjson.GetBytes(raw, "metadata").Raw))
 }
 
-// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. Whether a kind
-// belongs to Cluster API is in Contract. All are read once; later calls on the same management
-// cluster read the metadata of all and whole only those that changed, since CRDs are many times
-// larger than what is told of them here.
+// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. The first call
+// reads all CRDs. Later calls on the same management cluster read the metadata of all CRDs, and only
+// the changed ones completely: a CRD is many times larger than its Kind.
 func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
-	before := r.kinds.get()
-	known, changed := map[string]knownKind{}, []string{}
-	whole := before == nil
+	cached := r.kinds.get()
+	current, changed := map[string]cachedKind{}, []string{}
+	whole := cached == nil
 	if !whole {
 		_, err := r.List(ctx, crdKind, ListOptions{Metadata: true}, func(raw []byte) error {
 			name := gjson.GetBytes(raw, "metadata.name").String()
-			was, ok := before[name]
+			was, ok := cached[name]
 			if ok && was.metadata == metadataSum(raw) {
-				known[name] = was
+				current[name] = was
 			} else {
 				changed = append(changed, name)
 			}
@@ -158,13 +158,13 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 		}
 	}
 	if whole || len(changed) > mostChangedKinds {
-		clear(known)
+		clear(current)
 		changed = []string{""}
 	}
-	for _, name := range changed { // one that is gone by now is in no list, and no kind either
+	for _, name := range changed { // a CRD that is gone by now is in no list
 		_, err := r.List(ctx, crdKind, ListOptions{Name: name}, func(raw []byte) error {
 			kind, served, err := kindOfCRD(raw)
-			known[gjson.GetBytes(raw, "metadata.name").String()] = knownKind{metadata: metadataSum(raw),
+			current[gjson.GetBytes(raw, "metadata.name").String()] = cachedKind{metadata: metadataSum(raw),
 				kind: kind, served: served}
 			return err
 		})
@@ -172,9 +172,9 @@ func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 			return nil, fmt.Errorf("list kinds: %w", err)
 		}
 	}
-	r.kinds.set(known)
+	r.kinds.set(current)
 	kinds := []Kind{NamespaceKind, SecretKind, ConfigMapKind}
-	for _, k := range known {
+	for _, k := range current {
 		if k.served {
 			k.kind.Served = slices.Clone(k.kind.Served)
 			kinds = append(kinds, k.kind)

@@ -14,14 +14,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
+
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// ErrExpired says that a resourceVersion is compacted: the cut cannot be read any more and the
-// capture has to begin anew. A page after it must not be asked for with the token that the server
-// offers, since that goes on at another resourceVersion.
+// ErrExpired means that a resourceVersion is compacted: the cut cannot be read any more and the capture
+// has to begin from scratch. The continue token that the server offers with this error must not be
+// used: it continues at another resourceVersion.
 var ErrExpired = errors.New("resourceVersion expired")
 
-// ErrExactRefused says that the server does not read this kind at an exact resourceVersion
+// ErrExactRefused means that the server does not read this kind at an exact resourceVersion
 // (aggregated APIs may not).
 var ErrExactRefused = errors.New("resourceVersionMatch=Exact refused")
 
@@ -33,7 +35,7 @@ const (
 // Reader can LIST and nothing else.
 type Reader struct {
 	client *rest.RESTClient
-	kinds  *kindCache
+	kinds  *crdCache
 }
 
 // ListOptions pick what a LIST reads.
@@ -42,27 +44,26 @@ type ListOptions struct {
 	Name      string // only the object of this name; a GET would ignore Exact
 	Exact     string // read as of this resourceVersion; empty reads the newest state
 	Limit     int    // stop after so many objects; 0 reads all
-	// Whole asks for everything in one answer, which the API server gives from its cache; the pages
-	// after a first one of a kind that nobody wrote to for some minutes come from etcd, at many
-	// times the cost (k8s.io/apiserver storage/cacher keeps snapshots for pages only since the last
-	// compaction). An answer that breaks off is an error, and fn may have been given objects; not
-	// together with Exact.
+	// Whole requests all objects in one answer, which the API server serves from its watch cache. With
+	// pages, the second page of a kind without recent writes comes from etcd, at many times the cost
+	// (k8s.io/apiserver storage/cacher has snapshots for pages only since the last compaction). An answer
+	// that breaks off is an error, after which fn may have seen objects. Not together with Exact.
 	Whole bool
-	// Metadata asks for PartialObjectMetadata: a third of the time and half of the bytes.
+	// Metadata requests PartialObjectMetadata: a third of the time and half of the bytes.
 	Metadata bool
 }
 
-// ListResult is what a LIST says of itself.
+// ListResult describes a finished LIST.
 type ListResult struct {
 	ResourceVersion string
 	Items           int
-	Remaining       int // how many more there are after Limit, where the server says so
+	Remaining       int // objects after Limit, 0 if the server does not report it
 }
 
-// List reads all objects of a kind, page by page, and gives the bytes of each to fn as the server
-// sent them; they are valid only during the call. Core kinds come without apiVersion and kind in a
-// list: these two are put in front. A page that breaks off is asked for again and objects already
-// given are passed over, so fn sees each object once. Errors: ErrExpired, ErrExactRefused, API
+// List reads all objects of a kind, page by page, and calls fn with the bytes of each as the server sent
+// them; they are valid only during the call. Objects of core kinds have no apiVersion and kind in a
+// list: List inserts both in front. A page that breaks off is requested again without the objects that
+// fn has seen, so fn sees each object once. Errors: ErrExpired, ErrExactRefused, API
 // errors, what fn returns.
 func (r *Reader) List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (
 	ListResult, error) {
@@ -89,35 +90,31 @@ type lister struct {
 	remaining int
 }
 
-// page reads one page, with retries for what passes.
+// page reads one page and retries transient errors.
 func (l *lister) page(ctx context.Context) error {
-	before, given := l.given, 0
-	for attempt := 1; ; attempt++ {
-		next, err := l.tryPage(ctx, given)
-		given = l.given - before
+	before := l.given
+	err := retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
+		broken := l.opts.Whole && l.given > before
+		return Backoff(failures, err), failures < listAttempts && Transient(err) && !broken
+	}, func(ctx context.Context) error {
+		next, err := l.tryPage(ctx, l.given-before)
 		if err == nil {
 			l.token = next
-			return nil
 		}
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			return fmt.Errorf("%w: %w", ErrExpired, err)
-		}
-		if l.opts.Exact != "" && l.token == "" && (apierrors.IsInvalid(err) ||
-			apierrors.IsBadRequest(err)) {
-			return fmt.Errorf("%w: %w", ErrExactRefused, err)
-		}
-		if attempt == listAttempts || !Transient(err) || l.opts.Whole && given > 0 {
-			return err
-		}
-		if err := Sleep(ctx, Backoff(attempt, err)); err != nil {
-			return err
-		}
+		return err
+	})
+	switch {
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		return fmt.Errorf("%w: %w", ErrExpired, err)
+	case l.opts.Exact != "" && l.token == "" && (apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err)):
+		return fmt.Errorf("%w: %w", ErrExactRefused, err)
 	}
+	return err
 }
 
-// tryPage asks for one page and passes over the first skip objects, which an earlier try gave. It
-// returns the token of the next page.
-func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
+// request makes the request for the next page.
+func (l *lister) request() *rest.Request {
 	limit := pageLimit
 	if l.opts.Limit > 0 {
 		limit = min(limit, l.opts.Limit)
@@ -138,7 +135,13 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 	case l.opts.Exact != "":
 		req = req.Param("resourceVersion", l.opts.Exact).Param("resourceVersionMatch", "Exact")
 	}
-	body, err := req.Stream(ctx)
+	return req
+}
+
+// tryPage reads the next page without its first skip objects, which fn has seen in an earlier try. It
+// returns the token of the page after it.
+func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
+	body, err := l.request().Stream(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -159,8 +162,8 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 		l.given++
 		return nil
 	}
-	// A second try of an exact page gives the same objects in the same order. Any other may not, so
-	// its objects wait until the page is whole.
+	// A second try of an exact page returns the same objects in the same order. Another page may not, so
+	// its objects wait until the page is complete.
 	exact := l.opts.Exact != "" || l.token != "" || l.opts.Whole
 	var waiting [][]byte
 	err = readList(body, &head, func(raw []byte) error {
@@ -186,7 +189,7 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 	return head.Continue, nil
 }
 
-// corePrefix is what a core object lacks in a list.
+// corePrefix returns the fields that a core object lacks in a list; nil for other objects.
 func (l *lister) corePrefix() []byte {
 	if l.kind.Group != "" || l.opts.Metadata {
 		return nil
@@ -254,7 +257,7 @@ func readItems(dec *jsontext.Decoder, item func([]byte) error) error {
 	return err
 }
 
-// callbackError marks an error of the caller's function, which no retry mends.
+// callbackError marks an error of the caller's function: it is not retried.
 type callbackError struct{ err error }
 
 func (e *callbackError) Error() string { return e.err.Error() }
@@ -277,31 +280,19 @@ func Transient(err error) bool {
 		isSyntactic(err)
 }
 
-// isSyntactic reports a document that broke off: a server that died while it wrote.
+// isSyntactic reports whether a document broke off, because the server died while it wrote.
 func isSyntactic(err error) bool {
 	var s *jsontext.SyntacticError
 	return errors.As(err, &s)
 }
 
-// Backoff is how long to wait before try number attempt+1: what the server asked for, else 100 ms
-// doubling to 5 s.
-func Backoff(attempt int, err error) time.Duration {
+// Backoff returns how long to wait after that many failures: the time that the server asks for, else
+// 100 ms doubling to 5 s.
+func Backoff(failures int, err error) time.Duration {
 	if s, ok := apierrors.SuggestsClientDelay(err); ok && s > 0 {
 		return time.Duration(s) * time.Second
 	}
-	return min(100*time.Millisecond<<min(attempt-1, 10), 5*time.Second)
-}
-
-// Sleep waits for d or until ctx ends, whose cause it then returns.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
+	return retry.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}.Wait(failures)
 }
 
 func getJSON(ctx context.Context, c *rest.RESTClient, path string, into any) error {

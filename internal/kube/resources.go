@@ -12,9 +12,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Resources lists everything that the server can list, whatever it is for: what is about to be
-// deleted may own objects of any kind. dead are the groups that do not answer (an aggregated API
-// whose server is down); what is in them cannot be known.
+// Resources lists all kinds that the server can list: an object that is about to be deleted may own
+// objects of any kind. dead are the groups that do not answer, for example an aggregated API whose
+// server is down; their objects cannot be known.
 func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, err error) {
 	if err := ctx.Err(); err != nil { // discovery takes no context
 		return nil, nil, err
@@ -53,7 +53,8 @@ func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, er
 	return kinds, dead, nil
 }
 
-// listable leaves out subresources and what comes and goes by itself.
+// listable reports whether objects of a resource can be listed and deleted. Events are left out: they
+// expire by themselves.
 func listable(r metav1.APIResource) bool {
 	return slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && r.Kind != "Event"
 }

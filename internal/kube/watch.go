@@ -13,13 +13,15 @@ import (
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// ErrUnproven says that the server did not show in time that nothing is left to come: what was
-// given may not be all. LIST instead.
+// ErrUnproven means that the server did not prove in time that all changes were sent: some may be
+// missing. LIST instead.
 var ErrUnproven = errors.New("not proven to be up to date")
 
-var errQuiet = errors.New("nothing came")
+var errQuiet = errors.New("the watch sent no event")
 
 const (
 	// watchSeconds is how long one request watches. The API server sends a bookmark two seconds
@@ -29,13 +31,13 @@ const (
 	watchLimit   = 12 * time.Second
 )
 
-// Changes gives what became of the objects of a kind after resourceVersion from, up to and
-// including to: the bytes of each as they were after a change, oldest change first, and what is
-// deleted as it last was. It ends when the server has proven that nothing is left to come, which
-// takes up to two seconds; that no event comes proves nothing. Bytes are valid during the call.
-// Objects come with apiVersion and kind, core ones too. It reads only and may run any number of
-// times. Errors: ErrExpired when the server does not remember from, ErrUnproven, API errors, what
-// fn returns; after any of them it is not known which changes were given.
+// Changes calls fn for each change to the objects of a kind after resourceVersion from, up to and
+// including to, oldest first: with the bytes of the object after the change, or, when it was deleted,
+// with its last state. Changes returns when the server has proven that no change is missing, which
+// takes up to two seconds; that no event arrives proves nothing. Bytes are valid during the call.
+// Objects have apiVersion and kind, core ones too. Changes only reads and may run any number of times.
+// Errors: ErrExpired when the server no longer has from, ErrUnproven, API errors, what fn returns.
+// After an error it is not known which changes fn has seen.
 func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	fn func(deleted bool, raw []byte) error) error {
 	w := watcher{reader: r, kind: k, fn: fn}
@@ -53,13 +55,14 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	if w.at == w.to {
 		return nil
 	}
-	// A consistent LIST makes the server's cache of this kind catch up. That of a quiet kind is
-	// otherwise as old as the last progress that etcd told of.
+	// A consistent LIST makes the server's watch cache of this kind catch up. The cache of a kind without
+	// writes is otherwise as old as the last progress notification of etcd.
 	if _, err := r.List(ctx, k, ListOptions{Limit: 1, Metadata: true},
 		func([]byte) error { return nil }); err != nil {
 		return err
 	}
 	begin := time.Now()
+	// Not retry.Do: each request continues where the last one ended, and most end without an error.
 	for attempt := 1; w.at < w.to; attempt++ {
 		before := w.at
 		request, cancel := context.WithTimeout(ctx, watchLimit)
@@ -75,7 +78,7 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 		case !errors.Is(err, errQuiet) && !Transient(err):
 			return fmt.Errorf("watch %s: %w", k.GroupKind, err)
 		default:
-			if err := Sleep(ctx, Backoff(min(attempt, 4), err)); err != nil {
+			if err := retry.Sleep(ctx, Backoff(min(attempt, 4), err)); err != nil {
 				return err
 			}
 		}
@@ -87,9 +90,8 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	return nil
 }
 
-// ParseVersion reads a resourceVersion as the number that it is. That versions of one API server
-// can be compared so is promised since Kubernetes 1.35 (KEP 5504), and has always been true of
-// etcd's.
+// ParseVersion parses a resourceVersion as a number. Kubernetes promises since 1.35 (KEP 5504) that the
+// versions of one API server can be compared as numbers; those from etcd always could.
 func ParseVersion(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil || n == 0 {
@@ -98,15 +100,15 @@ func ParseVersion(v string) (uint64, error) {
 	return n, nil
 }
 
-// watcher goes from one version to another.
+// watcher watches a kind from one resourceVersion to another.
 type watcher struct {
 	reader *Reader
 	kind   Kind
 	fn     func(bool, []byte) error
-	at, to uint64 // everything up to at was given
+	at, to uint64 // fn has seen all changes up to at
 }
 
-// once watches until all is given or the request ends, which is no error.
+// once watches until fn has seen all changes or the request ends, which is no error.
 func (w *watcher) once(ctx context.Context) error {
 	body, err := w.reader.client.Get().AbsPath(w.kind.Path("")).
 		Param("watch", "true").Param("resourceVersion", strconv.FormatUint(w.at, 10)).
@@ -127,16 +129,17 @@ func (w *watcher) read(ctx context.Context, body io.Reader) error {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return context.Cause(ctx)
 			}
-			return nil //nolint:nilerr // the server ended it, or the connection broke: the next request goes on from the last event
+			return nil //nolint:nilerr // the server ended it, or the connection broke: the next request continues after the last event
 		}
-		if err := w.take(event); err != nil {
+		if err := w.event(event); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *watcher) take(event []byte) error {
+// event handles one event of a watch.
+func (w *watcher) event(event []byte) error {
 	kind, object := gjson.GetBytes(event, "type").String(), gjson.GetBytes(event, "object")
 	if kind == "ERROR" {
 		var status metav1.Status
@@ -152,7 +155,7 @@ func (w *watcher) take(event []byte) error {
 	switch kind {
 	case "ADDED", "MODIFIED", "DELETED":
 		if at > w.to {
-			break // of the next time; and that it came says that all before it did
+			break // after the end of the range: it proves that all changes before it were sent
 		}
 		if err := w.fn(kind == "DELETED", []byte(object.Raw)); err != nil {
 			return &callbackError{err}

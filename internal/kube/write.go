@@ -13,18 +13,18 @@ import (
 )
 
 // Writer changes objects of a management cluster. Its methods send one request and do not retry:
-// the caller looks first and knows what may be repeated.
+// the caller reads first and knows what may be repeated.
 type Writer struct{ client *rest.RESTClient }
 
-// Create creates obj and returns it as the server keeps it. Errors: API errors, AlreadyExists among
+// Create creates obj and returns it as the server stored it. Errors: API errors, AlreadyExists among
 // them.
 func (w *Writer) Create(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return send(ctx, w.client.Post().AbsPath(k.Path(obj.GetNamespace())), obj)
 }
 
-// Update replaces obj, which must carry the resourceVersion that was looked at: a change in between
-// is a Conflict, never lost.
+// Update replaces obj, which must carry the resourceVersion that was read: a change in between is a
+// Conflict, and is never overwritten.
 func (w *Writer) Update(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return w.put(ctx, k, obj, "")
@@ -58,8 +58,8 @@ func (r *Reader) Get(ctx context.Context, k Kind, namespace, name string) (
 	return decode(raw)
 }
 
-// do sends a request. Result.Error, unlike Result.Raw, reads the server's own words out of the body
-// of a refusal.
+// do sends a request. Result.Error, unlike Result.Raw, decodes the server's message from the body of an
+// error response.
 func do(ctx context.Context, req *rest.Request) ([]byte, error) {
 	result := req.Do(ctx)
 	if err := result.Error(); err != nil {
@@ -68,9 +68,9 @@ func do(ctx context.Context, req *rest.Request) ([]byte, error) {
 	return result.Raw()
 }
 
-// Delete deletes the object with this UID and, unless it is empty, at this resourceVersion, and no
-// other. What it owns is left to the garbage collector. NotFound, and Conflict where one of the two
-// has changed, come as API errors.
+// Delete deletes an object if it has this UID and, unless that is empty, this resourceVersion. The
+// garbage collector deletes what the object owns. NotFound, and Conflict where UID or resourceVersion
+// differ, are returned as API errors.
 func (w *Writer) Delete(ctx context.Context, k Kind, namespace, name string, uid types.UID,
 	resourceVersion string) error {
 	background := metav1.DeletePropagationBackground
@@ -125,7 +125,7 @@ func decode(raw []byte) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// Prober asks an API server what would happen. Nothing it sends is stored.
+// Prober sends requests to an API server that store nothing.
 type Prober struct{ client *rest.RESTClient }
 
 // DryRunCreate runs a create through admission and validation, and stores nothing.

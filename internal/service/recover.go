@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // Open opens the catalog, classifies the operations that a dead process left running, and reads the
@@ -134,7 +134,7 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 			return
 		}
 		log.Warn("operation waits to go on", "error", err, "wait", wait)
-		if kube.Sleep(ctx, wait) != nil {
+		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

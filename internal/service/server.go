@@ -116,11 +116,11 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, runs: newRunTable(), metrics: newMetrics(cfg.Metrics, cfg.Version),
 		buckets: map[string]bucket.Bucket{}, prunes: map[string]pruneState{}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
-	known := &kube.Known{}
+	kinds := &kube.KindCache{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
 	for _, side := range [][]kube.Options{s.cfg.Sources, s.cfg.Targets} {
 		for i := range side {
-			side[i].Known = known
+			side[i].KindCache = kinds
 		}
 	}
 	if cfg.Daemon {
