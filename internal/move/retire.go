@@ -154,8 +154,8 @@ func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) err
 	return nil
 }
 
-// errStranger ends a removal: another object has the name.
-var errStranger = errors.New("another object has this name")
+// errForeign ends a removal: the object of this name is not the one that was copied.
+var errForeign = errors.New("another object has this name")
 
 // removeAll removes objects from the source, those of the last wave first.
 func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object) error {
@@ -169,36 +169,43 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 				o.GroupKind() == kube.NamespaceKind.GroupKind {
 				continue
 			}
-			g.Go(func() error {
-				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref,
-					func(live *unstructured.Unstructured) error {
-						if string(live.GetUID()) != was.UID {
-							return errStranger
-						}
-						if paused, _, _ := unstructured.NestedBool(live.Object, "spec",
-							"paused"); o.GroupKind() == capi.Cluster && !paused {
-							return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
-						}
-						if o.GroupKind() == capi.Cluster {
-							return m.mayWrite(o.Namespace+"/"+o.Name, live)
-						}
-						return nil
-					})
-				switch {
-				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) &&
-					o.GroupKind() == capi.ClusterResourceSetBinding:
-					return nil // somebody made it anew, for others
-				case errors.Is(err, errStranger):
-					return &ChangedError{Why: o.Ref.String() + " was made anew"}
-				case err != nil:
-					return fmt.Errorf("%s: %w", o.Ref, err)
-				}
-				return nil
-			})
+			g.Go(func() error { return m.remove(ctx, k, o, was) })
 		}
 		if err := g.Wait(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// remove removes one object from the source. A shared object or a Binding that was created again is
+// left alone: other units need it.
+func (m *run) remove(ctx context.Context, k kube.Kind, o restore.Object, was objectState) error {
+	err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref,
+		func(live *unstructured.Unstructured) error { return m.mayRemove(o, was, live) })
+	switch {
+	case errors.Is(err, errForeign) && (was.Unit == "" ||
+		o.GroupKind() == capi.ClusterResourceSetBinding):
+		return nil
+	case errors.Is(err, errForeign):
+		return &ChangedError{Why: o.Ref.String() + " was made anew"}
+	case err != nil:
+		return fmt.Errorf("%s: %w", o.Ref, err)
+	}
+	return nil
+}
+
+// mayRemove checks an object right before its removal: it must be the one that was copied, and a
+// Cluster must be paused and carry the lock.
+func (m *run) mayRemove(o restore.Object, was objectState, live *unstructured.Unstructured) error {
+	if string(live.GetUID()) != was.UID {
+		return errForeign
+	}
+	if o.GroupKind() != capi.Cluster {
+		return nil
+	}
+	if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused {
+		return &ChangedError{Why: "somebody ended the pause of " + o.Ref.String()}
+	}
+	return m.mayWrite(o.Namespace+"/"+o.Name, live)
 }
