@@ -155,7 +155,7 @@ func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string
 		if why != "" {
 			findings = append(findings, object.Finding{Severity: object.Error, Code: object.CodeNotPaused,
 				Ref:  n.Ref,
-				Unit: n.Unit, Message: "it does not stand still: " + why,
+				Unit: n.Unit, Message: "it is not paused: " + why,
 				Hint: "move its workload cluster again"})
 		}
 	}
@@ -235,7 +235,7 @@ func (b *batch) compare(v *sourceCapture, unit string) error {
 		case n == nil:
 			return &ChangedError{Why: ref + " is gone"}
 		case n.UID != was.UID:
-			return &ChangedError{Why: ref + " was made anew"}
+			return &ChangedError{Why: ref + " was deleted and created again"}
 		case was.Content != "":
 			content, err := withoutLock(v.contents, n.Ref)
 			if err != nil {

@@ -91,7 +91,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 			c.add(object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique, Ref: n.Ref,
 				Unit:    n.Unit,
 				Message: "it has the same " + capi.AnnotationWorkloadID + " as " + other,
-				Hint:    "the annotation was copied with a manifest: take it off the one that is the copy"})
+				Hint:    "the annotation was copied with a manifest: remove it from the one that is the copy"})
 		}
 		c.ids[n.WorkloadID] = n.Unit
 		if annotations[capi.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
@@ -133,8 +133,8 @@ func (c *checker) checkNode(n *graph.Node) error {
 func (c *checker) gitops(n *graph.Node) {
 	c.add(object.Finding{Severity: object.Warning, Code: object.CodeGitOpsOwner, Ref: n.Ref,
 		Unit: n.Unit,
-		Message: "a GitOps controller applies it: on the source it would end the pause, and make it " +
-			"anew once it is gone",
+		Message: "a GitOps controller applies it: on the source it would end the pause, and create it " +
+			"again once it is gone",
 		Hint: "suspend what applies it, up to its root, before the move, and point it at the " +
 			"target afterwards"})
 }

@@ -188,7 +188,7 @@ func (m *run) remove(ctx context.Context, k kube.Kind, o restore.Object, was obj
 		o.GroupKind() == capi.ClusterResourceSetBinding):
 		return nil
 	case errors.Is(err, errForeign):
-		return &ChangedError{Why: o.Ref.String() + " was made anew"}
+		return &ChangedError{Why: o.Ref.String() + " was deleted and created again"}
 	case err != nil:
 		return fmt.Errorf("%s: %w", o.Ref, err)
 	}
