@@ -133,9 +133,9 @@ func contextName(raw clientcmdapi.Config, context string) string {
 	return raw.CurrentContext
 }
 
-// newRESTClient makes the one client of a management cluster. It speaks JSON, since snapshots store the
-// bytes of the server unchanged. It has no client-side rate limit: the API server's priority and
-// fairness does that better, and the callers bound the number of requests in flight.
+// newRESTClient makes the one client of a management cluster. It speaks JSON, since snapshots store
+// the bytes of the server unchanged. It has no client-side rate limit: the API server's priority
+// and fairness does that better, and the callers bound the number of requests in flight.
 func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -186,7 +186,8 @@ func (m *Mgmt) Writer() *Writer { return &Writer{client: m.client} }
 // Prober returns a client for access reviews and dry-run creates, which change nothing.
 func (m *Mgmt) Prober() *Prober { return &Prober{client: m.client} }
 
-// JSONContent returns the content configuration of clients that speak JSON and do not convert objects.
+// JSONContent returns the content configuration of clients that speak JSON and do not convert
+// objects.
 func JSONContent() rest.ContentConfig {
 	return rest.ContentConfig{
 		ContentType: "application/json", AcceptContentTypes: "application/json",

@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// mostChangedKinds is the largest number of changed CRDs that are read one by one. More changes are read
-// with all other CRDs in one request.
+// mostChangedKinds is the largest number of changed CRDs that are read one by one. More changes are
+// read with all other CRDs in one request.
 const mostChangedKinds = 8
 
 // Kind is a kind that a management cluster serves, at its storage version: objects are read and
@@ -65,7 +65,8 @@ var (
 	ConfigMapKind = Kind{GroupKind: object.GroupKind{Kind: "ConfigMap"}, Version: "v1",
 		Resource: "configmaps", Namespaced: true, Served: []string{"v1"}}
 	// LeaseKind is the kind that components of the API server renew every few seconds.
-	LeaseKind = Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, Version: "v1",
+	LeaseKind = Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
+		Version:  "v1",
 		Resource: "leases", Namespaced: true, Served: []string{"v1"}}
 	crdKind = Kind{GroupKind: object.GroupKind{Group: "apiextensions.k8s.io",
 		Kind: "CustomResourceDefinition"}, Version: "v1", Resource: "customresourcedefinitions"}
@@ -80,8 +81,8 @@ const (
 	contractLabelPrefix = "cluster.x-k8s.io/v"
 )
 
-// KindCache caches the kinds of management clusters for all connections of a process. The zero value is
-// ready to use. It may be used concurrently.
+// KindCache caches the kinds of management clusters for all connections of a process. The zero
+// value is ready to use. It may be used concurrently.
 type KindCache struct {
 	mu    sync.Mutex
 	kinds map[types.UID]*crdCache
@@ -103,10 +104,10 @@ func (k *KindCache) of(uid types.UID) *crdCache {
 	return k.kinds[uid]
 }
 
-// crdCache caches the kind of each CustomResourceDefinition, by name. An entry is valid while the whole
-// metadata of the CRD is unchanged: an etcd that was restored or cloned may give the same UID and
-// resourceVersion to another CRD, but not the same labels, generation and times of change. A map in the
-// cache is never written to.
+// crdCache caches the kind of each CustomResourceDefinition, by name. An entry is valid while the
+// whole metadata of the CRD is unchanged: an etcd that was restored or cloned may give the same UID
+// and resourceVersion to another CRD, but not the same labels, generation and times of change. A
+// map in the cache is never written to.
 type crdCache struct {
 	mu    sync.Mutex
 	kinds map[string]cachedKind
@@ -136,8 +137,8 @@ func metadataSum(raw []byte) [sha256.Size]byte {
 }
 
 // Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. The first call
-// reads all CRDs. Later calls on the same management cluster read the metadata of all CRDs, and only
-// the changed ones completely: a CRD is many times larger than its Kind.
+// reads all CRDs. Later calls on the same management cluster read the metadata of all CRDs, and
+// only the changed ones completely: a CRD is many times larger than its Kind.
 func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 	cached := r.kinds.get()
 	current, changed := map[string]cachedKind{}, []string{}

@@ -18,9 +18,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// ErrExpired means that a resourceVersion is compacted: the cut cannot be read any more and the capture
-// has to begin from scratch. The continue token that the server offers with this error must not be
-// used: it continues at another resourceVersion.
+// ErrExpired means that a resourceVersion is compacted: the cut cannot be read any more and the
+// capture has to begin from scratch. The continue token that the server offers with this error must
+// not be used: it continues at another resourceVersion.
 var ErrExpired = errors.New("resourceVersion expired")
 
 // ErrExactRefused means that the server does not read this kind at an exact resourceVersion
@@ -44,10 +44,11 @@ type ListOptions struct {
 	Name      string // only the object of this name; a GET would ignore Exact
 	Exact     string // read as of this resourceVersion; empty reads the newest state
 	Limit     int    // stop after so many objects; 0 reads all
-	// Whole requests all objects in one answer, which the API server serves from its watch cache. With
-	// pages, the second page of a kind without recent writes comes from etcd, at many times the cost
-	// (k8s.io/apiserver storage/cacher has snapshots for pages only since the last compaction). An answer
-	// that breaks off is an error, after which fn may have seen objects. Not together with Exact.
+	// Whole requests all objects in one answer, which the API server serves from its watch cache.
+	// With pages, the second page of a kind without recent writes comes from etcd, at many times
+	// the cost (k8s.io/apiserver storage/cacher has snapshots for pages only since the last
+	// compaction). An answer that breaks off is an error, after which fn may have seen objects. Not
+	// together with Exact.
 	Whole bool
 	// Metadata requests PartialObjectMetadata: a third of the time and half of the bytes.
 	Metadata bool
@@ -60,10 +61,10 @@ type ListResult struct {
 	Remaining       int // objects after Limit, 0 if the server does not report it
 }
 
-// List reads all objects of a kind, page by page, and calls fn with the bytes of each as the server sent
-// them; they are valid only during the call. Objects of core kinds have no apiVersion and kind in a
-// list: List inserts both in front. A page that breaks off is requested again without the objects that
-// fn has seen, so fn sees each object once. Errors: ErrExpired, ErrExactRefused, API
+// List reads all objects of a kind, page by page, and calls fn with the bytes of each as the server
+// sent them; they are valid only during the call. Objects of core kinds have no apiVersion and kind
+// in a list: List inserts both in front. A page that breaks off is requested again without the
+// objects that fn has seen, so fn sees each object once. Errors: ErrExpired, ErrExactRefused, API
 // errors, what fn returns.
 func (r *Reader) List(ctx context.Context, k Kind, o ListOptions, fn func(raw []byte) error) (
 	ListResult, error) {
@@ -138,8 +139,8 @@ func (l *lister) request() *rest.Request {
 	return req
 }
 
-// tryPage reads the next page without its first skip objects, which fn has seen in an earlier try. It
-// returns the token of the page after it.
+// tryPage reads the next page without its first skip objects, which fn has seen in an earlier try.
+// It returns the token of the page after it.
 func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 	body, err := l.request().Stream(ctx)
 	if err != nil {
@@ -162,8 +163,8 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 		l.given++
 		return nil
 	}
-	// A second try of an exact page returns the same objects in the same order. Another page may not, so
-	// its objects wait until the page is complete.
+	// A second try of an exact page returns the same objects in the same order. Another page may
+	// not, so its objects wait until the page is complete.
 	exact := l.opts.Exact != "" || l.token != "" || l.opts.Whole
 	var waiting [][]byte
 	err = readList(body, &head, func(raw []byte) error {
@@ -286,8 +287,8 @@ func isSyntactic(err error) bool {
 	return errors.As(err, &s)
 }
 
-// Backoff returns how long to wait after that many failures: the time that the server asks for, else
-// 100 ms doubling to 5 s.
+// Backoff returns how long to wait after that many failures: the time that the server asks for,
+// else 100 ms doubling to 5 s.
 func Backoff(failures int, err error) time.Duration {
 	if s, ok := apierrors.SuggestsClientDelay(err); ok && s > 0 {
 		return time.Duration(s) * time.Second

@@ -45,7 +45,8 @@ func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, er
 			}
 			seen[id] = true
 			kinds = append(kinds, Kind{
-				GroupKind: object.GroupKind{Group: gv.Group, Kind: res.Kind}, Version: gv.Version, Resource: res.Name,
+				GroupKind: object.GroupKind{Group: gv.Group, Kind: res.Kind}, Version: gv.Version,
+				Resource:   res.Name,
 				Namespaced: res.Namespaced, Served: []string{gv.Version},
 			})
 		}
@@ -53,8 +54,8 @@ func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, er
 	return kinds, dead, nil
 }
 
-// listable reports whether objects of a resource can be listed and deleted. Events are left out: they
-// expire by themselves.
+// listable reports whether objects of a resource can be listed and deleted. Events are left out:
+// they expire by themselves.
 func listable(r metav1.APIResource) bool {
 	return slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && r.Kind != "Event"
 }

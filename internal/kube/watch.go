@@ -32,12 +32,12 @@ const (
 )
 
 // Changes calls fn for each change to the objects of a kind after resourceVersion from, up to and
-// including to, oldest first: with the bytes of the object after the change, or, when it was deleted,
-// with its last state. Changes returns when the server has proven that no change is missing, which
-// takes up to two seconds; that no event arrives proves nothing. Bytes are valid during the call.
-// Objects have apiVersion and kind, core ones too. Changes only reads and may run any number of times.
-// Errors: ErrExpired when the server no longer has from, ErrUnproven, API errors, what fn returns.
-// After an error it is not known which changes fn has seen.
+// including to, oldest first: with the bytes of the object after the change, or, when it was
+// deleted, with its last state. Changes returns when the server has proven that no change is
+// missing, which takes up to two seconds; that no event arrives proves nothing. Bytes are valid
+// during the call. Objects have apiVersion and kind, core ones too. Changes only reads and may run
+// any number of times. Errors: ErrExpired when the server no longer has from, ErrUnproven, API
+// errors, what fn returns. After an error it is not known which changes fn has seen.
 func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	fn func(deleted bool, raw []byte) error) error {
 	w := watcher{reader: r, kind: k, fn: fn}
@@ -55,8 +55,8 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	if w.at == w.to {
 		return nil
 	}
-	// A consistent LIST makes the server's watch cache of this kind catch up. The cache of a kind without
-	// writes is otherwise as old as the last progress notification of etcd.
+	// A consistent LIST makes the server's watch cache of this kind catch up. The cache of a kind
+	// without writes is otherwise as old as the last progress notification of etcd.
 	if _, err := r.List(ctx, k, ListOptions{Limit: 1, Metadata: true},
 		func([]byte) error { return nil }); err != nil {
 		return err
@@ -90,8 +90,8 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	return nil
 }
 
-// ParseVersion parses a resourceVersion as a number. Kubernetes promises since 1.35 (KEP 5504) that the
-// versions of one API server can be compared as numbers; those from etcd always could.
+// ParseVersion parses a resourceVersion as a number. Kubernetes promises since 1.35 (KEP 5504) that
+// the versions of one API server can be compared as numbers; those from etcd always could.
 func ParseVersion(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil || n == 0 {

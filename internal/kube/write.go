@@ -16,8 +16,8 @@ import (
 // the caller reads first and knows what may be repeated.
 type Writer struct{ client *rest.RESTClient }
 
-// Create creates obj and returns it as the server stored it. Errors: API errors, AlreadyExists among
-// them.
+// Create creates obj and returns it as the server stored it. Errors: API errors, AlreadyExists
+// among them.
 func (w *Writer) Create(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	return send(ctx, w.client.Post().AbsPath(k.Path(obj.GetNamespace())), obj)
@@ -58,8 +58,8 @@ func (r *Reader) Get(ctx context.Context, k Kind, namespace, name string) (
 	return decode(raw)
 }
 
-// do sends a request. Result.Error, unlike Result.Raw, decodes the server's message from the body of an
-// error response.
+// do sends a request. Result.Error, unlike Result.Raw, decodes the server's message from the body
+// of an error response.
 func do(ctx context.Context, req *rest.Request) ([]byte, error) {
 	result := req.Do(ctx)
 	if err := result.Error(); err != nil {
@@ -69,8 +69,8 @@ func do(ctx context.Context, req *rest.Request) ([]byte, error) {
 }
 
 // Delete deletes an object if it has this UID and, unless that is empty, this resourceVersion. The
-// garbage collector deletes what the object owns. NotFound, and Conflict where UID or resourceVersion
-// differ, are returned as API errors.
+// garbage collector deletes what the object owns. NotFound, and Conflict where UID or
+// resourceVersion differ, are returned as API errors.
 func (w *Writer) Delete(ctx context.Context, k Kind, namespace, name string, uid types.UID,
 	resourceVersion string) error {
 	background := metav1.DeletePropagationBackground

@@ -53,8 +53,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	_ = g.Wait() // its functions return nil
 }
 
-// cascades returns, by unit, findings for the objects that the garbage collector would delete with the
-// units. It lists the source once for all units of a batch.
+// cascades returns, by unit, findings for the objects that the garbage collector would delete with
+// the units. It lists the source once for all units of a batch.
 func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
 	doomed, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
@@ -82,9 +82,9 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	return byUnit, err
 }
 
-// retireUnit deletes one unit, dependants first and the Cluster last, since it carries the lock. Only
-// its ClusterResourceSetBinding comes after it: the ClusterResourceSet controller ignores the pause of
-// a Cluster, and would create the Binding again and apply its resources once more.
+// retireUnit deletes one unit, dependants first and the Cluster last, since it carries the lock.
+// Only its ClusterResourceSetBinding comes after it: the ClusterResourceSet controller ignores the
+// pause of a Cluster, and would create the Binding again and apply its resources once more.
 func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -92,7 +92,8 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 		if err != nil {
 			return err
 		}
-		// A Cluster that is gone was deleted by a run that died before it recorded the end of the step.
+		// A Cluster that is gone was deleted by a run that died before it recorded the end of the
+		// step.
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -77,8 +77,8 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 	return m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
 }
 
-// undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot be
-// removed are stuck: they stay paused on the source, and do not hold up the others.
+// undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot
+// be removed are stuck: they stay paused on the source, and do not hold up the others.
 func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
 	stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
@@ -121,7 +121,8 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 	})
 }
 
-// usedOnTarget returns the shared objects of the copies that other objects on the target need by now.
+// usedOnTarget returns the shared objects of the copies that other objects on the target need by
+// now.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, _, err := m.CaptureTarget(ctx)
 	if err != nil {
@@ -146,8 +147,8 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	return keep, nil
 }
 
-// forward returns the units past the point of no return: those that the journal or an ownership record
-// in the bucket shows as handed over.
+// forward returns the units past the point of no return: those that the journal or an ownership
+// record in the bucket shows as handed over.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
 	for _, b := range m.batches {

@@ -25,9 +25,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// TestAPIMoveNoFence: without ownership records only the journal knows of a hand-over. A crash
-// behind it is resumed, one before it can be rolled back.
-func TestAPIMoveNoFence(t *testing.T) {
+// TestAPIMoveWithoutRecordsResumesFromItsJournal: without ownership records only the journal knows
+// of a hand-over. A crash behind it is resumed, one before it can be rolled back.
+func TestAPIMoveWithoutRecordsResumesFromItsJournal(t *testing.T) {
 	y := newMoveFixture(t, newTwoClusters(t), "nofence")
 	y.noFence = true
 	for _, c := range []crash{
@@ -46,9 +46,10 @@ func TestAPIMoveNoFence(t *testing.T) {
 	}
 }
 
-// TestAPIMoveSourceChanged: somebody writes to a Machine of the paused source after it was copied.
-// The hand-over finds it, no record is written, and the way back leaves that write alone.
-func TestAPIMoveSourceChanged(t *testing.T) {
+// TestAPIMoveStopsBeforeTheHandOverOfAChangedSource: somebody writes to a Machine of the paused
+// source after it was copied. The hand-over finds it, no record is written, and the rollback leaves
+// that write alone.
+func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
 	y := newMoveFixture(t, newTwoClusters(t), "changed")
 	unit := classyUnits[0]
 	var machine object.Ref
@@ -57,7 +58,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 			machine = ref
 		}
 	}
-	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
+	e := y.carryOut(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
 		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
@@ -77,19 +78,19 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 		t.Errorf("there is an ownership record, or %v", err)
 	}
 	y.was[machine] = y.get(y.at, machine)
-	y.here(y.order(doRollback), catalog.RolledBack, nil)
-	st, err := y.look()
+	y.carryOut(y.order(doRollback), catalog.RolledBack, nil)
+	st, err := y.state()
 	must(t, err)
 	y.report(y.checkBack(st))
 }
 
-// TestAPIMoveSharedClass moves one of two workload clusters with the same class. What they share is
-// copied, stays on the source, and is paused on neither side. Then the others follow, and nothing
-// is left.
-func TestAPIMoveSharedClass(t *testing.T) {
+// TestAPIMoveLeavesASharedClassOnBothSides moves one of two workload clusters with the same class.
+// What they share is copied, stays on the source, and is paused on neither side. Then the others
+// follow, and nothing is left.
+func TestAPIMoveLeavesASharedClassOnBothSides(t *testing.T) {
 	y := newMoveFixture(t, newTwoClusters(t), "shared")
-	y.here(y.order(doMove).restrict(y.namespace, classyUnits[0]), catalog.Succeeded, nil)
-	st, err := y.look()
+	y.carryOut(y.order(doMove).restrict(y.namespace, classyUnits[0]), catalog.Succeeded, nil)
+	st, err := y.state()
 	must(t, err)
 	moved, stay := y.split(classyUnits[0])
 	y.report(y.checkStays(st.source, stay))
@@ -111,16 +112,16 @@ func TestAPIMoveSharedClass(t *testing.T) {
 		Name: "in-memory"}); st.source[class] == nil || st.target[class] == nil {
 		t.Error("the class is not on both sides")
 	}
-	y.here(y.order(doMove), catalog.Succeeded, nil)
-	st, err = y.look()
+	y.carryOut(y.order(doMove), catalog.Succeeded, nil)
+	st, err = y.state()
 	must(t, err)
 	y.report(y.checkMoved(st))
 }
 
-// TestAPIMoveBlocked: what the garbage collector would delete with a unit, and the lock of another
-// operation, block these units and no others. The foreign object and the lock are left alone.
-// Without them a new move takes the rest.
-func TestAPIMoveBlocked(t *testing.T) {
+// TestAPIMoveBlocksOnlyUnitsWithFindings: what the garbage collector would delete with a unit, and
+// the lock of another operation, block these units and no others. The foreign object and the lock
+// are left alone. Without them a new move takes the rest.
+func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 	y := newMoveFixture(t, newTwoClusters(t), "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
 	lease := kube.Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
@@ -139,7 +140,7 @@ func TestAPIMoveBlocked(t *testing.T) {
 	const lock = "0123456789ab/1"
 	y.change(y.at, clusterRef(y.namespace, locked),
 		func(u *unstructured.Unstructured) { restore.Annotate(u, capi.AnnotationOperation, lock) })
-	must(t, y.rest())
+	must(t, y.awaitQuiet())
 
 	s, err := newServer(y.order(doMove))
 	must(t, err)
@@ -166,8 +167,8 @@ func TestAPIMoveBlocked(t *testing.T) {
 		}
 	}
 
-	y.here(y.order(doMove), catalog.Failed, nil)
-	st, err := y.look()
+	y.carryOut(y.order(doMove), catalog.Failed, nil)
+	st, err := y.state()
 	must(t, err)
 	_, stay := y.split(pausedUnit)
 	y.report(y.checkStays(st.source, stay))
@@ -186,19 +187,19 @@ func TestAPIMoveBlocked(t *testing.T) {
 		""))
 	y.change(y.at, clusterRef(y.namespace, locked),
 		func(u *unstructured.Unstructured) { restore.Unannotate(u, capi.AnnotationOperation) })
-	y.here(y.order(doMove), catalog.Succeeded, nil)
-	st, err = y.look()
+	y.carryOut(y.order(doMove), catalog.Succeeded, nil)
+	st, err = y.state()
 	must(t, err)
 	y.report(y.checkMoved(st))
 }
 
-// TestAPIMoveLocked: another operation takes a workload cluster after the plan was made. Its lock
-// is respected, and the way back touches nothing.
-func TestAPIMoveLocked(t *testing.T) {
+// TestAPIMoveRespectsALockSetAfterPlanning: another operation locks a workload cluster after the
+// plan was made. Its lock is respected, and the rollback changes nothing.
+func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
 	y := newMoveFixture(t, newTwoClusters(t), "locked")
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(y.namespace, unit)
-	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
+	e := y.carryOut(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
 		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
@@ -213,8 +214,8 @@ func TestAPIMoveLocked(t *testing.T) {
 		t.Errorf("it ended with: %s", e.Message)
 	}
 	y.was[ref] = y.get(y.at, ref)
-	y.here(y.order(doRollback), catalog.RolledBack, nil)
-	st, err := y.look()
+	y.carryOut(y.order(doRollback), catalog.RolledBack, nil)
+	st, err := y.state()
 	must(t, err)
 	y.report(y.checkStays(st.source, y.was))
 	if len(st.target) > 0 {
@@ -222,9 +223,9 @@ func TestAPIMoveLocked(t *testing.T) {
 	}
 }
 
-// TestAPIMoveForward: with one unit past its hand-over, a rollback gives back the others and says
-// that this one can only go on; a resume brings it to its end.
-func TestAPIMoveForward(t *testing.T) {
+// TestAPIMoveRollbackLeavesUnitsThatAreHandedOver: with one unit past its hand-over, a rollback
+// unpauses the others and reports that this one can only be resumed; a resume finishes it.
+func TestAPIMoveRollbackLeavesUnitsThatAreHandedOver(t *testing.T) {
 	y := newMoveFixture(t, newTwoClusters(t), "forward")
 	unit := classyUnits[0]
 	o := y.order(doMove)
@@ -232,20 +233,20 @@ func TestAPIMoveForward(t *testing.T) {
 	began := time.Now()
 	_, err := y.run(o)
 	must(t, err)
-	st, err := y.look()
+	st, err := y.state()
 	must(t, err)
 	y.report(y.checkCrashed(st, began))
-	if e := y.here(y.order(doRollback), catalog.Failed, nil); !strings.Contains(e.Message,
+	if e := y.carryOut(y.order(doRollback), catalog.Failed, nil); !strings.Contains(e.Message,
 		"cannot be rolled back") {
 		t.Errorf("it ended with: %s", e.Message)
 	}
 	moved, stay := y.split(unit)
-	if st, err = y.look(); err != nil {
+	if st, err = y.state(); err != nil {
 		t.Fatal(err)
 	}
 	y.report(y.checkStays(st.source, stay))
-	y.here(y.order(doResume), catalog.Succeeded, nil)
-	if st, err = y.look(); err != nil {
+	y.carryOut(y.order(doResume), catalog.Succeeded, nil)
+	if st, err = y.state(); err != nil {
 		t.Fatal(err)
 	}
 	y.report(y.checkStays(st.source, stay))

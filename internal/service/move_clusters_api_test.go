@@ -39,9 +39,9 @@ type side struct {
 	informers map[object.GroupKind]cache.SharedIndexInformer
 	queue     workqueue.TypedRateLimitingInterface[item]
 
-	mu    sync.Mutex
-	ready map[string]bool          // namespaces whose fleet is made
-	tells map[string]chan struct{} // by namespace: whom to tell of changed Clusters
+	mu      sync.Mutex
+	ready   map[string]bool          // namespaces whose fleet is made
+	changed map[string]chan struct{} // by namespace: gets a value when a Cluster changed
 }
 
 // item is an object in the queue of a controller.
@@ -65,7 +65,7 @@ func newTwoClusters(t *testing.T) *twoClusters {
 	for i := range g.sides {
 		s := &side{Mgmt: servers.Connect(t, i),
 			informers: map[object.GroupKind]cache.SharedIndexInformer{},
-			ready:     map[string]bool{}, tells: map[string]chan struct{}{}}
+			ready:     map[string]bool{}, changed: map[string]chan struct{}{}}
 		g.sides[i] = s
 		var err error
 		if s.kinds, err = s.Reader().Kinds(t.Context()); err != nil {
@@ -134,7 +134,7 @@ func resourceOf(k kube.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
 }
 
-// clusterChanged looks at all objects of a Cluster, and wakes up who watches its namespace.
+// clusterChanged queues all objects of a Cluster, and signals those who watch its namespace.
 func (s *side) clusterChanged(key string) {
 	namespace, name, _ := strings.Cut(key, "/")
 	for gk, informer := range s.informers {
@@ -151,17 +151,17 @@ func (s *side) clusterChanged(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case s.tells[namespace] <- struct{}{}:
+	case s.changed[namespace] <- struct{}{}:
 	default:
 	}
 }
 
-// tell returns a channel on which something comes after Clusters in a namespace have changed.
-func (s *side) tell(namespace string) <-chan struct{} {
+// changes returns a channel on which something comes after Clusters in a namespace have changed.
+func (s *side) changes(namespace string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := make(chan struct{}, 1)
-	s.tells[namespace] = c
+	s.changed[namespace] = c
 	return c
 }
 
@@ -236,7 +236,7 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 	return err
 }
 
-// isPaused tells whether an object carries a switch that is set, as controllers read it.
+// isPaused reports whether the pause of an object is set, as controllers read it.
 func isPaused(u *unstructured.Unstructured) bool {
 	_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
 	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")

@@ -34,7 +34,7 @@ const (
 )
 
 // MGMTD_TEST_STATES runs the states whose text matches an expression, so "." is the whole matrix,
-// in place of a seventh of it; MGMTD_TEST_VERBOSE tells of each.
+// in place of a seventh of it; MGMTD_TEST_VERBOSE logs each state.
 var (
 	verbose = os.Getenv("MGMTD_TEST_VERBOSE") != ""
 	only    = os.Getenv("MGMTD_TEST_STATES")
@@ -64,8 +64,8 @@ func (c crash) String() string {
 
 // TestAPIMoveCrashes kills the daemon with SIGKILL before, inside and after every step of a move of
 // three small units, and where something is written that is no step of its own: the snapshot and
-// the ownership record. Each time it looks at both API servers and at the store: invariants I1 and
-// I2 hold. Then another daemon goes on. To have every point in few minutes, a move that died before
+// the ownership record. Each time it reads both API servers and the store and asserts invariants I1
+// and I2. Then another daemon goes on. To have every point in few minutes, a move that died before
 // its hand-over is either rolled back, or resumed and killed again at a point behind the hand-over;
 // of the points of a rollback there is a sample. Of all these a seventh is run here, and all by
 // make test-long.
@@ -208,7 +208,7 @@ func crashes(t *testing.T, y *moveFixture) []crash {
 	return all
 }
 
-// isLate tells of points that lie behind the hand-over of a unit, or in it.
+// isLate reports whether a point lies after the hand-over of a unit, or in it.
 func isLate(k kill) bool {
 	step, err := catalog.ParseStep(k.Step)
 	if err != nil {
@@ -239,7 +239,7 @@ func (y *moveFixture) follow(t *testing.T, do string, killed *kill, want catalog
 	if e.State != string(want) {
 		t.Fatalf("%s ended as %s: %s", do, e.State, e.Message)
 	}
-	st, err := y.look()
+	st, err := y.state()
 	must(t, err)
 	problems := y.ended(do == doRollback, st)
 	if len(problems) > 0 {
@@ -282,7 +282,7 @@ func pointsOf(steps []traced) []kill {
 
 // crashed is what became of one entry of the matrix.
 type crashed struct {
-	states   int // in which both sides were looked at after a kill
+	states   int // states that were checked after a kill
 	back     bool
 	broken   bool // the fleet is of no use any more
 	problems []string
@@ -313,7 +313,7 @@ func (y *moveFixture) crash(c crash) (r crashed) {
 		case err != nil:
 			return fail(err)
 		}
-		st, err := y.look()
+		st, err := y.state()
 		if err != nil {
 			return fail(err)
 		}
@@ -329,13 +329,13 @@ func (y *moveFixture) crash(c crash) (r crashed) {
 	}
 }
 
-// end looks at what an operation that came to its end left.
+// end checks what an operation left when it ended.
 func (y *moveFixture) end(r crashed, e end) crashed {
 	want := catalog.Succeeded
 	if r.back {
 		want = catalog.RolledBack
 	}
-	st, err := y.look()
+	st, err := y.state()
 	if err != nil {
 		r.problems, r.broken = append(r.problems, err.Error()), true
 		return r
@@ -364,8 +364,8 @@ func (o order) restrict(namespace string, units ...string) order {
 	return o
 }
 
-// here carries out an order in this process.
-func (y *moveFixture) here(o order, want catalog.State, prepare func(*Server)) end {
+// carryOut carries out an order in this process.
+func (y *moveFixture) carryOut(o order, want catalog.State, prepare func(*Server)) end {
 	y.t.Helper()
 	e, err := carryOut(y.t.Context(), o, prepare)
 	must(y.t, err)

@@ -43,14 +43,14 @@ type moveFixture struct {
 	at        int // the side on which the fleet is
 	store     *store.Store
 	noFence   bool // moves write no ownership records
-	// was is the fleet as it stood before the present move, by ref, and without the namespace.
+	// was is the fleet before the present move, by ref, and without the namespace.
 	was map[object.Ref]*unstructured.Unstructured
 
 	mu         sync.Mutex
 	violations []string
 }
 
-// the first of them is taken away again: then three are left, two with the same class
+// the first of them is removed again: then three are left, two with the same class
 const fleetClusters = 4
 
 // newMoveFixture makes a fleet of three workload clusters on the first side: two share a
@@ -85,7 +85,7 @@ func newMoveFixture(t testing.TB, g *twoClusters, prefix string) *moveFixture {
 		func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedSlice(u.Object, owners, "metadata", "ownerReferences")
 		})
-	must(t, y.rest())
+	must(t, y.awaitQuiet())
 	return y
 }
 
@@ -206,7 +206,7 @@ func (y *moveFixture) tryChange(i int, ref object.Ref,
 	}
 }
 
-// remove takes objects away, by their names, as if they had never been.
+// remove removes objects by their names, with all finalizers.
 func (y *moveFixture) remove(i int, which func(name string) bool) {
 	y.t.Helper()
 	for left := 1; left > 0; {
@@ -228,9 +228,9 @@ func (y *moveFixture) remove(i int, which func(name string) bool) {
 	}
 }
 
-// rest waits until the controllers of the source have nothing more to say, and remembers the fleet
-// as it stands.
-func (y *moveFixture) rest() error {
+// awaitQuiet waits until the controllers of the source write nothing more, and stores the state of
+// the fleet in was.
+func (y *moveFixture) awaitQuiet() error {
 	for {
 		first, err := y.tryLive(y.t.Context(), y.at)
 		if err != nil {
@@ -258,7 +258,7 @@ func (y *moveFixture) order(do string) order {
 	}
 }
 
-// errNotKilled is what run says of a process that came to its end although it was to die.
+// errNotKilled means that a process ended by itself although it was to die.
 var errNotKilled = errors.New("it did not come to the point where it was to die")
 
 // run carries out an order in a process of its own. For one that was to die its error is nil when
@@ -302,7 +302,7 @@ func tail(r io.Reader) string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// workloadID is under which the ownership record of a workload cluster stands.
+// workloadID returns the ID under which the ownership record of a workload cluster is stored.
 func (y *moveFixture) workloadID(unit string) string {
 	u := y.was[clusterRef(y.namespace, unit)]
 	if id := u.GetAnnotations()[capi.AnnotationWorkloadID]; id != "" {
@@ -311,7 +311,7 @@ func (y *moveFixture) workloadID(unit string) string {
 	return string(u.GetUID())
 }
 
-// handedOver tells which units belong to the target by their ownership records.
+// handedOver returns the units whose ownership records name the target.
 func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, unit := range allUnits {
@@ -324,7 +324,7 @@ func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// reconciled tells for Clusters of one side whether controllers work on them, with their
+// reconciled returns the Clusters of one side that are not paused, with their UIDs and
 // resourceVersions.
 func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
@@ -342,10 +342,11 @@ func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string,
 	return out, err
 }
 
-// observe looks for a moment in which invariant I1 does not hold. It sees only what it can prove: a
-// Cluster of the source that was at work, in one and the same version, before and after the target
-// was read, was at work then; and a record that was read before, or after, a Cluster, named the
-// target by then, or not yet.
+// observe reports a moment in which invariant I1 does not hold. It reports only what it can prove.
+// A Cluster of the source that was reconciled in the same version before and after the target was
+// read was reconciled at that moment, too. Records are read after the target and before the source
+// is read again: a record that names the target then still does so afterwards, and one that does
+// not, did not before.
 func (y *moveFixture) observe(ctx context.Context) error {
 	first, err := y.reconciled(ctx, y.at)
 	if err != nil {
@@ -389,10 +390,10 @@ func (y *moveFixture) violated(format string, a ...any) {
 	}
 }
 
-// watch observes until stop is called, which tells what was seen.
+// watch observes until stop is called, which returns the violations.
 func (y *moveFixture) watch() (stop func() []string) {
 	ctx, cancel := context.WithCancel(context.Background())
-	first, second := y.sides[0].tell(y.namespace), y.sides[1].tell(y.namespace)
+	first, second := y.sides[0].changes(y.namespace), y.sides[1].changes(y.namespace)
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {

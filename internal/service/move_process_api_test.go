@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // orderVariable holds, in JSON, what a process that may die is to do. It is the test program
-// itself, started anew.
+// itself, started again.
 const orderVariable = "MGMTD_TEST_MOVE_ORDER"
 
 // What a process is asked to do.
@@ -106,7 +106,7 @@ type traced struct {
 	Writes int // to both sides
 }
 
-// end is how an operation ended, as its process tells on standard output.
+// end is how an operation ended, as its process prints it to standard output.
 type end struct {
 	State, Message, Code string
 	Findings             []string // those that are errors

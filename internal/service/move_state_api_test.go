@@ -27,7 +27,7 @@ type moveState struct {
 	handed         map[string]bool
 }
 
-func (y *moveFixture) look() (st moveState, err error) {
+func (y *moveFixture) state() (st moveState, err error) {
 	ctx := y.t.Context()
 	if st.source, err = y.tryLive(ctx, y.at); err != nil {
 		return st, err
@@ -45,7 +45,7 @@ func (y *moveFixture) look() (st moveState, err error) {
 	return st, err
 }
 
-// removeNamespace takes the empty namespace on the target away, so that a move has to make it.
+// removeNamespace deletes the empty namespace on the target, so that a move has to create it.
 func (y *moveFixture) removeNamespace() error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		ns, err := y.target().Reader().Get(y.t.Context(), kube.NamespaceKind, "", y.namespace)
@@ -233,7 +233,7 @@ func (y *moveFixture) checkBack(st moveState) (problems []string) {
 			continue
 		}
 		if u.GetUID() != was.GetUID() {
-			add("%s was made anew", ref)
+			add("%s was deleted and created again", ref)
 		}
 		for _, path := range [][]string{{"metadata", "annotations"}, {"metadata", "labels"},
 			{"metadata", "finalizers"}, {"metadata", "ownerReferences"}, {"spec"}, {"data"}} {
