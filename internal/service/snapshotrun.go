@@ -104,7 +104,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeNotRemembered, Message: r.NotRemembered.Error(),
-			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
+			Hint: "the next snapshot writes everything; check the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
 }
