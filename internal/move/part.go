@@ -83,7 +83,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.share(r.Live.Graph)
-	restless, err := restless(p.snapshot, p.contents, units)
+	restless, err := m.restless(p.snapshot, p.contents, units)
 	if err != nil {
 		return nil, err
 	}
@@ -131,23 +131,23 @@ func (m *run) share(g *graph.Graph) {
 
 // restless finds objects in the snapshot that did not stand still, after all: newcomers of the
 // moment between the acknowledgements and the cut.
-func restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
+func (m *run) restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
 	error) {
 	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
 		if n.Unit == "" || !slices.Contains(units, n.Unit) {
 			continue
 		}
-		if capi.PauseOf(n.GroupKind()) == capi.PauseNone {
+		pause := m.Rows.Row(n.GroupKind()).Pause
+		if pause.Passive() {
 			continue
 		}
 		u, err := decode(contents, n.Ref)
 		if err != nil {
 			return nil, err
 		}
-		why := standing(n, u)
-		if how := capi.PauseOf(n.GroupKind()); why == "" && (how == capi.PauseSpec ||
-			how == capi.PauseAnnotation) && !restore.PausedByUs(u) {
+		why := m.standing(n, u)
+		if why == "" && pause.Order() > 0 && !capi.PausedByUs(u.Object) {
 			why = "its switch is not set"
 		}
 		if why != "" {

@@ -68,6 +68,7 @@ type Mgmt struct {
 // Ends are both sides and what belongs to the way between them.
 type Ends struct {
 	Source, Target Mgmt
+	Rows           *capi.Table // what is known of kinds; nil is the built-in table
 	Ownership      ownership.Store
 	// Look captures the source into memory.
 	Look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)

@@ -73,7 +73,7 @@ func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
-		func(r object.Ref) bool { return leaves[r] || initLock(r, unitOf) },
+		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, unitOf) },
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}
 	for _, f := range findings {
@@ -316,7 +316,7 @@ func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object,
 // orphaned tells of a ClusterResourceSetBinding whose Cluster is gone: a ClusterResourceSet that
 // had not heard of it may have made the Binding anew, and Cluster API takes it away.
 func orphaned(g *graph.Graph, ref object.Ref) bool {
-	return ref.GroupKind() == capi.ClusterResourceSetBinding &&
+	return g.Rows.Row(ref.GroupKind()).BoundToCluster &&
 		g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
@@ -388,9 +388,9 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 // namespaces. Classes and templates are named, so that the graph knows their users.
 func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
 	switch {
-	case ref.Namespace == "", ref.GroupKind() == capi.ExtensionConfig:
+	case ref.Namespace == "":
 		return len(g.Clusters()) > 0
-	case ref.GroupKind() == capi.ClusterClass, strings.HasSuffix(ref.Kind, "Template"):
+	case g.Rows.Row(ref.GroupKind()).UsersNamed:
 		return false
 	}
 	return slices.ContainsFunc(g.Clusters(),

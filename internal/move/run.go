@@ -278,7 +278,7 @@ func (m *run) carry(ctx context.Context, p *part) {
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
 		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
-		Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+		Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning, Part: p.suffix(), KeepShared: true,
 		HandOver: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
 		Well: func(u restore.Unit) {
@@ -392,7 +392,7 @@ func (m *run) finishShared(ctx context.Context) error {
 		}
 		err := restore.FinishShared(ctx, restore.RunOptions{
 			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
-			Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
 		}, released)
 		if err != nil {
@@ -421,7 +421,7 @@ func (m *run) observe(ctx context.Context) error {
 		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
+			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Rows: m.Rows,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
 		}); err != nil {
 			return err

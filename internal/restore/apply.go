@@ -162,7 +162,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 	if o.Action == Adopt {
 		return r.checkAdopted(ctx, o)
 	}
-	source, err := decodeObject(r.Contents, o.Ref)
+	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 	if err != nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		return r.each(clusters, func(o Object) error {
-			source, err := decodeObject(r.Contents, o.Ref)
+			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
 				return err
 			}
@@ -341,7 +341,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 			return nil, err
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil &&
-			o.GroupKind() == capi.ClusterResourceSetBinding && r.createdCluster(unit) {
+			r.Rows.Row(o.GroupKind()).BoundToCluster && r.createdCluster(unit) {
 			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
 			// there, and knows nothing of what was applied before.
 			return r.takeOver(ctx, k, body, live)
@@ -499,7 +499,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 	}
 	return r.Journal.Do(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
 		return r.each(objects, func(o Object) error {
-			source, err := decodeObject(r.Contents, o.Ref)
+			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
 				return err
 			}
@@ -538,16 +538,16 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 func (r *run) waitClasses(ctx context.Context) error {
 	var classes []Object
 	for _, o := range r.Plan.Shared.Objects {
-		if o.GroupKind() == capi.ClusterClass && o.Action == Create {
+		if r.Rows.Row(o.GroupKind()).ReconciledFirst && o.Action == Create {
 			classes = append(classes, o)
 		}
 	}
 	return r.wait(ctx, classes, "ClusterClasses to be reconciled",
-		func(_ Object, source, live *unstructured.Unstructured) string {
+		func(o Object, source, live *unstructured.Unstructured) string {
 			if observed, found, _ := unstructured.NestedInt64(live.Object, "status",
 				"observedGeneration"); found && observed != live.GetGeneration() {
 				return "its generation is not observed yet"
 			}
-			return worse(source, live)
+			return worse(r.Rows.Row(o.GroupKind()), source, live)
 		})
 }

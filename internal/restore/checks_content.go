@@ -45,7 +45,7 @@ func (p *planner) refuse() error {
 			p.skipped[n] = "nothing is restored into the API server's own namespaces"
 		case providers[namespace]:
 			p.skipped[n] = "nothing is restored into the namespaces of providers"
-		case n.Group != "" && known && !k.Contract && !capi.KnownKind(n.GroupKind()):
+		case n.Group != "" && known && !k.Contract && !p.rows().Known(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
 		case n.GroupKind() == kube.SecretKind.GroupKind:
 			raw, err := p.Contents.Bytes(n.Ref)
@@ -61,19 +61,14 @@ func (p *planner) refuse() error {
 	return nil
 }
 
-// certificates are the Secrets without which the kubeadm control-plane provider makes new ones, and
-// with them a workload cluster that trusts nobody it knows (KubeadmControlPlane:
-// reconcileClusterCertificates).
-var certificates = []string{"ca", "etcd", "proxy", "sa"}
-
-// checkCertificates: a workload cluster with a kubeadm control plane must have its certificate
-// Secrets, and each certificate must fit its key.
+// checkCertificates: a workload cluster must have the certificate Secrets without which the
+// controller of its control plane makes new ones, and each certificate must fit its key.
 func checkCertificates(_ context.Context, p *planner) error {
 	for n := range p.active {
-		if n.GroupKind() != capi.Cluster || !hasControlPlane(n) {
+		if n.GroupKind() != capi.Cluster {
 			continue
 		}
-		for _, purpose := range certificates {
+		for _, purpose := range p.certificates(n) {
 			r := object.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
 				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAMissing, Message: "Secret " +
@@ -95,10 +90,15 @@ func checkCertificates(_ context.Context, p *planner) error {
 	return nil
 }
 
-func hasControlPlane(n *graph.Node) bool {
-	return slices.ContainsFunc(n.Needs, func(need graph.Need) bool {
-		return need.GroupKind() == capi.KubeadmControlPlane
-	})
+// certificates returns the suffixes of the certificate Secrets that the control plane of a Cluster
+// needs.
+func (p *planner) certificates(cluster *graph.Node) []string {
+	for _, need := range cluster.Needs {
+		if suffixes := p.rows().Row(need.GroupKind()).Certificates; suffixes != nil {
+			return suffixes
+		}
+	}
+	return nil
 }
 
 // certificateProblem says what is wrong with a certificate Secret, without a byte of it.
@@ -159,7 +159,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 			continue
 		}
 		p.existing[n.Ref] = string(lives[i].GetUID())
-		want, err := decodeObject(p.Contents, n.Ref)
+		want, err := decodeObject(p.rows(), p.Contents, n.Ref)
 		if err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 		if n.GroupKind() != capi.Cluster || lives[i] == nil {
 			continue
 		}
-		if p.Spec.Move && !PausedByUs(lives[i]) {
+		if p.Spec.Move && !capi.PausedByUs(lives[i].Object) {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
@@ -242,7 +242,7 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 		return nil
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
-		if missing := namespaceDifferences(want, live); len(missing) > 0 {
+		if missing := namespaceDifferences(p.rows(), want, live); len(missing) > 0 {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 				Message: "the target has this namespace with other labels or annotations: " +
 					strings.Join(missing, ", "),
@@ -255,7 +255,7 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 		// workload clusters that are on the target already may own it, too
 		live = withoutOwners(live, want)
 	}
-	paths, fields := differences(want, live, atWork)
+	paths, fields := differences(p.rows(), want, live, atWork)
 	if len(paths) == 0 {
 		return fields
 	}
@@ -270,23 +270,16 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 // an earlier restore of ours. The status of what a controller of the target works on says how
 // things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
 // Machine.
-func differences(want, live *unstructured.Unstructured, unitAtWork bool) (paths,
+func differences(rows *capi.Table, want, live *unstructured.Unstructured, unitAtWork bool) (paths,
 	fields []string) {
 	aspect := equality.Values
-	if !PausedByUs(live) {
-		switch capi.PauseOf(gkOf(live)) {
-		case capi.PauseNever, capi.PauseAnnotation, capi.PauseUnknown:
-			aspect = equality.Spec
-		case capi.PauseSpec, capi.PauseWithCluster:
-			if unitAtWork {
-				aspect = equality.Spec
-			}
-		}
+	if !capi.PausedByUs(live.Object) && rows.Row(gkOf(live)).Pause.AtWork(unitAtWork) {
+		aspect = equality.Spec
 	}
 	paths = equality.Differences(want.Object, live.Object, aspect)
-	if len(paths) > 0 && PausedByUs(live) {
+	if len(paths) > 0 && capi.PausedByUs(live.Object) {
 		paused := want.DeepCopy()
-		Pause(paused)
+		rows.Pause(paused.Object)
 		paths = equality.Differences(paused.Object, live.Object, aspect)
 	}
 	if aspect == equality.Values {
@@ -339,7 +332,8 @@ func (p *planner) followsUnit(n *graph.Node, owner object.Ref) bool {
 
 // namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace
 // lacks or has otherwise. More of them do no harm, and its status is the API server's own.
-func namespaceDifferences(want, live *unstructured.Unstructured) []string {
+func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) []string {
+	volatile := rows.Row(capi.Namespace).VolatileAnnotations
 	var keys []string
 	for k, v := range want.GetLabels() {
 		if live.GetLabels()[k] != v {
@@ -348,7 +342,7 @@ func namespaceDifferences(want, live *unstructured.Unstructured) []string {
 	}
 	for k, v := range want.GetAnnotations() {
 		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) &&
-			k != "kubectl.kubernetes.io/last-applied-configuration" {
+			!slices.Contains(volatile, k) {
 			keys = append(keys, "annotation "+k)
 		}
 	}
@@ -378,7 +372,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 	g.SetLimit(looks)
 	for gk, n := range samples {
 		g.Go(func() error {
-			obj, err := decodeObject(p.Contents, n.Ref)
+			obj, err := decodeObject(p.rows(), p.Contents, n.Ref)
 			if err != nil {
 				return err
 			}

@@ -17,7 +17,7 @@ import (
 // snapshot; nil when its managedFields are not restored, or when its controller has been at work.
 func (r *run) fieldsDiffer(o Object, source, live *unstructured.Unstructured) []string {
 	if !r.wantsFields(source) || o.GroupKind() == kube.NamespaceKind.GroupKind ||
-		capi.PauseOf(o.GroupKind()) == capi.PauseNever {
+		!capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		return nil
 	}
 	want, err := r.wantedPaused(o, source, live)

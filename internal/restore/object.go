@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,63 +41,6 @@ func strip(u *unstructured.Unstructured) {
 	}
 }
 
-// Pause sets the switch of u's kind, if it has one of its own, and marks in u what it was. It may
-// run again: a switch that is marked stays as it is. It reports whether it changed anything.
-func Pause(u *unstructured.Unstructured) bool {
-	if PausedByUs(u) {
-		return false
-	}
-	was := capi.WasAbsent
-	switch capi.PauseOf(gkOf(u)) {
-	case capi.PauseSpec:
-		if paused, set, _ := unstructured.NestedBool(u.Object, "spec", "paused"); set {
-			was = strconv.FormatBool(paused)
-		}
-		// spec is an object in every kind that has this switch.
-		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
-	case capi.PauseAnnotation:
-		if _, set := u.GetAnnotations()[capi.AnnotationPaused]; set {
-			was = capi.WasTrue
-		} else {
-			Annotate(u, capi.AnnotationPaused, "")
-		}
-	default:
-		return false
-	}
-	Annotate(u, annotationWasPaused, was)
-	return true
-}
-
-// PausedByUs tells whether an operation set the switch and has not given it back.
-func PausedByUs(u *unstructured.Unstructured) bool {
-	_, ours := u.GetAnnotations()[annotationWasPaused]
-	return ours
-}
-
-// Unpause gives the switch back, to exactly what it was: what was absent is removed, not set to
-// false. A switch that we did not set stays as it is: somebody else set it. It reports whether it
-// changed anything.
-func Unpause(u *unstructured.Unstructured) bool {
-	if !PausedByUs(u) {
-		return false
-	}
-	was := u.GetAnnotations()[annotationWasPaused]
-	switch capi.PauseOf(gkOf(u)) {
-	case capi.PauseSpec:
-		if was == capi.WasAbsent {
-			unstructured.RemoveNestedField(u.Object, "spec", "paused")
-		} else {
-			_ = unstructured.SetNestedField(u.Object, was == capi.WasTrue, "spec", "paused")
-		}
-	case capi.PauseAnnotation:
-		if was != capi.WasTrue {
-			Unannotate(u, capi.AnnotationPaused)
-		}
-	}
-	Unannotate(u, annotationWasPaused)
-	return true
-}
-
 // Annotate sets one annotation.
 func Annotate(u *unstructured.Unstructured, key, value string) {
 	a := u.GetAnnotations()
@@ -129,7 +71,7 @@ func Unannotate(u *unstructured.Unstructured, key string) {
 func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
 	partial bool) error {
 	strip(u)
-	Pause(u)
+	r.Rows.Pause(u.Object)
 	if workloadID != "" && o.GroupKind() == capi.Cluster {
 		Annotate(u, capi.AnnotationWorkloadID, workloadID)
 	}
@@ -288,13 +230,6 @@ func condition(conditions []any, name string) map[string]any {
 	return nil
 }
 
-// holdsSecrets tells of kinds whose fields may be secrets: those of the core, and those that become
-// bootstrap data, which has files and passwords in it.
-func holdsSecrets(gk object.GroupKind) bool {
-	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
-		strings.HasPrefix(gk.Group, "controlplane.")
-}
-
 // safe gives the text of an API error without values of fields, for kinds whose fields may be
 // secrets (invariant I6): admission may quote what it refuses.
 func safe(gk object.GroupKind, err error) string {
@@ -312,7 +247,7 @@ func safe(gk object.GroupKind, err error) string {
 			}
 		}
 	}
-	if len(fields) == 0 && !holdsSecrets(gk) {
+	if len(fields) == 0 && !capi.HoldsSecrets(gk) {
 		return err.Error() // the words of a webhook, of authorization, of a conflict
 	}
 	return fmt.Sprintf("%s (%d) %s", s.Reason, s.Code, strings.Join(fields, ", "))

@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,7 @@ func (r *run) wait(ctx context.Context, objects []Object, what string,
 func (r *run) look(ctx context.Context, objects []Object, problem func(o Object, source,
 	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
 	err = r.each(objects, func(o Object) error {
-		source, err := decodeObject(r.Contents, o.Ref)
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}
@@ -143,14 +144,14 @@ func early(objects []Object) []Object {
 // its controller has been at work.
 func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	if o.Action == Adopt && (!PausedByUs(live) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
+	if o.Action == Adopt && (!capi.PausedByUs(live.Object) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
 		return nil, nil // pre-flight found it equal
 	}
 	want := source.DeepCopy()
-	switch own := capi.PauseOf(o.GroupKind()); {
-	case PausedByUs(live):
-		Pause(want)
-	case own == capi.PauseAnnotation:
+	switch row := r.Rows.Row(o.GroupKind()); {
+	case capi.PausedByUs(live.Object):
+		r.Rows.Pause(want.Object)
+	case row.Pause.Order() > 0 && row.Pause.AtWork(false):
 		return nil, nil // released by a run that died then
 	}
 	shared := r.unitOf[o.Ref] == "" // its owners may come later
@@ -182,13 +183,13 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 		}
 	}
 	if o.GroupKind() == kube.NamespaceKind.GroupKind {
-		if missing := namespaceDifferences(want, live); len(missing) > 0 {
+		if missing := namespaceDifferences(r.Rows, want, live); len(missing) > 0 {
 			return "it lacks " + strings.Join(missing, ", ")
 		}
 		return ""
 	}
 	aspect := equality.Values
-	if capi.PauseOf(o.GroupKind()) == capi.PauseNever {
+	if !capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		aspect = equality.Spec // its controller is at work
 	}
 	if paths := equality.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
@@ -203,7 +204,7 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 	var publish []Object
 	for _, o := range early(u.Objects) {
-		source, err := decodeObject(r.Contents, o.Ref)
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}
@@ -234,7 +235,7 @@ func (r *run) standsStill(ctx context.Context, u Unit) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", o.Ref, err)
 		}
-		return PausedByUs(live), nil
+		return capi.PausedByUs(live.Object), nil
 	}
 	return false, nil
 }
@@ -287,26 +288,26 @@ func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Pha
 func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		// the Cluster is the last
-		for _, how := range []capi.PauseSwitch{capi.PauseAnnotation, capi.PauseSpec} {
-			for _, o := range switched(u, how) {
-				if err := r.releaseObject(ctx, o); err != nil {
-					return fmt.Errorf("release %s: %w", o.Ref, err)
-				}
+		for _, o := range r.switched(u) { // the Cluster is the last
+			if err := r.releaseObject(ctx, o); err != nil {
+				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
 		return h.SetUnit(catalog.UnitReleased)
 	})
 }
 
-// switched are the objects of a unit with a pause of their own of this sort.
-func switched(u Unit, how capi.PauseSwitch) []Object {
+// switched returns the objects of a unit that have a switch of their own, in the order in which a
+// release unsets them.
+func (r *run) switched(u Unit) []Object {
+	order := func(o Object) int { return r.Rows.Row(o.GroupKind()).Pause.Order() }
 	var out []Object
 	for _, o := range u.Objects {
-		if o.Action != Skip && capi.PauseOf(o.GroupKind()) == how {
+		if o.Action != Skip && order(o) > 0 {
 			out = append(out, o)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b Object) int { return order(a) - order(b) })
 	return out
 }
 
@@ -321,7 +322,9 @@ func (e *HeldError) Hint() string {
 }
 
 func (r *run) releaseObject(ctx context.Context, o Object) error {
-	return r.change(ctx, o, Unpause)
+	return r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		return r.Rows.Unpause(live.Object)
+	})
 }
 
 // change writes what fn does to an object of ours; nothing when that is nothing.
@@ -356,11 +359,11 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 func (r *run) brake(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		for _, how := range []capi.PauseSwitch{capi.PauseSpec, capi.PauseAnnotation} {
-			for _, o := range switched(u, how) {
-				if err := r.change(ctx, o, Pause); err != nil {
-					return fmt.Errorf("pause %s again: %w", o.Ref, err)
-				}
+		for _, o := range slices.Backward(r.switched(u)) {
+			if err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+				return r.Rows.Pause(live.Object)
+			}); err != nil {
+				return fmt.Errorf("pause %s again: %w", o.Ref, err)
 			}
 		}
 		return h.SetUnit(catalog.UnitHandedOver)
@@ -373,7 +376,7 @@ func (r *run) brake(ctx context.Context, u Unit) error {
 func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && capi.PauseOf(o.GroupKind()) == capi.PauseAnnotation &&
+		if o.Action != Skip && r.Rows.Row(o.GroupKind()).Pause.Order() > 0 &&
 			!waiting[o.Namespace] {
 			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
 		}
@@ -406,7 +409,7 @@ func (r *run) anyPaused(ctx context.Context, objects []Object) (bool, error) {
 		live, err := retry(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
-		if err == nil && PausedByUs(live) {
+		if err == nil && capi.PausedByUs(live.Object) {
 			paused.Store(true)
 		}
 		return err

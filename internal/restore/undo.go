@@ -79,7 +79,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	}
 	findings, err := Dependants(ctx, on, doomed, func(ref object.Ref) bool {
 		return planned[ref] ||
-			unplannedBinding(ref)
+			r.Rows.Row(ref.GroupKind()).BoundToCluster // its controller deletes it with its Cluster
 	}, func(ref object.Ref) string { return r.unitOf[ref] })
 	if err != nil {
 		return err
@@ -90,12 +90,6 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 		return &FindingsError{Findings: findings}
 	}
 	return nil
-}
-
-// unplannedBinding tells of what the target's controllers make by themselves for every Cluster and
-// take away with it.
-func unplannedBinding(ref object.Ref) bool {
-	return ref.GroupKind() == capi.ClusterResourceSetBinding
 }
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
@@ -138,7 +132,7 @@ func (r *run) leave(ctx context.Context, o Object) error {
 	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
 		Unannotate(live, annotationOperation)
-		return Unpause(live) || marked
+		return r.Rows.Unpause(live.Object) || marked
 	})
 	if _, stranger := errors.AsType[*StrangerError](err); stranger || apierrors.IsNotFound(err) {
 		return nil
@@ -180,7 +174,7 @@ func (r *run) standsOnTarget(ctx context.Context, u Unit) error {
 			return err
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
-		if r.checkOurs(o.Ref, live) == nil && (!paused || !PausedByUs(live)) {
+		if r.checkOurs(o.Ref, live) == nil && (!paused || !capi.PausedByUs(live.Object)) {
 			return &LiveError{u.Name}
 		}
 	}

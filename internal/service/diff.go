@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -32,7 +33,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	from, err := openSide(ctx, st, req.GetSource(), req.GetFrom())
+	from, err := openSide(ctx, st, req.GetSource(), req.GetFrom(), s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if req.GetLive() {
 		to, err = s.liveSide(ctx, req, from.Envelope)
 	} else {
-		to, err = openSide(ctx, st, req.GetSource(), req.GetTo())
+		to, err = openSide(ctx, st, req.GetSource(), req.GetTo(), s.s.cfg.Rows)
 	}
 	if err != nil {
 		return err
@@ -61,7 +62,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	return nil
 }
 
-func openSide(ctx context.Context, st *store.Store, source, ref string) (snapshot.Side, error) {
+func openSide(ctx context.Context, st *store.Store, source, ref string, rows *capi.Table) (snapshot.Side, error) {
 	e, err := findSnapshot(ctx, st, source, ref)
 	if err != nil {
 		return snapshot.Side{}, err
@@ -69,7 +70,7 @@ func openSide(ctx context.Context, st *store.Store, source, ref string) (snapsho
 	if err := mayRead(st, e); err != nil {
 		return snapshot.Side{}, err
 	}
-	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	opened, err := snapshot.Open(ctx, st, e.Envelope, rows)
 	return snapshot.Side{Snapshot: opened}, err
 }
 
@@ -90,7 +91,7 @@ func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshot
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
-	o := capture(source)
+	o := s.s.captureOptions(source)
 	o.Scope.Namespaces = req.GetNamespaces()
 	live, contents, err := snapshot.Look(ctx, o)
 	return snapshot.Side{Snapshot: live, Contents: contents}, err

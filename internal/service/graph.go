@@ -19,7 +19,7 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	side, err := openSide(ctx, st, req.GetSource(), req.GetId())
+	side, err := openSide(ctx, st, req.GetSource(), req.GetId(), s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	if err != nil {
 		return nil, err
 	}
-	k := &mgmtCheck{mgmtView: v, store: st, catalog: c}
+	k := &mgmtCheck{mgmtView: v, store: st, catalog: c, rows: m.s.cfg.Rows}
 	for _, check := range mgmtChecks {
 		if err := check(ctx, k); err != nil {
 			return nil, err
@@ -206,6 +206,7 @@ type mgmtCheck struct {
 	mgmtView
 	store   *store.Store     // nil when there is none
 	catalog *catalog.Catalog // nil when another process holds it
+	rows    *capi.Table
 
 	mu       sync.Mutex
 	findings []object.Finding

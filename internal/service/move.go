@@ -106,7 +106,7 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 		return nil, err
 	}
 	m := &moving{source: source, store: st, location: location.Name}
-	m.Ownership = st
+	m.Ownership, m.Rows = st, s.cfg.Rows
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
 	}
@@ -114,10 +114,10 @@ func (s *Server) ends(ctx context.Context, spec *mgmtv1.MoveSpec, create bool) (
 		return nil, err
 	}
 	m.Look = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.Look(ctx, capture(source))
+		return snapshot.Look(ctx, s.captureOptions(source))
 	}
 	m.LookTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.Look(ctx, capture(target))
+		return snapshot.Look(ctx, s.captureOptions(target))
 	}
 	return m, nil
 }
@@ -142,10 +142,10 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 	}, nil
 }
 
-func capture(m *kube.Mgmt) snapshot.Options {
+func (s *Server) captureOptions(m *kube.Mgmt) snapshot.Options {
 	return snapshot.Options{
 		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
-		Providers: m.Providers,
+		Providers: m.Providers, Rows: s.cfg.Rows,
 	}
 }
 
@@ -229,7 +229,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 // (invariant I2).
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
 	m *moving) (*snapshot.Result, error) {
-	o := capture(m.source)
+	o := s.captureOptions(m.source)
 	o.Store, o.Keep, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
 	r, err := verified(ctx, o)

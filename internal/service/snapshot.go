@@ -92,7 +92,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 			Kubernetes: source.KubernetesVersion(),
-			Providers:  source.Providers, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces},
+			Providers:  source.Providers, Rows: s.cfg.Rows, Store: st, Scope: snapshot.Scope{Namespaces: w.namespaces},
 			Interval: w.interval,
 			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
 			Cache: s.runCache,
@@ -113,10 +113,12 @@ func (s *Server) beginSnapshot(ctx context.Context, w wantedSnapshot) (*mgmtv1.O
 
 // program is what envelopes say of who wrote them.
 func (s *Server) program() string {
+	name := "mgmtctl "
 	if s.cfg.Daemon {
-		return "mgmtd " + s.cfg.Version
+		name = "mgmtd "
 	}
-	return "mgmtctl " + s.cfg.Version
+	// Snapshots of other rows may have other edges of the same objects.
+	return strings.TrimSpace(name + s.cfg.Version + " " + s.cfg.Rows.Tag())
 }
 
 func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (
@@ -298,7 +300,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err := mayRead(st, e); err != nil {
 		return nil, err
 	}
-	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	opened, err := snapshot.Open(ctx, st, e.Envelope, s.s.cfg.Rows)
 	if err != nil {
 		return nil, err
 	}
@@ -353,7 +355,7 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 		return err
 	}
 	cut, err := snapshot.Capture(ctx, source.Reader(), snapshot.Scope{Namespaces: req.GetNamespaces()},
-		capi.Rules, func(*graph.Node, []byte) error { return nil })
+		s.s.cfg.Rows, func(*graph.Node, []byte) error { return nil })
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -79,7 +80,8 @@ func (s *Server) beginVerify(ctx context.Context, w wantedVerify) (*mgmtv1.Opera
 	if err != nil {
 		return nil, err
 	}
-	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, record: !w.noRecord,
+	v := &verifying{catalog: c, store: st, envelope: e, forged: forged, rows: s.cfg.Rows,
+		record:  !w.noRecord,
 		percent: percent, check: store.Check{Level: w.level, Writer: s.program()}}
 	return s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		v.journal = j
@@ -118,6 +120,7 @@ type verifying struct {
 	store    *store.Store
 	envelope store.Signed // zero when it is damaged
 	forged   error        // why nobody vouches for the envelope; nil when somebody does
+	rows     *capi.Table
 	record   bool
 	percent  int // of the packs whose objects are compared
 
@@ -261,7 +264,7 @@ func mayRead(st *store.Store, e store.Signed) error {
 // where it keeps the snapshot from being opened.
 func (v *verifying) content(ctx context.Context) error {
 	const useless = "do not restore from this snapshot"
-	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope)
+	s, err := snapshot.Open(ctx, v.store, v.envelope.Envelope, v.rows)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
 		v.of = 1
 		v.find(object.Error, object.CodeDamaged, keyOf(corrupt.Key), object.Ref{}, corrupt.Key+": "+

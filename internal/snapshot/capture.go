@@ -58,7 +58,7 @@ type Cut struct {
 // Capture reads source as of one resourceVersion and gives every object's bytes to keep, which must
 // copy what it wants to hold and may be called from several goroutines. It changes nothing on the
 // source. When the resourceVersion expires in the middle it returns kube.ErrExpired: begin anew.
-func Capture(ctx context.Context, source Source, scope Scope, rules []capi.Rule,
+func Capture(ctx context.Context, source Source, scope Scope, rows *capi.Table,
 	keep func(n *graph.Node, raw []byte) error) (*Cut, error) {
 	kinds, err := source.Kinds(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func Capture(ctx context.Context, source Source, scope Scope, rules []capi.Rule,
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
-	c := newCapture(source, kinds, scope, rules)
+	c := newCapture(source, kinds, scope, rows)
 	if err := c.reading.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -88,12 +88,12 @@ type takers struct {
 
 // captureSince is Capture of known kinds that reads less: what since, which may be nil, knows is
 // not read again.
-func captureSince(ctx context.Context, source Source, kinds []kube.Kind, scope Scope, since *base,
-	to takers) (*Cut, error) {
+func captureSince(ctx context.Context, source Source, kinds []kube.Kind, scope Scope,
+	rows *capi.Table, since *base, to takers) (*Cut, error) {
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
-	c := newCapture(source, kinds, scope, capi.Rules)
+	c := newCapture(source, kinds, scope, rows)
 	size, err := since.size(ctx, source, c.all())
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func captureSince(ctx context.Context, source Source, kinds []kube.Kind, scope S
 		first.known()
 		return c.runSince(ctx, first, since.seen(kinds), since, to.keep) // the base is the look
 	}
-	seen, err := newCapture(source, kinds, scope, capi.Rules).run(ctx, first, to.early)
+	seen, err := newCapture(source, kinds, scope, rows).run(ctx, first, to.early)
 	if err != nil {
 		return nil, err
 	}
@@ -225,10 +225,10 @@ type capture struct {
 	wanted  map[object.Ref]string // named by a captured object, and by which field
 }
 
-func newCapture(source Source, kinds []kube.Kind, scope Scope, rules []capi.Rule) *capture {
-	r := &reading{source: source, read: newReader(kinds, rules)}
+func newCapture(source Source, kinds []kube.Kind, scope Scope, rows *capi.Table) *capture {
+	r := &reading{source: source, read: newReader(kinds, rows)}
 	return &capture{
-		reading: r, kinds: captureKinds(kinds, r.read.rules), scope: scope, cut: &Cut{Kinds: kinds},
+		reading: r, kinds: captureKinds(kinds, rows), scope: scope, cut: &Cut{Kinds: kinds},
 		outside: map[object.Ref]*graph.Node{}, index: map[object.Ref]*graph.Node{},
 		wanted: map[object.Ref]string{},
 	}
@@ -270,16 +270,16 @@ func (c *capture) run(ctx context.Context, from objects, keep func(*graph.Node, 
 	}
 	slices.SortFunc(c.cut.LeftOut, object.CompareRefs)
 	c.cut.ResourceVersion, c.cut.NotInCut = c.reading.at, c.reading.notInCut
-	c.cut.Graph = graph.New(c.nodes)
+	c.cut.Graph = graph.New(c.nodes, c.reading.read.rows)
 	return c.cut, nil
 }
 
 // captureKinds are the kinds that are read whole: those that belong to Cluster API by label, and
-// those that a rule reads from.
-func captureKinds(kinds []kube.Kind, rules map[object.GroupKind][]capi.Rule) []kube.Kind {
+// those that rows knows.
+func captureKinds(kinds []kube.Kind, rows *capi.Table) []kube.Kind {
 	var out []kube.Kind
 	for _, k := range kinds {
-		if k.Group != "" && (k.Contract || rules[k.GroupKind] != nil) {
+		if k.Group != "" && (k.Contract || rows.Known(k.GroupKind)) {
 			out = append(out, k)
 		}
 	}
@@ -395,7 +395,7 @@ func (c *capture) fetchNeeded(ctx context.Context) error {
 func (c *capture) wantCore(n *graph.Node) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if isInitLock(n) {
+	if c.isLock(n) {
 		return "", false
 	}
 	for _, o := range n.Owners {
@@ -419,11 +419,8 @@ func (c *capture) wantCore(n *graph.Node) (string, bool) {
 	return "", false
 }
 
-// isInitLock reports the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
-// time initialise a control plane. Brought back it would block, or be taken over by, the wrong
-// machine (cluster-api issue 7794).
-func isInitLock(n *graph.Node) bool {
-	return n.GroupKind() == capi.ConfigMap && slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
-		return o.GroupKind() == capi.Cluster && n.Name == o.Name+"-lock"
-	})
+// isLock reports whether a ConfigMap is the lock of a provider, owned by its Cluster.
+func (c *capture) isLock(n *graph.Node) bool {
+	cluster, ok := c.reading.read.rows.ClusterOfLock(n.Ref)
+	return ok && slices.ContainsFunc(n.Owners, func(o graph.Owner) bool { return o.Ref == cluster })
 }

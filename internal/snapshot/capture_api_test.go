@@ -53,7 +53,7 @@ func TestAPICutIsConsistent(t *testing.T) {
 		for range n {
 			cluster, machine := int64(-1), int64(-1)
 			var mu sync.Mutex
-			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, capi.Rules,
+			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, nil,
 				func(n *graph.Node, raw []byte) error {
 					count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
 					mu.Lock()
@@ -232,7 +232,7 @@ func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
 	if err != nil || len(report.Findings) > 0 {
 		t.Fatalf("verify: %v, %v", report.Findings, err)
 	}
-	s, err := snapshot.Open(t.Context(), st, r.Envelope)
+	s, err := snapshot.Open(t.Context(), st, r.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,12 +360,12 @@ const borrowsNS = "scope-borrows"
 func testScoped(t *testing.T) {
 	const namespace = borrowsNS
 	m, st := servers.Connect(t, 0), newStore(t)
-	all, err := snapshot.Open(t.Context(), st, run(t, m, st, snapshot.Scope{}).Envelope)
+	all, err := snapshot.Open(t.Context(), st, run(t, m, st, snapshot.Scope{}).Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := run(t, m, st, snapshot.Scope{Namespaces: []string{namespace}})
-	s, err := snapshot.Open(t.Context(), st, r.Envelope)
+	s, err := snapshot.Open(t.Context(), st, r.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func testScoped(t *testing.T) {
 		}
 	}
 	if _, err := snapshot.Capture(t.Context(), m.Reader(),
-		snapshot.Scope{Namespaces: []string{"no-such"}}, capi.Rules, nil); err == nil {
+		snapshot.Scope{Namespaces: []string{"no-such"}}, nil, nil); err == nil {
 		t.Error("a namespace that does not exist gives a snapshot")
 	}
 }

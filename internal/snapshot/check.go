@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -59,7 +58,7 @@ func (s *Snapshot) Check(ctx context.Context, percent int, progress func(done, t
 	for _, pack := range packs {
 		total += len(byPack[pack])
 	}
-	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, capi.Rules),
+	c := &checker{claims: newClaims(s.About.Kinds), rules: newReader(s.About.Kinds, s.Graph.Rows),
 		total: int64(total), progress: progress}
 	found := make([][]CheckFinding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)

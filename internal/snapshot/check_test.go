@@ -51,7 +51,7 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 	t.Helper()
 	ctx := t.Context()
 	kinds := []kube.Kind{testCluster, testMachine}
-	read := newReader(kinds, capi.Rules)
+	read := newReader(kinds, nil)
 	var tree store.Tree
 	shard := Shard{About: &About{Kinds: kinds}}
 	for _, o := range objects {
@@ -122,7 +122,7 @@ func testStore(t *testing.T) (*store.Store, string) {
 
 func check(t *testing.T, st *store.Store, e store.Signed, percent int) CheckResult {
 	t.Helper()
-	s, err := Open(t.Context(), st, e.Envelope)
+	s, err := Open(t.Context(), st, e.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	st, _ := testStore(t)
 	e := putObjects(t, st, []entry{{kind: testCluster, body: clusterBody("a", "u-a")}})
-	s, err := Open(t.Context(), st, e.Envelope)
+	s, err := Open(t.Context(), st, e.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

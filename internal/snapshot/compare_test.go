@@ -17,7 +17,7 @@ func TestCompare(t *testing.T) {
 	cluster := entry{kind: testCluster, body: clusterBody("a", "u-a")}
 	open := func(objects ...entry) Side {
 		t.Helper()
-		s, err := Open(t.Context(), st, putObjects(t, st, append(objects, cluster)).Envelope)
+		s, err := Open(t.Context(), st, putObjects(t, st, append(objects, cluster)).Envelope, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,11 +55,10 @@ type indexHead struct {
 // taken, or kube.Kind says something else of the same CRD.
 const readerRevision = 1
 
-// readerOf names the program that made nodes, and its edge table: builds of a version that is being
+// readerOf names the program that made nodes, and its rows of kinds: builds of a version that is being
 // worked on have one name.
-func readerOf(writer string) string {
-	table := sha256.Sum256(fmt.Appendf(nil, "%+v %q", capi.Rules, capi.CertificatePurposes))
-	return fmt.Sprintf("%s %d %x", writer, readerRevision, table[:8])
+func readerOf(writer string, rows *capi.Table) string {
+	return fmt.Sprintf("%s %d %s", writer, readerRevision, rows.Fingerprint())
 }
 
 // indexPart is one part as JSON.

@@ -97,7 +97,7 @@ func recall(ctx context.Context, o Options, now time.Time) (*reuse, error) {
 // changed. When nothing at all was written to it since the base, nor between its questions and its
 // cut, their answers are still right.
 func (r *reuse) ask(ctx context.Context, o Options) (indexHead, error) {
-	head := indexHead{Reader: readerOf(o.Writer),
+	head := indexHead{Reader: readerOf(o.Writer, o.Rows),
 		Scope: slices.Sorted(slices.Values(o.Scope.Namespaces))}
 	var err error
 	if head.Asked, err = now(ctx, o.Source); err != nil {

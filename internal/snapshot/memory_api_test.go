@@ -435,7 +435,7 @@ func recipientIn(t *testing.T, dir string) string {
 // change writes to some objects, deletes one, and makes one anew.
 func (c *changes) change(e store.Envelope) {
 	c.t.Helper()
-	s, err := snapshot.Open(c.t.Context(), c.st, e)
+	s, err := snapshot.Open(c.t.Context(), c.st, e, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}

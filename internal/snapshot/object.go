@@ -18,22 +18,17 @@ import (
 
 // reader turns the bytes of objects into nodes.
 type reader struct {
-	rules  map[object.GroupKind][]capi.Rule
+	rows   *capi.Table
+	noRefs bool // leave out the edges of fields
 	scoped func(object.GroupKind) bool
 }
 
-func newReader(kinds []kube.Kind, rules []capi.Rule) *reader {
+func newReader(kinds []kube.Kind, rows *capi.Table) *reader {
 	clusterScoped := map[object.GroupKind]bool{}
 	for _, k := range kinds {
 		clusterScoped[k.GroupKind] = !k.Namespaced
 	}
-	r := &reader{rules: map[object.GroupKind][]capi.Rule{}, scoped: func(gk object.GroupKind) bool {
-		return !clusterScoped[gk]
-	}}
-	for _, rule := range rules {
-		r.rules[rule.From] = append(r.rules[rule.From], rule)
-	}
-	return r
+	return &reader{rows: rows, scoped: func(gk object.GroupKind) bool { return !clusterScoped[gk] }}
 }
 
 // What node reads of an object, of its metadata, labels and annotations.
@@ -83,7 +78,7 @@ func (r *reader) node(k kube.Kind, raw []byte) *graph.Node {
 		// in the middle of a move; what it was before is what counts
 		n.Paused = was.String() == capi.WasTrue
 	}
-	n.Cluster = shared(clusterName(n, labels[0], spec))
+	n.Cluster = shared(r.clusterName(n, labels[0], spec))
 	if n.GroupKind() == capi.Cluster {
 		if !was.Exists() {
 			n.Paused = n.Paused || spec.Get("paused").Bool()
@@ -98,9 +93,12 @@ func (r *reader) node(k kube.Kind, raw []byte) *graph.Node {
 		})
 		slices.Sort(n.Labels)
 	}
-	for _, rule := range r.rules[n.GroupKind()] {
-		for _, ref := range rule.RefsIn(spec, n.Namespace, r.scoped) {
-			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: rule.Path, Owner: rule.Owner})
+	if r.noRefs {
+		return n
+	}
+	for _, field := range r.rows.Row(n.GroupKind()).Refs {
+		for _, ref := range field.In(spec, n.Namespace, r.scoped) {
+			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: field.Path, Owner: field.SoftOwner})
 		}
 	}
 	return n
@@ -133,16 +131,16 @@ func text(v gjson.Result) string {
 	return v.Str
 }
 
-// clusterName says which workload cluster an object belongs to by its label, its spec or, for
-// certificate Secrets, its name. The object of that name need not exist.
-func clusterName(n *graph.Node, label, spec gjson.Result) string {
+// clusterName returns the workload cluster of an object by its label, its spec or, for certificate
+// Secrets, its name; "" when nothing names one. The Cluster of that name need not exist.
+func (r *reader) clusterName(n *graph.Node, label, spec gjson.Result) string {
 	switch {
 	case n.GroupKind() == capi.Cluster:
 		return ""
 	case label.String() != "":
 		return label.String()
 	case n.GroupKind() == capi.Secret:
-		return capi.CertificateOf(n.Name)
+		return r.rows.ClusterOfSecret(n.Name)
 	case n.GroupKind() == capi.ConfigMap:
 		return ""
 	}

@@ -33,7 +33,8 @@ type Snapshot struct {
 // Open reads the tree and all shards of a snapshot and links its graph. It needs an identity unless
 // the store is plain. The caller has checked the envelope's signature. Errors: *store.KeyError,
 // *store.CorruptError, store.ErrNotFound.
-func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, error) {
+func Open(ctx context.Context, st *store.Store, e store.Envelope, rows *capi.Table) (
+	*Snapshot, error) {
 	tree, err := st.GetTree(ctx, e.Tree)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, er
 	if err := g.Wait(); err != nil {
 		return nil, named(e, err)
 	}
-	return link(st, e, tree, parts)
+	return link(st, e, tree, parts, rows)
 }
 
 // named says which snapshot it is that an identity is missing for: there may be several, written to
@@ -70,7 +71,8 @@ func named(e store.Envelope, err error) error {
 }
 
 // link makes the graph and checks that it is the one that the envelope and the tree speak of.
-func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*Snapshot, error) {
+func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard, rows *capi.Table) (
+	*Snapshot, error) {
 	damaged := func(format string, a ...any) error {
 		return &store.CorruptError{Key: string(e.Tree), Reason: fmt.Sprintf(format, a...)}
 	}
@@ -99,7 +101,7 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, parts []Shard) (*S
 		return nil, damaged("the envelope counts %d objects, the shards hold %d", e.Counts.Objects,
 			len(nodes))
 	}
-	s.Graph = graph.New(nodes)
+	s.Graph = graph.New(nodes, rows)
 	return s, nil
 }
 
@@ -138,7 +140,7 @@ func (c *Contents) put(r object.Ref, body []byte) int64 {
 // complete reads what a cut has, and what did not come while the source was looked at: it was not
 // wanted then.
 func (c *Contents) complete(ctx context.Context, source Source, cut *Cut) error {
-	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, capi.Rules)}
+	r := &reading{source: source, at: cut.ResourceVersion, read: newReader(cut.Kinds, cut.Graph.Rows)}
 	byKind := map[object.GroupKind][]object.Key{}
 	for _, n := range cut.Graph.Nodes {
 		if _, there := c.bodies[n.Ref]; !there {
@@ -221,8 +223,9 @@ type claims struct {
 }
 
 func newClaims(kinds []kube.Kind) claims {
-	return claims{read: newReader(kinds, nil),
-		kinds: kinds}
+	read := newReader(kinds, nil)
+	read.noRefs = true
+	return claims{read: read, kinds: kinds}
 }
 
 // broken says in what an object is another one than its node claims. Checks look at nodes and

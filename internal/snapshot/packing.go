@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -46,7 +45,8 @@ func (p *packing) capture(ctx context.Context, kinds []kube.Kind, since *base) (
 	if since == nil { // else most shards are stored already
 		to.looked = p.looked
 	}
-	cut, err := captureSince(ctx, p.options.Source, kinds, p.options.Scope, since, to)
+	cut, err := captureSince(ctx, p.options.Source, kinds, p.options.Scope,
+		p.options.Rows, since, to)
 	if err == nil {
 		err = p.fetchAll(ctx, cut)
 	}
@@ -188,7 +188,7 @@ func (p *packing) fetchAll(ctx context.Context, cut *Cut) error {
 		byKind[n.GroupKind()][n.Key()] = n
 	}
 	r := &reading{source: p.options.Source, at: cut.ResourceVersion, read: newReader(cut.Kinds,
-		capi.Rules)}
+		cut.Graph.Rows)}
 	for gk, nodes := range byKind {
 		k, _ := kube.FindKind(cut.Kinds, gk)
 		found := 0

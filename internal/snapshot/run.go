@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -34,6 +35,7 @@ type Options struct {
 	Kubernetes string
 	// Providers reads the provider inventory of the source.
 	Providers func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error)
+	Rows      *capi.Table // what is known of kinds; nil is the built-in table
 	Store     *store.Store
 	Scope     Scope
 	Writer    string // version of this program, for the envelope
@@ -324,7 +326,7 @@ func lookOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
 		}
 		return nil
 	}
-	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, nil, takers{early: put, keep: put})
+	cut, err := captureSince(ctx, o.Source, kinds, o.Scope, o.Rows, nil, takers{early: put, keep: put})
 	if err == nil {
 		err = contents.complete(ctx, o.Source, cut)
 	}

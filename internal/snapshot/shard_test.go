@@ -59,14 +59,14 @@ func TestDecodeShardRefuses(t *testing.T) {
 // snapshot that nobody can open.
 func TestValidateCutRefusesWhatCannotBeOpened(t *testing.T) {
 	good := func() []*graph.Node { return []*graph.Node{indexed("a", "packs/a"), indexed("b", "packs/b")} }
-	if err := validateCut(&Cut{Graph: graph.New(good())}); err != nil {
+	if err := validateCut(&Cut{Graph: graph.New(good(), nil)}); err != nil {
 		t.Error(err)
 	}
 	for what, nodes := range map[string][]*graph.Node{
 		"an object twice":      append(good(), indexed("a", "packs/a")),
 		"an object in no pack": append(good(), indexed("c", "")),
 	} {
-		if err := validateCut(&Cut{Graph: graph.New(nodes)}); err == nil {
+		if err := validateCut(&Cut{Graph: graph.New(nodes, nil)}); err == nil {
 			t.Errorf("%s is accepted", what)
 		}
 	}
