@@ -13,7 +13,7 @@ FUZZTIME ?= 60s
 OPERATIONS ?= 10000
 ROUNDS ?= 200
 
-.PHONY: build lab demo bench test test-unit test-api test-live test-long fuzz check lint proto tools clean
+.PHONY: build lab demo bench test test-unit test-api test-live test-long fuzz check lint proto docs tools clean
 
 build: ## mgmtctl into bin/
 	go build -ldflags "-X main.release=$(VERSION)" -o bin/ ./cmd/...
@@ -50,9 +50,10 @@ fuzz: ## make fuzz RUN=regexp FUZZTIME=60s: every fuzz target that fits, one aft
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null || exit 1; \
 	done
 
-check: lint ## formatting, linters, import direction, generated code, go.mod
+check: lint ## formatting, linters, import direction, generated code and docs, go.mod
 	test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go mod tidy -diff
+	go test -count=1 -run '^TestFindingsDocumentIsUpToDate$$' ./cmd/mgmtctl
 	cd proto && buf lint && rm -rf ../.lab/gen && buf generate -o ../.lab/gen && diff -r --exclude='*.proto' mgmt ../.lab/gen/mgmt
 
 lint: tools
@@ -60,6 +61,9 @@ lint: tools
 
 proto: tools ## generate the API from proto/
 	cd proto && buf lint && buf generate
+
+docs: ## generate docs/findings.md from the registry of finding codes
+	go test -count=1 -run '^TestFindingsDocumentIsUpToDate$$' ./cmd/mgmtctl -update
 
 tools: $(TOOLS)/buf $(TOOLS)/golangci-lint $(TOOLS)/gotestsum
 

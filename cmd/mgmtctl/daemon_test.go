@@ -166,8 +166,9 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// TestAddress reaches a daemon by flag and by variable; the commands that it prints go there too.
-func TestAddress(t *testing.T) {
+// TestDaemonIsReachedByFlagAndVariable: --address and the environment variable name the daemon, and
+// the commands that mgmtctl prints name it too.
+func TestDaemonIsReachedByFlagAndVariable(t *testing.T) {
 	dir, listener := listenShort(t)
 	f := newFake()
 	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)

@@ -66,7 +66,7 @@ func newGoodStore(t *testing.T) *goodStore {
 	for range 3 {
 		o := source.Options(st)
 		o.Writer = "mgmtctl " + damageVersion
-		r, err := snapshot.Run(t.Context(), o)
+		r, err := snapshot.Create(t.Context(), o)
 		must(t, err)
 		g.signed = append(g.signed, r.Signed)
 		source.Change()

@@ -28,8 +28,8 @@ type run struct {
 	text    string // regular expression on what it prints
 }
 
-// damageCommands are the commands of the table. All have the store and a catalog of their own; those
-// that can also have the identity and the trusted key.
+// damageCommands are the commands of the table. All have the store and a catalog of their own;
+// those that can also have the identity and the trusted key.
 var damageCommands = map[string][]string{
 	"list":      {"snapshot", "list"},
 	"show":      {"snapshot", "show", "latest", "IDENTITY"},
@@ -200,11 +200,11 @@ var damageRows = []struct {
 		k.Time = k.Time.AddDate(0, 0, 1)
 		d.write(k.String(), d.read(d.signed[0].Key().String()))
 	}, []run{
-		{"list", 0, `damaged.*it is the envelope of snapshots/`},
-		{"structure", 3, `damaged: snapshots/.*: it is the envelope of snapshots/`},
-		{"show", 1, `it is the envelope of snapshots/`},
-		{"plan", 1, `it is the envelope of snapshots/`},
-		{"rebuild", 0, `it is the envelope of snapshots/`},
+		{"list", 0, `damaged.*it is the document snapshots/`},
+		{"structure", 3, `damaged: snapshots/.*: it is the document snapshots/`},
+		{"show", 1, `it is the document snapshots/`},
+		{"plan", 1, `it is the document snapshots/`},
+		{"rebuild", 0, `it is the document snapshots/`},
 	}},
 	{"an envelope in the folder of another source", func(d *damaged) {
 		k := d.last.Key()
@@ -215,9 +215,9 @@ var damageRows = []struct {
 		k.Source = "6f1b2c3d-0000-4000-8000-ffffffffffff"
 		d.write(k.String(), data)
 	}, []run{
-		{"list", 0, `damaged.*it is the envelope of snapshots/`},
-		{"structure", 3, `damaged: snapshots/.*: it is the envelope of snapshots/`},
-		{"plan", 1, `it is the envelope of snapshots/`},
+		{"list", 0, `damaged.*it is the document snapshots/`},
+		{"structure", 3, `damaged: snapshots/.*: it is the document snapshots/`},
+		{"plan", 1, `it is the document snapshots/`},
 	}},
 	{"a snapshot that nobody signed", func(d *damaged) {
 		keys, err := store.LoadKeys(store.KeyOptions{

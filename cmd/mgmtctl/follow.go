@@ -113,8 +113,8 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 		// What changed, changed: the operation tells, if it can still be asked.
 		e := service.FromStatus(err)
 		p.say("mgmtctl: watch operation %s: %s", op.GetId(), e.Message)
-		if e.Hint != "" {
-			p.say("hint: %s", e.Hint)
+		if hint := hintOf(e); hint != "" {
+			p.say("hint: %s", hint)
 		}
 		o = &outcome{operation: p.latest(ctx, c, op)}
 	}
@@ -195,6 +195,7 @@ func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationRespon
 		}
 		switch e.GetType() {
 		case mgmtv1.EventType_EVENT_TYPE_FINDING:
+			completeHint(e.GetFinding())
 			key, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.GetFinding())
 			if err != nil {
 				return nil, fmt.Errorf("read finding: %w", err)

@@ -64,8 +64,9 @@ func commands(t *testing.T) []*cobra.Command {
 	return all
 }
 
-// TestHelp keeps the help of every command in a golden file, and what each must say.
-func TestHelp(t *testing.T) {
+// TestHelpNamesChangesExitCodesAndExamples compares the help of every command with a golden file,
+// and asserts what each help must contain.
+func TestHelpNamesChangesExitCodesAndExamples(t *testing.T) {
 	for _, cmd := range commands(t) {
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 		t.Run(name, func(t *testing.T) {

@@ -59,6 +59,9 @@ func runMgmtCheck(ctx context.Context, p *program, c *connection,
 	if err != nil {
 		return err
 	}
+	for _, f := range resp.GetFindings() {
+		completeHint(f)
+	}
 	err = p.print(resp, func(w io.Writer) {
 		writeMgmt(w, resp.GetMgmt())
 		fmt.Fprintln(w)

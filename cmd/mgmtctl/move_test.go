@@ -278,8 +278,9 @@ func TestStopEnded(t *testing.T) {
 	}
 }
 
-// TestSchedule follows the snapshot of a schedule, and names what is not there.
-func TestSchedule(t *testing.T) {
+// TestScheduleRunFollowsItsSnapshot follows the snapshot of a schedule, and names a schedule that
+// does not exist.
+func TestScheduleRunFollowsItsSnapshot(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.schedules, f.operation, f.events = testSchedules(), testOperation(succeeded, 0, true),
 		testEvents(succeeded)

@@ -96,8 +96,8 @@ func (p *program) execute(ctx context.Context, args []string) int {
 		e = cause
 	}
 	fmt.Fprintf(p.stderr, "mgmtctl: %s\n", e.Message)
-	if e.Hint != "" {
-		fmt.Fprintf(p.stderr, "hint: %s\n", e.Hint)
+	if hint := hintOf(e); hint != "" {
+		fmt.Fprintf(p.stderr, "hint: %s\n", hint)
 	}
 	return e.ExitCode()
 }

@@ -20,9 +20,9 @@ func progressEvent(what string, done, total int64) *mgmtv1.Event {
 		Total: total}
 }
 
-// TestLines keeps a long run's log short: a number at most every five seconds, and the last one
-// always.
-func TestLines(t *testing.T) {
+// TestLinesPrintANumberEveryFiveSeconds: the log of a long run has a number at most every five
+// seconds, and always the last one.
+func TestLinesPrintANumberEveryFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		l := &lines{w: &out, units: map[string]string{}}
@@ -59,8 +59,9 @@ func TestRunTalksOnStderr(t *testing.T) {
 	golden(t, "restore_run_stderr", r.stderr)
 }
 
-// TestBar draws numbers, bars that follow one another, and lines above them.
-func TestBar(t *testing.T) {
+// TestBarShowsProgressBelowMessages draws numbers, one bar after the other, and messages above
+// them.
+func TestBarShowsProgressBelowMessages(t *testing.T) {
 	var out lockedBuffer
 	w := &console{w: &out}
 	b := newBar(w, mpb.WithAutoRefresh(), mpb.WithRefreshRate(5*time.Millisecond))

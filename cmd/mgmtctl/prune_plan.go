@@ -66,6 +66,7 @@ func requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec
 		case *mgmtv1.PlanPruneResponse_Snapshot:
 			pl.snapshots = append(pl.snapshots, item.Snapshot)
 		case *mgmtv1.PlanPruneResponse_Finding:
+			completeHint(item.Finding)
 			pl.findings = append(pl.findings, item.Finding)
 		case *mgmtv1.PlanPruneResponse_Summary:
 			pl.summary = item.Summary

@@ -18,7 +18,8 @@ func newPruneRun(p *program) *cobra.Command {
 		Use:   "run [flags]",
 		Short: "Remove what no rule keeps",
 		Long: `Remove the snapshots that no rule keeps, and then all content that no snapshot names and that is older than the grace. Without --yes it shows the plan and
-asks, which needs a terminal. Through a daemon the rules are those of its configuration unless a --keep flag is given.
+asks, which needs a terminal; when other snapshots would go by then, it removes none. Through a daemon the rules are those of its configuration unless a
+--keep flag is given.
 
 Changes: deletes from the store, for good. A signed record of which snapshots went is written first. What the storage retains (Object Lock) stays and is
 reported; a later prune removes it.
@@ -27,9 +28,9 @@ left, the next prune removes. When an envelope cannot be read, no content is rem
 
 Standalone it needs --store and --signing-key (or --plain).
 
-Exit codes: 0 removed, or nothing to remove; 1 other error; 2 usage, or confirmation missing; 3 envelopes cannot be read and nothing was removed; 4
-something was removed and content had to stay, or it was interrupted; 10 store; 11 catalog locked, or a prune is going; 12 signing key; 130 interrupted
-before any change.`,
+Exit codes: 0 removed, or nothing to remove; 1 other error; 2 usage, or confirmation missing; 3 envelopes cannot be read, or the plan changed, and
+nothing was removed; 4 something was removed and content had to stay, or it was interrupted; 10 store; 11 catalog locked, or a prune is going; 12 signing key;
+130 interrupted before any change.`,
 		Example: `  mgmtctl prune run --standalone --store /backup/mgmt --signing-key signing.key --keep-last 10 --keep-daily 30
   mgmtctl prune run --yes`,
 		Args: noArgs,
@@ -55,6 +56,7 @@ before any change.`,
 
 func runPrune(ctx context.Context, p *program, c *connection, spec *mgmtv1.PruneSpec,
 	yes bool) error {
+	approved := "" // with --yes, what the rules say when it begins
 	if !yes {
 		pl, err := requestPrunePlan(ctx, c, spec)
 		if err != nil {
@@ -64,9 +66,11 @@ func runPrune(ctx context.Context, p *program, c *connection, spec *mgmtv1.Prune
 		if err := p.confirm(ctx, "Delete this from the store, for good?"); err != nil {
 			return err
 		}
+		approved = pl.summary.GetDigest()
 	}
 	return p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation, error) {
-		resp, err := c.prunes.RunPrune(ctx, &mgmtv1.RunPruneRequest{Spec: spec})
+		resp, err := c.prunes.RunPrune(ctx, &mgmtv1.RunPruneRequest{Spec: spec,
+			ApprovedDigest: approved})
 		return resp.GetOperation(), err
 	})
 }

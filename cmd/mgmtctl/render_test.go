@@ -83,11 +83,11 @@ func testFindings() []*mgmtv1.Finding {
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
 			Ref:     ref(capi, "MachineSet", "team-a", "web-2"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
-			Hint:    "capture it, or --drop-owner it"},
+			Hint:    "restore or create the owner first, or leave out the reference"},
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
 			Ref:     ref(capi, "MachineSet", "team-a", "web-1"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
-			Hint:    "capture it, or --drop-owner it"},
+			Hint:    "restore or create the owner first, or leave out the reference"},
 		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "not-newest",
 			Message: "a newer snapshot of this source is in the store"},
 	}
@@ -225,8 +225,8 @@ const (
 	catalogFlags = " --standalone"
 )
 
-// TestResults keeps each result, in each format that has one of its own, in a golden file.
-func TestResults(t *testing.T) {
+// TestResultsInEveryFormat compares each result, in each format of its own, with a golden file.
+func TestResultsInEveryFormat(t *testing.T) {
 	tests := []struct {
 		name string
 		line string

@@ -49,8 +49,8 @@ func (p *program) conclude(o *outcome) error {
 		}
 	case o.cause != nil && code == o.cause.ExitCode():
 		p.say("mgmtctl: %s", o.cause.Message)
-		if o.cause.Hint != "" {
-			p.say("hint: %s", o.cause.Hint)
+		if hint := hintOf(o.cause); hint != "" {
+			p.say("hint: %s", hint)
 		}
 	}
 	if code == service.ExitDone {

@@ -55,8 +55,8 @@ func TestExitCodeOfOutcome(t *testing.T) {
 	}
 }
 
-// TestInterrupt sends signals while an operation runs.
-func TestInterrupt(t *testing.T) {
+// TestInterruptStopsBetweenSteps sends signals while an operation runs.
+func TestInterruptStopsBetweenSteps(t *testing.T) {
 	tests := []struct {
 		name string
 		op   *mgmtv1.Operation
@@ -131,8 +131,9 @@ func TestInterruptDetachesFromDaemon(t *testing.T) {
 	}
 }
 
-// TestSignals ends a real run, one that waits for a server that never answers, by a real signal.
-func TestSignals(t *testing.T) {
+// TestSignalEndsAWaitForAServer ends a run that waits for a server that never answers with a real
+// signal.
+func TestSignalEndsAWaitForAServer(t *testing.T) {
 	dir, listener := listenShort(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	accepted := make(chan net.Conn, 2)
@@ -196,7 +197,7 @@ func TestWatchBreaks(t *testing.T) {
 		"operation resume 65f1a2b3c4d5")
 }
 
-func TestConfirm(t *testing.T) {
+func TestRestoreRunsOnlyAfterYes(t *testing.T) {
 	tests := []struct {
 		name        string
 		interactive bool

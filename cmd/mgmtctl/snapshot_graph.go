@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/cmd/mgmtctl/internal/draw"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -22,8 +22,7 @@ const (
 	graphYAML    graphFormat = "yaml"
 )
 
-// graphLimit is how many objects are drawn one by one unless more are asked for: beyond it nobody
-// finds anything.
+// graphLimit is how many objects are drawn one by one without --all: a larger drawing is unreadable.
 const graphLimit = 500
 
 // mermaidEdges is how many edges Mermaid draws unless it is configured to draw more.
@@ -111,15 +110,14 @@ func runSnapshotGraph(ctx context.Context, p *program, c *connection,
 		p.say("%d objects: each workload cluster is drawn as one; --all draws them all, --namespace, "+
 			"--workload or --selector a part", len(objects))
 	}
-	d := draw(objects, fold)
-	if as == graphMermaid && len(d.edges) > mermaidEdges {
-		p.say("%d edges: Mermaid draws at most %d, unless its maxEdges allows more", len(d.edges),
+	drawing := draw.New(objects, fold)
+	if as == graphMermaid && drawing.Edges() > mermaidEdges {
+		p.say("%d edges: Mermaid draws at most %d, unless its maxEdges allows more", drawing.Edges(),
 			mermaidEdges)
 	}
-	var out bytes.Buffer
-	map[graphFormat]func(*bytes.Buffer, *drawing){graphDot: writeDot, graphMermaid: writeMermaid,
-		graphSVG: writeSVG}[as](&out, d)
-	if _, err := p.stdout.Write(out.Bytes()); err != nil {
+	write := map[graphFormat]func() []byte{graphDot: drawing.DOT, graphMermaid: drawing.Mermaid,
+		graphSVG: drawing.SVG}[as]
+	if _, err := p.stdout.Write(write()); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil

@@ -126,7 +126,7 @@ func dial(t *testing.T, target string, c credentials.TransportCredentials) *grpc
 	return conn
 }
 
-func TestSocket(t *testing.T) {
+func TestSocketOfADeadProcessIsReplaced(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	socket := filepath.Join(dir, "s")
 	// A dead process left one.
@@ -205,8 +205,9 @@ func get(t *testing.T, s started, path string) string {
 	return string(text)
 }
 
-// TestLocked: of two daemons with one catalog, or one socket, the second says who is there.
-func TestLocked(t *testing.T) {
+// TestSecondDaemonNamesTheFirst: of two daemons with one catalog, or one socket, the second reports
+// who has it.
+func TestSecondDaemonNamesTheFirst(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	start(t, dir)
 	var stderr bytes.Buffer
@@ -259,7 +260,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestSignals(t *testing.T) {
+func TestTermEndsTheDaemonAndHangupDoesNot(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	signals := make(chan os.Signal, 3)
 	done := make(chan int, 1)
@@ -407,7 +408,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-func TestNotify(t *testing.T) {
+func TestNotifyReportsReadyToSystemd(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"),
 		Net: "unixgram"})

@@ -1,6 +1,6 @@
-// Package bench measures mgmtd beside the floors that the API server sets, in one run on one
-// machine, since absolute times say little about another one. It prints medians, and ratios to what
-// the project promises.
+// Package bench measures mgmtd and, in the same run, the time that the API server needs by itself.
+// Ratios of the two hold for other machines, absolute times do not. It prints medians, and ratios
+// to what the project promises.
 package bench
 
 import (
@@ -32,13 +32,13 @@ type Options struct {
 	Objects []int
 	// Repeat is how often each figure is measured.
 	Repeat int
-	// Settle is how long the management cluster rests after it was filled: longer than five
-	// minutes, and the API server has compacted the past, as it is on a night on which nobody
-	// writes.
-	Settle time.Duration
+	// Idle is how long nothing is written before the first measurement. After more than five
+	// minutes the API server has compacted its history, as on a management cluster without writes.
+	Idle time.Duration
 }
 
-// objectsPerWorkload is what a bare workload cluster of machinesPerWorkload Machines has, about.
+// objectsPerWorkload is about how many objects a bare workload cluster of machinesPerWorkload
+// Machines has.
 const (
 	machinesPerWorkload = 8
 	objectsPerWorkload  = 53
@@ -46,7 +46,7 @@ const (
 	bucketName          = "bench"
 )
 
-// Run measures and prints. It cleans up, whatever happens.
+// Run measures and prints. It cleans up in any case.
 func Run(ctx context.Context, opts Options) (err error) {
 	for _, program := range []*string{&opts.Mgmtctl, &opts.Mgmtd} {
 		if *program, err = filepath.Abs(*program); err == nil {
@@ -134,11 +134,11 @@ func (b *bench) start(ctx context.Context, objects int) (err error) {
 	if err != nil {
 		return err
 	}
-	b.Progress(fmt.Sprintf("%d objects; they rest for %s", n, b.Settle))
+	b.Progress(fmt.Sprintf("%d objects; wait for %s", n, b.Idle))
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(b.Settle):
+	case <-time.After(b.Idle):
 		return nil
 	}
 }

@@ -113,7 +113,7 @@ func (p *place) files() (map[string]int64, error) {
 			return err
 		})
 	if err != nil {
-		return nil, fmt.Errorf("look into the bucket: %w", err)
+		return nil, fmt.Errorf("read bucket: %w", err)
 	}
 	return files, nil
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
-// patience is how long what is unhealthy may stay so: a controller may be in the middle of
-// something.
-const patience = time.Minute
+// healthTimeout is how long the controllers may take to report everything healthy.
+const healthTimeout = time.Minute
 
-// outage kills the first management cluster and restores into the second, under
-// the eyes of a probe of every workload API server, a watch on the second, and a
-// look at the control planes. The third one starts meanwhile.
+// outage kills the first management cluster and restores its newest snapshot into the second. A
+// probe of every workload API server, a watch on the second management cluster and polls of its
+// control planes run all the time.
 func (d *demo) outage(ctx context.Context) error {
 	s := &d.story
 	target := d.lab.Mgmt(refuge).Kubeconfig()
 	var err error
-	// It goes on to the very end.
+	// The move ends the probe.
 	if d.probe, err = observe.StartProbe(ctx, d.lab.Mgmt(lost).Kubeconfig()); err != nil {
 		return fmt.Errorf("start probe: %w", err)
 	}
@@ -36,32 +35,60 @@ func (d *demo) outage(ctx context.Context) error {
 	}
 	defer func() { _, _ = readiness.Stop() }()
 
-	d.title("The outage: kill -9 of all of %s", lost)
+	if err := d.kill(ctx); err != nil {
+		return err
+	}
+	if err := d.restoreNewest(ctx); err != nil {
+		return err
+	}
+	if err := d.inspectRefuge(ctx); err != nil {
+		return err
+	}
+	if err := watcher.Stop(); err != nil {
+		return fmt.Errorf("watch %s: %w", refuge, err)
+	}
+	s.restore.events = watcher.Events()
+	s.restore.unexplained = observe.UnexplainedByRestore(s.restore.events, s.restore.before)
+	since, err := readiness.Stop()
+	if err != nil {
+		s.failures = append(s.failures, err.Error())
+	}
+	s.ready = since.Sub(s.restore.begun)
+	return nil
+}
+
+// kill ends the first management cluster and pauses its schedule.
+func (d *demo) kill(ctx context.Context) error {
+	d.title("The outage: kill -9 of all processes of %s", lost)
 	if err := d.lab.Mgmt(lost).KillAll(); err != nil {
 		return fmt.Errorf("kill %s: %w", lost, err)
 	}
 	d.line("kube-apiserver, etcd, garbage collector, Cluster API core, bootstrap, control plane " +
 		"and infrastructure provider: gone")
-	if err := d.mgmtctl(ctx, "schedule", "pause", schedule); err != nil {
-		return err
-	}
+	return d.mgmtctl(ctx, "schedule", "pause", schedule)
+}
+
+// restoreNewest restores the newest snapshot into the second management cluster.
+func (d *demo) restoreNewest(ctx context.Context) error {
+	s := &d.story
 	times, err := d.snapshots()
 	if err != nil {
 		return err
 	}
-
 	d.title("Restore the newest snapshot into %s", refuge)
-	d.line("(--force: the newest snapshot is younger than three intervals of its schedule, so it " +
-		"might still be at work; we know better)")
+	d.line("(--force: the newest snapshot is younger than three intervals of its schedule, so mgmtd " +
+		"cannot know that " + lost + " is dead)")
 	s.restore.begun = time.Now()
 	s.age = s.restore.begun.Sub(times[len(times)-1])
 	d.run(ctx, &s.restore, "restore", "run", "--source", lost, "--target", refuge, "--identity",
 		identity, "--source-is-gone", "--force", "--yes")
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
+	return context.Cause(ctx)
+}
 
-	d.title("Look at %s, and start a third management cluster, %s", refuge, home)
+// inspectRefuge reads the second management cluster, and starts the third meanwhile.
+func (d *demo) inspectRefuge(ctx context.Context) error {
+	s := &d.story
+	d.title("Inspect %s, and start a third management cluster, %s", refuge, home)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if _, err := d.lab.AddMgmt(groupCtx, home); err != nil {
@@ -69,21 +96,11 @@ func (d *demo) outage(ctx context.Context) error {
 		}
 		return nil
 	})
-	group.Go(func() error { return s.restore.look(groupCtx, target) })
+	group.Go(func() error { return s.restore.inspect(groupCtx, d.lab.Mgmt(refuge).Kubeconfig()) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
 	s.move.before = s.restore.after
-	if err := watcher.Stop(); err != nil {
-		return fmt.Errorf("watch %s: %w", refuge, err)
-	}
-	s.restore.events = watcher.Events()
-	s.restore.unexplained = observe.Anew(s.restore.events, s.restore.before)
-	since, err := readiness.Stop()
-	if err != nil {
-		s.failures = append(s.failures, err.Error())
-	}
-	s.ready = since.Sub(s.restore.begun)
 	return nil
 }
 
@@ -101,19 +118,19 @@ func (d *demo) onward(ctx context.Context) error {
 		return fmt.Errorf("watch %s: %w", home, err)
 	}
 	defer func() { _ = coming.Stop() }()
-	hands, err := observe.WatchHands(ctx, map[string]string{refuge: source, home: target})
+	reconcilers, err := observe.WatchReconcilers(ctx, map[string]string{refuge: source, home: target})
 	if err != nil {
 		return fmt.Errorf("watch Clusters: %w", err)
 	}
-	defer func() { _ = hands.Stop() }()
+	defer func() { _ = reconcilers.Stop() }()
 
-	d.title("Move everything from %s to %s, both alive", refuge, home)
+	d.title("Move everything from %s to %s, both live", refuge, home)
 	s.move.begun = time.Now()
 	d.run(ctx, &s.move, "move", "run", "--source", refuge, "--target", home, "--yes")
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	d.title("Look on for %s: the controllers of both resync every 20s", d.Observe)
+	d.title("Observe for %s: the controllers of both resync every 20s", d.Observe)
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -122,29 +139,29 @@ func (d *demo) onward(ctx context.Context) error {
 	s.observed = d.Observe
 	s.answers = d.probe.Stop()
 	for name, stop := range map[string]func() error{refuge: leaving.Stop, home: coming.Stop,
-		"Clusters": hands.Stop} {
+		"Clusters": reconcilers.Stop} {
 		if err := stop(); err != nil {
 			return fmt.Errorf("watch %s: %w", name, err)
 		}
 	}
-	s.pauses = hands.Pauses(refuge, home)
+	s.pauses = reconcilers.Pauses(refuge, home)
 	s.move.events = coming.Events()
-	s.move.unexplained = append(observe.Lives(s.move.events, s.move.before, 1, 0),
-		observe.Lives(leaving.Events(), s.move.before, 0, 1)...)
-	s.move.twice = hands.Twice()
-	if err := s.move.look(ctx, target); err != nil {
+	s.move.unexplained = append(observe.UnexplainedByMoves(s.move.events, s.move.before, 1, 0),
+		observe.UnexplainedByMoves(leaving.Events(), s.move.before, 0, 1)...)
+	s.move.conflicts = reconcilers.Conflicts()
+	if err := s.move.inspect(ctx, target); err != nil {
 		return err
 	}
 	left, err := observe.Inventory(ctx, source)
 	if err != nil {
-		return fmt.Errorf("look at %s: %w", refuge, err)
+		return fmt.Errorf("inventory of %s: %w", refuge, err)
 	}
 	s.move.left = observe.Left(left)
 	return nil
 }
 
-// run runs mgmtctl for a phase. How long it takes is measured from its start, by
-// those who look on. When it fails, what became of it is all the more interesting.
+// run runs mgmtctl for a phase and measures the time of the command. When it fails, the demo goes
+// on: the report shows what became of the workload clusters.
 func (d *demo) run(ctx context.Context, p *phase, args ...string) {
 	if err := d.mgmtctl(ctx, args...); err != nil {
 		d.story.failures = append(d.story.failures, err.Error())

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// awaitSnapshots waits until the bucket has two snapshots, one of them not older
-// than rest: what they hold is then what is compared.
+// awaitSnapshots waits until the bucket has two snapshots, one of them not older than rest: its
+// content is what the restore is compared with.
 func (d *demo) awaitSnapshots(ctx context.Context, rest time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 8*every)
 	defer cancel()
@@ -39,19 +39,18 @@ func (d *demo) awaitSnapshots(ctx context.Context, rest time.Time) error {
 	}
 }
 
-// snapshots are the times of all snapshots in the bucket, as the names of their envelopes tell
-// them.
+// snapshots returns the times of all snapshots in the bucket, from the names of their envelopes.
 func (d *demo) snapshots() ([]time.Time, error) {
 	names, err := filepath.Glob(filepath.Join(d.s3.Root(), bucket, "snapshots", "*", "*.json"))
 	if err != nil {
-		return nil, fmt.Errorf("look into the bucket: %w", err)
+		return nil, fmt.Errorf("read bucket: %w", err)
 	}
 	var times []time.Time
 	for _, name := range names {
 		text, _, _ := strings.Cut(filepath.Base(name), "-")
 		taken, err := time.Parse("20060102T150405.000Z", text)
 		if err != nil {
-			return nil, fmt.Errorf("look into the bucket: %w", err)
+			return nil, fmt.Errorf("read bucket: %w", err)
 		}
 		times = append(times, taken)
 	}

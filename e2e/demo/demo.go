@@ -1,8 +1,7 @@
-// Package demo shows, in a few minutes and on one machine, what mgmtd is for: a
-// daemon takes snapshots of a management cluster into S3; the management cluster
-// is killed with kill -9, and its workload clusters are brought under a second
-// one; then all of them are moved on to a third. It looks from the outside and
-// believes nothing that mgmtctl says.
+// Package demo shows in a few minutes on one machine what mgmtd does. A daemon takes snapshots of a
+// management cluster into S3. The management cluster is killed with kill -9 and restored into a
+// second one. Then all workload clusters are moved to a third one. Package observe checks the
+// results from outside: the report relies on no output of mgmtctl.
 package demo
 
 import (
@@ -25,20 +24,21 @@ import (
 
 // Options of Run.
 type Options struct {
-	// Mgmtctl and Mgmtd are the paths of the programs that are shown.
+	// Mgmtctl and Mgmtd are the paths of the programs.
 	Mgmtctl, Mgmtd string
-	// Out gets the story and the report.
+	// Out receives the progress and the report.
 	Out io.Writer
-	// Observe is how long to look on after the move.
+	// Observe is how long to observe after the move.
 	Observe time.Duration
-	// Keep leaves the folder with data, logs, keys and buckets behind.
-	Keep bool
+	// LeaveFolder does not remove the folder with data, logs, keys and buckets at the end.
+	LeaveFolder bool
 }
 
-// ErrNotSo says that the programs do not keep what they promise; the report says what.
-var ErrNotSo = errors.New("something is not as it was: see NOT SO in the report")
+// ErrFailed reports that a check of the report failed.
+var ErrFailed = errors.New("a check failed: see FAIL in the report")
 
-// Names as they stand in the commands that are shown.
+// Names in the commands that the demo prints. The management clusters are: lost, which is killed;
+// refuge, into which it is restored; home, to which everything is moved.
 const (
 	lost, refuge, home = "mgmt-1", "mgmt-2", "mgmt-3"
 	keysDir            = "keys"
@@ -61,12 +61,12 @@ type demo struct {
 	story  story
 }
 
-// story is what the report tells.
+// story is the content of the report.
 type story struct {
 	workloads []types.NamespacedName
 	stores    []int64 // bytes in the bucket after each snapshot
 	age       time.Duration
-	// from the start of the restore until all control planes were Ready to stay so
+	// ready is the time from the start of the restore until all control planes were Ready for good.
 	ready         time.Duration
 	restore, move phase
 	pauses        map[string]time.Duration
@@ -75,8 +75,8 @@ type story struct {
 	failures      []string // of the programs
 }
 
-// Run runs the demo and cleans up, whatever happens. It returns ErrNotSo after
-// a report with something in it that is not as it must be.
+// Run runs the demo and cleans up in any case. It returns ErrFailed when the report has a failed
+// check.
 func Run(ctx context.Context, opts Options) (err error) {
 	d := &demo{Options: opts, began: time.Now()}
 	for _, program := range []*string{&d.Mgmtctl, &d.Mgmtd} {
@@ -92,8 +92,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	defer func() {
 		d.close()
-		if d.Keep {
-			d.printf("\nEverything is kept in %s.\n", d.dir)
+		if d.LeaveFolder {
+			d.printf("\nAll data is in %s.\n", d.dir)
 			return
 		}
 		if removeErr := os.RemoveAll(d.dir); removeErr != nil {
@@ -107,7 +107,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		}
 	}
 	if problems := d.report(); problems > 0 {
-		return ErrNotSo
+		return ErrFailed
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (d *demo) start(ctx context.Context) error {
 	return nil
 }
 
-// provision has the first management cluster make a fleet.
+// provision creates a fleet on the first management cluster.
 func (d *demo) provision(ctx context.Context) error {
 	d.title("%s provisions %d workload clusters of different shapes", lost, len(fleet.Shapes()))
 	config, err := d.lab.Mgmt(lost).RESTConfig()
@@ -172,8 +172,8 @@ func (d *demo) provision(ctx context.Context) error {
 	return nil
 }
 
-// schedule starts the daemon and waits for snapshots, the last one of the first management cluster
-// at rest.
+// schedule starts the daemon and waits for snapshots. The last one is of a stable first management
+// cluster.
 func (d *demo) schedule(ctx context.Context) error {
 	d.title("mgmtd takes a snapshot every %s, encrypted and signed", every)
 	if err := d.mgmtctl(ctx, "keygen", "--out", keysDir); err != nil {
@@ -193,11 +193,12 @@ func (d *demo) schedule(ctx context.Context) error {
 	}
 	d.line("$ mgmtd --config mgmtd.yaml &")
 	d.line("$ export MGMTCTL_ADDRESS=" + d.daemon.Address())
-	if d.story.restore.before, err = observe.Settled(ctx, d.lab.Mgmt(lost).Kubeconfig()); err != nil {
-		return fmt.Errorf("look at %s: %w", lost, err)
+	if d.story.restore.before, err = observe.StableInventory(ctx,
+		d.lab.Mgmt(lost).Kubeconfig()); err != nil {
+		return fmt.Errorf("inventory of %s: %w", lost, err)
 	}
 	before := d.story.restore.before
-	d.line(fmt.Sprintf("%s at rest: %d objects, %d Machines, %d Secrets", lost, len(before),
+	d.line(fmt.Sprintf("%s is stable: %d objects, %d Machines, %d Secrets", lost, len(before),
 		len(observe.Machines(before)), len(before.Of("", "Secret"))))
 	if err := d.awaitSnapshots(ctx, time.Now()); err != nil {
 		return err

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// mgmtctl shows a command as one would type it, runs it in the demo's folder,
-// and shows what it prints, indented.
+// mgmtctl prints a command as an operator would type it, runs it in the demo's folder, and prints
+// its output, indented.
 func (d *demo) mgmtctl(ctx context.Context, args ...string) error {
 	d.printf("      $ mgmtctl %s\n", wrap(args, 108))
 	read, write := io.Pipe()

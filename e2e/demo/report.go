@@ -28,28 +28,28 @@ func (d *demo) table(rows ...[]string) {
 	for _, row := range rows {
 		fmt.Fprintf(w, "  %s\n", strings.Join(row, "\t"))
 	}
-	_ = w.Flush() // there is nobody to tell when Out is gone
+	_ = w.Flush() // when Out is gone, nobody can read an error either
 }
 
-// report prints what happened, and what is not as it was; it returns how many things are not.
+// report prints what happened and what failed. It returns the number of problems.
 func (d *demo) report() int {
 	s := &d.story
 	before := s.restore.before
 	d.printf("\n%s\n", strings.Repeat("=", 100))
-	d.heading("AT STAKE")
+	d.heading("BEFORE")
 	d.table(
 		[]string{"managed by " + lost, fmt.Sprintf("%d workload clusters, %d Machines, %d Secrets; %d "+
 			"objects in all",
 			len(s.workloads), len(observe.Machines(before)), len(before.Of("", "Secret")), len(before))},
 		[]string{"its snapshots in S3", d.snapshotText()},
 	)
-	d.heading(fmt.Sprintf("1. %s IS LOST with kill -9, and restored into %s", lost, refuge))
+	d.heading(fmt.Sprintf("1. RESTORE: %s is killed with kill -9 and restored into %s", lost, refuge))
 	d.table(
 		[]string{"newest snapshot", seconds(s.age) + " old"},
-		[]string{"command to all control planes Ready for good", never(s.ready)},
-		[]string{"command to its end, everything verified", seconds(s.restore.command)},
+		[]string{"from command to all control planes Ready for good", never(s.ready)},
+		[]string{"from command to its end, everything verified", seconds(s.restore.command)},
 	)
-	d.heading(fmt.Sprintf("2. MOVED from %s to %s, both alive", refuge, home))
+	d.heading(fmt.Sprintf("2. MOVE: from %s to %s, both live", refuge, home))
 	pauses := make([]time.Duration, 0, len(s.pauses))
 	for _, pause := range s.pauses {
 		pauses = append(pauses, pause)
@@ -57,27 +57,28 @@ func (d *demo) report() int {
 	slices.Sort(pauses)
 	if len(pauses) > 0 {
 		d.table(
-			[]string{"pause of a workload cluster, as the watches of both saw it",
+			[]string{"pause of a workload cluster, as seen by watches on both",
 				fmt.Sprintf("%s at least, %s at most", seconds(pauses[0]), seconds(pauses[len(pauses)-1]))},
-			[]string{"command to its end, everything verified, the source empty", seconds(s.move.command)},
-			[]string{"then looked on for", seconds(s.observed)},
+			[]string{"from command to its end, everything verified, the source empty",
+				seconds(s.move.command)},
+			[]string{"then observed for", seconds(s.observed)},
 		)
 	}
-	d.heading("WORKLOAD CLUSTERS, all the time; their API servers were asked for their Nodes every " +
-		"0.2s, from before the kill to the end")
+	d.heading("WORKLOAD CLUSTERS: their API servers listed their Nodes every 0.2s, from before the " +
+		"kill to the end")
 	d.workloads()
-	d.heading("MACHINES, by name and provider ID, on " + strings.Join([]string{lost, refuge, home},
+	d.heading("MACHINES: name and provider ID on " + strings.Join([]string{lost, refuge, home},
 		", "))
 	d.machines()
-	d.heading("SEEN FROM OUTSIDE, by a program that knows nothing of mgmtd")
-	problems := append(d.promises(), s.failures...)
+	d.heading("CHECKS, by a program that imports nothing of mgmtd")
+	problems := append(d.checks(), s.failures...)
 	if len(problems) == 0 {
 		d.printf("\nAll %d workload clusters survived the loss of one management cluster and the move "+
-			"to another:\nnothing lost, nothing made anew, nothing interrupted. (%s in all)\n",
+			"to another:\nnothing lost, nothing created again, nothing interrupted. (%s in all)\n",
 			len(s.workloads), seconds(time.Since(d.began)))
 		return 0
 	}
-	d.printf("\n%s\nNOT SO: %d things are not as they must be (%s in all)\n", strings.Repeat("!", 100),
+	d.printf("\n%s\nFAIL: %d problems (%s in all)\n", strings.Repeat("!", 100),
 		len(problems), seconds(time.Since(d.began)))
 	const most = 40
 	for _, problem := range problems[:min(most, len(problems))] {
@@ -90,7 +91,7 @@ func (d *demo) report() int {
 	return len(problems)
 }
 
-// snapshotText tells how the bucket grew.
+// snapshotText describes how the bucket grew.
 func (d *demo) snapshotText() string {
 	stores := d.story.stores
 	text := fmt.Sprintf("one every %s: %s for the first", every, bytes(stores[0]))
@@ -115,7 +116,7 @@ func (d *demo) workloads() {
 			machines = append(machines, fmt.Sprint(machinesOf(objects, a.Workload)))
 		}
 		rows = append(rows, []string{
-			a.Workload, over(paused), over(machines), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good),
+			a.Workload, history(paused), history(machines), fmt.Sprint(a.Nodes), fmt.Sprint(a.Good),
 			fmt.Sprint(a.Failures),
 			a.Slowest.Round(time.Millisecond).String(), a.Gap.Round(10 * time.Millisecond).String(), pause,
 		})
@@ -123,8 +124,8 @@ func (d *demo) workloads() {
 	d.table(rows...)
 }
 
-// over is what was the same all the time, or how it changed.
-func over(values []string) string { return strings.Join(slices.Compact(values), " -> ") }
+// history returns the values over time, without repetitions.
+func history(values []string) string { return strings.Join(slices.Compact(values), " -> ") }
 
 func pausedOf(objects observe.Objects, workload string) string {
 	for _, o := range objects.Of("cluster.x-k8s.io", "Cluster") {
@@ -146,7 +147,7 @@ func machinesOf(objects observe.Objects, workload string) int {
 }
 
 func (d *demo) machines() {
-	verdict := func(was *observe.Machine, objects observe.Objects, key string) string {
+	result := func(was *observe.Machine, objects observe.Objects, key string) string {
 		for _, m := range observe.Machines(objects) {
 			switch {
 			case m.Namespace+"/"+m.Name != key:
@@ -165,41 +166,42 @@ func (d *demo) machines() {
 	for _, m := range observe.Machines(d.story.restore.before) {
 		key := m.Namespace + "/" + m.Name
 		known[key] = true
-		rows = append(rows, []string{key, m.ProviderID, verdict(&m, d.story.restore.after, key),
-			verdict(&m, d.story.move.after, key)})
+		rows = append(rows, []string{key, m.ProviderID, result(&m, d.story.restore.after, key),
+			result(&m, d.story.move.after, key)})
 	}
 	for _, objects := range []observe.Objects{d.story.restore.after, d.story.move.after} {
 		for _, m := range observe.Machines(objects) {
 			if key := m.Namespace + "/" + m.Name; !known[key] {
 				known[key] = true
-				rows = append(rows, []string{key, "-", verdict(nil, d.story.restore.after, key),
-					verdict(nil, d.story.move.after, key)})
+				rows = append(rows, []string{key, "-", result(nil, d.story.restore.after, key),
+					result(nil, d.story.move.after, key)})
 			}
 		}
 	}
 	d.table(rows...)
 }
 
-// promises prints each of them, and how it was kept; it returns what is not so.
-func (d *demo) promises() []string {
+// checks prints the checks of both phases with their results. It returns the problems.
+func (d *demo) checks() []string {
 	s := &d.story
 	var problems []string
-	word := func(broken []string) string {
-		if problems = append(problems, broken...); len(broken) > 0 {
-			return "NOT SO"
+	word := func(found []string) string {
+		if problems = append(problems, found...); len(found) > 0 {
+			return "FAIL"
 		}
 		return "ok"
 	}
 	rows := [][]string{{"", "", "RESTORE", "MOVE", ""}}
-	restored, moved := s.restore.promises(), s.move.promises()
-	for i, p := range restored {
-		rows = append(rows, []string{word(slices.Concat(p.broken, moved[i].broken)), p.name, p.text,
-			moved[i].text, details[p.name]})
+	restored, moved := s.restore.checks(), s.move.checks()
+	for i, c := range restored {
+		rows = append(rows, []string{word(slices.Concat(c.problems, moved[i].problems)), c.name, c.result,
+			moved[i].result, details[c.name]})
 	}
-	answers, broken := 0, []string(nil)
+	answers, unreachable := 0, []string(nil)
 	for _, a := range s.answers {
 		if answers += a.Good; a.Failures > 0 || a.Good == 0 {
-			broken = append(broken, fmt.Sprintf("%s: its API server answered %d times and failed %d "+
+			unreachable = append(unreachable, fmt.Sprintf("%s: its API server answered %d times "+
+				"and failed %d "+
 				"times, the first: %s", a.Workload, a.Good, a.Failures, a.First))
 		}
 	}
@@ -208,31 +210,32 @@ func (d *demo) promises() []string {
 		failed += a.Failures
 	}
 	rows = append(rows,
-		[]string{word(broken), "workload APIs", fmt.Sprintf("%d good", answers), fmt.Sprintf("%d failed",
-			failed), "answers, over both"},
-		[]string{word(s.move.twice), "in two hands", "-", fmt.Sprint(len(s.move.twice)),
-			"workload clusters that were unpaused on both sides at any moment"},
+		[]string{word(unreachable), "workload APIs", fmt.Sprintf("%d good", answers),
+			fmt.Sprintf("%d failed",
+				failed), "answers, over both phases"},
+		[]string{word(s.move.conflicts), "reconciled twice", "-", fmt.Sprint(len(s.move.conflicts)),
+			"workload clusters that were unpaused on both management clusters at once"},
 		[]string{word(s.move.left), "left on " + refuge, "-", fmt.Sprint(len(s.move.left)),
-			"objects, of any captured kind (Namespaces stay)"},
+			"objects of any captured kind (Namespaces stay)"},
 	)
 	if want := len(s.workloads) - pausedWorkloads(s.move.before); len(s.pauses) != want {
-		word([]string{fmt.Sprintf("%d workload clusters were seen to be paused and released, not %d",
+		word([]string{fmt.Sprintf("%d workload clusters were paused and released, not %d",
 			len(s.pauses), want)})
 	}
 	d.table(rows...)
 	return problems
 }
 
-// details says what the promises are about.
+// details explains each check.
 var details = map[string]string{
-	"objects equal":         "spec, labels, annotations, finalizers, owners, field managers, Secrets",
-	"owner references live": "the UIDs of the new side",
-	"Machines kept":         "with provider ID, Node and infrastructure",
-	"health":                "Machines Ready, workload clusters and control planes Available",
-	"paused":                "what was paused, and nothing else; no note left behind",
-	"CAs and keys the same": "Secrets",
-	"made anew or lost": "Machines, infrastructure objects, CA Secrets; no deletion shown to " +
-		"a controller",
+	"objects equal":          "spec, labels, annotations, finalizers, owners, field managers, Secrets",
+	"owner references live":  "with the UIDs of the new management cluster",
+	"Machines unchanged":     "with provider ID, Node and infrastructure",
+	"health":                 "Machines Ready, workload clusters and control planes Available",
+	"paused":                 "what was paused before, and nothing else; no annotation left",
+	"CAs and keys unchanged": "Secrets",
+	"created again or lost": "Machines, infrastructure objects, CA Secrets; none ever had a " +
+		"deletion timestamp",
 }
 
 func pausedWorkloads(objects observe.Objects) int {

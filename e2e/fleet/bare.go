@@ -35,9 +35,9 @@ type BareOptions struct {
 	Fast bool
 	// Seed of all random names.
 	Seed uint64
-	// KeyDir keeps RSA keys for the next fleet; empty keeps none.
+	// KeyDir stores RSA keys for the next fleet; empty stores none.
 	KeyDir string
-	// Progress is told what happens, a line a time.
+	// Progress is called with one line for each thing that happens.
 	Progress func(string)
 }
 
@@ -86,7 +86,7 @@ func CreateBare(ctx context.Context, c client.Client, opts BareOptions) (int, er
 	return int(f.created.Load()), err
 }
 
-// reportProgress tells every few seconds how far the fleet is, until stop.
+// reportProgress reports every few seconds how many objects exist, until stop.
 func (f *bareFleet) reportProgress() (stop func()) {
 	done := make(chan struct{})
 	ended := make(chan struct{})

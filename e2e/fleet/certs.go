@@ -25,7 +25,7 @@ import (
 // the pool again and again, in other combinations. Certificates are always new.
 const maxKeys = 256
 
-// keyPool is RSA keys, made once and kept in a file.
+// keyPool is a set of RSA keys, generated once and stored in a file.
 type keyPool []*rsa.PrivateKey
 
 // newKeyPool returns n keys, at most maxKeys, from the file in dir and new
@@ -96,8 +96,9 @@ func newCertificates(pool keyPool, pick func(n int) int, workload, server string
 	for _, role := range []string{"ca", "etcd", "proxy"} {
 		key := pool[pick(len(pool))]
 		cert, err := sign(&x509.Certificate{
-			Subject:               pkix.Name{CommonName: "kubernetes"},
-			KeyUsage:              x509.KeyUsageKeyEncipherment | x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+			Subject: pkix.Name{CommonName: "kubernetes"},
+			KeyUsage: x509.KeyUsageKeyEncipherment | x509.KeyUsageDigitalSignature |
+				x509.KeyUsageCertSign,
 			NotAfter:              time.Now().AddDate(10, 0, 0),
 			BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
 		}, nil, key, key)

@@ -22,12 +22,12 @@ type Options struct {
 	Prefix string
 	// Shapes of the workload clusters; nil means all Shapes.
 	Shapes []Shape
-	// Progress is told what happens, a line a time.
+	// Progress is called with one line for each thing that happens.
 	Progress func(string)
 }
 
 // Create provisions a live fleet and returns its workload clusters once all
-// are Available; those to be paused are paused then. It can be run again.
+// are Available, or as their shape says. It can be run again.
 func Create(ctx context.Context, c client.Client, opts Options) ([]types.NamespacedName, error) {
 	if opts.Shapes == nil {
 		opts.Shapes = Shapes()
@@ -45,18 +45,26 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 		keys = append(keys, key)
 		group.Go(func() error {
 			begin := time.Now()
-			if err := apply(groupCtx, c, workload(shape, opts.Prefix)...); err != nil {
+			objects, err := shape.workloadObjects(opts.Prefix)
+			if err != nil {
 				return err
 			}
-			if err := waitShape(groupCtx, c, shape, key); err != nil {
+			if err := apply(groupCtx, c, objects...); err != nil {
 				return err
 			}
-			if shape.Paused {
+			state, waitFor := "Available", waitShape
+			if shape.ScalingUp {
+				state, waitFor = "scaling up", waitScalingUp
+			}
+			if err := waitFor(groupCtx, c, shape, key); err != nil {
+				return err
+			}
+			if shape.Paused || shape.ScalingUp {
 				if err := pause(groupCtx, c, key); err != nil {
 					return err
 				}
 			}
-			opts.Progress(fmt.Sprintf("workload cluster %s is Available after %s", key,
+			opts.Progress(fmt.Sprintf("workload cluster %s is %s after %s", key, state,
 				time.Since(begin).Round(100*time.Millisecond)))
 			return nil
 		})
@@ -68,8 +76,19 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 // ClusterClasses are reconciled: until then the webhook of Cluster would make
 // every creation wait for seconds.
 func createShared(ctx context.Context, c client.Client, opts Options) error {
-	var namespaces, classes []string
+	var namespaces, classes, stock []string
 	for _, shape := range opts.Shapes {
+		if shape.Templates != "" {
+			objects, err := shape.sharedObjects(opts.Prefix)
+			if err != nil {
+				return err
+			}
+			if err := apply(ctx, c, objects...); err != nil {
+				return err
+			}
+			stock = append(stock, opts.Prefix+shape.ClassNamespace)
+			continue
+		}
 		namespaces = append(namespaces, opts.Prefix+shape.Namespace)
 		if shape.ClassNamespace != "" {
 			namespaces = append(namespaces, opts.Prefix+shape.ClassNamespace)
@@ -89,7 +108,7 @@ func createShared(ctx context.Context, c client.Client, opts Options) error {
 			return err
 		}
 	}
-	for _, namespace := range classes {
+	for _, namespace := range append(classes, stock...) {
 		key := types.NamespacedName{Namespace: namespace, Name: className}
 		if err := wait(ctx, "ClusterClass "+key.String(), func(ctx context.Context) error {
 			return classReconciled(ctx, c, key)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestShapesCoverWhatCanGoWrong keeps the table from losing a case that a
-// snapshot, a restore or a move must be tested with.
+// TestShapesCoverWhatCanGoWrong fails when the table loses a case that a snapshot, a restore or a
+// move must be tested with.
 func TestShapesCoverWhatCanGoWrong(t *testing.T) {
 	for name, has := range map[string]func(Shape) bool{
 		"a ClusterClass": func(s Shape) bool {
@@ -60,14 +60,16 @@ func TestExtractTakesOwnedFieldsOnly(t *testing.T) {
 	owned := fields{}
 	if err := json.Unmarshal([]byte(`{
 		"f:metadata":{"f:annotations":{},"f:finalizers":{"v:\"y\"":{}}},
-		"f:spec":{"f:replicas":{},"f:pools":{"k:{\"name\":\"md-1\"}":{".":{},"f:name":{}}}}}`), &owned); err != nil {
+		"f:spec":{"f:replicas":{},"f:pools":{"k:{\"name\":\"md-1\"}":{".":{},"f:name":{}}}}}`),
+		&owned); err != nil {
 		t.Fatal(err)
 	}
 	got, err := json.Marshal(extract(value, owned))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"metadata":{"annotations":{},"finalizers":["y"]},"spec":{"pools":[{"name":"md-1"}],"replicas":3}}`
+	want := `{"metadata":{"annotations":{},"finalizers":["y"]},` +
+		`"spec":{"pools":[{"name":"md-1"}],"replicas":3}}`
 	if string(got) != want {
 		t.Errorf("extract = %s, want %s", got, want)
 	}

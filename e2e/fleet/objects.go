@@ -90,7 +90,8 @@ func shared(namespace string) []*unstructured.Unstructured {
 }
 
 func credentialsOf(namespace string) string {
-	return fmt.Sprintf(`{"auths":{"registry.example.com":{"username":%q,"password":"not-a-real-one"}}}`, namespace)
+	return fmt.Sprintf(
+		`{"auths":{"registry.example.com":{"username":%q,"password":"not-a-real-one"}}}`, namespace)
 }
 
 const addonConfigMap = `apiVersion: v1
@@ -148,7 +149,9 @@ func class(namespace string) []*unstructured.Unstructured {
 					"matchResources": fields{"controlPlane": true},
 				},
 				"jsonPatches": []any{fields{
-					"op": "add", "path": "/spec/template/spec/kubeadmConfigSpec/joinConfiguration/nodeRegistration/imagePullPolicy",
+					"op": "add",
+					"path": "/spec/template/spec/kubeadmConfigSpec/joinConfiguration/nodeRegistration/" +
+						"imagePullPolicy",
 					"valueFrom": fields{"variable": "imagePullPolicy"},
 				}},
 			}}}},

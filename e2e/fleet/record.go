@@ -71,7 +71,7 @@ func Record(ctx context.Context, c client.Client, dir string) error {
 		if _, err := Create(ctx, c, Options{Shapes: []Shape{shape}}); err != nil {
 			return err
 		}
-		// Available comes before the last conditions and counts have settled.
+		// The controllers report Available before they have written the last conditions and counts.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -214,8 +214,8 @@ func asFields(value any) fields {
 	return f
 }
 
-// mapGenerations makes every observedGeneration stand to the live generation
-// as it stood to the recorded one: up to date, or behind.
+// mapGenerations maps every observedGeneration: one that was equal to the recorded generation
+// becomes the live generation, an older one stays behind it.
 func mapGenerations(value any, recorded, live int64) {
 	switch value := value.(type) {
 	case fields:

@@ -1,7 +1,6 @@
-// Package fleet makes workload clusters to test with: live ones, which the
-// controllers of a management cluster provision in the lab's cloud (Create),
-// and bare ones, written into an API server without controllers just as the
-// controllers would have left them (CreateBare).
+// Package fleet creates workload clusters to test with. The controllers of a management cluster
+// provision live ones in the lab's cloud (Create). Bare ones are written into an API server without
+// controllers, as the controllers would have left them (CreateBare).
 package fleet
 
 import "k8s.io/apimachinery/pkg/types"
@@ -23,8 +22,16 @@ type Shape struct {
 	HealthChecks bool
 	// Addons selects the workload cluster by the namespace's ClusterResourceSet.
 	Addons bool
-	// Paused is set once the workload cluster is Available.
+	// Paused pauses the workload cluster once it is Available.
 	Paused bool
+	// ScalingUp pauses the workload cluster earlier: when its control plane is Available and gets its
+	// second Machine. Of the objects that controllers have written by then, some are as they are
+	// never again later. ControlPlanes must be 3.
+	ScalingUp bool
+	// Templates is the folder of Cluster API's own templates (lab.Templates). When it is set, the
+	// ClusterClass and the Cluster are those of the templates, in one namespace, with one pool, and
+	// the fields above but for the names and the numbers of Machines must be empty.
+	Templates string
 }
 
 // Shapes is the standard fleet: one row for each thing that a snapshot, a
@@ -37,7 +44,7 @@ func Shapes() []Shape {
 			Addons: true},
 		{Name: "classy-ha", Namespace: "team-a", ClassNamespace: "team-a", ControlPlanes: 3,
 			Pools: []int{1, 1}, Addons: true},
-		// Without a class; what they name only in their specs must come along.
+		// Without a class. A snapshot must contain what they name only in their specs.
 		{Name: "plain", Namespace: "team-b", ControlPlanes: 1, Pools: []int{1, 1}, Addons: true,
 			HealthChecks: true},
 		{Name: "plain-ha", Namespace: "team-b", ControlPlanes: 3, Pools: []int{1}, HealthChecks: true},

@@ -76,6 +76,25 @@ func waitShape(ctx context.Context, c client.Reader, shape Shape, key types.Name
 	})
 }
 
+// waitScalingUp waits until the control plane is Available and gets its second Machine.
+func waitScalingUp(ctx context.Context, c client.Reader, _ Shape, key types.NamespacedName) error {
+	return wait(ctx, "control plane of "+key.String(), func(ctx context.Context) error {
+		controlPlanes, err := ofWorkload(ctx, c, controlPlaneAPI, "KubeadmControlPlane", key)
+		if err != nil {
+			return err
+		}
+		for _, o := range controlPlanes {
+			if err := hasCondition(o, "Available"); err != nil {
+				return err
+			}
+			if n, _, _ := unstructured.NestedInt64(o.Object, "status", "replicas"); n >= 2 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has no second control plane Machine", key)
+	})
+}
+
 func ready(o *unstructured.Unstructured) error {
 	if o.GetKind() == "Machine" {
 		return hasCondition(o, "Ready")
@@ -164,8 +183,8 @@ func ofWorkload(ctx context.Context, c client.Reader, apiVersion, kind string,
 	return objects, nil
 }
 
-// wait polls check until it holds or ctx ends, seldom enough not to keep busy the API server on
-// which it waits.
+// wait polls check every second until it returns nil or ctx ends. Faster polls would slow down the
+// API server that it waits for.
 func wait(ctx context.Context, what string, check func(context.Context) error) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

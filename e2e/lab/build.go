@@ -70,7 +70,7 @@ func versionFlags(pkg, version string) string {
 }
 
 // Build makes every program and manifest that a lab needs, from modules alone.
-// What is up to date by its stamp is skipped. progress is told one line a step.
+// It skips what is up to date by its stamp. It calls progress with one line for each step.
 func Build(ctx context.Context, home Home, progress func(string)) error {
 	if err := os.MkdirAll(home.bin(".stamps"), 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
@@ -112,11 +112,11 @@ func buildTarget(ctx context.Context, home Home, t target, progress func(string)
 		fmt.Fprintln(hash, input)
 	}
 	if _, err := os.Stat(home.bin(t.name)); err != nil {
-		// A stamp without its program is worth nothing.
+		// Without the program its stamp must not count.
 		os.Remove(home.bin(".stamps/" + t.name))
 	}
 	return step(home, t.name, hex.EncodeToString(hash.Sum(nil)), progress, func() error {
-		// Build beside and rename: a running lab may be executing the old program.
+		// Build under another name and rename: a running lab may be executing the old program.
 		out := home.bin("." + t.name + ".new")
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
 			strings.TrimSpace("-s -w "+t.ldflags), "-o", out, t.pkg)
@@ -172,8 +172,8 @@ func hashSources(dir string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// lockFile keeps a second build of the same folder waiting: two of them would
-// take twice the memory and write the same files.
+// lockFile has a second build of the same folder wait: two at once would need twice the memory and
+// write the same files.
 func lockFile(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// Daemon is a mgmtd that runs with a configuration of ours: management clusters
-// of a lab by their names, one bucket, schedules. It can be killed and started
-// again. It is told everything by files, as an operator would.
+// Daemon is a running mgmtd with a configuration file: management clusters of a lab by name, one
+// bucket, schedules. It can be killed and restarted.
 type Daemon struct {
 	opts    DaemonOptions
 	spawner *spawner
@@ -111,8 +110,8 @@ spec:
   default: true
   objectStorage: {bucket: %s, prefix: %q}
   config: {region: us-east-1, s3ForcePathStyle: "true", s3Url: %q, credentialsFile: %s}
-`, strings.TrimSpace(string(recipient)), filepath.Join(o.Keys, "signing.key"), filepath.Join(o.Keys, "signing.pub"),
-		o.Bucket, o.Prefix, o.S3.Endpoint, credentialsFile)
+`, strings.TrimSpace(string(recipient)), filepath.Join(o.Keys, "signing.key"),
+		filepath.Join(o.Keys, "signing.pub"), o.Bucket, o.Prefix, o.S3.Endpoint, credentialsFile)
 	for _, s := range o.Schedules {
 		fmt.Fprintf(&text, `---
 apiVersion: velero.io/v1

@@ -15,8 +15,8 @@ import (
 //	keys/       RSA keys for bare fleets, made once
 type Home string
 
-// FindHome finds the Home of this program: beside itself when it is a built
-// one, otherwise in the repository that holds the current folder.
+// FindHome finds the Home of this program. A program in .lab/bin has that .lab, any other one that
+// of the repository of the current folder.
 func FindHome() (Home, error) {
 	if self, err := os.Executable(); err == nil {
 		if bin := filepath.Dir(self); filepath.Base(bin) == "bin" &&

@@ -88,8 +88,8 @@ func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
 	})
 }
 
-// createCRD tries again when the API server of a busy machine did not come to it, or did and could
-// not say so.
+// createCRD retries when the API server of a busy machine timed out, whether it has created the CRD
+// or not.
 func createCRD(ctx context.Context, c client.Client, crd *unstructured.Unstructured) error {
 	for {
 		err := c.Create(ctx, crd.DeepCopy())
@@ -126,7 +126,8 @@ func established(ctx context.Context, c client.Client, want int) error {
 	return nil
 }
 
-// convertHere lets the provider of a CRD with several versions convert them.
+// convertHere makes the webhook of a provider the conversion webhook of a CRD with several
+// versions.
 func (m *Mgmt) convertHere(crd *unstructured.Unstructured) {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for i, p := range providers() {
@@ -167,8 +168,8 @@ func (m *Mgmt) clientConfig(port int, path string) map[string]any {
 	}
 }
 
-// waitWebhooks asks each provider's webhooks about an object, without creating
-// it. Their verdict does not matter, only that there is one.
+// waitWebhooks dry-runs the creation of an object for each provider until its webhooks answer. The
+// answer itself does not matter.
 func (m *Mgmt) waitWebhooks(ctx context.Context) error {
 	config, err := m.RESTConfig()
 	if err != nil {
@@ -201,8 +202,8 @@ func (m *Mgmt) waitWebhooks(ctx context.Context) error {
 	return nil
 }
 
-// waitGarbageCollector waits until the garbage collector watches all kinds:
-// before that nothing cascades, and a test would wait for what cannot come.
+// waitGarbageCollector waits until the garbage collector watches all kinds. Before that it deletes
+// no dependants, and a test would wait for that in vain.
 func (m *Mgmt) waitGarbageCollector(ctx context.Context) error {
 	process := m.controllers[0]
 	return process.wait(ctx, "the garbage collector", func(context.Context) error {
@@ -210,7 +211,7 @@ func (m *Mgmt) waitGarbageCollector(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}
-		// The log goes on over restarts: what counts is after the last start.
+		// A restart appends to the log: only the lines after the last start count.
 		if i := bytes.LastIndex(data, []byte("### ")); i >= 0 {
 			data = data[i:]
 		}

@@ -56,12 +56,11 @@ type Options struct {
 	// Fsync makes etcd durable. Off by default: a lab does not survive its
 	// machine, and a kill -9 loses nothing that was handed to the kernel.
 	Fsync bool
-	// Memory is beyond which size an API server collects garbage at any cost, as GOMEMLIMIT has it;
-	// empty means 2GiB, enough for 20,000 objects.
+	// Memory is the GOMEMLIMIT of each API server; empty means 2GiB, enough for 20,000 objects.
 	Memory string
 	// Home overrides FindHome.
 	Home Home
-	// Progress is told what happens, a line a time.
+	// Progress is called with one line for each thing that happens.
 	Progress func(string)
 }
 
@@ -78,7 +77,7 @@ type Lab struct {
 	mgmt map[string]*Mgmt
 }
 
-// Start runs a lab. ctx bounds the start alone: the lab runs until Close.
+// Start starts a lab. ctx limits only the start: the lab runs until Close.
 func Start(ctx context.Context, opts Options) (*Lab, error) {
 	if opts.Mgmt == 0 {
 		opts.Mgmt = 1
@@ -206,8 +205,7 @@ func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
 
 // AddBare starts a further API server with CRDs alone.
 func (l *Lab) AddBare(ctx context.Context, name string) (*Mgmt, error) {
-	return l.add(ctx, name,
-		true)
+	return l.add(ctx, name, true)
 }
 
 func (l *Lab) add(ctx context.Context, name string, bare bool) (*Mgmt, error) {
@@ -222,8 +220,8 @@ func (l *Lab) add(ctx context.Context, name string, bare bool) (*Mgmt, error) {
 	return m, l.create(ctx, m)
 }
 
-// Prepare makes the kubeconfig of a further management cluster and starts
-// nothing: AddMgmt with its name does. Others can be told of it before it is there.
+// Prepare writes the kubeconfig of a further management cluster, so that a configuration can name
+// it. AddMgmt with the same name starts it.
 func (l *Lab) Prepare(name string) (*Mgmt, error) {
 	m, err := l.register(name, false)
 	if err != nil {
@@ -263,8 +261,8 @@ func (l *Lab) Close() {
 	var group errgroup.Group
 	for _, m := range l.mgmt {
 		for _, p := range m.all() {
-			// No farewell is needed: nobody reads the data again, and a graceful
-			// end of an API server waits for its watches.
+			// Nobody reads the data again, and a graceful shutdown of an API server would wait for
+			// its watches.
 			group.Go(func() error { p.kill(); return nil })
 		}
 	}
@@ -302,8 +300,7 @@ type ProcessState struct {
 }
 
 func (p *process) state() ProcessState {
-	return ProcessState{Pid: p.pid(), Log: p.log,
-		Args: p.args}
+	return ProcessState{Pid: p.pid(), Log: p.log, Args: p.args}
 }
 
 // writeState replaces state.json as a whole.

@@ -158,6 +158,13 @@ func readObjects(path string) ([]*unstructured.Unstructured, error) {
 	}
 }
 
+// Templates is the folder of the templates that Cluster API publishes for its in-memory provider.
+// It is in the module cache: nothing of it is in this repository.
+func Templates(ctx context.Context, home Home) (string, error) {
+	dir, err := moduleDir(ctx, home, "sigs.k8s.io/cluster-api/test")
+	return filepath.Join(dir, "infrastructure/docker/templates"), err
+}
+
 func moduleDir(ctx context.Context, home Home, module string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	cmd.Dir = home.source()

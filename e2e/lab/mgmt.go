@@ -51,7 +51,7 @@ type Mgmt struct {
 	port int
 	bare bool
 	pki  *pki
-	// prepared tells that it has its kubeconfig and was never started.
+	// prepared: Prepare has written the kubeconfig, and nothing was started yet.
 	prepared bool
 
 	etcd, apiServer *process
@@ -134,7 +134,7 @@ func (m *Mgmt) apiServerArgs() []string {
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", m.port+portEtcd),
 		fmt.Sprintf("--secure-port=%d", m.port+portAPIServer),
 		"--bind-address=127.0.0.1",
-		// Without it kube-apiserver looks for a default route, which an isolated network has not.
+		// Without it kube-apiserver needs a default route, which an isolated network does not have.
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=10.0.0.0/24",
@@ -154,8 +154,8 @@ func (m *Mgmt) apiServerArgs() []string {
 // Name of the management cluster.
 func (m *Mgmt) Name() string { return m.name }
 
-// Kubeconfig is the path of a kubeconfig with full rights. The file keeps its
-// content over kills and restarts.
+// Kubeconfig is the path of a kubeconfig with full rights. Kills and restarts do not change the
+// file.
 func (m *Mgmt) Kubeconfig() string { return filepath.Join(m.dir, "kubeconfig") }
 
 func (m *Mgmt) pkiDir() string { return filepath.Join(m.dir, "pki") }

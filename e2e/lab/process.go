@@ -20,7 +20,7 @@ type process struct {
 	args []string // the program's path first
 	env  []string
 	log  string
-	name string // what the program is told it is called, if not its path
+	name string // its argv[0], when that is not the path
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd     // of the last start
@@ -114,9 +114,8 @@ func (p *process) ended() <-chan struct{} {
 	return p.done
 }
 
-// kill is kill -9, and waits until the process is gone. It signals nothing but
-// the child that was started last and has not been waited for, so never a
-// stranger that got its pid.
+// kill sends SIGKILL and waits until the process has ended. It only signals a child that has not
+// been waited for, so never a foreign process that got the same pid.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// S3 is an S3 server over a folder. It keeps its port when it is killed and
-// started again, and its buckets, as a real one would.
+// S3 is an S3 server over a folder. A restart changes neither its port nor its buckets.
 type S3 struct {
 	Endpoint  string // http://127.0.0.1:port
 	AccessKey string
@@ -23,7 +22,7 @@ type S3 struct {
 	process *process
 }
 
-// StartS3 starts an S3 server that keeps all it has below dir, and waits until
+// StartS3 starts an S3 server with all its data below dir, and waits until
 // it answers. It ends with Close, or with this process.
 func StartS3(ctx context.Context, home Home, dir string) (*S3, error) {
 	root := filepath.Join(dir, "buckets")

@@ -8,9 +8,9 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/lab"
 )
 
-// TestS3 needs no management cluster, but the program: it runs with the other
-// tests of real servers (make test-long).
-func TestS3(t *testing.T) {
+// TestS3ServerAnswersAgainAfterARestart needs only the program of the S3 server. It runs with the
+// other tests of real servers (make test-long).
+func TestS3ServerAnswersAgainAfterARestart(t *testing.T) {
 	home, err := lab.FindHome()
 	if err != nil {
 		t.Fatal(err)

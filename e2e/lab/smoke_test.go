@@ -16,9 +16,9 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/lab"
 )
 
-// TestSmoke runs through all that a lab can do: it needs `lab build` first,
+// TestLabRunsKillsAndRestarts runs through all that a lab can do: it needs `lab build` first,
 // and takes about two minutes.
-func TestSmoke(t *testing.T) {
+func TestLabRunsKillsAndRestarts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real management clusters")
 	}

@@ -1,9 +1,10 @@
-// Package live tests mgmtd and mgmtctl against real management clusters. First
-// parts of a fleet are moved while both management clusters live (TestMove); then
-// the source is killed with kill -9, and parts of its fleet are restored to the
-// target (TestOutage); in the end one window of observation serves all scenarios
-// (TestWindow). What became of everything is seen from outside (package observe).
-// One lab serves all: run the tests with -timeout 20m.
+// Package live tests mgmtd and mgmtctl against real management clusters. All tests share one lab:
+//
+//  1. TestMovesBetweenLiveManagementClusters moves parts of a fleet and moves some back.
+//  2. TestRestoresAfterAnOutage kills the source with kill -9 and restores parts of its fleet.
+//  3. TestNothingChangesInTheWindow waits, then checks the results of all scenarios again.
+//
+// Package observe checks the results from outside. Run the tests with -timeout 20m.
 package live
 
 import (
@@ -30,46 +31,54 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
-// world is what all tests share.
-type world struct {
-	dir             string // of the stores, the keys and the daemons
-	mgmtctl, mgmtd  string // paths
-	lab             *lab.Lab
-	s3              *lab.S3
-	source, target  *lab.Mgmt
-	bare            *lab.Mgmt // a management cluster without providers
-	clients         map[*lab.Mgmt]client.WithWatch
-	mixed           string          // id of the snapshot that holds the mixed fleet alone
-	unmoved, before observe.Objects // the source at rest, before all moves and right before its end
-	secrets         []unstructured.Unstructured
-	probe           *observe.Probe
-	watcher         *observe.Watcher // of the target, from the end of the source on
-	workloads       int
-	brokenMove      bool // the source is not what it must be for an outage
+// fixture is the state that all tests share.
+type fixture struct {
+	dir            string // for the stores, the keys and the daemons
+	mgmtctl, mgmtd string // paths of the programs
+	lab            *lab.Lab
+	s3             *lab.S3
+	source, target *lab.Mgmt
+	bare           *lab.Mgmt // a management cluster without providers
+	clients        map[*lab.Mgmt]client.WithWatch
+	// mixed is the id of a snapshot that contains only the mixed fleet.
+	mixed string
+	// beforeMoves and before are the stable inventory of the source before all moves, and right
+	// before it is killed.
+	beforeMoves, before observe.Objects
+	secrets             []unstructured.Unstructured
+	probe               *observe.Probe
+	watcher             *observe.Watcher // of the target, from the kill of the source on
+	workloads           int
+	// moveFailed: the source is not in the state that the outage expects.
+	moveFailed bool
+	// scaledUp are the events on the target that the restores do not explain: testStock lets the
+	// target scale up a control plane.
+	scaledUp []string
 
-	mu      sync.Mutex
-	endings []ending
+	mu       sync.Mutex
+	rechecks []recheck
 }
 
-// ending is what is to be looked at once more when the window has passed.
-type ending struct {
-	name string
-	look func(t *testing.T)
+// recheck is an assertion of a scenario that TestNothingChangesInTheWindow repeats.
+type recheck struct {
+	name  string
+	check func(t *testing.T)
 }
 
-func (w *world) later(name string, look func(t *testing.T)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.endings = append(w.endings, ending{name, look})
+// checkAgainLater has TestNothingChangesInTheWindow run check.
+func (f *fixture) checkAgainLater(name string, check func(t *testing.T)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rechecks = append(f.rechecks, recheck{name, check})
 }
 
-// shared is set by TestMain before the first test, and only read then.
-var shared *world
+// shared is set by TestMain before the first test.
+var shared *fixture
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The scenarios wait for controllers most of the time: all run side by side, whatever the
-	// number of processors.
+	// The scenarios wait for controllers most of the time, so all of them run at once on any number
+	// of processors.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -83,10 +92,10 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	// A bound, not a measure: what hangs should say where.
+	// The limit only ends a build that hangs, with an error that says where.
 	ctx, cancel := context.WithTimeout(context.Background(), 14*time.Minute)
 	defer cancel()
-	shared = &world{dir: dir}
+	shared = &fixture{dir: dir}
 	defer shared.close()
 	if err := shared.build(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare live tests:", err)
@@ -95,28 +104,29 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func (w *world) close() {
-	if w.probe != nil {
-		w.probe.Stop()
+func (f *fixture) close() {
+	if f.probe != nil {
+		f.probe.Stop()
 	}
-	if w.watcher != nil {
-		_ = w.watcher.Stop() // the test that needs its error has stopped it before
+	if f.watcher != nil {
+		_ = f.watcher.Stop() // TestNothingChangesInTheWindow has checked its error
 	}
-	if w.s3 != nil {
-		w.s3.Close()
+	if f.s3 != nil {
+		f.s3.Close()
 	}
-	if w.lab != nil {
-		w.lab.Close()
+	if f.lab != nil {
+		f.lab.Close()
 	}
 }
 
-func say(text string) {
+// printProgress prints text with the time when the tests run with -v.
+func printProgress(text string) {
 	if testing.Verbose() {
 		fmt.Println(time.Now().Format("15:04:05"), text)
 	}
 }
 
-// program is the path in an environment variable, or of a program in bin/.
+// program returns the path in an environment variable, or that of a program in bin/.
 func program(variable, name string) (string, error) {
 	path := os.Getenv(variable)
 	if path == "" {
@@ -127,119 +137,140 @@ func program(variable, name string) (string, error) {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find %s: run make build: %w", name, err)
+		return "", fmt.Errorf("find %s: run make build: %f", name, err)
 	}
 	return path, nil
 }
 
-// build makes the world: two management clusters, a bare one and an S3 server, the
-// mixed fleet and its snapshot, and the fleets of the other scenarios.
-func (w *world) build(ctx context.Context) error {
+// build starts two management clusters, a bare one and an S3 server. It provisions the mixed fleet,
+// takes its snapshot, and provisions the fleets of the other scenarios.
+func (f *fixture) build(ctx context.Context) error {
 	var err error
-	if w.mgmtctl, err = program("MGMTCTL", "mgmtctl"); err != nil {
+	if f.mgmtctl, err = program("MGMTCTL", "mgmtctl"); err != nil {
 		return err
 	}
-	if w.mgmtd, err = program("MGMTD", "mgmtd"); err != nil {
+	if f.mgmtd, err = program("MGMTD", "mgmtd"); err != nil {
 		return err
 	}
-	if w.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(w.dir, "lab"), Mgmt: 2,
-		Progress: say}); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("start lab: run make lab: %w", err)
+	if f.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(f.dir, "lab"), Mgmt: 2,
+		Progress: printProgress}); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("start lab: run make lab: %f", err)
 	} else if err != nil {
-		return fmt.Errorf("start lab: %w", err)
+		return fmt.Errorf("start lab: %f", err)
 	}
 	home, err := lab.FindHome()
 	if err != nil {
 		return err
 	}
-	if w.s3, err = lab.StartS3(ctx, home, filepath.Join(w.dir, "s3")); err != nil {
+	if f.s3, err = lab.StartS3(ctx, home, filepath.Join(f.dir, "s3")); err != nil {
 		return err
 	}
-	if err := w.s3.CreateBucket(bucket); err != nil {
+	if err := f.s3.CreateBucket(bucket); err != nil {
 		return err
 	}
-	w.source, w.target = w.lab.Mgmt("mgmt-1"), w.lab.Mgmt("mgmt-2")
-	w.clients = map[*lab.Mgmt]client.WithWatch{}
-	for _, m := range []*lab.Mgmt{w.source, w.target} {
-		if w.clients[m], err = clientOf(m); err != nil {
+	f.source, f.target = f.lab.Mgmt("mgmt-1"), f.lab.Mgmt("mgmt-2")
+	f.clients = map[*lab.Mgmt]client.WithWatch{}
+	for _, m := range []*lab.Mgmt{f.source, f.target} {
+		if f.clients[m], err = clientOf(m); err != nil {
 			return err
 		}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		var err error
-		w.bare, err = w.lab.AddBare(groupCtx, "bare")
+		f.bare, err = f.lab.AddBare(groupCtx, "bare")
 		return err
 	})
-	group.Go(func() error { return w.populate(groupCtx) })
+	group.Go(func() error { return f.populate(groupCtx) })
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	// Not with ctx, which ends before the tests do.
-	if w.probe, err = observe.StartProbe(context.WithoutCancel(ctx),
-		w.source.Kubeconfig()); err != nil {
-		return fmt.Errorf("start probe: %w", err)
+	// The probe outlives ctx.
+	if f.probe, err = observe.StartProbe(context.WithoutCancel(ctx), f.source.Kubeconfig(),
+		f.probed()...); err != nil {
+		return fmt.Errorf("start probe: %f", err)
 	}
 	return nil
 }
 
-// bucket is that of all stores in S3.
+// probed returns the namespaces of the workload clusters that the probe asks: all but the one that
+// gets more Nodes on the target.
+func (f *fixture) probed() []string {
+	var namespaces []string
+	for _, cluster := range f.beforeMoves.Of("cluster.x-k8s.io", "Cluster") {
+		if cluster.GetNamespace() != stockNS {
+			namespaces = append(namespaces, cluster.GetNamespace())
+		}
+	}
+	f.workloads = len(namespaces)
+	return namespaces
+}
+
+// bucket is the S3 bucket of all stores.
 const bucket = "snapshots"
 
-// populate has the source provision everything, and takes the snapshot of the mixed fleet.
-func (w *world) populate(ctx context.Context) error {
-	c := w.clients[w.source]
-	if out := w.exec(ctx, w.dir, "keygen", "--out", w.keys("")); out.code != 0 {
+// populate provisions the fleets on the source and takes the snapshot of the mixed fleet.
+func (f *fixture) populate(ctx context.Context) error {
+	c := f.clients[f.source]
+	if out := f.exec(ctx, f.dir, "keygen", "--out", f.keys("")); out.code != 0 {
 		return fmt.Errorf("make keys: %s", out.text())
 	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-", Progress: say}); err != nil {
-		return fmt.Errorf("provision mixed fleet: %w", err)
+	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-",
+		Progress: printProgress}); err != nil {
+		return fmt.Errorf("provision mixed fleet: %f", err)
 	}
-	if _, err := observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+	if _, err := observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
 		return err
 	}
 	var err error
-	if w.mixed, err = w.snapshot(ctx); err != nil {
+	if f.mixed, err = f.snapshot(ctx); err != nil {
 		return err
 	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(),
-		Progress: say}); err != nil {
-		return fmt.Errorf("provision fleets of the scenarios: %w", err)
+	home, err := lab.FindHome()
+	if err != nil {
+		return err
+	}
+	templates, err := lab.Templates(ctx, home)
+	if err != nil {
+		return err
+	}
+	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(templates),
+		Progress: printProgress}); err != nil {
+		return fmt.Errorf("provision fleets of the scenarios: %f", err)
 	}
 	if err := prepare(ctx, c); err != nil {
 		return err
 	}
-	if w.unmoved, err = observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+	if f.beforeMoves, err = observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
 		return err
 	}
-	w.workloads = len(w.unmoved.Of("cluster.x-k8s.io", "Cluster"))
 	var secrets unstructured.UnstructuredList
 	secrets.SetAPIVersion("v1")
 	secrets.SetKind("SecretList")
 	if err := c.List(ctx, &secrets); err != nil {
-		return fmt.Errorf("list Secrets: %w", err)
+		return fmt.Errorf("list Secrets: %f", err)
 	}
-	w.secrets = secrets.Items
+	f.secrets = secrets.Items
 	return nil
 }
 
-// lose takes a snapshot of the source at rest and kills it.
-func (w *world) lose(ctx context.Context) error {
+// killSource waits until nothing on the source changes, takes a snapshot of it and kills it.
+func (f *fixture) killSource(ctx context.Context) error {
 	var err error
-	if w.before, err = observe.Settled(ctx, w.source.Kubeconfig()); err != nil {
+	if f.before, err = observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
 		return err
 	}
-	if _, err = w.snapshot(ctx); err != nil {
+	if _, err = f.snapshot(ctx); err != nil {
 		return err
 	}
-	// Not with ctx, which ends before the last test does.
-	if w.watcher, err = observe.Watch(context.WithoutCancel(ctx), w.target.Kubeconfig()); err != nil {
-		return fmt.Errorf("watch the target: %w", err)
+	// The watcher outlives ctx.
+	if f.watcher, err = observe.Watch(context.WithoutCancel(ctx), f.target.Kubeconfig()); err != nil {
+		return fmt.Errorf("watch the target: %f", err)
 	}
-	if err := w.source.KillAll(); err != nil {
-		return fmt.Errorf("kill the source: %w", err)
+	if err := f.source.KillAll(); err != nil {
+		return fmt.Errorf("kill the source: %f", err)
 	}
-	say("the source is gone")
+	printProgress("the source is gone")
 	return nil
 }
 
@@ -250,11 +281,13 @@ const (
 	pausedNS               = "no-release"
 	badNS                  = "bad-input"
 	killedNS               = "move-killed"
+	stockNS                = "stock"
 )
 
-// scenarioShapes are small: they are provisioned side by side on one machine. The
-// moves leave no trace of all but one, so the outage finds them as they were.
-func scenarioShapes() []fleet.Shape {
+// scenarioShapes returns the workload clusters of the scenarios. They are small, since one machine
+// provisions all of them at once. The moves leave all but one as they were, so the outage can use
+// them again.
+func scenarioShapes(templates string) []fleet.Shape {
 	return []fleet.Shape{
 		{Name: "by-name", Namespace: selectionNS, ClassNamespace: classesNS, ControlPlanes: 1,
 			Pools: []int{1}},
@@ -265,53 +298,56 @@ func scenarioShapes() []fleet.Shape {
 			HealthChecks: true},
 		{Name: "web", Namespace: badNS, ControlPlanes: 1},
 		{Name: "web", Namespace: killedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
+		{Name: "stock", Namespace: stockNS, ClassNamespace: stockNS, ControlPlanes: 3, Pools: []int{2},
+			Templates: templates, ScalingUp: true},
 	}
 }
 
-// outsider owns an object of the fleet and is nothing that a snapshot holds.
+// outsider owns an object of the fleet and is of a kind that snapshots do not contain.
 var outsider = observe.Ref{Group: "coordination.k8s.io", Kind: "Lease", Namespace: badNS,
 	Name: "outsider"}
 
-// owned is that object.
+// owned is the object that outsider owns.
 var owned = observe.Ref{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate",
 	Namespace: badNS, Name: "web-control-plane"}
 
-// prepare changes the fleets as scenarios want them.
+// prepare changes the fleets for single scenarios: a label to select by, and an owner that no
+// snapshot contains.
 func prepare(ctx context.Context, c client.Client) error {
 	cluster := object("cluster.x-k8s.io/v1beta2", "Cluster", selectionNS, "by-label")
 	label := client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"stage":"chosen"}}}`))
 	if err := c.Patch(ctx, cluster, label); err != nil {
-		return fmt.Errorf("label Cluster: %w", err)
+		return fmt.Errorf("label Cluster: %f", err)
 	}
 	lease := object("coordination.k8s.io/v1", outsider.Kind, outsider.Namespace, outsider.Name)
 	if err := c.Create(ctx, lease); err != nil {
-		return fmt.Errorf("create Lease: %w", err)
+		return fmt.Errorf("create Lease: %f", err)
 	}
 	template := object("infrastructure.cluster.x-k8s.io/v1beta2", owned.Kind, owned.Namespace,
 		owned.Name)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
-		return fmt.Errorf("get template: %w", err)
+		return fmt.Errorf("get template: %f", err)
 	}
 	template.SetOwnerReferences(append(template.GetOwnerReferences(), metav1.OwnerReference{
 		APIVersion: "coordination.k8s.io/v1", Kind: outsider.Kind, Name: outsider.Name,
 		UID: lease.GetUID(),
 	}))
 	if err := c.Update(ctx, template); err != nil {
-		return fmt.Errorf("give template an owner: %w", err)
+		return fmt.Errorf("give template an owner: %f", err)
 	}
 	return nil
 }
 
-// snapshot takes one of the source and returns its id.
-func (w *world) snapshot(ctx context.Context) (string, error) {
-	recipient, err := w.recipient()
+// snapshot takes a snapshot of the source and returns its id.
+func (f *fixture) snapshot(ctx context.Context) (string, error) {
+	recipient, err := f.recipient()
 	if err != nil {
 		return "", err
 	}
-	out := w.exec(ctx, w.dir, "snapshot", "create", "--standalone", "--store", w.store(),
-		"--source-kubeconfig", w.source.Kubeconfig(),
-		"--recipient", recipient, "--signing-key", w.keys("signing.key"), "-o", "json")
+	out := f.exec(ctx, f.dir, "snapshot", "create", "--standalone", "--store", f.store(),
+		"--source-kubeconfig", f.source.Kubeconfig(),
+		"--recipient", recipient, "--signing-key", f.keys("signing.key"), "-o", "json")
 	if out.code != 0 {
 		return "", fmt.Errorf("take snapshot: %s", out.text())
 	}
@@ -319,20 +355,20 @@ func (w *world) snapshot(ctx context.Context) (string, error) {
 		SnapshotID string `json:"snapshotId"`
 	}
 	if err := out.decode(&operation); err != nil {
-		return "", fmt.Errorf("take snapshot: %w", err)
+		return "", fmt.Errorf("take snapshot: %f", err)
 	}
-	say("took snapshot " + operation.SnapshotID)
+	printProgress("took snapshot " + operation.SnapshotID)
 	return operation.SnapshotID, nil
 }
 
-func (w *world) store() string { return filepath.Join(w.dir, "store") }
+func (f *fixture) store() string { return filepath.Join(f.dir, "store") }
 
-func (w *world) keys(name string) string { return filepath.Join(w.dir, "keys", name) }
+func (f *fixture) keys(name string) string { return filepath.Join(f.dir, "keys", name) }
 
-func (w *world) recipient() (string, error) {
-	recipient, err := os.ReadFile(w.keys("recipient.txt"))
+func (f *fixture) recipient() (string, error) {
+	recipient, err := os.ReadFile(f.keys("recipient.txt"))
 	if err != nil {
-		return "", fmt.Errorf("read recipient: %w", err)
+		return "", fmt.Errorf("read recipient: %f", err)
 	}
 	return strings.TrimSpace(string(recipient)), nil
 }
@@ -344,7 +380,7 @@ func clientOf(m *lab.Mgmt) (client.WithWatch, error) {
 	}
 	c, err := client.NewWithWatch(config, client.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
+		return nil, fmt.Errorf("make client: %f", err)
 	}
 	return c, nil
 }

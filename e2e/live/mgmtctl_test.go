@@ -31,7 +31,7 @@ const (
 	codeKilled   = -1 // by a signal
 )
 
-// output is what mgmtctl printed and how it ended.
+// output is the output and the exit code of a run of mgmtctl.
 type output struct {
 	args           []string
 	code           int
@@ -45,24 +45,24 @@ func (o output) text() string {
 
 func (o output) decode(v any) error {
 	if err := json.Unmarshal([]byte(o.stdout), v); err != nil {
-		return fmt.Errorf("decode output: %w\n%s", err, o.text())
+		return fmt.Errorf("decode output: %f\n%s", err, o.text())
 	}
 	return nil
 }
 
-// exec runs mgmtctl with a state folder of its own, so that scenarios do not share a catalog.
-func (w *world) exec(ctx context.Context, state string, args ...string) output {
-	cmd, stdout, stderr := w.command(ctx, state, args)
+// exec runs mgmtctl with a state folder, so that each scenario has its own catalog.
+func (f *fixture) exec(ctx context.Context, state string, args ...string) output {
+	cmd, stdout, stderr := f.command(ctx, state, args)
 	err := cmd.Run()
 	return ended(cmd, err, stdout, stderr)
 }
 
-func (w *world) command(ctx context.Context, state string, args []string) (cmd *exec.Cmd, stdout,
+func (f *fixture) command(ctx context.Context, state string, args []string) (cmd *exec.Cmd, stdout,
 	stderr *bytes.Buffer) {
-	cmd = exec.CommandContext(ctx, w.mgmtctl, args...)
+	cmd = exec.CommandContext(ctx, f.mgmtctl, args...)
 	cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
-	if w.s3 != nil {
-		cmd.Env = append(cmd.Env, w.s3.Env()...)
+	if f.s3 != nil {
+		cmd.Env = append(cmd.Env, f.s3.Env()...)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
@@ -82,18 +82,18 @@ func ended(cmd *exec.Cmd, err error, stdout, stderr *bytes.Buffer) output {
 
 // operator runs commands of one scenario.
 type operator struct {
-	*world
+	*fixture
 	t     *testing.T
 	state string
 }
 
-// operate is for a scenario that runs beside others.
+// operate starts a scenario that runs in parallel to others.
 func operate(t *testing.T) *operator {
 	t.Parallel()
-	return &operator{world: shared, t: t, state: t.TempDir()}
+	return &operator{fixture: shared, t: t, state: t.TempDir()}
 }
 
-// flags of commands that restore, standalone.
+// flags are the flags of a standalone restore.
 func (o *operator) flags() []string {
 	return []string{
 		"--standalone", "--store", o.store(), "--identity", o.keys("identity.txt"),
@@ -101,16 +101,16 @@ func (o *operator) flags() []string {
 	}
 }
 
-// run runs a command and wants it to end with code.
+// run runs a command and asserts its exit code.
 func (o *operator) run(code int, args ...string) output {
 	o.t.Helper()
 	out := o.exec(o.t.Context(), o.state, args...)
-	o.look(out, code)
+	o.assertOutput(out, code)
 	return out
 }
 
-// look checks the exit code, and that no value of a Secret was printed.
-func (o *operator) look(out output, code int) {
+// assertOutput asserts the exit code, and that no value of a Secret was printed.
+func (o *operator) assertOutput(out output, code int) {
 	o.t.Helper()
 	if out.code != code {
 		o.t.Fatalf("want exit code %d:\n%s", code, out.text())
@@ -126,7 +126,7 @@ func (o *operator) look(out output, code int) {
 	}
 }
 
-// values are texts that only somebody can print who has the values of a Secret.
+// values returns texts that mgmtctl can only print when it prints a value of the Secret.
 func values(secret unstructured.Unstructured) map[string]string {
 	texts := map[string]string{}
 	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
@@ -136,7 +136,7 @@ func values(secret unstructured.Unstructured) map[string]string {
 			continue
 		}
 		texts[key+" in base64"] = encoded
-		// Of a key or a certificate one line is enough.
+		// One line of a key or a certificate is enough.
 		lines := strings.Split(string(value), "\n")
 		texts[key] = slices.MaxFunc(lines, func(a, b string) int { return len(a) - len(b) })
 	}
@@ -149,7 +149,7 @@ func (o *operator) restore(code int, args ...string) output {
 	return o.run(code, slices.Concat([]string{"restore", "run", "--yes"}, o.flags(), args)...)
 }
 
-// plan is what a restore would do.
+// plan is the output of restore plan.
 type plan struct {
 	Units []struct {
 		Name    string `json:"name"`
@@ -177,18 +177,18 @@ func (o *operator) plan(code int, args ...string) plan {
 		o.t.Fatal(err)
 	}
 	if out.code != code {
-		// What is wrong comes first: the plan itself is long.
+		// The plan is long, so report its errors first.
 		for _, f := range p.Findings {
 			if strings.HasSuffix(f.Severity, "_ERROR") || strings.HasSuffix(f.Severity, "_FATAL") {
 				o.t.Errorf("the plan finds %s %v [%s]: %s", f.Code, f.Ref, f.Unit, f.Message)
 			}
 		}
 	}
-	o.look(out, code)
+	o.assertOutput(out, code)
 	return p
 }
 
-// finds tells whether the plan has a finding that blocks, of this code.
+// finds reports whether the plan has a finding of this code that blocks.
 func (p plan) finds(code string) bool {
 	for _, f := range p.Findings {
 		if f.Code == code && (f.Severity == "SEVERITY_ERROR" || f.Severity == "SEVERITY_FATAL") {
@@ -198,22 +198,22 @@ func (p plan) finds(code string) bool {
 	return false
 }
 
-// moment is an event on a management cluster, seen by a watch: that is faster
-// than any polling, so whoever is killed then has no time to note what it did.
+// moment is an event on a management cluster. It is seen by a watch, which is faster than polling:
+// a program killed at that moment has had no time to journal its last step.
 type moment struct {
 	mgmt            *lab.Mgmt
 	kind, namespace string
 	reached         func(watch.Event) bool
 }
 
-// killed starts a command and kills it with kill -9 at a moment.
-func (o *operator) killed(at moment, args ...string) {
+// runAndKill starts a command and kills it with kill -9 at a moment.
+func (o *operator) runAndKill(at moment, args ...string) {
 	o.t.Helper()
-	o.interrupted(at, func(process *os.Process) { _ = process.Kill() }, codeKilled, args...)
+	o.runAndInterrupt(at, func(process *os.Process) { _ = process.Kill() }, codeKilled, args...)
 }
 
-// interrupted starts a command and calls kill at a moment; the command must then end with code.
-func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args ...string) {
+// runAndInterrupt starts a command, calls kill at a moment and asserts the command's exit code.
+func (o *operator) runAndInterrupt(at moment, kill func(*os.Process), code int, args ...string) {
 	o.t.Helper()
 	watcher := o.watch(at)
 	defer func() { watcher.Stop() }()
@@ -229,7 +229,7 @@ func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args
 			o.t.Fatalf("it ended before it was killed:\n%s", ended(cmd, err, stdout, stderr).text())
 		case event, open := <-watcher.ResultChan():
 			if !open {
-				// the API server was too busy to keep it; this one begins with what is there
+				// A busy API server ended the watch. A new one begins with the objects that exist.
 				watcher = o.watch(at)
 				continue
 			}
@@ -237,7 +237,7 @@ func (o *operator) interrupted(at moment, kill func(*os.Process), code int, args
 				continue
 			}
 			kill(cmd.Process)
-			o.look(ended(cmd, <-done, stdout, stderr), code)
+			o.assertOutput(ended(cmd, <-done, stdout, stderr), code)
 			return
 		}
 	}
@@ -255,14 +255,14 @@ func (o *operator) watch(at moment) watch.Interface {
 	return watcher
 }
 
-// created is reached by the first object that is there.
+// created is reached by the first object that exists.
 func created(event watch.Event) bool { return event.Type == watch.Added }
 
-// released is reached by a Cluster that is not paused, or no longer.
+// released is reached by a Cluster that is not paused.
 func released(event watch.Event) bool {
 	cluster, ok := event.Object.(*unstructured.Unstructured)
 	return ok && !observe.Paused(cluster)
 }
 
-// deleted is reached by the first object that goes.
+// deleted is reached by the first object that is deleted.
 func deleted(event watch.Event) bool { return event.Type == watch.Deleted }

@@ -13,137 +13,141 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
-// moves is what the scenarios of TestMove share.
+// moves is the state that the scenarios of TestMovesBetweenLiveManagementClusters share.
 type moves struct {
 	daemon           *lab.Daemon
-	hands            *observe.Hands
+	reconcilers      *observe.ReconcilerWatch
 	leaving, arrived *observe.Watcher // of the source and of the target
 }
 
-// TestMove moves different parts of the fleet side by side, while an observer
-// looks whether a workload cluster is ever in two hands (invariant I1), and a
-// schedule takes snapshots of the source all the time.
-func TestMove(t *testing.T) {
-	w := shared
-	w.brokenMove = true
+// TestMovesBetweenLiveManagementClusters moves different namespaces of the fleet at once, while a
+// schedule takes snapshots of the source. No workload cluster may ever be reconciled by both
+// management clusters (invariant I1).
+func TestMovesBetweenLiveManagementClusters(t *testing.T) {
+	f := shared
+	f.moveFailed = true
 	m := &moves{}
 	var err error
-	if m.daemon, err = w.startDaemon(t.Context(), "main", lab.Schedule{Name: "often",
-		Cron: "@every 30s", Source: w.source.Name()}); err != nil {
+	if m.daemon, err = f.startDaemon(t.Context(), "main", lab.Schedule{Name: "often",
+		Cron: "@every 30s", Source: f.source.Name()}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.daemon.Close()
-	kubeconfigs := map[string]string{w.source.Name(): w.source.Kubeconfig(),
-		w.target.Name(): w.target.Kubeconfig()}
-	if m.hands, err = observe.WatchHands(t.Context(), kubeconfigs); err != nil {
+	kubeconfigs := map[string]string{f.source.Name(): f.source.Kubeconfig(),
+		f.target.Name(): f.target.Kubeconfig()}
+	if m.reconcilers, err = observe.WatchReconcilers(t.Context(), kubeconfigs); err != nil {
 		t.Fatal(err)
 	}
-	defer m.hands.Stop()
-	if m.leaving, err = observe.Watch(t.Context(), w.source.Kubeconfig()); err != nil {
+	defer m.reconcilers.Stop()
+	if m.leaving, err = observe.Watch(t.Context(), f.source.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	defer m.leaving.Stop()
-	if m.arrived, err = observe.Watch(t.Context(), w.target.Kubeconfig()); err != nil {
+	if m.arrived, err = observe.Watch(t.Context(), f.target.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	defer m.arrived.Stop()
 
 	t.Run("Scenarios", func(t *testing.T) {
-		t.Run("ToAndFro", m.testToAndFro)
+		t.Run("MovedAndBack", m.testMovedAndBack)
 		t.Run("KilledAndResumed", m.testKilledAndResumed)
 		t.Run("RolledBack", m.testRolledBack)
 	})
 
-	t.Run("OneHandAtATime", func(t *testing.T) {
-		if err := m.hands.Stop(); err != nil {
+	t.Run("OneReconcilerAtATime", func(t *testing.T) {
+		if err := m.reconcilers.Stop(); err != nil {
 			t.Errorf("watch Clusters: %v", err)
 		}
-		none(t, "in two hands", m.hands.Twice())
+		assertNone(t, "reconciled twice", m.reconcilers.Conflicts())
 	})
 	t.Run("Scheduled", m.testScheduled)
-	w.brokenMove = t.Failed()
+	f.moveFailed = t.Failed()
 }
 
-// startDaemon starts a daemon with a catalog and a part of the bucket of its own.
-func (w *world) startDaemon(ctx context.Context, name string, schedules ...lab.Schedule) (
+// startDaemon starts a daemon with its own catalog and its own prefix in the bucket.
+func (f *fixture) startDaemon(ctx context.Context, name string, schedules ...lab.Schedule) (
 	*lab.Daemon, error) {
 	return lab.StartDaemon(ctx, lab.DaemonOptions{
-		Program: w.mgmtd, Dir: filepath.Join(w.dir, name), Keys: w.keys(""), S3: w.s3, Bucket: bucket,
+		Program: f.mgmtd, Dir: filepath.Join(f.dir, name), Keys: f.keys(""), S3: f.s3, Bucket: bucket,
 		Prefix: name, Schedules: schedules,
-		Mgmts: map[string]string{w.source.Name(): w.source.Kubeconfig(),
-			w.target.Name(): w.target.Kubeconfig()},
+		Mgmts: map[string]string{f.source.Name(): f.source.Kubeconfig(),
+			f.target.Name(): f.target.Kubeconfig()},
 	})
 }
 
-// through runs a command through a daemon and wants it to end with code.
-func (o *operator) through(d *lab.Daemon, code int, args ...string) output {
+// runOn runs a command against a daemon and asserts its exit code.
+func (o *operator) runOn(d *lab.Daemon, code int, args ...string) output {
 	o.t.Helper()
 	out := o.run(code, append(args, "--address", d.Address())...)
 	return out
 }
 
-// move are the arguments of a move between management clusters of a daemon.
+// move returns the arguments of a move between two management clusters of a daemon.
 func move(from, to *lab.Mgmt, selection ...string) []string {
 	return append([]string{"move", "run", "--yes", "--source", from.Name(), "--target", to.Name()},
 		selection...)
 }
 
-// moved checks everything that a move promises of before, which is all that was in namespaces.
-func (w *world) moved(t *testing.T, from, to *lab.Mgmt, before observe.Objects,
+// assertMoved asserts everything that a move promises. before is everything that was in namespaces.
+func (f *fixture) assertMoved(t *testing.T, from, to *lab.Mgmt, before observe.Objects,
 	namespaces ...string) {
 	t.Helper()
-	w.wellOn(t, to, before, nil, namespaces...)
-	none(t, "left", observe.Left(w.held(t, from, namespaces...)))
+	f.assertIntactOn(t, to, before, nil, namespaces...)
+	assertNone(t, "left", observe.Left(f.inventoryOf(t, from, namespaces...)))
 }
 
-// held is what a management cluster has in namespaces.
-func (w *world) held(t *testing.T, m *lab.Mgmt, namespaces ...string) observe.Objects {
+// inventoryOf returns the objects of a management cluster in namespaces.
+func (f *fixture) inventoryOf(t *testing.T, m *lab.Mgmt, namespaces ...string) observe.Objects {
 	t.Helper()
 	objects, err := observe.Inventory(t.Context(), m.Kubeconfig(), namespaces...)
 	if err != nil {
-		t.Fatalf("look at %s: %v", m.Name(), err)
+		t.Fatalf("inventory of %s: %v", m.Name(), err)
 	}
 	return objects
 }
 
-// testToAndFro moves one of two workload clusters that share a ClusterClass, then
-// all others of a mixed fleet, and then everything back: the source is what it was.
-func (m *moves) testToAndFro(t *testing.T) {
+// testMovedAndBack moves one of two workload clusters that share a ClusterClass, then all others of
+// a mixed fleet, and then everything back. The source must be as before.
+func (m *moves) testMovedAndBack(t *testing.T) {
 	o := operate(t)
 	namespaces := o.namespacesWith("mixed-")
-	before := o.unmoved.In(namespaces...)
+	before := o.beforeMoves.In(namespaces...)
 	var selection []string
 	for _, namespace := range namespaces {
 		selection = append(selection, "--namespace", namespace)
 	}
 	m.moveOneOfTwo(o, "mixed-team-a", "classy", "classy-ha")
 
-	o.through(m.daemon, codeDone, move(o.source, o.target, selection...)...)
-	o.moved(t, o.source, o.target, before, namespaces...)
-	t.Logf("pauses: %v", m.hands.Pauses(o.source.Name(), o.target.Name()))
-	none(t, "arrivals", observe.Lives(m.arrived.Events(namespaces...), before, 1, 0))
-	none(t, "departures", observe.Lives(m.leaving.Events(namespaces...), before, 0, 1))
+	o.runOn(m.daemon, codeDone, move(o.source, o.target, selection...)...)
+	o.assertMoved(t, o.source, o.target, before, namespaces...)
+	t.Logf("pauses: %v", m.reconcilers.Pauses(o.source.Name(), o.target.Name()))
+	assertNone(t, "arrivals", observe.UnexplainedByMoves(m.arrived.Events(namespaces...), before, 1,
+		0))
+	assertNone(t, "departures", observe.UnexplainedByMoves(m.leaving.Events(namespaces...), before, 0,
+		1))
 
-	o.through(m.daemon, codeDone, move(o.target, o.source, selection...)...)
-	o.moved(t, o.target, o.source, before, namespaces...)
-	pauses := m.hands.Pauses(o.target.Name(), o.source.Name())
-	t.Logf("pauses of the way back: %v", pauses)
-	none(t, "arrivals and departures", observe.Lives(m.arrived.Events(namespaces...), before, 1, 1))
-	none(t, "departures and arrivals", observe.Lives(m.leaving.Events(namespaces...), before, 1, 1))
-	// all but the one that was paused before
+	o.runOn(m.daemon, codeDone, move(o.target, o.source, selection...)...)
+	o.assertMoved(t, o.target, o.source, before, namespaces...)
+	pauses := m.reconcilers.Pauses(o.target.Name(), o.source.Name())
+	t.Logf("pauses of the move back: %v", pauses)
+	assertNone(t, "arrivals and departures",
+		observe.UnexplainedByMoves(m.arrived.Events(namespaces...), before, 1, 1))
+	assertNone(t, "departures and arrivals",
+		observe.UnexplainedByMoves(m.leaving.Events(namespaces...), before, 1, 1))
+	// One workload cluster was paused before the moves.
 	if want := len(before.Of("cluster.x-k8s.io", "Cluster")) - 1; len(pauses) != want {
-		t.Errorf("%d workload clusters were seen to be paused and released on the way back, want %d",
+		t.Errorf("%d workload clusters were paused and released by the move back, want %d",
 			len(pauses), want)
 	}
 }
 
-// moveOneOfTwo moves one of two workload clusters that share a ClusterClass and
-// are all of their namespace: the class is on both sides, and stays what it was.
+// moveOneOfTwo moves one of two workload clusters of a namespace that share a ClusterClass. Both
+// management clusters must have the class then, unchanged.
 func (m *moves) moveOneOfTwo(o *operator, namespace, goes, stays string) {
 	o.t.Helper()
-	all := o.unmoved.In(namespace)
-	o.through(m.daemon, codeDone, move(o.source, o.target, "--workload", namespace+"/"+goes)...)
-	source, target := o.held(o.t, o.source, namespace), o.held(o.t, o.target, namespace)
+	all := o.beforeMoves.In(namespace)
+	o.runOn(m.daemon, codeDone, move(o.source, o.target, "--workload", namespace+"/"+goes)...)
+	source, target := o.inventoryOf(o.t, o.source, namespace), o.inventoryOf(o.t, o.target, namespace)
 	staying, going, gone := observe.Objects{}, observe.Objects{}, observe.Objects{}
 	for ref, object := range all {
 		if clusterOf(object) == goes {
@@ -155,12 +159,12 @@ func (m *moves) moveOneOfTwo(o *operator, namespace, goes, stays string) {
 			going[ref] = object
 		}
 	}
-	none(o.t, "came without need", belonging(target, []string{stays}))
-	o.wellOn(o.t, o.target, going, nil, namespace)
-	o.wellOn(o.t, o.source, staying, nil, namespace)
+	assertNone(o.t, "copied without need", belonging(target, []string{stays}))
+	o.assertIntactOn(o.t, o.target, going, nil, namespace)
+	o.assertIntactOn(o.t, o.source, staying, nil, namespace)
 	for ref := range staying {
 		if source[ref] != nil && source[ref].GetUID() != all[ref].GetUID() {
-			o.t.Errorf("%s was made anew on the source", ref)
+			o.t.Errorf("%s was created again on the source", ref)
 		}
 	}
 	class := observe.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: namespace,
@@ -170,15 +174,15 @@ func (m *moves) moveOneOfTwo(o *operator, namespace, goes, stays string) {
 			o.t.Errorf("the class on the %s: %v", name, is)
 		}
 	}
-	none(o.t, "arrivals", observe.Lives(m.arrived.Events(namespace), gone, 1, 0))
-	none(o.t, "departures", observe.Lives(m.leaving.Events(namespace), gone, 0, 1))
+	assertNone(o.t, "arrivals", observe.UnexplainedByMoves(m.arrived.Events(namespace), gone, 1, 0))
+	assertNone(o.t, "departures", observe.UnexplainedByMoves(m.leaving.Events(namespace), gone, 0, 1))
 }
 
-// testKilledAndResumed kills mgmtctl, which works alone here, with kill -9 while it
-// copies, right after the hand-over, and while it retires, and goes on each time.
+// testKilledAndResumed kills a standalone mgmtctl with kill -9 while it copies, right after the
+// hand-over, and while it retires, and resumes the move each time.
 func (m *moves) testKilledAndResumed(t *testing.T) {
 	o := operate(t)
-	before := o.unmoved.In(killedNS)
+	before := o.beforeMoves.In(killedNS)
 	recipient, err := o.recipient()
 	if err != nil {
 		t.Fatal(err)
@@ -190,19 +194,21 @@ func (m *moves) testKilledAndResumed(t *testing.T) {
 		"--target-kubeconfig", o.target.Kubeconfig(),
 	}
 	resume := slices.Concat([]string{"operation", "resume", "latest"}, flags)
-	o.killed(moment{o.target, "Machine", killedNS, created},
+	o.runAndKill(moment{o.target, "Machine", killedNS, created},
 		slices.Concat([]string{"move", "run", "--yes", "--namespace", killedNS}, flags)...)
-	o.killed(moment{o.target, "Cluster", killedNS, released}, resume...)
-	o.killed(moment{o.source, "Machine", killedNS, deleted}, resume...)
+	o.runAndKill(moment{o.target, "Cluster", killedNS, released}, resume...)
+	o.runAndKill(moment{o.source, "Machine", killedNS, deleted}, resume...)
 	o.run(codeDone, resume...)
-	look := func(t *testing.T) { o.world.moved(t, o.source, o.target, before, killedNS) }
-	look(t)
-	none(t, "arrivals", observe.Lives(m.arrived.Events(killedNS), before, 1, 0))
-	none(t, "departures", observe.Lives(m.leaving.Events(killedNS), before, 0, 1))
-	o.later("MovedWithKills", func(t *testing.T) { o.world.restored(t, before, nil, killedNS) })
+	o.assertMoved(t, o.source, o.target, before, killedNS)
+	assertNone(t, "arrivals", observe.UnexplainedByMoves(m.arrived.Events(killedNS), before, 1, 0))
+	assertNone(t, "departures", observe.UnexplainedByMoves(m.leaving.Events(killedNS), before, 0, 1))
+	o.checkAgainLater("MovedWithKills", func(t *testing.T) {
+		o.assertRestored(t, before, nil,
+			killedNS)
+	})
 }
 
-// operation is what operation show says.
+// operation is the output of operation show.
 type operation struct {
 	ID    string            `json:"id"`
 	Kind  string            `json:"kind"`
@@ -210,27 +216,28 @@ type operation struct {
 	Units map[string]string `json:"units"`
 }
 
-// testRolledBack kills a daemon with kill -9 while it copies and takes the move
-// back: the source is what it was, and the target is empty.
+// testRolledBack kills a daemon with kill -9 while it copies, and rolls the move back. The source
+// must be as before, and the target empty.
 func (m *moves) testRolledBack(t *testing.T) {
 	o := operate(t)
-	before := o.unmoved.In(resumeNS)
+	before := o.beforeMoves.In(resumeNS)
 	daemon, err := o.startDaemon(t.Context(), "back")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer daemon.Close()
 	args := append(move(o.source, o.target, "--namespace", resumeNS), "--address", daemon.Address())
-	o.interrupted(moment{o.target, "Machine", resumeNS, created}, func(*os.Process) { daemon.Kill() },
+	o.runAndInterrupt(moment{o.target, "Machine", resumeNS, created},
+		func(*os.Process) { daemon.Kill() },
 		codeError, args...)
 	if err := daemon.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var op operation
-	// By itself the daemon goes on with the move.
-	for o.through(daemon, codeDone, "operation", "stop", "latest"); op.State == "" ||
+	// The daemon resumes the move when it starts, so stop it first.
+	for o.runOn(daemon, codeDone, "operation", "stop", "latest"); op.State == "" ||
 		op.State == "OPERATION_STATE_RUNNING"; time.Sleep(200 * time.Millisecond) {
-		if err := o.through(daemon, codeDone, "operation", "show", "latest", "-o", "json").decode(
+		if err := o.runOn(daemon, codeDone, "operation", "show", "latest", "-o", "json").decode(
 			&op); err != nil {
 			t.Fatal(err)
 		}
@@ -239,17 +246,18 @@ func (m *moves) testRolledBack(t *testing.T) {
 		unit != "paused" && unit != "copied" {
 		t.Errorf("after the kill: %+v", op)
 	}
-	o.through(daemon, codeDone, "operation", "rollback", op.ID)
+	o.runOn(daemon, codeDone, "operation", "rollback", op.ID)
 
-	o.wellOn(t, o.source, before, nil, resumeNS)
-	none(t, "births and deaths on the source", observe.Lives(m.leaving.Events(resumeNS), before, 0, 0))
-	for ref, is := range o.held(t, o.source, resumeNS) {
+	o.assertIntactOn(t, o.source, before, nil, resumeNS)
+	assertNone(t, "creations and deletions on the source",
+		observe.UnexplainedByMoves(m.leaving.Events(resumeNS), before, 0, 0))
+	for ref, is := range o.inventoryOf(t, o.source, resumeNS) {
 		if was := before[ref]; was == nil || was.GetUID() != is.GetUID() {
-			t.Errorf("%s was made anew on the source", ref)
+			t.Errorf("%s was created again on the source", ref)
 		}
 	}
-	none(t, "left on the target", observe.Left(o.held(t, o.target, resumeNS)))
-	if err := o.through(daemon, codeDone, "operation", "show", op.ID, "-o", "json").decode(
+	assertNone(t, "left on the target", observe.Left(o.inventoryOf(t, o.target, resumeNS)))
+	if err := o.runOn(daemon, codeDone, "operation", "show", op.ID, "-o", "json").decode(
 		&op); err != nil {
 		t.Fatal(err)
 	}
@@ -258,15 +266,15 @@ func (m *moves) testRolledBack(t *testing.T) {
 	}
 }
 
-// testScheduled looks at the schedule that ran beside the moves.
+// testScheduled checks the schedule that ran during the moves.
 func (m *moves) testScheduled(t *testing.T) {
-	o := &operator{world: shared, t: t, state: t.TempDir()}
+	o := &operator{fixture: shared, t: t, state: t.TempDir()}
 	var list struct {
 		Schedules []struct {
 			LastSuccessTime, LastError string
 		} `json:"schedules"`
 	}
-	if err := o.through(m.daemon, codeDone, "schedule", "list", "-o", "json").decode(
+	if err := o.runOn(m.daemon, codeDone, "schedule", "list", "-o", "json").decode(
 		&list); err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +282,7 @@ func (m *moves) testScheduled(t *testing.T) {
 		list.Schedules[0].LastError != "" {
 		t.Errorf("schedules: %+v", list.Schedules)
 	}
-	out := o.through(m.daemon, codeDone, "snapshot", "list")
+	out := o.runOn(m.daemon, codeDone, "snapshot", "list")
 	if lines := strings.Count(out.stdout, "\n"); lines < 3 {
 		t.Errorf("too few snapshots:\n%s", out.text())
 	}

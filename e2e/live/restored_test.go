@@ -16,13 +16,13 @@ import (
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
 
-// patience bounds how long a state may take to come; what hangs should say where.
-const patience = time.Minute
+// healthTimeout is how long the controllers may take to reach the expected state.
+const healthTimeout = time.Minute
 
-// namespacesWith are the namespaces of the source that begin with prefix.
-func (w *world) namespacesWith(prefix string) []string {
+// namespacesWith returns the namespaces of the source that begin with prefix.
+func (f *fixture) namespacesWith(prefix string) []string {
 	var names []string
-	for _, o := range w.unmoved.Of("", "Namespace") {
+	for _, o := range f.beforeMoves.Of("", "Namespace") {
 		if strings.HasPrefix(o.GetName(), prefix) {
 			names = append(names, o.GetName())
 		}
@@ -30,37 +30,37 @@ func (w *world) namespacesWith(prefix string) []string {
 	return names
 }
 
-// inventory is what the target holds in namespaces.
+// inventory returns the objects of the target in namespaces.
 func (o *operator) inventory(namespaces ...string) observe.Objects {
 	o.t.Helper()
 	objects, err := observe.Inventory(o.t.Context(), o.target.Kubeconfig(), namespaces...)
 	if err != nil {
-		o.t.Fatalf("look at the target: %v", err)
+		o.t.Fatalf("inventory of the target: %v", err)
 	}
 	return objects
 }
 
-// restored is wellOn the target.
-func (w *world) restored(t *testing.T, before observe.Objects, expected []string,
+// assertRestored is assertIntactOn the target.
+func (f *fixture) assertRestored(t *testing.T, before observe.Objects, expected []string,
 	namespaces ...string) {
 	t.Helper()
-	w.wellOn(t, w.target, before, expected, namespaces...)
+	f.assertIntactOn(t, f.target, before, expected, namespaces...)
 }
 
-// wellOn checks everything that a restore or a move promises of before, which is
-// all that a management cluster holds in namespaces. expected are the differences
-// that must be.
-func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, expected []string,
+// assertIntactOn asserts everything that a restore or a move promises. before is everything that
+// the management cluster must have in namespaces, expected the differences that there must be.
+func (f *fixture) assertIntactOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects,
+	expected []string,
 	namespaces ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), healthTimeout)
 	defer cancel()
-	// Exit code 0 has promised it already; a controller may be in the middle of something.
+	// Exit code 0 says that all is healthy; a controller may still change a status for a moment.
 	after, err := observe.Await(ctx, mgmt.Kubeconfig(), func(after observe.Objects) []string {
 		return slices.Concat(observe.Health(before, after), observe.CheckPaused(before, after))
 	}, namespaces...)
 	if err != nil {
-		t.Errorf("look for health: %v", err)
+		t.Errorf("wait for health: %v", err)
 	}
 	if after == nil {
 		return
@@ -69,31 +69,31 @@ func (w *world) wellOn(t *testing.T, mgmt *lab.Mgmt, before observe.Objects, exp
 	for _, d := range observe.Compare(before, after, observe.Options{WithoutStatus: true}) {
 		differences = append(differences, d.String())
 	}
-	same(t, "differences", differences, expected)
-	none(t, "paused", observe.CheckPaused(before, after))
-	none(t, "health", observe.Health(before, after))
-	none(t, "Machines", observe.CompareMachines(before, after))
+	assertEqual(t, "differences", differences, expected)
+	assertNone(t, "paused", observe.CheckPaused(before, after))
+	assertNone(t, "health", observe.Health(before, after))
+	assertNone(t, "Machines", observe.CompareMachines(before, after))
 	hashes := observe.Authorities(after)
 	for ref, hash := range observe.Authorities(before) {
 		if hashes[ref] != hash {
-			t.Errorf("%s is not the one of before", ref)
+			t.Errorf("%s has another CA or key than before", ref)
 		}
 	}
 	references, dangling, err := observe.CheckOwners(t.Context(), mgmt.Kubeconfig(), namespaces...)
 	if err != nil {
-		t.Errorf("look at owners: %v", err)
+		t.Errorf("check owners: %v", err)
 	}
-	none(t, "owners", dangling)
+	assertNone(t, "owners", dangling)
 	t.Logf("%s: %d objects, %d owner references, %d Machines", strings.Join(namespaces, " "),
 		len(after), references, len(observe.Machines(after)))
 }
 
-func none(t *testing.T, what string, problems []string) {
+func assertNone(t *testing.T, what string, problems []string) {
 	t.Helper()
-	same(t, what, problems, nil)
+	assertEqual(t, what, problems, nil)
 }
 
-func same(t *testing.T, what string, got, want []string) {
+func assertEqual(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if slices.Equal(got, want) {
 		return
@@ -106,8 +106,8 @@ func same(t *testing.T, what string, got, want []string) {
 	t.Errorf("%s: got %d, want %d:\n  %s", what, len(got), len(want), strings.Join(shown, "\n  "))
 }
 
-// unchanged checks that nothing of objects was written to since, but for status.
-func (o *operator) unchanged(before observe.Objects, namespaces ...string) {
+// assertUnchanged asserts that nobody has written to the objects since, except to status.
+func (o *operator) assertUnchanged(before observe.Objects, namespaces ...string) {
 	o.t.Helper()
 	after := o.inventory(namespaces...)
 	var written []string
@@ -121,40 +121,40 @@ func (o *operator) unchanged(before observe.Objects, namespaces ...string) {
 		}
 		switch {
 		case is.GetUID() != was.GetUID():
-			written = append(written, ref.String()+" was made anew")
+			written = append(written, ref.String()+" was created again")
 		case is.GetGeneration() != was.GetGeneration():
 			written = append(written, fmt.Sprintf("%s went from generation %d to %d", ref,
 				was.GetGeneration(), is.GetGeneration()))
 		case len(observe.Compare(observe.Objects{ref: was}, observe.Objects{ref: is},
 			observe.Options{})) == 0:
-			// Equal in all that counts, so the write was one of times and managers.
+			// The write changed only what Compare ignores. It must not be one of ours.
 			if touched := managers(is, was); len(touched) > 0 {
 				written = append(written, fmt.Sprintf("%s was written to by %s", ref,
 					strings.Join(touched, ", ")))
 			}
 		}
 	}
-	none(o.t, "written", written)
+	assertNone(o.t, "written", written)
 }
 
-// managers are those of the object that were not there before, or wrote since, and are no
-// controllers of the target.
+// managers returns the field managers of the product that wrote to the object since.
 func managers(is, was *unstructured.Unstructured) []string {
 	var names []string
 	for _, entry := range is.GetManagedFields() {
-		known := slices.ContainsFunc(was.GetManagedFields(), func(old metav1.ManagedFieldsEntry) bool {
-			return old.Manager == entry.Manager && old.Operation == entry.Operation &&
-				old.Subresource == entry.Subresource && old.Time.Equal(entry.Time)
-		})
-		if !known && strings.HasPrefix(entry.Manager, "mgmt") {
+		unchanged := slices.ContainsFunc(was.GetManagedFields(),
+			func(old metav1.ManagedFieldsEntry) bool {
+				return old.Manager == entry.Manager && old.Operation == entry.Operation &&
+					old.Subresource == entry.Subresource && old.Time.Equal(entry.Time)
+			})
+		if !unchanged && strings.HasPrefix(entry.Manager, "mgmt") {
 			names = append(names, entry.Manager)
 		}
 	}
 	return names
 }
 
-// create puts an object of the source on the target, as its author would:
-// applied by the same manager, so that its field managers are the same too.
+// create applies an object of the source on the target with the field manager of its author, so
+// that the managedFields are the same too.
 func (o *operator) create(source *unstructured.Unstructured) {
 	o.t.Helper()
 	applied := &unstructured.Unstructured{Object: map[string]any{}}
@@ -163,7 +163,7 @@ func (o *operator) create(source *unstructured.Unstructured) {
 	applied.SetNamespace(source.GetNamespace())
 	applied.SetName(source.GetName())
 	labels := source.GetLabels()
-	delete(labels, "kubernetes.io/metadata.name") // the API server's
+	delete(labels, "kubernetes.io/metadata.name") // the API server sets it
 	applied.SetLabels(labels)
 	for _, field := range []string{"data", "type"} {
 		if value, ok := source.Object[field]; ok {
@@ -176,7 +176,7 @@ func (o *operator) create(source *unstructured.Unstructured) {
 	}
 }
 
-// secret is a Secret of the source with its values.
+// secret returns a Secret of the source with its values.
 func (o *operator) secret(namespace, name string) *unstructured.Unstructured {
 	o.t.Helper()
 	for _, secret := range o.secrets {

@@ -12,18 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// OwnAnnotations is the prefix of the product's annotations: they are no part of
-// what an object is.
+// OwnAnnotations is the prefix of the product's own annotations. Compare ignores them.
 const OwnAnnotations = "mgmtd.dev/"
 
-// What became of an object.
+// Values of Difference.What.
 const (
 	Gone      = "gone"
 	New       = "new"
 	Different = "different"
 )
 
-// Difference is one object that is not Equal to what it was.
+// Difference is one object that is not what it was.
 type Difference struct {
 	Ref  Ref
 	What string
@@ -31,7 +30,7 @@ type Difference struct {
 	Paths []string
 }
 
-// String is for people.
+// String describes the difference for people.
 func (d Difference) String() string {
 	if d.What != Different {
 		return d.Ref.String() + " is " + d.What
@@ -41,16 +40,15 @@ func (d Difference) String() string {
 
 // Options of Compare; the zero value compares everything.
 type Options struct {
-	// WithoutStatus leaves status out: once released, controllers write it anew.
+	// WithoutStatus ignores status: controllers rewrite it once the object is unpaused.
 	WithoutStatus bool
 }
 
-// Compare says which objects are gone, new or different, sorted by name.
+// Compare reports which objects are gone, new or different, sorted by name.
 //
-// Equal means equal but for: uid, resourceVersion, generation,
-// creationTimestamp, owner UIDs, times of managedFields and the entries of
-// managers that do not apply, observedGeneration, times and generations of
-// conditions, the Paused condition, and annotations mgmtd.dev/*.
+// It ignores uid, resourceVersion, generation, creationTimestamp, UIDs of owners, times of
+// managedFields and all managedFields entries but those of server-side apply, observedGeneration,
+// times and generations of conditions, the Paused condition, and annotations mgmtd.dev/*.
 func Compare(before, after Objects, opts Options) []Difference {
 	var differences []Difference
 	for _, ref := range before.Refs() {
@@ -71,7 +69,7 @@ func Compare(before, after Objects, opts Options) []Difference {
 	return differences
 }
 
-// Left says what is still there of objects that have moved away. Namespaces stay.
+// Left reports the objects that a move should have deleted from its source: all but Namespaces.
 func Left(objects Objects) []string {
 	var left []string
 	for _, ref := range objects.Refs() {
@@ -89,7 +87,7 @@ func differing(was, is *unstructured.Unstructured, opts Options) []string {
 	return paths
 }
 
-// normalized is a copy of what Equal looks at.
+// normalized is a copy of the content of o without what Compare ignores.
 func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 	content := o.DeepCopy().Object
 	metadata, _ := content["metadata"].(map[string]any)
@@ -98,8 +96,7 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 	}
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		maps.DeleteFunc(annotations, func(key string, _ any) bool {
-			return strings.HasPrefix(key,
-				OwnAnnotations)
+			return strings.HasPrefix(key, OwnAnnotations)
 		})
 		if len(annotations) == 0 {
 			delete(metadata, "annotations")
@@ -122,8 +119,8 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 	return content
 }
 
-// applyEntries are the managedFields of server-side appliers: they decide which
-// fields an applier removes the next time. The others only tell who wrote last.
+// applyEntries are the managedFields entries of server-side apply. They decide which fields an
+// applier removes the next time; the other entries only record who wrote last.
 func applyEntries(o *unstructured.Unstructured, opts Options) []any {
 	entries, _, _ := unstructured.NestedSlice(o.Object, "metadata", "managedFields")
 	var applied []any
@@ -141,9 +138,9 @@ func applyEntries(o *unstructured.Unstructured, opts Options) []any {
 	return applied
 }
 
-// nameOwners names owners in the fields of an applier, where their UIDs are the
-// keys: k:{"uid":"..."}. A UID that is none of the object's owners stays, and
-// so counts as a difference: that applier would own what does not exist.
+// nameOwners replaces the keys of owner references in an entry, k:{"uid":"..."}, by kind and name.
+// A UID of no owner of the object stays as it is and counts as a difference: the applier would own
+// a reference that does not exist.
 func nameOwners(entry map[string]any, o *unstructured.Unstructured) {
 	fields, ok, _ := unstructured.NestedMap(entry, "fieldsV1", "f:metadata", "f:ownerReferences")
 	if !ok {
@@ -156,7 +153,7 @@ func nameOwners(entry map[string]any, o *unstructured.Unstructured) {
 			fields["owner "+owner.Kind+" "+owner.Name] = value
 		}
 	}
-	// it was there a moment ago
+	// The path exists: fields was read from it.
 	_ = unstructured.SetNestedMap(entry, fields, "fieldsV1", "f:metadata", "f:ownerReferences")
 }
 
@@ -166,8 +163,8 @@ func setOrDelete(content map[string]any, field string, list []any) {
 	}
 }
 
-// normalizeStatus takes observedGeneration out at any depth, and what changes
-// by itself out of lists of conditions.
+// normalizeStatus removes observedGeneration at any depth, and times and generations from
+// conditions.
 func normalizeStatus(value any) {
 	switch value := value.(type) {
 	case []any:
@@ -189,7 +186,7 @@ func normalizeStatus(value any) {
 }
 
 func normalConditions(conditions []any) []any {
-	var kept []any
+	var normal []any
 	for _, item := range conditions {
 		condition, ok := item.(map[string]any)
 		if ok && condition["type"] == "Paused" {
@@ -199,11 +196,11 @@ func normalConditions(conditions []any) []any {
 			"observedGeneration"} {
 			delete(condition, field)
 		}
-		kept = append(kept, item)
+		normal = append(normal, item)
 	}
-	// Their order says nothing.
-	slices.SortFunc(kept, func(a, b any) int { return cmp.Compare(typeOf(a), typeOf(b)) })
-	return kept
+	// The order of conditions means nothing.
+	slices.SortFunc(normal, func(a, b any) int { return cmp.Compare(typeOf(a), typeOf(b)) })
+	return normal
 }
 
 func typeOf(condition any) string {
@@ -216,16 +213,16 @@ func sortByText(list []any) {
 	slices.SortFunc(list, func(a, b any) int { return cmp.Compare(text(a), text(b)) })
 }
 
-// text is canonical: encoding/json sorts keys.
+// text is the JSON of value. It is canonical, since encoding/json sorts keys.
 func text(value any) string {
 	data, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // it came from JSON
+		panic(err) // value was decoded from JSON
 	}
 	return string(data)
 }
 
-// walk adds the paths at which a and b differ.
+// walk adds to paths where a and b differ.
 func walk(path string, a, b any, paths *[]string) {
 	if x, ok := a.(map[string]any); ok {
 		if y, ok := b.(map[string]any); ok {

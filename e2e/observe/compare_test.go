@@ -26,16 +26,21 @@ metadata:
   - {apiVersion: cluster.x-k8s.io/v1beta2, kind: MachineSet, name: ms, uid: ms-1, controller: true}
   - {apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster, name: c, uid: c-1}
   managedFields:
-  - {manager: fleet, operation: Apply, apiVersion: cluster.x-k8s.io/v1beta2, time: "2026-01-01T00:00:00Z", fieldsV1: {"f:metadata": {"f:ownerReferences": {'k:{"uid":"ms-1"}': {}}}}}
-  - {manager: manager, operation: Update, apiVersion: cluster.x-k8s.io/v1beta2, fieldsV1: {"f:spec": {}}}
+  - {manager: fleet, operation: Apply, apiVersion: cluster.x-k8s.io/v1beta2,
+    time: "2026-01-01T00:00:00Z",
+    fieldsV1: {"f:metadata": {"f:ownerReferences": {'k:{"uid":"ms-1"}': {}}}}}
+  - {manager: manager, operation: Update, apiVersion: cluster.x-k8s.io/v1beta2,
+    fieldsV1: {"f:spec": {}}}
 spec: {clusterName: c, replicas: 1, list: [a, b]}
 status:
   observedGeneration: 1
   phase: Running
   conditions:
-  - {type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", observedGeneration: 1, reason: Ready}
+  - {type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z",
+    observedGeneration: 1, reason: Ready}
   - {type: Paused, status: "False", lastTransitionTime: "2026-01-01T00:00:00Z", reason: NotPaused}
-  deprecated: {v1beta1: {conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]}}
+  deprecated: {v1beta1: {conditions: [
+    {type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}]}}
 `
 
 func parse(t *testing.T, text string) *unstructured.Unstructured {
@@ -51,8 +56,10 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return o
 }
 
-// TestEqual changes one thing a time in an object, by replacing text.
-func TestEqual(t *testing.T) {
+// TestCompareReportsEachFieldThatDiffers changes one field of an object at a time, by replacing
+// text.
+func TestCompareReportsEachFieldThatDiffers(t *testing.T) {
+	const appliedOwners = "metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences."
 	tests := []struct {
 		name, old, new string
 		want           string // paths; empty when Equal
@@ -99,8 +106,8 @@ func TestEqual(t *testing.T) {
 			want: "metadata.managedFields", withoutStatus: "metadata.managedFields"},
 		{
 			name: "applier of an owner that is none", old: `{"uid":"ms-1"}`, new: `{"uid":"ms-0"}`,
-			want:          `metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.k:{"uid":"ms-0"}, metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.owner MachineSet ms`,
-			withoutStatus: `metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.k:{"uid":"ms-0"}, metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences.owner MachineSet ms`,
+			want:          appliedOwners + `k:{"uid":"ms-0"}, ` + appliedOwners + `owner MachineSet ms`,
+			withoutStatus: appliedOwners + `k:{"uid":"ms-0"}, ` + appliedOwners + `owner MachineSet ms`,
 		},
 		{name: "spec", old: "clusterName: c", new: "clusterName: d", want: "spec.clusterName",
 			withoutStatus: "spec.clusterName"},
@@ -110,7 +117,9 @@ func TestEqual(t *testing.T) {
 			withoutStatus: "spec.list[1]"},
 		{name: "list length", old: "[a, b]", new: "[a]", want: "spec.list", withoutStatus: "spec.list"},
 		{name: "phase", old: "phase: Running", new: "phase: Pending", want: "status.phase"},
-		{name: "condition", old: `type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z", observed`, new: `type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:00:00Z", observed`, want: "status.conditions[0].status"},
+		{name: "condition", old: `type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z",
+    observed`, new: `type: Ready, status: "False", lastTransitionTime: "2026-01-01T00:00:00Z",
+    observed`, want: "status.conditions[0].status"},
 		{name: "no status", old: "status:\n", new: "other:\n", want: "other, status",
 			withoutStatus: "other"},
 	}
@@ -140,7 +149,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-func TestGoneAndNew(t *testing.T) {
+func TestCompareReportsObjectsGoneAndNew(t *testing.T) {
 	a, b := parse(t, base), parse(t, strings.ReplaceAll(base, "name: m\n", "name: other\n"))
 	got := Compare(Objects{RefOf(a): a}, Objects{RefOf(b): b}, Options{})
 	if len(got) != 2 || got[0].String() != "Machine.cluster.x-k8s.io/ns/m is gone" ||
@@ -149,9 +158,11 @@ func TestGoneAndNew(t *testing.T) {
 	}
 }
 
-// TestSecretValues: what is compared and printed holds no value, and differs when one does.
-func TestSecretValues(t *testing.T) {
-	const secret = `{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: ns, annotations: {kubectl.kubernetes.io/last-applied-configuration: 'x c2VjcmV0'}}, data: {key: c2VjcmV0}}`
+// TestCompareSeesSecretsOnlyByHash: compared Secrets contain no value, and differ when a value
+// does.
+func TestCompareSeesSecretsOnlyByHash(t *testing.T) {
+	const secret = `{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: ns, annotations: {
+		kubectl.kubernetes.io/last-applied-configuration: 'x c2VjcmV0'}}, data: {key: c2VjcmV0}}`
 	was, is := parse(t, secret), parse(t, strings.ReplaceAll(secret, "key: c2VjcmV0", "key: b3RoZXI="))
 	hashValues(was)
 	hashValues(is)
@@ -164,9 +175,10 @@ func TestSecretValues(t *testing.T) {
 	}
 }
 
-func TestCheckPaused(t *testing.T) {
+func TestCheckPausedReportsEachChangedSwitch(t *testing.T) {
 	object := func(more string) *unstructured.Unstructured {
-		return parse(t, `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster, metadata: {name: c, namespace: ns`+more)
+		return parse(t, `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster,
+			metadata: {name: c, namespace: ns`+more)
 	}
 	plain, paused := object("}}"), object("}, spec: {paused: true}}")
 	annotated, marked := object(`, annotations: {cluster.x-k8s.io/paused: ""}}}`),
@@ -191,10 +203,14 @@ func TestCheckPaused(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	const machine = `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Machine, metadata: {name: m, namespace: ns, generation: 2, labels: {cluster.x-k8s.io/cluster-name: c}}, status: {conditions: [
-		{type: Ready, status: "True", observedGeneration: 2}, {type: Paused, status: "False", observedGeneration: 2}]}}`
-	const cluster = `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster, metadata: {name: c, namespace: ns}, spec: {paused: true}, status: {conditions: [{type: Available, status: "Unknown"}]}}`
+func TestHealthReportsWhatIsWorseThanBefore(t *testing.T) {
+	const machine = `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Machine,
+		metadata: {name: m, namespace: ns, generation: 2, labels: {cluster.x-k8s.io/cluster-name: c}},
+		status: {conditions: [{type: Ready, status: "True", observedGeneration: 2},
+		{type: Paused, status: "False", observedGeneration: 2}]}}`
+	const cluster = `{apiVersion: cluster.x-k8s.io/v1beta2, kind: Cluster,
+		metadata: {name: c, namespace: ns}, spec: {paused: true},
+		status: {conditions: [{type: Available, status: "Unknown"}]}}`
 	view := func(texts ...string) Objects {
 		objects := Objects{}
 		for _, text := range texts {
@@ -230,7 +246,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestAnew(t *testing.T) {
+func TestUnexplainedByRestoreAllowsOneCreationEach(t *testing.T) {
 	o := parse(t, base)
 	ref, other := RefOf(o), Ref{Group: coreGroup, Kind: "Machine", Namespace: "ns", Name: "other"}
 	before := Objects{ref: o}
@@ -239,12 +255,12 @@ func TestAnew(t *testing.T) {
 		events []Event
 		want   int
 	}{
-		{"nothing", nil, 0}, {"restored", []Event{{Ref: ref, What: Born}}, 0},
-		{"twice", []Event{{Ref: ref, What: Born}, {Ref: ref, What: Born}}, 1},
-		{"deleted", []Event{{Ref: ref, What: Died}}, 1}, {"a stranger", []Event{{Ref: other, What: Born}},
-			1},
+		{"nothing", nil, 0}, {"restored", []Event{{Ref: ref, What: Created}}, 0},
+		{"twice", []Event{{Ref: ref, What: Created}, {Ref: ref, What: Created}}, 1},
+		{"deleted", []Event{{Ref: ref, What: Deleted}}, 1},
+		{"an object that was not there", []Event{{Ref: other, What: Created}}, 1},
 	} {
-		if got := Anew(test.events, before); len(got) != test.want {
+		if got := UnexplainedByRestore(test.events, before); len(got) != test.want {
 			t.Errorf("%s: got %q, want %d", test.name, got, test.want)
 		}
 	}

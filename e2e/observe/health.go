@@ -15,7 +15,7 @@ const (
 	clusterLabel      = "cluster.x-k8s.io/cluster-name"
 )
 
-// Machine is what must not change about a Machine when its management does.
+// Machine has the fields of a Machine that a restore or a move must not change.
 type Machine struct {
 	Namespace, Name string
 	Cluster         string // name of its workload cluster
@@ -25,7 +25,7 @@ type Machine struct {
 	Infra           string // kind and name of its infrastructure object
 }
 
-// Machines are all Machines, by namespace and name.
+// Machines returns all Machines, sorted by namespace and name.
 func Machines(objects Objects) []Machine {
 	var machines []Machine
 	for _, o := range objects.Of(coreGroup, "Machine") {
@@ -43,7 +43,7 @@ func Machines(objects Objects) []Machine {
 	return machines
 }
 
-// CompareMachines says which Machines are gone, new or another machine.
+// CompareMachines reports which Machines are gone, new or describe another machine.
 func CompareMachines(before, after Objects) []string {
 	var problems []string
 	is := map[string]Machine{}
@@ -67,11 +67,11 @@ func CompareMachines(before, after Objects) []string {
 	return problems
 }
 
-// authorities are the endings of names of the Secrets that a workload cluster's trust rests on.
+// authorities are the name suffixes of the Secrets with the CAs and keys of a workload cluster.
 var authorities = []string{"-ca", "-etcd", "-proxy", "-sa"}
 
-// isAuthority tells Secrets of certificate authorities and keys by their name
-// and the label of their workload cluster.
+// isAuthority reports whether o is a Secret with a CA or key of a workload cluster, by its name and
+// its label.
 func isAuthority(o *unstructured.Unstructured) bool {
 	cluster := o.GetLabels()[clusterLabel]
 	return o.GetKind() == "Secret" && cluster != "" &&
@@ -80,8 +80,7 @@ func isAuthority(o *unstructured.Unstructured) bool {
 		})
 }
 
-// Authorities are the Secrets of certificate authorities and service account
-// keys, with a hash over their values.
+// Authorities returns the Secrets with CAs and service account keys, with a hash of their values.
 func Authorities(objects Objects) map[Ref]string {
 	hashes := map[Ref]string{}
 	for ref, o := range objects {
@@ -92,10 +91,10 @@ func Authorities(objects Objects) map[Ref]string {
 	return hashes
 }
 
-// Health says what is not as healthy as it was: of workload clusters that were
-// not paused every Machine must be Ready and the Cluster, its control plane and
-// its MachineDeployments Available with all replicas, as seen by controllers
-// that work again; of paused ones everything must be as it was.
+// Health reports what is not as healthy as before. In a workload cluster that was not paused, every
+// Machine must be Ready, and the Cluster, its control plane and its MachineDeployments Available
+// with all replicas, as reported by controllers after the release. In a paused one the conditions
+// must be as before.
 func Health(before, after Objects) []string {
 	paused := map[string]bool{} // by namespace/name
 	for _, o := range before.Of(coreGroup, "Cluster") {
@@ -117,9 +116,9 @@ func Health(before, after Objects) []string {
 			}
 			var problem string
 			if paused[was.GetNamespace()+"/"+clusterOf(was)] {
-				problem = asItWas(was, is, watched.condition)
+				problem = sameCondition(was, is, watched.condition)
 			} else {
-				problem = healthy(is, watched.condition)
+				problem = unhealthy(is, watched.condition)
 			}
 			if problem != "" {
 				problems = append(problems, ref.String()+": "+problem)
@@ -129,8 +128,7 @@ func Health(before, after Objects) []string {
 	return problems
 }
 
-// ControlPlanesReady is the part of Health that tells whether the workload
-// clusters' control planes are in good hands again.
+// ControlPlanesReady returns the problems of Health that concern control planes.
 func ControlPlanesReady(before, after Objects) []string {
 	return slices.DeleteFunc(Health(before, after), func(problem string) bool {
 		return !strings.HasPrefix(problem, "KubeadmControlPlane.")
@@ -144,7 +142,7 @@ func clusterOf(o *unstructured.Unstructured) string {
 	return o.GetLabels()[clusterLabel]
 }
 
-func asItWas(was, is *unstructured.Unstructured, condition string) string {
+func sameCondition(was, is *unstructured.Unstructured, condition string) string {
 	w, i := conditionOf(was, condition)["status"], conditionOf(is, condition)["status"]
 	if w != i {
 		return fmt.Sprintf("%s was %v and is %v", condition, w, i)
@@ -152,10 +150,10 @@ func asItWas(was, is *unstructured.Unstructured, condition string) string {
 	return ""
 }
 
-// healthy wants the condition at the object's generation. A status can also be
-// a copy of an old one, so the controllers must have said since that the
-// object is not paused: a restored one was, a moment before.
-func healthy(o *unstructured.Unstructured, condition string) string {
+// unhealthy describes why an object is not healthy, or returns "". The condition must be of the
+// object's generation. A restored status can be a copy of an old one, so the Paused condition must
+// be False too: it was True until the release.
+func unhealthy(o *unstructured.Unstructured, condition string) string {
 	for _, want := range []struct{ condition, status string }{{"Paused", "False"},
 		{condition, "True"}} {
 		if got := conditionStatus(o, want.condition); got != want.status {
@@ -179,8 +177,8 @@ func healthy(o *unstructured.Unstructured, condition string) string {
 	return ""
 }
 
-// conditionStatus is the status of a condition at the object's generation, and
-// tells when it is absent or of an older one.
+// conditionStatus is the status of a condition, "absent", or the status with a remark when it is of
+// an older generation of the object.
 func conditionStatus(o *unstructured.Unstructured, name string) string {
 	condition := conditionOf(o, name)
 	if condition == nil {
@@ -208,7 +206,7 @@ func stringAt(o *unstructured.Unstructured, path ...string) string {
 	return s
 }
 
-// ConditionTrue tells whether a condition is True at the object's generation.
+// ConditionTrue reports whether a condition is True at the object's generation.
 func ConditionTrue(o *unstructured.Unstructured, name string) bool {
 	return conditionStatus(o, name) == "True"
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Ref names an object. UIDs are no part of it: they do not travel.
+// Ref names an object. It has no UID: UIDs differ between management clusters.
 type Ref struct{ Group, Kind, Namespace, Name string }
 
 // String is Kind.group/namespace/name.
@@ -39,14 +39,14 @@ func RefOf(o *unstructured.Unstructured) Ref {
 	return Ref{Group: gvk.Group, Kind: gvk.Kind, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// Objects is what an API server holds, as read, with the hash of each value of
-// a Secret in the place of the value.
+// Objects are the objects of an API server as read, but with hashes in place of the values of
+// Secrets.
 type Objects map[Ref]*unstructured.Unstructured
 
-// Refs are the names of all objects, sorted.
+// Refs returns the names of all objects, sorted.
 func (o Objects) Refs() []Ref { return sortedRefs(o) }
 
-// In are the objects of namespaces, and these Namespaces themselves.
+// In returns the objects of namespaces, and these Namespaces themselves.
 func (o Objects) In(namespaces ...string) Objects {
 	in := Objects{}
 	for ref, object := range o {
@@ -58,7 +58,7 @@ func (o Objects) In(namespaces ...string) Objects {
 	return in
 }
 
-// Of are the objects of a kind, sorted by name.
+// Of returns the objects of a kind, sorted by name.
 func (o Objects) Of(group, kind string) []*unstructured.Unstructured {
 	var of []*unstructured.Unstructured
 	for _, ref := range sortedRefs(o) {
@@ -78,10 +78,10 @@ func sortedRefs[T any](objects map[Ref]T) []Ref {
 	return refs
 }
 
-// Inventory reads every object of every kind that belongs to Cluster API, and
-// all Secrets, ConfigMaps and Namespaces. With namespaces it reads these alone;
-// without, all but those that every management cluster has of its own: the
-// API server's and the providers'. Locks are left out.
+// Inventory reads every object of every kind that belongs to Cluster API, and all Secrets,
+// ConfigMaps and Namespaces. With namespaces it reads only these. Without, it reads all but the
+// namespaces of the API server and of the providers, which every management cluster has. It leaves
+// out the init locks of the kubeadm bootstrap provider.
 func Inventory(ctx context.Context, kubeconfig string, namespaces ...string) (Objects, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
@@ -90,12 +90,13 @@ func Inventory(ctx context.Context, kubeconfig string, namespaces ...string) (Ob
 	return v.inventory(ctx, namespaces)
 }
 
-// view is one API server, read-only.
+// view reads one API server.
 type view struct {
 	client dynamic.Interface
 	config *rest.Config
-	// once they were read: to read all definitions costs an API server more than all their objects
-	known []kind
+	// cached is the result of kinds: listing all CRDs costs an API server more than listing all
+	// their objects.
+	cached []kind
 }
 
 func newView(kubeconfig string) (*view, error) {
@@ -112,7 +113,7 @@ func newView(kubeconfig string) (*view, error) {
 	return &view{client: client, config: config}, nil
 }
 
-// kind is one kind and where it is served.
+// kind is a kind and the resource that serves it.
 type kind struct {
 	schema.GroupKind
 	resource   schema.GroupVersionResource
@@ -125,11 +126,11 @@ var (
 	secretKind = schema.GroupKind{Kind: "Secret"}
 )
 
-// kinds are the kinds of all CustomResourceDefinitions with a label of
-// clusterctl or of a contract version, and the core kinds.
+// kinds returns the kinds of all CustomResourceDefinitions with a label of clusterctl or of a
+// contract version, and the core kinds that Inventory reads.
 func (v *view) kinds(ctx context.Context) ([]kind, error) {
-	if v.known != nil {
-		return v.known, nil
+	if v.cached != nil {
+		return v.cached, nil
 	}
 	core := func(name, resource string, namespaced bool) kind {
 		return kind{schema.GroupKind{Kind: name}, schema.GroupVersionResource{Version: "v1",
@@ -137,7 +138,7 @@ func (v *view) kinds(ctx context.Context) ([]kind, error) {
 	}
 	kinds := []kind{core("Namespace", "namespaces", false), core("Secret", "secrets", true),
 		core("ConfigMap", "configmaps", true)}
-	// from the cache
+	// resourceVersion 0 is served from the watch cache.
 	list, err := v.client.Resource(crds).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, fmt.Errorf("list CRDs: %w", err)
@@ -155,7 +156,7 @@ func (v *view) kinds(ctx context.Context) ([]kind, error) {
 			stringAt(&crd, "spec", "scope") == "Namespaced",
 		})
 	}
-	v.known = kinds
+	v.cached = kinds
 	return kinds, nil
 }
 
@@ -217,8 +218,8 @@ func (v *view) inventoryOf(ctx context.Context, wanted func(kind) bool, namespac
 	return withoutOwn(all), nil
 }
 
-// each reads all objects of a kind, in pages; those of other namespaces than the one asked for are
-// left out.
+// each calls fn for every object of a kind. It lists in pages, and only in the namespace when
+// namespaces is one.
 func (v *view) each(ctx context.Context, k kind, namespaces []string,
 	fn func(*unstructured.Unstructured)) error {
 	opts := metav1.ListOptions{Limit: 500}
@@ -244,21 +245,21 @@ func (v *view) each(ctx context.Context, k kind, namespaces []string,
 	}
 }
 
-// hashValues replaces each value of a Secret, so that nothing that prints or
-// compares it can show one.
+// hashValues replaces each value of a Secret by its hash, so that a printed difference cannot show
+// one.
 func hashValues(secret *unstructured.Unstructured) {
 	data, _, _ := unstructured.NestedMap(secret.Object, "data")
 	for key, value := range data {
 		text, err := json.Marshal(value)
 		if err != nil {
-			panic(err) // it was JSON a moment ago
+			panic(err) // value was decoded from JSON
 		}
 		data[key] = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
 	}
 	if data != nil {
 		secret.Object["data"] = data
 	}
-	// kubectl apply keeps a copy of what it was given.
+	// kubectl apply stores a copy of the whole object in this annotation.
 	const applied = "kubectl.kubernetes.io/last-applied-configuration"
 	if annotations := secret.GetAnnotations(); annotations[applied] != "" {
 		annotations[applied] = fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(annotations[applied])))
@@ -266,7 +267,7 @@ func hashValues(secret *unstructured.Unstructured) {
 	}
 }
 
-// withoutOwn leaves out what every management cluster has of its own.
+// withoutOwn leaves out the namespaces that every management cluster has.
 func withoutOwn(all Objects) Objects {
 	own := map[string]bool{"default": true}
 	for ref, o := range all {
@@ -275,24 +276,24 @@ func withoutOwn(all Objects) Objects {
 			own[ref.Name] = true
 		}
 	}
-	kept := Objects{}
+	rest := Objects{}
 	for ref, o := range all {
 		namespace := ref.Namespace
 		if isNamespace(ref) {
 			namespace = ref.Name
 		}
 		if !own[namespace] && !strings.HasPrefix(namespace, "kube-") && ref.Name != "kube-root-ca.crt" {
-			kept[ref] = o
+			rest[ref] = o
 		}
 	}
-	return kept
+	return rest
 }
 
 func isNamespace(ref Ref) bool { return ref.Group == "" && ref.Kind == "Namespace" }
 
-// isInitLock tells the ConfigMap by which the kubeadm bootstrap provider lets
-// one machine at a time initialise a control plane. It is a lock, not a state:
-// brought back it would be held by nobody (cluster-api issue 7794).
+// isInitLock reports whether o is the ConfigMap with which the kubeadm bootstrap provider lets one
+// machine at a time initialise a control plane. It is a lock: a restored one would have no holder
+// (cluster-api issue 7794).
 func isInitLock(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "ConfigMap" && slices.ContainsFunc(o.GetOwnerReferences(),
 		func(owner metav1.OwnerReference) bool {

@@ -14,10 +14,9 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// CheckOwners looks at every owner reference of every object of Inventory:
-// each must point to a live object with that very UID, or the garbage collector
-// deletes the dependant sooner or later. It returns how many references there
-// are, and what is wrong with some.
+// CheckOwners checks every owner reference of every object of Inventory. Each must name a live
+// object with that UID, or the garbage collector deletes the dependant sooner or later. It returns
+// the number of references and the problems.
 func CheckOwners(ctx context.Context, kubeconfig string, namespaces ...string) (references int,
 	problems []string, err error) {
 	v, err := newView(kubeconfig)
@@ -28,16 +27,16 @@ func CheckOwners(ctx context.Context, kubeconfig string, namespaces ...string) (
 	if err != nil {
 		return 0, nil, err
 	}
-	look := &ownerLookup{view: v, known: objects}
+	lookup := &ownerLookup{view: v, known: objects}
 	for _, ref := range objects.Refs() {
 		for _, owner := range objects[ref].GetOwnerReferences() {
 			references++
-			live, err := look.uid(ctx, ref.Namespace, owner)
+			live, err := lookup.uid(ctx, ref.Namespace, owner)
 			switch {
 			case err != nil:
 				return 0, nil, err
 			case live == "":
-				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s does not live", ref, owner.Kind,
+				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s does not exist", ref, owner.Kind,
 					owner.Name))
 			case live != string(owner.UID):
 				problems = append(problems, fmt.Sprintf("%s: its owner %s/%s has another UID", ref, owner.Kind,
@@ -48,15 +47,15 @@ func CheckOwners(ctx context.Context, kubeconfig string, namespaces ...string) (
 	return references, problems, nil
 }
 
-// ownerLookup finds owners: among the objects known, else on the API server.
+// ownerLookup finds owners among known objects, then on the API server.
 type ownerLookup struct {
 	view   *view
 	known  Objects
 	mapper meta.RESTMapper // made when an owner is of another kind
 }
 
-// uid is the UID of the owner that lives, "" when none does. An owner is in the
-// namespace of its dependant or in none.
+// uid returns the UID of the live owner, or "" when there is none. An owner is in the namespace of
+// its dependant or cluster-scoped.
 func (l *ownerLookup) uid(ctx context.Context, namespace string, owner metav1.OwnerReference) (
 	string, error) {
 	group, _, grouped := strings.Cut(owner.APIVersion, "/")
@@ -106,8 +105,8 @@ const (
 	wasPausedAnnotation = OwnAnnotations + "was-paused"
 )
 
-// CheckPaused says what is paused that was not, what is not that was, and which
-// annotations of a restore were left behind.
+// CheckPaused reports what is paused and was not, what is not paused and was, and which annotations
+// of a restore were left behind.
 func CheckPaused(before, after Objects) []string {
 	var problems []string
 	for _, ref := range after.Refs() {
@@ -136,7 +135,7 @@ func CheckPaused(before, after Objects) []string {
 	return problems
 }
 
-// Paused tells whether an object has a switch of its own that is set.
+// Paused reports whether the pause switch of the object itself is set.
 func Paused(o *unstructured.Unstructured) bool { return specPaused(o) || annotatedPaused(o) }
 
 func specPaused(o *unstructured.Unstructured) bool {
@@ -149,7 +148,7 @@ func annotatedPaused(o *unstructured.Unstructured) bool {
 	return paused
 }
 
-// conditionPaused tells what the controllers make of it.
+// conditionPaused reports whether a controller has acknowledged the pause.
 func conditionPaused(o *unstructured.Unstructured) bool {
 	return conditionStatus(o, "Paused") == "True"
 }

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// probeEvery is often enough to see an API server that is away for a moment.
+	// probeEvery is short enough to notice an API server that is away for a second.
 	probeEvery = 200 * time.Millisecond
-	// probeTimeout only ends what hangs: a late answer is an answer, and Slowest tells.
+	// probeTimeout only ends requests that hang. A late answer is no failure; Slowest reports it.
 	probeTimeout = 30 * time.Second
-	// probeFresh: every so many times it asks over a new connection, which shows
-	// the certificate. A server made anew in between ends the old one. Always a
-	// new one would cost more of the machine than all controllers together.
+	// probeFresh is every how many requests the probe opens a new connection, which shows the
+	// server's certificate. (A server that is created again also ends the old connection.) A new
+	// connection for each request would cost more CPU than all controllers together.
 	probeFresh = 5
 )
 
-// Answers is what a workload API server said over time.
+// Answers sums up the answers of one workload API server.
 type Answers struct {
 	Workload string // namespace/name
 	Nodes    int
@@ -40,13 +40,13 @@ type Answers struct {
 	Failures int
 	// First is the first failure.
 	First string
-	// Slowest good answer, and the longest time from one good answer to the next.
+	// Slowest is the longest time of a good answer, Gap the longest time between two of them.
 	Slowest, Gap time.Duration
 }
 
-// Probe asks workload API servers for their Nodes all the time, with the
-// kubeconfigs as they were at its start. A server that does not answer, shows
-// another certificate than one of the CA of then, or has other Nodes, fails.
+// Probe lists the Nodes of workload API servers every 200 ms, with the kubeconfigs as they were at
+// its start. A server fails when it does not answer, its certificate is not signed by the CA it had
+// at the start, or it has other Nodes.
 type Probe struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -55,8 +55,8 @@ type Probe struct {
 	answers map[string]*Answers
 }
 
-// StartProbe reads the kubeconfig Secrets of all workload clusters (in
-// namespaces, if there are any) once, and begins. The caller must Stop it.
+// StartProbe reads the kubeconfig Secrets of all workload clusters once, or of those in namespaces,
+// and starts a Probe. The caller must Stop it.
 func StartProbe(ctx context.Context, kubeconfig string, namespaces ...string) (*Probe, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
@@ -67,8 +67,7 @@ func StartProbe(ctx context.Context, kubeconfig string, namespaces ...string) (*
 		return nil, err
 	}
 	index := slices.IndexFunc(kinds, func(k kind) bool {
-		return k.Group == coreGroup &&
-			k.Kind == "Cluster"
+		return k.Group == coreGroup && k.Kind == "Cluster"
 	})
 	if index < 0 {
 		return nil, errors.New("find workload clusters: the kind Cluster is not installed")
@@ -103,10 +102,10 @@ type probeTarget struct {
 	workload string
 	url      string
 	client   *http.Client
-	nodes    map[string]string // name to what tells a Node from a later one of its name
+	nodes    map[string]string // name to UID and creation time
 }
 
-// open reads the kubeconfig Secret and the Nodes of now.
+// open reads the kubeconfig Secret and the Nodes of the workload cluster.
 func (t *probeTarget) open(ctx context.Context, v *view) error {
 	namespace, name, _ := strings.Cut(t.workload, "/")
 	secrets := secretsOf(v, namespace)
@@ -120,7 +119,7 @@ func (t *probeTarget) open(ctx context.Context, v *view) error {
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(value)
 	if err != nil {
-		return fmt.Errorf("read kubeconfig of %s: it is none", t.workload)
+		return fmt.Errorf("read kubeconfig of %s: it is not valid", t.workload)
 	}
 	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
 	if err != nil {
@@ -215,7 +214,7 @@ func (p *Probe) run(ctx context.Context, t *probeTarget) {
 	}
 }
 
-// gap ends the time without a good answer at the end of the probe.
+// gap counts the time since the last good answer at the end of the probe.
 func (p *Probe) gap(t *probeTarget, last time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

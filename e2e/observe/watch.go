@@ -16,15 +16,15 @@ import (
 	toolswatch "k8s.io/client-go/tools/watch"
 )
 
-// What happens to an object.
+// Values of Event.What.
 const (
-	Born  = "created"
-	Dying = "being deleted" // shown to controllers with a deletion timestamp
-	Died  = "deleted"
+	Created  = "created"
+	Deleting = "being deleted" // it has a deletion timestamp
+	Deleted  = "deleted"
 )
 
-// Event is the birth or the death of an object, or that its deletion was shown
-// to controllers, who may then delete a machine.
+// Event is the creation or the deletion of an object, or the moment when it got a deletion
+// timestamp: controllers see it then and may delete a machine.
 type Event struct {
 	Time time.Time
 	Ref  Ref
@@ -32,8 +32,8 @@ type Event struct {
 	What string
 }
 
-// Watcher sees every Event of a Machine, an infrastructure object or a Secret of
-// a certificate authority, from its start to its Stop.
+// Watcher records every Event of Machines, infrastructure objects and Secrets of certificate
+// authorities between its start and its Stop.
 type Watcher struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -43,7 +43,7 @@ type Watcher struct {
 	err    error
 }
 
-// Watch starts a Watcher. What is there already is no birth. The caller must Stop it.
+// Watch starts a Watcher. Objects that exist already have no Event. The caller must Stop it.
 func Watch(ctx context.Context, kubeconfig string) (*Watcher, error) {
 	v, err := newView(kubeconfig)
 	if err != nil {
@@ -56,7 +56,7 @@ func Watch(ctx context.Context, kubeconfig string) (*Watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &Watcher{cancel: cancel}
 	for _, k := range kinds {
-		if !keptAlive(k.GroupKind) {
+		if !isTracked(k.GroupKind) {
 			continue
 		}
 		if err := w.follow(ctx, v, k); err != nil {
@@ -67,9 +67,9 @@ func Watch(ctx context.Context, kubeconfig string) (*Watcher, error) {
 	return w, nil
 }
 
-// keptAlive are the kinds of which an object made anew, or one less, means a
-// machine made anew, or one less.
-func keptAlive(k schema.GroupKind) bool {
+// isTracked reports whether the Watcher records objects of this kind: a creation or deletion of
+// one may mean that a machine was created or deleted.
+func isTracked(k schema.GroupKind) bool {
 	return k == schema.GroupKind{Group: coreGroup, Kind: "Machine"} || k == secretKind ||
 		k.Group == infraGroup && !strings.HasSuffix(k.Kind, "Template")
 }
@@ -81,15 +81,15 @@ func (w *Watcher) follow(ctx context.Context, v *view, k kind) error {
 	}
 	return v.follow(ctx, &w.done, k, list.GetResourceVersion(), func(what watch.EventType,
 		o *unstructured.Unstructured) {
-		w.take(k, what, o)
+		w.record(k, what, o)
 	}, w.fail)
 }
 
-// follow tells take what happens to objects of a kind from a resourceVersion on
-// until ctx ends, and fail when it cannot.
+// follow calls onEvent for each watch event of a kind after a resourceVersion until ctx ends, and
+// onError when events may be missing.
 func (v *view) follow(ctx context.Context, done *sync.WaitGroup, k kind, from string,
-	take func(watch.EventType, *unstructured.Unstructured), fail func(error)) error {
-	// It begins again where it was when the API server ends a watch, so nothing is missed.
+	onEvent func(watch.EventType, *unstructured.Unstructured), onError func(error)) error {
+	// A RetryWatcher resumes at its last resourceVersion when the API server ends a watch.
 	retry, err := toolswatch.NewRetryWatcherWithContext(ctx, from, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface,
 			error) {
@@ -104,30 +104,30 @@ func (v *view) follow(ctx context.Context, done *sync.WaitGroup, k kind, from st
 		for event := range retry.ResultChan() {
 			o, ok := event.Object.(*unstructured.Unstructured)
 			if event.Type == watch.Error || !ok {
-				fail(fmt.Errorf("watch %s: %v", k.resource.Resource, event.Object))
+				onError(fmt.Errorf("watch %s: %v", k.resource.Resource, event.Object))
 				continue
 			}
-			take(event.Type, o)
+			onEvent(event.Type, o)
 		}
 		if ctx.Err() == nil {
-			fail(fmt.Errorf("watch %s: it ended too early", k.resource.Resource))
+			onError(fmt.Errorf("watch %s: it ended too early", k.resource.Resource))
 		}
 	})
 	return nil
 }
 
-func (w *Watcher) take(k kind, event watch.EventType, o *unstructured.Unstructured) {
+func (w *Watcher) record(k kind, event watch.EventType, o *unstructured.Unstructured) {
 	if k.GroupKind == secretKind && !isAuthority(o) {
 		return
 	}
 	var what string
 	switch {
 	case event == watch.Added:
-		what = Born
+		what = Created
 	case event == watch.Deleted:
-		what = Died
+		what = Deleted
 	case event == watch.Modified && o.GetDeletionTimestamp() != nil:
-		what = Dying
+		what = Deleting
 	default:
 		return
 	}
@@ -143,7 +143,7 @@ func (w *Watcher) fail(err error) {
 	w.err = err
 }
 
-// Stop ends the watching. An error means that something may have been missed.
+// Stop ends the watches. An error means that events may have been missed.
 func (w *Watcher) Stop() error {
 	w.cancel()
 	w.done.Wait()
@@ -152,7 +152,7 @@ func (w *Watcher) Stop() error {
 	return w.err
 }
 
-// Events are those so far, of the objects in namespaces if there are any.
+// Events returns the events so far. With namespaces it returns those of objects in them.
 func (w *Watcher) Events(namespaces ...string) []Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,59 +161,59 @@ func (w *Watcher) Events(namespaces ...string) []Event {
 	})
 }
 
-// Births counts the objects that have come, of a kind if it is not empty.
-func Births(events []Event, kind string) int {
+// CountCreated counts the Created events of a kind, or of all kinds when kind is empty.
+func CountCreated(events []Event, kind string) int {
 	n := 0
 	for _, e := range events {
-		if e.What == Born && (kind == "" || e.Ref.Kind == kind) {
+		if e.What == Created && (kind == "" || e.Ref.Kind == kind) {
 			n++
 		}
 	}
 	return n
 }
 
-// Anew says what of events a restore of before cannot explain: it creates each
-// object once and deletes none. With an empty before every event is unexplained.
-func Anew(events []Event, before Objects) []string {
+// UnexplainedByRestore reports the events that a restore of before does not explain. A restore
+// creates each object of before at most once, and deletes none.
+func UnexplainedByRestore(events []Event, before Objects) []string {
 	var problems []string
 	born := map[Ref]bool{}
 	for _, e := range events {
 		switch {
-		case e.What != Born:
+		case e.What != Created:
 			problems = append(problems, e.Ref.String()+" was "+e.What)
 		case born[e.Ref]:
 			problems = append(problems, e.Ref.String()+" was created again")
 		case before[e.Ref] == nil:
-			problems = append(problems, e.Ref.String()+" was created and is not one of before")
+			problems = append(problems, e.Ref.String()+" was created and did not exist before")
 		}
 		born[e.Ref] = true
 	}
 	return problems
 }
 
-// Lives says what of events is not explained by moves of before: they create and
-// delete each of its objects so many times, no other, and never show a deletion.
-func Lives(events []Event, before Objects, births, deaths int) []string {
+// UnexplainedByMoves reports what moves of before do not explain. They create and delete each
+// tracked object of before exactly so often, touch no other object, and set no deletion timestamp.
+func UnexplainedByMoves(events []Event, before Objects, creations, deletions int) []string {
 	var problems []string
 	seen := map[Ref]map[string]int{}
 	for _, e := range events {
 		if seen[e.Ref] == nil {
 			seen[e.Ref] = map[string]int{}
 		}
-		if seen[e.Ref][e.What]++; e.What == Dying {
-			problems = append(problems, e.Ref.String()+" was shown to controllers as being deleted")
+		if seen[e.Ref][e.What]++; e.What == Deleting {
+			problems = append(problems, e.Ref.String()+" got a deletion timestamp")
 		} else if before[e.Ref] == nil {
-			problems = append(problems, e.Ref.String()+" was "+e.What+" and is not one of before")
+			problems = append(problems, e.Ref.String()+" was "+e.What+" and did not exist before")
 		}
 	}
 	for _, ref := range before.Refs() {
 		kind := schema.GroupKind{Group: ref.Group, Kind: ref.Kind}
-		if !keptAlive(kind) || kind == secretKind && !isAuthority(before[ref]) {
+		if !isTracked(kind) || kind == secretKind && !isAuthority(before[ref]) {
 			continue
 		}
-		if got := seen[ref]; got[Born] != births || got[Died] != deaths {
+		if got := seen[ref]; got[Created] != creations || got[Deleted] != deletions {
 			problems = append(problems, fmt.Sprintf("%s was created %d times and deleted %d times, "+
-				"not %d and %d", ref, got[Born], got[Died], births, deaths))
+				"not %d and %d", ref, got[Created], got[Deleted], creations, deletions))
 		}
 	}
 	return problems

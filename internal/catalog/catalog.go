@@ -49,8 +49,8 @@ type Catalog struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu          sync.Mutex // guards what follows; never held while a transaction is begun
-	bell        chan struct{}
+	mu          sync.Mutex    // guards what follows; never held while a transaction is begun
+	changed     chan struct{} // closed at the next change of an operation
 	progress    map[OperationID]*liveProgress
 	inFlight    map[string]struct{}
 	interrupted map[OperationID]struct{}
@@ -86,7 +86,7 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 		now:         func() time.Time { return opts.Now().UTC() },
 		around:      opts.Commit,
 		closed:      make(chan struct{}),
-		bell:        make(chan struct{}),
+		changed:     make(chan struct{}),
 		progress:    map[OperationID]*liveProgress{},
 		inFlight:    map[string]struct{}{},
 		interrupted: map[OperationID]struct{}{},

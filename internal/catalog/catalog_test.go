@@ -394,7 +394,7 @@ func TestMigrateRunsWhatIsNewInOrderAndOnce(t *testing.T) {
 	})
 }
 
-func TestClosed(t *testing.T) {
+func TestClosedCatalogReturnsErrClosed(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c)
 	closeTest(t, c)

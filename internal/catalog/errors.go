@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 type noSpaceError struct{}
@@ -15,8 +17,11 @@ func (noSpaceError) Error() string { return "no space left for the catalog" }
 
 // Hint tells the operator what to do.
 func (noSpaceError) Hint() string {
-	return "make room on its disk, or name a file elsewhere with --catalog"
+	return "make room on its disk, or name a file elsewhere"
 }
+
+// HintKey names the flag for the file.
+func (noSpaceError) HintKey() object.HintKey { return object.HintCatalogFull }
 
 var (
 	// ErrNotFound is wrapped by errors about an operation, snapshot or plan that is not in

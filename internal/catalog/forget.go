@@ -15,8 +15,8 @@ const forgetBatch = 200
 // ForgetOperations deletes operations that ended before a time, and those beyond the newest retain
 // operations. Without it, a schedule of every 30 seconds fills the disk. It never deletes an
 // operation that can still be resumed or rolled back, nor one that the state of a schedule or of a
-// verify names as its last. It returns how many it deleted. It may run at any time and any number of
-// times.
+// verify names as its last. It returns how many it deleted. It may run at any time and any number
+// of times.
 func (c *Catalog) ForgetOperations(ctx context.Context, before time.Time, retain int) (int, error) {
 	var old [][]byte
 	err := c.view(ctx, func(tx *bolt.Tx) (err error) {
@@ -80,8 +80,8 @@ func lastOperations(tx *bolt.Tx) (map[OperationID]bool, error) {
 	})
 }
 
-// deleteOperations deletes the operations of these keys and returns their number. It passes over one
-// that began to run again since it was found.
+// deleteOperations deletes the operations of these keys and returns their number. It passes over
+// one that began to run again since it was found.
 func deleteOperations(tx *bolt.Tx, keys [][]byte) (deleted int, err error) {
 	operations := tx.Bucket(bucketOperations)
 	for _, k := range keys {

@@ -209,7 +209,7 @@ func TestDoCancelStopsBetweenSteps(t *testing.T) {
 	}
 }
 
-func TestUndo(t *testing.T) {
+func TestUndoRunsOnceForAStepThatRan(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
 	broken := errors.New("broken")

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // Operation is one run: a snapshot, a restore, a move, a verify, a prune. It holds no content and
@@ -292,7 +294,7 @@ func (o *opTx) finish(events ...Event) error {
 	if err := o.b.Put(keyRecord, value); err != nil {
 		return err
 	}
-	o.tx.OnCommit(o.c.ring)
+	o.tx.OnCommit(o.c.notify)
 	return o.appendEvents(events)
 }
 
@@ -320,4 +322,22 @@ func (o *opTx) putUnit(unit string, state UnitState) error {
 		return err
 	}
 	return units.Put([]byte(unit), []byte(state))
+}
+
+// SnapshotsInUse returns the operations that may still read snapshots of a store, by the id of the
+// snapshot: restores and moves that have begun and are not at their end, and running verifications.
+func (c *Catalog) SnapshotsInUse(ctx context.Context, storeID string) (map[store.SnapshotID]string,
+	error) {
+	ops, err := c.Operations(ctx, OperationFilter{Kinds: []Kind{KindRestore, KindMove, KindVerify}})
+	if err != nil {
+		return nil, err
+	}
+	used := map[store.SnapshotID]string{}
+	for _, op := range ops {
+		over := op.State.Final() || op.State.Ended() && (op.Kind == KindVerify || !op.Changed)
+		if op.Store == storeID && op.SnapshotID != "" && !over {
+			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
+		}
+	}
+	return used, nil
 }

@@ -54,9 +54,9 @@ func TestStateTransitions(t *testing.T) {
 	}
 }
 
-// A run whose steps could not change anything leaves an operation that changed nothing, unless one
-// before it did.
-func TestUntouched(t *testing.T) {
+// TestRunWithoutEffectLeavesOperationUnchanged: a run whose steps could not change anything leaves
+// an operation that changed nothing, unless an earlier run did.
+func TestRunWithoutEffectLeavesOperationUnchanged(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c)
 	// what the first run does not do, the second one does
@@ -215,7 +215,7 @@ func TestOperationIDsSortByTime(t *testing.T) {
 	}
 }
 
-func TestInterrupted(t *testing.T) {
+func TestInterruptedListsOperationsOfADeadProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, path)
 	left := newOperation(t, c, Running)

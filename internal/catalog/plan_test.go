@@ -12,7 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-func TestPlan(t *testing.T) {
+func TestPlanReadsBackWhatWasPut(t *testing.T) {
 	t.Parallel()
 	random := make([]byte, 3<<20+17) // does not compress: many chunks
 	for i := range random {

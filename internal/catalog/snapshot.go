@@ -52,7 +52,7 @@ type SnapshotRecord struct {
 type Verification struct {
 	Time time.Time `json:"time"`
 	// Level is how deep it looked.
-	Level store.CheckLevel `json:"level"`
+	Level store.VerifyLevel `json:"level"`
 	// OK is false when there was a finding of severity error or worse.
 	OK bool `json:"ok"`
 }
@@ -103,9 +103,20 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	return nil
 }
 
+// RecordOf returns what the index stores about a snapshot.
+func RecordOf(e store.Signed) SnapshotRecord {
+	return SnapshotRecord{
+		StoreID: e.StoreID, Source: e.Source.UID, SourceName: e.Source.Name, ID: string(e.ID),
+		Key: e.Key().String(), Time: e.Time,
+		ResourceVersion: e.ResourceVersion, Sequence: e.Sequence, Objects: int(e.Counts.Objects),
+		Units: int(e.Counts.Units), Missing: int(e.Counts.Missing),
+		Bytes: e.Bytes, Tree: string(e.Tree), Partial: e.Partial,
+	}
+}
+
 // PutVerification notes what a verify found of a snapshot; s is put where it is not in the index.
-// Damage stays until a verify that settles it (store.CheckLevel.Settles), and what is known of a
-// later time is not replaced by an older one. It may run any number of times.
+// Damage stays until a verify that settles it (store.VerifyLevel.Supersedes), and what is known of
+// a later time is not replaced by an older one. It may run any number of times.
 func (c *Catalog) PutVerification(ctx context.Context, s SnapshotRecord, v Verification) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("put verification: %w", err)
@@ -141,7 +152,7 @@ func LaterVerification(a, b *Verification) *Verification {
 	if b.Time.Before(a.Time) {
 		a, b = b, a
 	}
-	if !a.OK && b.OK && !b.Level.Settles(a.Level) {
+	if !a.OK && b.OK && !b.Level.Supersedes(a.Level) {
 		return a
 	}
 	return b

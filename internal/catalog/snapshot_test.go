@@ -141,7 +141,7 @@ func TestPutSnapshotRefusesAmbiguousKeys(t *testing.T) {
 // record is left alone.
 func TestPutVerification(t *testing.T) {
 	c := openTest(t)
-	at := func(hours int, level store.CheckLevel, ok bool) Verification {
+	at := func(hours int, level store.VerifyLevel, ok bool) Verification {
 		return Verification{Time: time.Date(2026, 3, 2, hours, 0, 0, 0, time.UTC), Level: level, OK: ok}
 	}
 	known := testSnapshot(1)
@@ -149,16 +149,16 @@ func TestPutVerification(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct{ put, want Verification }{
-		{at(1, store.CheckStructure, true), at(1, store.CheckStructure, true)},
-		{at(3, store.CheckFull, false), at(3, store.CheckFull, false)},
-		{at(2, store.CheckFull, true), at(3, store.CheckFull, false)}, // older
-		{at(4, store.CheckStructure, true), at(3, store.CheckFull, false)},
-		{at(5, store.CheckFull, true), at(5, store.CheckFull, true)},
-		{at(5, store.CheckFull, true), at(5, store.CheckFull, true)},
-		{at(6, store.CheckStructure, true), at(6, store.CheckStructure, true)},
-		{at(7, store.CheckStructure, false), at(7, store.CheckStructure, false)},
-		{at(8, store.CheckSample, true), at(7, store.CheckStructure, false)},
-		{at(9, store.CheckStructure, true), at(9, store.CheckStructure, true)},
+		{at(1, store.LevelStructure, true), at(1, store.LevelStructure, true)},
+		{at(3, store.LevelFull, false), at(3, store.LevelFull, false)},
+		{at(2, store.LevelFull, true), at(3, store.LevelFull, false)}, // older
+		{at(4, store.LevelStructure, true), at(3, store.LevelFull, false)},
+		{at(5, store.LevelFull, true), at(5, store.LevelFull, true)},
+		{at(5, store.LevelFull, true), at(5, store.LevelFull, true)},
+		{at(6, store.LevelStructure, true), at(6, store.LevelStructure, true)},
+		{at(7, store.LevelStructure, false), at(7, store.LevelStructure, false)},
+		{at(8, store.LevelSample, true), at(7, store.LevelStructure, false)},
+		{at(9, store.LevelStructure, true), at(9, store.LevelStructure, true)},
 	} {
 		short := SnapshotRecord{StoreID: known.StoreID, Source: known.Source, ID: known.ID,
 			Time: known.Time}
@@ -174,7 +174,7 @@ func TestPutVerification(t *testing.T) {
 	}
 	// One that is not in the index is put.
 	if err := c.PutVerification(t.Context(), testSnapshot(2),
-		at(1, store.CheckFull, true)); err != nil {
+		at(1, store.LevelFull, true)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.GetSnapshot(t.Context(), testSnapshot(2).ID, SnapshotFilter{}); err != nil ||
@@ -183,7 +183,7 @@ func TestPutVerification(t *testing.T) {
 	}
 	// A rebuild knows what the bucket knows, and forgets nothing that is later.
 	list := []SnapshotRecord{testSnapshot(1), testSnapshot(2), testSnapshot(3)}
-	earlier, later := at(8, store.CheckStructure, false), at(10, store.CheckFull, false)
+	earlier, later := at(8, store.LevelStructure, false), at(10, store.LevelFull, false)
 	list[0].Verified, list[1].Verified, list[2].Verified = &earlier, &later, &later
 	if _, _, err := c.ReplaceSnapshots(t.Context(), "store1", list); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestPutVerification(t *testing.T) {
 	for _, r := range records {
 		got = append(got, *r.Verified)
 	}
-	if diff := cmp.Diff([]Verification{later, later, at(9, store.CheckStructure, true)},
+	if diff := cmp.Diff([]Verification{later, later, at(9, store.LevelStructure, true)},
 		got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}

@@ -27,8 +27,8 @@ var (
 
 const secretSize = 32
 
-// SnapshotState returns the store of the state that one snapshot of a source leaves for the next. The
-// state may be lost at any time.
+// SnapshotState returns the store of the state that one snapshot of a source leaves for the next.
+// The state may be lost at any time.
 func (c *Catalog) SnapshotState(storeID, source string) incremental.StateStore {
 	return snapshotState{c, storeID, source}
 }
@@ -136,9 +136,9 @@ func walkState(b *bolt.Bucket, key func(string, incremental.StoredKey), part fun
 	})
 }
 
-// updateSnapshotState applies a delta in one transaction. If delta.From is empty, the state is deleted
-// first. If delta.From is not the stored snapshot, the delta belongs to another run: the state is
-// deleted and the delta is dropped.
+// updateSnapshotState applies a delta in one transaction. If delta.From is empty, the state is
+// deleted first. If delta.From is not the stored snapshot, the delta belongs to another run: the
+// state is deleted and the delta is dropped.
 func (c *Catalog) updateSnapshotState(ctx context.Context, storeID, source string,
 	delta incremental.StateDelta) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {

@@ -34,8 +34,8 @@ func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64,
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()
 	for {
-		// The bell is taken before the file is read: whatever is committed after the read rings it.
-		bell := c.currentBell()
+		// The channel comes before the read: a commit after the read closes it.
+		changed := c.nextChange()
 		page, state, err := c.readEvents(ctx, id, afterSeq)
 		if err != nil {
 			return err
@@ -53,7 +53,7 @@ func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64,
 			return nil
 		}
 		select {
-		case <-bell:
+		case <-changed:
 		case <-ticker.C:
 			for _, p := range c.progressSince(id, seen) {
 				if !yield(Event{Time: c.now(), Type: EventProgress, Progress: &p}) {
@@ -68,18 +68,18 @@ func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64,
 	}
 }
 
-// currentBell returns a channel that is closed at the next commit that touches an operation.
-func (c *Catalog) currentBell() <-chan struct{} {
+// nextChange returns a channel that is closed at the next commit that changes an operation.
+func (c *Catalog) nextChange() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.bell
+	return c.changed
 }
 
-// ring wakes all watchers. Each looks whether its operation has news, which costs a read of a few
-// pages in memory.
-func (c *Catalog) ring() {
+// notify wakes all watchers. Each reads whether its operation has new events, which costs a read of
+// a few pages in memory.
+func (c *Catalog) notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.bell)
-	c.bell = make(chan struct{})
+	close(c.changed)
+	c.changed = make(chan struct{})
 }

@@ -14,7 +14,7 @@ func decode(t *testing.T, text string) map[string]any {
 	return v
 }
 
-func TestDifferences(t *testing.T) {
+func TestDifferencesOfEachField(t *testing.T) {
 	tests := []struct {
 		name, a, b string
 		aspect     Aspect

@@ -63,7 +63,7 @@ func fleet(t *testing.T) *Graph {
 	}, nil)
 }
 
-func TestUnits(t *testing.T) {
+func TestUnitsOfEachObject(t *testing.T) {
 	g := fleet(t)
 	want := map[string]string{
 		clusterA: "ns/a", planeA: "ns/a", "Secret/ns/a-ca": "ns/a", "Secret/ns/credentials": "ns/a",
@@ -134,7 +134,7 @@ func TestWavesPutOwnersFirst(t *testing.T) {
 	}
 }
 
-func TestMissing(t *testing.T) {
+func TestMissingListsReferencesWithoutObject(t *testing.T) {
 	g := New([]*Node{
 		node(t, clusterA, needs("Secret/ns/gone")),
 		node(t, planeA, func(n *Node) {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // fieldManager is the name under which this product's writes appear in managedFields. It must not
@@ -52,9 +54,11 @@ func (e *KubeconfigError) Unwrap() error { return e.Err }
 
 // Hint tells the operator what to do.
 func (e *KubeconfigError) Hint() string {
-	return "give the path of a readable kubeconfig with --source-kubeconfig or " +
-		"--target-kubeconfig, and its context with --source-context or --target-context"
+	return "give the path of a readable kubeconfig, and one of its contexts"
 }
+
+// HintKey names the flags for kubeconfigs.
+func (e *KubeconfigError) HintKey() object.HintKey { return object.HintKubeconfig }
 
 // UnreachableError says that a management cluster does not answer, or refuses us.
 type UnreachableError struct {

@@ -2,17 +2,16 @@ package move
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
@@ -31,37 +30,48 @@ type checker struct {
 
 func (c *checker) add(f object.Finding) { c.findings = append(c.findings, f) }
 
+// checks are the rows of the source of a move.
+var checks = []preflight.Check[*checker]{
+	{Name: "fence", Run: checkFence},
+	{Name: "pools", Run: checkPools},
+	{Name: "units", Run: checkUnits},
+	{Name: "rights", Run: checkRights},
+	{Name: "cascade", Run: checkCascade},
+}
+
 func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 	c.locks, c.ids = map[string]string{}, map[string]string{}
-	c.checkFence(ctx)
-	c.checkPools()
-	for _, n := range c.nodes {
-		if err := c.checkNode(n); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.checkRights(ctx); err != nil {
-		return nil, err
-	}
-	return c.findings, c.checkCascade(ctx)
+	err := preflight.Run(ctx, checks, c)
+	return c.findings, err
 }
 
 // checkFence: without a record that the other side finds, two operators on two hosts can both hand
 // over.
-func (c *checker) checkFence(ctx context.Context) {
+func checkFence(ctx context.Context, c *checker) error {
 	err := c.Ownership.CanFence(ctx)
 	switch {
 	case c.spec.NoFence:
 		c.add(object.Finding{Severity: object.Warning, Code: object.CodeNoFence,
 			Message: "no ownership record is written: a source that is brought back from an older state " +
 				"does not find out that it lost its workload clusters",
-			Hint: "leave --no-fence out where the store can fence"})
+			Hint: "write ownership records where the store can hold them"})
 	case err != nil:
 		c.add(object.Finding{Severity: object.Fatal, Code: object.CodeNoFence,
 			Message: "ownership records cannot " +
 				"be written: " + err.Error(), Hint: "use a store that honours conditional writes, and a " +
-				"signing key; or go without, with --no-fence"})
+				"signing key"})
 	}
+	return nil
+}
+
+// checkUnits checks every object of the units.
+func checkUnits(_ context.Context, c *checker) error {
+	for _, n := range c.nodes {
+		if err := c.checkNode(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkNode looks for states in which a unit had better not be moved.
@@ -87,7 +97,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 		if annotations[capi.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
 			c.add(object.Finding{Severity: object.Error, Code: object.CodeHeld, Ref: n.Ref, Unit: n.Unit,
 				Message: "it is the paused copy of a restore or a move that is not at its end",
-				Hint:    "bring that operation to its end first (mgmtctl operation list)"})
+				Hint:    "finish that operation first"})
 		}
 		if lock != "" {
 			c.locks[n.Unit] = lock
@@ -95,8 +105,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 			c.add(object.Finding{Severity: c.unlessForced(object.CodeLocked), Code: object.CodeLocked,
 				Ref: n.Ref, Unit: n.Unit,
 				Message: "operation " + operation + " is at work on it",
-				Hint: "mgmtctl operation resume " + operation + ", or rollback; with --force when that " +
-					"operation and its catalog are lost"})
+				Hint:    "resume operation " + operation + " or roll it back"})
 		}
 		if capi.GitOpsOwned(gjson.GetBytes(raw, "metadata.labels").Map(), annotations) {
 			c.gitops(n)
@@ -106,7 +115,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 			c.add(object.Finding{Severity: c.unlessForced(object.CodeProvisioning),
 				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
-				Hint:    "let it come up, or delete it; or take the risk with --force"})
+				Hint:    "wait for its Node, or delete it"})
 		}
 	}
 	return nil
@@ -131,7 +140,7 @@ func (c *checker) unlessForced(code object.Code) object.Severity {
 
 // checkPools: a pool of addresses that serves workload clusters on both sides would hand out the
 // same address twice.
-func (c *checker) checkPools() {
+func checkPools(_ context.Context, c *checker) error {
 	in := map[string]bool{}
 	for _, n := range c.nodes {
 		in[n.Unit] = true
@@ -146,52 +155,38 @@ func (c *checker) checkPools() {
 				c.add(object.Finding{Severity: c.unlessForced(object.CodePoolShared),
 					Code: object.CodePoolShared, Ref: n.Ref,
 					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
-					Hint: "move all users of the pool together, or give them pools of their own; with --force " +
-						"when its ranges are known not to collide"})
+					Hint:    "move all users of the pool together, or give them pools of their own"})
 				break
 			}
 		}
 	}
+	return nil
 }
 
-// checkRights asks the source whether our credentials may pause and retire.
-func (c *checker) checkRights(ctx context.Context) error {
-	kinds := map[object.GroupKind]bool{}
+// checkRights asks the source whether our credentials allow to pause and to retire.
+func checkRights(ctx context.Context, c *checker) error {
+	var kinds []kube.Kind
+	seen := map[object.GroupKind]bool{kube.NamespaceKind.GroupKind: true} // namespaces stay
 	for _, n := range c.nodes {
-		kinds[n.GroupKind()] = n.GroupKind() != kube.NamespaceKind.GroupKind
-	}
-	results := make(chan object.Finding, len(kinds)*5)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for gk, leaves := range kinds {
-		k, ok := kube.FindKind(c.Source.Kinds, gk)
-		if !ok || !leaves {
-			continue
+		if k, ok := kube.FindKind(c.Source.Kinds, n.GroupKind()); ok && !seen[n.GroupKind()] {
+			kinds = append(kinds, k)
 		}
-		for _, verb := range []string{"get", "list", "update", "patch", "delete"} {
-			g.Go(func() error {
-				allowed, err := c.Source.Prober.Allowed(gctx, verb, k, "")
-				if err == nil && !allowed {
-					results <- object.Finding{Severity: object.Error, Code: object.CodeNotAllowed,
-						Message: fmt.Sprintf("the credentials for the source may not %s %s", verb,
-							strings.TrimSuffix(k.Resource+"."+k.Group, ".")),
-						Hint: "use credentials of an administrator of the source"}
-				}
-				return err
-			})
-		}
+		seen[n.GroupKind()] = true
 	}
-	err := g.Wait()
-	close(results)
-	for f := range results {
-		c.add(f)
+	missing, err := preflight.Rights(ctx, c.Source.Prober, kinds,
+		func(kube.Kind) []preflight.Right {
+			return []preflight.Right{{Verb: "get"}, {Verb: "list"}, {Verb: "update"}, {Verb: "patch"},
+				{Verb: "delete"}}
+		})
+	for _, m := range missing {
+		c.add(m.Finding("source"))
 	}
 	return err
 }
 
 // checkCascade looks on the source for objects that the garbage collector would delete once their
 // owners are retired.
-func (c *checker) checkCascade(ctx context.Context) error {
+func checkCascade(ctx context.Context, c *checker) error {
 	doomed, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, n := range c.nodes {
 		if n.GroupKind() != kube.NamespaceKind.GroupKind {

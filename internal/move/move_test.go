@@ -104,7 +104,7 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 	}
 }
 
-func TestBatches(t *testing.T) {
+func TestBatchesStartWithTheCanary(t *testing.T) {
 	unit := func(name string, blocked bool) restore.Unit {
 		return restore.Unit{Name: name,
 			Blocked: blocked}

@@ -2,7 +2,6 @@ package move
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -26,7 +25,7 @@ type Spec struct {
 // copySpec is the same for the copy, of some units or, with nil, of all.
 func (s Spec) copySpec(only []string) restore.Spec {
 	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners,
-		ManagedFields: s.ManagedFields, Move: true, Only: only}
+		ManagedFields: s.ManagedFields, SourceAtWork: true, Only: only}
 }
 
 // Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no
@@ -76,9 +75,9 @@ type Ends struct {
 	LookTarget func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
 }
 
-// Make plans a move: it looks at both sides, runs every pre-flight check, and changes nothing.
+// NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
 // Findings are in the plan; an error means that planning itself did not get through.
-func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
+func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	look, contents, err := e.Look(ctx)
 	if err != nil {
 		return nil, err
@@ -114,27 +113,11 @@ func Make(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents,
 	spec restore.Spec, name restore.Snapshot, findings []object.Finding,
 	owners map[string]ownership.Record) (*restore.Plan, error) {
-	return restore.Make(ctx, restore.Input{
+	return restore.NewPlan(ctx, restore.Input{
 		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader,
 		Prober: e.Target.Prober, Kinds: e.Target.Kinds,
 		Providers: e.Target.Providers, Spec: spec, Owners: owners, Findings: findings,
 	})
-}
-
-// UnsettledError says that objects did not come to the state that was waited for.
-type UnsettledError struct {
-	What  string
-	Left  int
-	First string
-}
-
-func (e *UnsettledError) Error() string {
-	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
-}
-
-// Hint tells the operator what to do.
-func (e *UnsettledError) Hint() string {
-	return "look at the logs of the source's controllers; then resume the operation, or roll it back"
 }
 
 // nodesOf returns the nodes of one unit.

@@ -21,6 +21,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "retire"} }
@@ -106,7 +107,7 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 			switch {
 			case o.Ref == ref:
 				cluster = append(cluster, o)
-			case o.GroupKind() == capi.ClusterResourceSetBinding:
+			case m.Rows.Row(o.GroupKind()).BoundToCluster:
 				bindings = append(bindings, o)
 			default:
 				dependants = append(dependants, o)
@@ -188,7 +189,7 @@ func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) 
 					})
 				switch {
 				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) &&
-					o.GroupKind() == capi.ClusterResourceSetBinding:
+					m.Rows.Row(o.GroupKind()).BoundToCluster:
 					return nil // somebody made it anew, for others
 				case errors.Is(err, errStranger):
 					return &ChangedError{Why: o.Ref.String() + " was made anew"}
@@ -240,7 +241,7 @@ func (m *run) retireShared(ctx context.Context) error {
 		}
 		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + p.suffix()},
 			func(ctx context.Context, _ *catalog.StepHandle) error {
-				return patiently(ctx, func() error { return m.removeAll(ctx, p, objects) })
+				return retryForbidden(ctx, func() error { return m.removeAll(ctx, p, objects) })
 			})
 		if err != nil {
 			return fmt.Errorf("retire shared objects: %w", err)
@@ -249,19 +250,13 @@ func (m *run) retireShared(ctx context.Context) error {
 	return nil
 }
 
-// patiently tries again what a webhook forbids whose cache does not know yet that the last user is
+// retryForbidden tries again what a webhook forbids: its cache may not know yet that the last user is
 // gone.
-func patiently(ctx context.Context, fn func() error) error {
+func retryForbidden(ctx context.Context, fn func() error) error {
 	const tries = 10
-	for try := 1; ; try++ {
-		err := fn()
-		if err == nil || try == tries || !apierrors.IsForbidden(err) {
-			return err
-		}
-		if err := kube.Sleep(ctx, time.Second/2); err != nil {
-			return err
-		}
-	}
+	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
+		return time.Second / 2, failures < tries && apierrors.IsForbidden(err)
+	}, func(context.Context) error { return fn() })
 }
 
 // unneeded returns the shared objects of a part that nothing which stays on the source needs, in

@@ -115,7 +115,8 @@ func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
 			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+			Hooks: restore.Hooks{StepSuffix: p.suffix()},
 		},
 		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Keep: keep,
 	})

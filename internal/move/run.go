@@ -273,25 +273,29 @@ func (m *run) carry(ctx context.Context, p *part) {
 	todo.Units = slices.DeleteFunc(todo.Units,
 		func(u restore.Unit) bool { return m.results.failed[u.Name] })
 	var mu sync.Mutex
-	var well []restore.Unit
+	var healthy []restore.Unit
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
 		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
-		Operation: m.Operation, Journal: m.Journal, Tuning: tuning, Part: p.suffix(), KeepShared: true,
-		HandOver: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
-		Well: func(u restore.Unit) {
-			mu.Lock()
-			defer mu.Unlock()
-			well = append(well, u)
+		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
+		Hooks: restore.Hooks{
+			StepSuffix: p.suffix(), RequirePause: true, LeaveSharedPaused: true,
+			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
+			OnHealthy: func(u restore.Unit) {
+				mu.Lock()
+				defer mu.Unlock()
+				healthy = append(healthy, u)
+			},
+			OnUnhealthy: restore.Repause,
 		},
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	m.note(todo.Units, well, err)
-	m.retire(ctx, p, well)
+	m.note(todo.Units, healthy, err)
+	m.retire(ctx, p, healthy)
 }
 
 // lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is
@@ -319,14 +323,14 @@ func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
 }
 
 // note keeps which units of a copy did not come through. Their findings are in the history already.
-func (m *run) note(units, well []restore.Unit, err error) {
+func (m *run) note(units, healthy []restore.Unit, err error) {
 	if err == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, u := range units {
-		if !slices.ContainsFunc(well, func(w restore.Unit) bool { return w.Name == u.Name }) {
+		if !slices.ContainsFunc(healthy, func(w restore.Unit) bool { return w.Name == u.Name }) {
 			m.results.failed[u.Name] = true
 		}
 	}
@@ -393,7 +397,8 @@ func (m *run) finishShared(ctx context.Context) error {
 		err := restore.FinishShared(ctx, restore.RunOptions{
 			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
 			Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+			Hooks: restore.Hooks{StepSuffix: p.suffix()},
 		}, released)
 		if err != nil {
 			return fmt.Errorf("release shared objects: %w", err)
@@ -422,7 +427,8 @@ func (m *run) observe(ctx context.Context) error {
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
 			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Rows: m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning, Part: p.suffix(),
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+			Hooks: restore.Hooks{StepSuffix: p.suffix()},
 		}); err != nil {
 			return err
 		}

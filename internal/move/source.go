@@ -19,6 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // annotationBlockMove is set by providers on what must not be moved yet, and removed when they are
@@ -36,8 +37,11 @@ func (e *LockedError) Error() string {
 // Hint tells the operator what to do.
 func (e *LockedError) Hint() string {
 	operation, _, _ := strings.Cut(e.Holder, "/")
-	return "mgmtctl operation show " + operation + "; resume it or roll it back first"
+	return "resume operation " + operation + " or roll it back first"
 }
+
+// HintKey names the command that shows an operation.
+func (e *LockedError) HintKey() object.HintKey { return object.HintOperation }
 
 // ChangedError says that the source is not what the copy was made from.
 type ChangedError struct{ Why string }
@@ -125,25 +129,23 @@ func (m *run) change(ctx context.Context, ref object.Ref, fn func(u *unstructure
 	if !ok {
 		return fmt.Errorf("the source no longer serves %s", ref.GroupKind())
 	}
-	for attempt := 1; ; attempt++ {
+	var refused error // by fn
+	err := kube.Retry(ctx, func() error {
 		live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
-		var changed bool
-		if err == nil {
-			if changed, err = fn(live); err != nil || !changed {
-				return err
-			}
-			_, err = m.Source.Writer.Update(ctx, k, live)
-		}
-		if err == nil {
-			return nil
-		}
-		if attempt == 16 || !apierrors.IsConflict(err) && !kube.Transient(err) {
-			return fmt.Errorf("%s: %w", ref, err)
-		}
-		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
+		if err != nil {
 			return err
 		}
+		var changed bool
+		if changed, refused = fn(live); refused != nil || !changed {
+			return refused
+		}
+		_, err = m.Source.Writer.Update(ctx, k, live)
+		return err
+	})
+	if err != nil && refused == nil {
+		return fmt.Errorf("%s: %w", ref, err)
 	}
+	return err
 }
 
 // pause brings a unit of the source to a stand: lock and switch, then the acknowledgement of every
@@ -226,7 +228,7 @@ func (m *run) awaitStand(ctx context.Context, unit string) error {
 		"acknowledge the pause", m.standing); err != nil {
 		return err
 	}
-	return kube.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
+	return retry.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
 }
 
 // standing says why an object does not stand still yet; "" when it does.
@@ -250,27 +252,14 @@ func kindOf(u *unstructured.Unstructured) object.GroupKind {
 	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
 }
 
-// await looks at objects of the source again and again until problem finds none with any of them.
-// One that is gone is none.
+// await polls objects of the source until problem finds none with any of them. One that is gone is
+// none.
 func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
 	problem func(n *graph.Node, u *unstructured.Unstructured) string) error {
-	deadline := time.Now().Add(m.Tuning.Wait)
-	// Seldom enough that the asking does not keep the controllers of a busy API server from
-	// answering.
-	pause := 200 * time.Millisecond
-	for {
-		left, first, err := m.problems(ctx, nodes, problem)
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return &UnsettledError{What: what, Left: len(left), First: first}
-		}
-		if err := kube.Sleep(ctx, pause); err != nil {
-			return err
-		}
-		nodes, pause = left, min(pause*2, 3*time.Second)
-	}
+	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, m.Tuning.Wait, nodes,
+		func(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, string, error) {
+			return m.problems(ctx, nodes, problem)
+		})
 }
 
 func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n *graph.Node,

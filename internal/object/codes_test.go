@@ -89,7 +89,7 @@ func checkFinding(t *testing.T, set *token.FileSet, lit *ast.CompositeLit,
 	}
 	code, ok1 := fields["Code"].(*ast.SelectorExpr)
 	severity, ok2 := fields["Severity"].(*ast.SelectorExpr)
-	if !ok1 || !ok2 {
+	if !ok1 || !ok2 || objectName(code) == "" || objectName(severity) == "" {
 		return // variables
 	}
 	d, _ := Define(constants[objectName(code)])

@@ -30,8 +30,8 @@ type Record struct {
 	Time      time.Time
 	// Trusted: a trusted key signed it. A record that is not trusted is reported and not obeyed.
 	Trusted bool
-	// Damaged: there is a record, and it cannot be read. All other fields are empty.
-	Damaged bool
+	// Damaged says why a record that is there cannot be read. All other fields are empty then.
+	Damaged error
 }
 
 func record(s Store, o store.SignedOwner) Record {
@@ -44,11 +44,9 @@ func record(s Store, o store.SignedOwner) Record {
 func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 	owners := map[string]Record{}
 	err := s.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
-		_, corrupt := errors.AsType[*store.CorruptError](err)
-		_, format := errors.AsType[*store.FormatError](err)
 		switch {
-		case corrupt || format || errors.Is(err, store.ErrForeign):
-			owners[id] = Record{Damaged: true}
+		case store.IsUnusable(err):
+			owners[id] = Record{Damaged: err}
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
 			return err

@@ -3,42 +3,35 @@ package restore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
-// check is one pre-flight check. It adds findings; an error means that it could not be carried out.
-type check struct {
-	name string
-	run  func(ctx context.Context, p *planner) error
-}
-
-// checks are the pre-flight checks, in the order in which they run. All run, whatever the others
-// find.
-var checks = []check{
-	{"source", checkSource},
-	{"ownership", checkOwnership},
-	{"snapshot", checkSnapshot},
-	{"kinds", checkKinds},
-	{"providers", checkProviders},
-	{"rights", checkRights},
-	{"owners", checkOwners},
-	{"units", checkUnits},
-	{"needs", checkNeeds},
-	{"certificates", checkCertificates},
-	{"collisions", checkCollisions},
-	{"webhooks", checkWebhooks},
-	{"workload code", checkWorkloadCode},
+// checks are the rows of a restore, and of the target of a move.
+var checks = []preflight.Check[*planner]{
+	{Name: "source", Run: checkSource},
+	{Name: "ownership", Run: checkOwnership},
+	{Name: "snapshot", Run: checkSnapshot},
+	{Name: "kinds", Run: checkKinds},
+	{Name: "providers", Run: checkProviders},
+	{Name: "rights", Run: checkRights},
+	{Name: "owners", Run: checkOwners},
+	{Name: "units", Run: checkUnits},
+	{Name: "needs", Run: checkNeeds},
+	{Name: "certificates", Run: checkCertificates},
+	{Name: "collisions", Run: checkCollisions},
+	{Name: "webhooks", Run: checkWebhooks},
+	{Name: "workload code", Run: checkWorkloadCode},
 }
 
 // oldSnapshot is the age above which a snapshot deserves a warning: Machines made or deleted since
@@ -48,7 +41,7 @@ const oldSnapshot = 24 * time.Hour
 // checkSource asks for proof that no controller of the source still works (invariant I1). A restore
 // into the source itself needs none: there is only one management cluster.
 func checkSource(_ context.Context, p *planner) error {
-	if p.Spec.Move {
+	if p.Spec.SourceAtWork {
 		if p.Source.Source.UID == p.Target.UID {
 			p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSameMgmt,
 				Message: "source and target are the same management cluster", Hint: "name two different ones"})
@@ -66,7 +59,7 @@ func checkSource(_ context.Context, p *planner) error {
 		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceAlive,
 			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
 				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
-			Hint: "make sure that its controllers do not run, then say --force as well"})
+			Hint: "make sure that its controllers do not run"})
 		return nil
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
@@ -79,46 +72,32 @@ func checkSource(_ context.Context, p *planner) error {
 	p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceNotGone,
 		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile "+
 			"one workload cluster destroy it", p.Source.Source.Name),
-		Hint: "make sure that its controllers do not run, then say so with --source-is-gone; or " +
-			"restore with --no-release, which leaves everything paused"})
+		Hint: "make sure that its controllers do not run, and confirm it; or restore " +
+			"without the release, which leaves everything paused"})
 	return nil
 }
 
 // checkOwnership: a workload cluster that was handed over to another management cluster is not
-// taken from an old snapshot of the one that had it before.
+// restored from an old snapshot of its owner before that.
 func checkOwnership(_ context.Context, p *planner) error {
+	owners := preflight.Owners{Records: p.Owners, Force: p.Spec.Force,
+		Expected: []string{p.Source.Source.UID, p.Target.UID},
+		Elsewhere: "it was moved or restored there; work with that management cluster, or take it over " +
+			"when that one is gone for good",
+		Damaged: "find out to which management cluster it belongs"}
 	for n := range p.active {
-		owned, ok := p.Owners[n.WorkloadID]
-		if n.GroupKind() == capi.Cluster && owned.Damaged &&
-			!p.Spec.Force.Has(object.CodeOwnerDamaged) {
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerDamaged,
-				Message: "its ownership record cannot be read", Hint: "find out to which management cluster " +
-					"it belongs, then go on with --force"})
+		if n.GroupKind() != capi.Cluster {
 			continue
 		}
-		if n.GroupKind() != capi.Cluster || !ok || owned.By.UID == p.Source.Source.UID ||
-			owned.By.UID == p.Target.UID {
-			continue
+		if f, ok := owners.Check(n.WorkloadID); ok {
+			p.add(n, f)
 		}
-		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere,
-			Message: fmt.Sprintf("its ownership record (epoch %d) says that it belongs to management "+
-				"cluster %s (%s)", owned.Epoch, owned.By.Name, owned.By.UID),
-			Hint: "it was moved or restored there; work with that management cluster, or take it over " +
-				"with --force when that one is gone for good"}
-		switch {
-		case !owned.Trusted:
-			f.Severity, f.Code = object.Warning, object.CodeOwnerUntrusted
-			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
-		case p.Spec.Force.Has(object.CodeOwnedElsewhere):
-			f.Severity = object.Warning
-		}
-		p.add(n, f)
 	}
 	return nil
 }
 
 func checkSnapshot(_ context.Context, p *planner) error {
-	if p.Spec.Move {
+	if p.Spec.SourceAtWork {
 		return nil // it is taken when the source stands still
 	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
@@ -127,13 +106,13 @@ func checkSnapshot(_ context.Context, p *planner) error {
 	if age > oldSnapshot {
 		f.Severity = object.Warning
 		f.Hint = "Machines that were made or deleted since are not known to it; compare with the " +
-			"infrastructure before the release (--no-release)"
+			"infrastructure before the release"
 	}
 	p.addAll(f)
 	if p.Newer.After(p.Source.Time) {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotNewest,
 			Message: "a newer snapshot of this source is in the store, of " + p.Newer.Format(time.RFC3339),
-			Hint:    "use --snapshot latest"})
+			Hint:    "use the newest one unless you want the older state"})
 	}
 	for _, gap := range p.Gaps {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSnapshotGap, Message: gap,
@@ -183,67 +162,28 @@ func checkProviders(_ context.Context, p *planner) error {
 			used[k.Provider] = true
 		}
 	}
-	for _, want := range p.Snapshot.About.Providers {
-		if !used[want.Name] {
-			continue
-		}
-		i := slices.IndexFunc(p.Providers, func(have kube.Provider) bool {
-			return have.Name == want.Name
-		})
-		if i < 0 {
-			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderMissing,
-				Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name,
-					want.Version),
-				Hint: "install it with clusterctl init, at that version or newer"})
-			continue
-		}
-		if older(p.Providers[i].Version, want.Version) &&
-			!p.Spec.Force.Has(object.CodeProviderOlder) {
-			p.addAll(object.Finding{Severity: object.Error, Code: object.CodeProviderOlder,
-				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,
-					p.Providers[i].Version, want.Version),
-				Hint: "upgrade it with clusterctl upgrade, or take the risk with --force"})
-		}
+	source := slices.DeleteFunc(slices.Clone(p.Snapshot.About.Providers),
+		func(provider kube.Provider) bool { return !used[provider.Name] })
+	for _, f := range preflight.CompareProviders(source, p.Providers, p.Spec.Force) {
+		p.addAll(f)
 	}
 	return nil
 }
 
-// older compares provider versions; what does not parse is not judged.
-func older(have, want string) bool {
-	h, err1 := version.ParseSemantic(have)
-	w, err2 := version.ParseSemantic(want)
-	return err1 == nil && err2 == nil && h.LessThan(w)
-}
-
-// checkRights asks the target whether our credentials may do all that the restore does.
+// checkRights asks the target whether our credentials allow all that the restore does.
 func checkRights(ctx context.Context, p *planner) error {
-	type right struct{ verb, sub string }
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
-	for _, k := range p.kinds {
-		rights := []right{{"get", ""}, {"list", ""}, {"create", ""}, {"update", ""}}
-		if k.Status {
-			rights = append(rights, right{"update", "status"})
-		}
-		for _, r := range rights {
-			g.Go(func() error {
-				ok, err := p.Prober.Allowed(ctx, r.verb, k, r.sub)
-				if err != nil || ok {
-					return err
-				}
-				what := k.Resource + "." + k.Group
-				if r.sub != "" {
-					what += "/" + r.sub
-				}
-				p.addAll(object.Finding{Severity: object.Error, Code: object.CodeNotAllowed,
-					Message: fmt.Sprintf("the credentials for the target may not %s %s", r.verb,
-						strings.TrimSuffix(what, ".")),
-					Hint: "use credentials of an administrator of the target"})
-				return nil
-			})
-		}
+	missing, err := preflight.Rights(ctx, p.Prober, slices.Collect(maps.Values(p.kinds)),
+		func(k kube.Kind) []preflight.Right {
+			rights := []preflight.Right{{Verb: "get"}, {Verb: "list"}, {Verb: "create"}, {Verb: "update"}}
+			if k.Status {
+				rights = append(rights, preflight.Right{Verb: "update", Subresource: "status"})
+			}
+			return rights
+		})
+	for _, m := range missing {
+		p.addAll(m.Finding("target"))
 	}
-	return g.Wait()
+	return err
 }
 
 // checkOwners: an owner that is neither restored nor on the target would leave its dependants to
@@ -262,7 +202,7 @@ func checkOwners(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing,
 				Message: "its owner " +
 					o.Ref.String() + " is neither in what is restored nor on the target",
-				Hint: "restore or create the owner first, or leave the reference out with --drop-owner " +
+				Hint: "restore or create the owner first, or leave out the reference to " +
 					o.Ref.String()})
 		}
 	}
@@ -280,7 +220,7 @@ func checkUnits(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken",
 				Hint:    "leave it out, or take an older snapshot"})
-		case n.Deleting && p.Spec.Move:
+		case n.Deleting && p.Spec.SourceAtWork:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeDeleting,
 				Message: "it is being deleted",
 				Hint:    "let the deletion finish, or find out what holds it, then plan again"})
@@ -298,14 +238,13 @@ func checkUnits(_ context.Context, p *planner) error {
 		case !pause.Late() && !pause.Passive() && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
-					"life before it", Hint: "leave the reference out with --drop-owner"})
-		case pause.Late() && p.Spec.Move &&
+					"life before it", Hint: "leave the reference out"})
+		case pause.Late() && p.Spec.SourceAtWork &&
 			!p.Spec.Force.Has(object.CodePauseUnknown):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
-				Hint: "scale its controller on the source to zero for the time of the move, then go on " +
-					"with --force"})
+				Hint: "scale its controller on the source to zero for the time of the move"})
 		case pause.Late():
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known; it is created after the release"})
@@ -332,8 +271,7 @@ func checkHeld(p *planner, n *graph.Node) error {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
 			Message: "it is the paused copy of " +
 				"a restore or a move that was not at its end",
-			Hint: "bring that operation to its end, or take an older snapshot; with --force it is given " +
-				"back as it was before the pause"})
+			Hint: "bring that operation to its end, or take an older snapshot"})
 	}
 	return nil
 }
@@ -344,7 +282,7 @@ func checkNeeds(_ context.Context, p *planner) error {
 		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
 			p.add(by, object.Finding{Severity: object.Warning, Code: object.CodeNeedMissing,
 				Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field),
-				Hint:    "see that the target has it before the release (--no-release)"})
+				Hint:    "see that the target has it before the release"})
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func take(t *testing.T) site {
 		t.Fatal(err)
 	}
 	source := servers.Connect(t, 0)
-	_, err = snapshot.Run(t.Context(), snapshot.Options{
+	_, err = snapshot.Create(t.Context(), snapshot.Options{
 		Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 		Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Store: st, Writer: "test",
 	})
@@ -113,7 +113,7 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 }
 
 func (w *work) plan(ctx context.Context, spec restore.Spec) (*restore.Plan, error) {
-	return restore.Make(ctx, restore.Input{
+	return restore.NewPlan(ctx, restore.Input{
 		Snapshot: w.snapshot, Contents: w.contents, Source: restore.Snapshot{ID: string(w.signed.ID),
 			Source: object.Side{UID: w.signed.Source.UID}, Time: w.signed.Time},
 		Target: object.Side{Name: w.target.Name(), UID: w.target.UID()}, Reader: w.target.Reader(),

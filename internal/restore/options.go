@@ -2,11 +2,7 @@ package restore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -14,19 +10,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// Writer is what carrying out a plan needs of the target besides reading.
-type Writer interface {
-	Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
-		*unstructured.Unstructured, error)
-	Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
-		*unstructured.Unstructured, error)
-	UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
-		*unstructured.Unstructured, error)
-}
-
 // DefaultConcurrency is how many units a restore works on at once when Tuning names no number. A
 // unit spends most of its time waiting for acknowledgements of the target's controllers, and no
-// workload cluster is paused for it.
+// working workload cluster is paused for it. 48 units on bare servers and two cores took 91 s with 32
+// and 114 s with 8.
 const DefaultConcurrency = 32
 
 // Tuning changes how a run works, not what it does. The zero value works.
@@ -42,13 +29,13 @@ type Tuning struct {
 	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and
 	// for post-flight. 0 means 5 minutes.
 	Wait time.Duration
-	// Settle is how long an object must be unchanged where its kind publishes no acknowledgement of
-	// the pause; 0 means 2 seconds.
+	// Settle is how long to wait for controllers that publish no acknowledgement of a pause, and
+	// for the caches of those that do; 0 means 2 seconds. Stored operations have it by this name.
 	Settle time.Duration
 }
 
-// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller: a
-// move has a lower one than a restore, because it pauses that many working workload clusters.
+// WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller:
+// a move has a lower one than a restore, because it pauses that many working workload clusters.
 func (t Tuning) WithDefaults(concurrency int) Tuning {
 	if t.Concurrency <= 0 {
 		t.Concurrency = concurrency
@@ -66,7 +53,7 @@ func (t Tuning) WithDefaults(concurrency int) Tuning {
 // server levels off at about 32 clients.
 const requests = 32
 
-// RunOptions of Run.
+// RunOptions are the inputs of Run.
 type RunOptions struct {
 	Plan      *Plan
 	Snapshot  *snapshot.Snapshot
@@ -78,54 +65,36 @@ type RunOptions struct {
 	Operation string      // its id, for the annotation that marks what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning
-	// Part is put behind the names of steps that belong to no unit, where one operation carries out
-	// several plans.
-	Part string
-	// HandOver, when set, is called for each unit right before its release, when its copy is
-	// verified. Its error keeps the unit from being released. It may be called again for a unit
-	// that it let pass before.
-	HandOver func(ctx context.Context, u Unit) error
-	// KeepShared leaves shared objects paused: FinishShared releases them when the units of all
-	// plans are there.
-	KeepShared bool
-	// Well, when set, is told of each unit that came through post-flight. A unit that does not is
-	// paused again (the brake of a move).
-	Well func(u Unit)
+	Hooks     Hooks
 }
 
-// IncompleteError says that something was changed and work is left: units failed, or a finding of
-// post-flight stands. Resume goes on.
-type IncompleteError struct {
-	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
-	First                 error
+// Hooks lets a caller take part in a run. The zero value is a plain restore.
+type Hooks struct {
+	// StepSuffix is appended to the phases of steps that belong to no unit, where one operation
+	// carries out several plans.
+	StepSuffix string
+	// RequirePause: a copy whose Cluster is not paused before its first release is an error
+	// (*UnpausedError), since somebody else released it. Without it such a Cluster is adopted.
+	RequirePause bool
+	// BeforeRelease is called for each unit right before its release, when its copy is verified.
+	// Its error keeps the unit paused. A resume calls it again for a unit that it let pass before.
+	BeforeRelease func(ctx context.Context, u Unit) error
+	// OnHealthy is called for each unit that passed post-flight.
+	OnHealthy func(u Unit)
+	// OnUnhealthy is what happens to a unit that fails post-flight.
+	OnUnhealthy Reaction
+	// LeaveSharedPaused leaves shared objects paused: FinishShared releases them when the units of
+	// all plans are there.
+	LeaveSharedPaused bool
 }
 
-func (e *IncompleteError) Error() string {
-	switch {
-	case e.First != nil:
-		text := fmt.Sprintf("units failed: %d", e.Failed)
-		if e.Left > 0 {
-			text += fmt.Sprintf(", not begun: %d", e.Left)
-		}
-		if e.Blocked > 0 {
-			text += fmt.Sprintf(", blocked by pre-flight: %d", e.Blocked)
-		}
-		return fmt.Sprintf("%s; the first: %v", text, e.First)
-	default:
-		return fmt.Sprintf("units blocked by pre-flight: %d; all others are restored", e.Blocked)
-	}
-}
+// Reaction says what happens to a unit that fails post-flight.
+type Reaction int
 
-func (e *IncompleteError) Unwrap() error { return e.First }
-
-// HintOf finds what an error tells the operator to do.
-func HintOf(err error) string {
-	var hinter interface {
-		error
-		Hint() string
-	}
-	if errors.As(err, &hinter) {
-		return hinter.Hint()
-	}
-	return "mend the cause, then resume the operation"
-}
+const (
+	// Leave leaves it released: its controllers may still bring it to its state.
+	Leave Reaction = iota
+	// Repause pauses it, so that it stays as it is until the cause is found; a resume releases it
+	// again.
+	Repause
+)

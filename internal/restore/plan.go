@@ -41,10 +41,11 @@ type Spec struct {
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
-	// Move: the source is alive and paused unit by unit, so nobody has to vouch that it is gone.
-	Move bool `json:"move,omitempty"`
-	// Only are the units ("namespace/name") of the selection that are meant, where a move takes
-	// them in batches; nil means all.
+	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
+	// is gone.
+	SourceAtWork bool `json:"move,omitempty"`
+	// Only are the units ("namespace/name") of the selection to plan, where a move has batches; nil
+	// means all.
 	Only []string `json:"only,omitempty"`
 }
 
@@ -58,8 +59,8 @@ const (
 	Skip   Action = "skip"
 )
 
-// Plan is what a restore will do. It is data: no client, no content, no secret. The stored plan is
-// what a resume goes by.
+// Plan is what a restore will do. It is data: no client, no content, no secret. A resume carries
+// out the stored plan.
 type Plan struct {
 	Snapshot Snapshot         `json:"snapshot"`
 	Target   object.Side      `json:"target"`
@@ -110,7 +111,7 @@ type Object struct {
 	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by
 	// position in Owners; nil when there are none.
 	Outside map[int]string `json:"outside,omitempty"`
-	// Paused tells that it was paused on the source and stays so.
+	// Paused: it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
 }
 
@@ -183,8 +184,8 @@ func (p *Plan) Counts() (create, adopt, skip, blocked int) {
 	return create, adopt, skip, blocked
 }
 
-// settle sorts the findings and decides what they block.
-func (p *Plan) settle() {
+// decide sorts the findings and decides what they block.
+func (p *Plan) decide() {
 	slices.SortStableFunc(p.Findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {
 			return int(b.Severity - a.Severity)
@@ -211,50 +212,4 @@ func (p *Plan) settle() {
 	if len(p.Units) > 0 && runnable == 0 {
 		p.Blocked = true
 	}
-}
-
-// FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
-type FindingsError struct {
-	Findings []object.Finding
-	Canary   string // set when it is the canary's findings that keep the others from running
-}
-
-func (e *FindingsError) Error() string {
-	var first string
-	n := 0
-	for _, f := range e.Findings {
-		if f.Severity >= object.Error {
-			if n == 0 {
-				first = f.String()
-			}
-			n++
-		}
-	}
-	if e.Canary != "" {
-		return fmt.Sprintf("the canary %s is blocked, so nothing runs; its first finding: %s", e.Canary,
-			first)
-	}
-	if n == 1 {
-		return "pre-flight: " + first
-	}
-	return fmt.Sprintf("pre-flight: %d findings block it, the first: %s", n, first)
-}
-
-// Hint tells the operator what to do.
-func (e *FindingsError) Hint() string {
-	return "the plan (mgmtctl restore plan, mgmtctl move plan) lists all findings and what to " +
-		"do about each"
-}
-
-// PlanChangedError says that a plan that was looked at is not the one that would run now.
-type PlanChangedError struct{ Want, Got string }
-
-func (e *PlanChangedError) Error() string {
-	return fmt.Sprintf("plan changed: looked at %.12s, would run %.12s", e.Want, e.Got)
-}
-
-// Hint tells the operator what to do.
-func (e *PlanChangedError) Hint() string {
-	return "objects, owners, pause states or findings differ from the plan that was looked at: " +
-		"plan again and look at the new one"
 }

@@ -19,7 +19,7 @@ import (
 // is not to be destroyed (clusterctl contract).
 const AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
-// Remover is what taking objects away needs of a management cluster besides reading.
+// Remover deletes objects of a management cluster.
 type Remover interface {
 	PatchMetadata(ctx context.Context, k kube.Kind, namespace, name string, metadata map[string]any) (
 		*unstructured.Unstructured, error)
@@ -27,13 +27,13 @@ type Remover interface {
 		resourceVersion string) error
 }
 
-// Remove takes an object away without ever showing it to a controller as being deleted: its
-// finalizers are emptied, and it is deleted as it is in the answer to that, or not at all. check is
-// asked before each try whether this is the object that is meant. What it stands for is not
-// touched; what it owns must be gone before. An object that is not there is no error.
+// Remove deletes an object without ever showing it to a controller as being deleted: it empties the
+// finalizers and deletes the object in the version of that answer, or not at all. check is called
+// before each try and must accept the object. Infrastructure is not touched; what the object owns
+// must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
 	check func(live *unstructured.Unstructured) error) error {
-	_, err := retry(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+	_, err := request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
 		live, err := reader.Get(ctx, k, ref.Namespace, ref.Name)
 		if err != nil {
 			return nil, err
@@ -67,11 +67,11 @@ type Lister interface {
 	Resources(ctx context.Context) (kinds []kube.Kind, dead []string, err error)
 }
 
-// Dependants looks through everything on a management cluster for objects with an owner among
-// doomed, by UID, that are not in the plan themselves: the garbage collector would delete them as
-// soon as their last owner is gone. One blocking finding gc-would-cascade each; unitOf names the
-// unit that a doomed object belongs to.
-func Dependants(ctx context.Context, on Lister, doomed map[string]object.Ref,
+// Dependants lists every object on a management cluster and finds those with an owner among
+// toDelete, by UID, that are not in the plan themselves: the garbage collector would delete them as
+// soon as their last owner is gone. Each one is a blocking finding gc-would-cascade; unitOf returns
+// the unit of an object in toDelete.
+func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func Dependants(ctx context.Context, on Lister, doomed map[string]object.Ref,
 				ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
 					Name: meta.Get("name").String()}
 				meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
-					owner, ok := doomed[o.Get("uid").String()]
+					owner, ok := toDelete[o.Get("uid").String()]
 					if !ok || planned(ref) {
 						return true
 					}

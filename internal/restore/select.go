@@ -13,12 +13,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// SelectionError says that a selection names what the snapshot does not hold.
+// SelectionError says that a selection names something that the snapshot does not have.
 type SelectionError struct{ Reason, Has string }
 
 func (e *SelectionError) Error() string { return "select: " + e.Reason }
 
-// Hint tells what there is.
+// Hint lists what there is.
 func (e *SelectionError) Hint() string { return e.Has }
 
 // selectNodes returns the nodes of a selection and all that they need, by ref.
@@ -79,7 +79,7 @@ func selectUnits(g *graph.Graph, s Selection) (map[string]bool, error) {
 	selector, err := labels.Parse(s.Selector)
 	if err != nil {
 		return nil, &SelectionError{fmt.Sprintf("selector %q: %v", s.Selector, err),
-			"use the syntax of kubectl's --selector"}
+			"use the syntax of Kubernetes label selectors"}
 	}
 	matched := false
 	for _, c := range clusters {

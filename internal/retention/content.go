@@ -70,7 +70,7 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 				"is kept, and "+
 				"what it stands for is not known",
 				"find out where it comes from, and whether the bucket has an older version of it; "+
-					"mgmtctl snapshot delete KEY --damaged removes it")
+					"then delete it")
 		}
 		byTree[s.Envelope.Tree] = append(byTree[s.Envelope.Tree], s)
 	}
@@ -82,7 +82,7 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 	for key, snapshots := range byTree {
 		group.Go(func() error {
 			tree, err := o.Store.GetTree(gctx, key)
-			if isMissing(err) || isUnreadable(err) {
+			if store.IsMissing(err) || store.IsUnusable(err) {
 				return g.treeUnreadable(gctx, o.Store, &mu, snapshots, err)
 			}
 			if err != nil {
@@ -143,7 +143,7 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 			"that they were removed",
 			f.Key.Source, f.Message),
 			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
-				"gone for good, run it once with --accept-gaps")
+				"gone for good, accept the gaps once")
 	}
 	return nil
 }

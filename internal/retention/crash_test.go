@@ -99,7 +99,7 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 
 // Two daemons write snapshots of two sources to one place while two prunes run, and nothing that
 // they need goes.
-func TestPruneBesideWriters(t *testing.T) {
+func TestPrunesRemoveNothingThatWritersNeed(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
 	var writers, prunes sync.WaitGroup
@@ -135,6 +135,9 @@ func TestPruneBesideWriters(t *testing.T) {
 				o := options(st, b, Policy{Last: 1})
 				o.Grace = MinGrace
 				r, err := prune(t.Context(), o)
+				if err != nil && strings.HasPrefix(err.Error(), "stat prunes/") {
+					continue // an hour passed since it wrote its record, and the other one replaced it
+				}
 				if err != nil {
 					errs <- err
 					return

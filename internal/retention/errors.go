@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -12,6 +13,7 @@ type RefusedError struct {
 	Key    store.EnvelopeKey
 	Reason string
 	Tip    string
+	TipKey object.HintKey // "" when no command of a client belongs to the tip
 }
 
 func (e *RefusedError) Error() string {
@@ -20,6 +22,9 @@ func (e *RefusedError) Error() string {
 
 // Hint returns what an operator can do.
 func (e *RefusedError) Hint() string { return e.Tip }
+
+// HintKey names the command that belongs to the hint.
+func (e *RefusedError) HintKey() object.HintKey { return e.TipKey }
 
 // RetainedError reports that the storage retains some of the snapshots that were to be deleted, and
 // that the others are gone.
@@ -74,6 +79,19 @@ func (e *BlockedError) Error() string {
 
 // Hint returns what an operator can do.
 func (e *BlockedError) Hint() string {
-	return "restore these envelopes or trees from a copy of the store, or delete the snapshots: " +
-		"mgmtctl snapshot delete KEY --damaged"
+	return "restore these envelopes or trees from a copy of the store, or delete the snapshots"
 }
+
+// HintKey names the command that deletes them.
+func (e *BlockedError) HintKey() object.HintKey { return object.HintDeleteDamaged }
+
+// PlanChangedError reports that other snapshots would go than in the plan that was approved. Nothing
+// was removed.
+type PlanChangedError struct{}
+
+func (e *PlanChangedError) Error() string {
+	return "other snapshots would be removed than in the approved plan"
+}
+
+// Hint returns what an operator can do.
+func (e *PlanChangedError) Hint() string { return "plan it again, and approve the new plan" }

@@ -27,6 +27,27 @@ type Result struct {
 	Freed, Retained Amount
 }
 
+// RemovedOnRecord reports whether a trusted record says that a snapshot was removed on purpose.
+func (r *Result) RemovedOnRecord(source string, sequence int64) bool {
+	return slices.ContainsFunc(r.Recorded[source],
+		func(n store.Range) bool { return n.From <= sequence && sequence <= n.To })
+}
+
+// String is what the prune did, in a sentence.
+func (r *Result) String() string {
+	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed),
+		len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
+	if r.Retained.Keys > 0 {
+		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys,
+			r.Retained.Bytes)
+	}
+	if r.Waits.Keys > 0 {
+		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
+			r.Waits.Keys, r.Waits.Bytes, AgeText(r.Grace))
+	}
+	return text
+}
+
 // Execute removes the snapshots that a plan names, and then the content that no snapshot names. It
 // decides again by the storage's time, and again right before each removal: a snapshot that has
 // become needed since the plan was made stays. A plan that is too old is checked against a new
@@ -34,13 +55,16 @@ type Result struct {
 //
 // Several prunes and runs that take snapshots may work at once, and a plan may be executed twice. A
 // prune that dies leaves nothing that the next one does not find. Errors: a *BlockedError when
-// content had to stay, or a *RetainedError, with the result; a *RefusedError.
+// content had to stay, or a *RetainedError, with the result; a *RefusedError; a *PlanChangedError.
 func Execute(ctx context.Context, o Options, plan *Plan) (*Result, error) {
 	if err := o.applyDefaults(); err != nil {
 		return nil, err
 	}
 	if err := o.Store.MayRemove(); err != nil {
 		return nil, err
+	}
+	if o.Approved != "" && o.Approved != plan.Digest() {
+		return nil, &PlanChangedError{}
 	}
 	e := &execution{Options: o, inventory: plan.inventory}
 	e.result.Plan = Plan{Now: plan.Now, Estimated: true, Grace: plan.Grace, Snapshots: plan.Snapshots}

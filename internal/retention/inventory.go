@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -110,7 +109,7 @@ func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) 
 	switch {
 	case err == nil:
 		return Snapshot{StoredSnapshot: s, Envelope: &e}, nil
-	case isMissing(err):
+	case store.IsMissing(err):
 		gone, goneErr := st.SnapshotGone(ctx, s.Key)
 		if goneErr != nil {
 			return Snapshot{}, goneErr
@@ -119,7 +118,7 @@ func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) 
 			return Snapshot{StoredSnapshot: s}, nil
 		}
 		return Snapshot{StoredSnapshot: s, Err: err}, nil
-	case isUnreadable(err):
+	case store.IsUnusable(err):
 		return Snapshot{StoredSnapshot: s, Err: err}, nil
 	default:
 		return Snapshot{}, err
@@ -139,9 +138,9 @@ func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reaso
 		switch {
 		case err == nil && pin.Reason != "":
 			pins[k] = Reason{Pinned, ": " + pin.Reason}
-		case isUnreadable(err):
+		case store.IsUnusable(err):
 			pins[k] = Reason{Pinned, ", though the pin is damaged"}
-		case err == nil, isMissing(err):
+		case err == nil, store.IsMissing(err):
 			// A listed pin counts even if it was removed just now, or the storage does not find it.
 			pins[k] = Reason{Kind: Pinned}
 		default:
@@ -149,18 +148,6 @@ func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reaso
 		}
 	}
 	return pins, nil
-}
-
-// isUnreadable reports whether err is about the envelope, tree or pin itself, not the way to it.
-func isUnreadable(err error) bool {
-	_, corrupt := errors.AsType[*store.CorruptError](err)
-	_, format := errors.AsType[*store.FormatError](err)
-	return corrupt || format || errors.Is(err, store.ErrForeign)
-}
-
-// isMissing reports whether err says that a key is not found in a store that is there.
-func isMissing(err error) bool {
-	return errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing)
 }
 
 func bySourceNewestFirst(a, b Snapshot) int {

@@ -2,6 +2,8 @@ package retention
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +37,9 @@ type Options struct {
 	// AcceptGaps records that snapshots which are missing without a record were removed on purpose.
 	// Damaged does so, too.
 	AcceptGaps bool
+	// Approved is the digest of the plan that was approved: Execute returns a *PlanChangedError for a
+	// plan with another digest. Empty approves any plan.
+	Approved string
 	// Verified reports whether a snapshot is known to be whole; nil means none.
 	Verified func(store.EnvelopeKey) bool
 	// InUse returns the operations that need snapshots, by the ids of these; nil means none. It is
@@ -121,6 +126,17 @@ type Plan struct {
 	Frees, Waits Amount
 
 	inventory *inventory // that the plan was decided from
+}
+
+// Digest identifies the snapshots that go: two plans with one digest remove the same ones.
+func (p *Plan) Digest() string {
+	h := sha256.New()
+	for _, v := range p.Snapshots {
+		if v.Goes() {
+			h.Write([]byte(v.Key.String() + "\n")) // never fails
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // NewPlan decides which snapshots go. It changes nothing and may run any number of times.

@@ -259,6 +259,39 @@ func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {
 	}
 }
 
+// A plan that was approved is not executed when other snapshots would go by now; content may differ.
+func TestExecuteRefusesAnotherPlanThanTheApprovedOne(t *testing.T) {
+	b := newClocked(t)
+	st := openPlain(t, b)
+	w := &taker{st: st, source: sourceA}
+	w.hourly(t, b, 4)
+	b.pass(24 * time.Hour)
+	o := options(st, b, Policy{Last: 2})
+	shown, err := planAll(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Approved = shown.Digest()
+	w.hourly(t, b, 1)
+	b.pass(24 * time.Hour)
+	_, err = prune(t.Context(), o)
+	if _, changed := errors.AsType[*PlanChangedError](err); !changed ||
+		left(t, st) != "a1 a2 a3 a4 a5" {
+		t.Errorf("%v, %s are left", err, left(t, st))
+	}
+	again, err := planAll(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Approved = again.Digest()
+	if _, err := st.PutShard(t.Context(), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if mustPrune(t, o); left(t, st) != "a4 a5" {
+		t.Errorf("%s are left", left(t, st))
+	}
+}
+
 // A record that is replaced while it is read is in the newer one.
 func TestPruneReadsTheRecordThatReplacedAnother(t *testing.T) {
 	b := newClocked(t)

@@ -3,6 +3,7 @@ package retention
 import (
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -54,10 +55,10 @@ func (r Reason) refused(key store.EnvelopeKey) *RefusedError {
 	e := &RefusedError{Key: key}
 	switch r.Kind {
 	case Pinned:
-		e.Reason, e.Tip = "it is pinned", "take the pin away with mgmtctl snapshot unpin"
+		e.Reason, e.Tip, e.TipKey = "it is pinned", "unpin it first", object.HintUnpin
 	case InUse:
 		e.Reason = "it is " + r.String()
-		e.Tip = "let the operation end first; mgmtctl operation show tells how it stands"
+		e.Tip, e.TipKey = "let the operation end first", object.HintOperation
 	case Grace:
 		e.Reason = "a snapshot that is being taken may need it (" + r.String() + ")"
 		e.Tip = "run it again after that time"

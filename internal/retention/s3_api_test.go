@@ -48,7 +48,7 @@ func TestAPIPruneS3(t *testing.T) {
 	source := snapshottest.New("prod", 5, 1)
 	var last *snapshot.Result
 	for range 3 {
-		if last, err = snapshot.Run(t.Context(), source.Options(st)); err != nil {
+		if last, err = snapshot.Create(t.Context(), source.Options(st)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,8 @@ package retention
 import (
 	"slices"
 	"time"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // decide returns a verdict for each snapshot of an inventory, as of a time. It returns a
@@ -77,7 +79,7 @@ func selectForDelete(o *Options, list []Verdict, now time.Time) error {
 			continue
 		case !v.usable(o.Store) && !o.Damaged:
 			return &RefusedError{Key: v.Key, Reason: "it is damaged, or not signed by a trusted key",
-				Tip: "look into it first; to delete it all the same, add --damaged"}
+				Tip: "find out what it is before you delete it", TipKey: object.HintDeleteDamaged}
 		case !v.usable(o.Store):
 			v.Reasons = slices.DeleteFunc(v.Reasons,
 				func(r Reason) bool { return r.Kind == Unreadable || r.Kind == Untrusted })

@@ -105,7 +105,7 @@ func (p *prunedBucket) snapshot() {
 	p.t.Helper()
 	o := p.source.Options(p.st)
 	o.State = p.catalog.SnapshotState(p.st.ID(), p.source.UID)
-	taken, err := snapshot.Run(p.t.Context(), o)
+	taken, err := snapshot.Create(p.t.Context(), o)
 	if err != nil || taken.NotRemembered != nil {
 		p.t.Fatal(err, taken)
 	}
@@ -232,7 +232,7 @@ func (p *prunedBucket) wantFull(list ...store.Signed) {
 			p.t.Errorf("%s: %v", e.Key(), err)
 			continue
 		}
-		checked, err := s.Check(p.t.Context(), 100, nil)
+		checked, err := s.Verify(p.t.Context(), 100, nil)
 		if err != nil || len(checked.Findings) > 0 || int64(checked.Objects) != e.Counts.Objects {
 			p.t.Errorf("%s: %+v, %v", e.Key(), checked, err)
 		}

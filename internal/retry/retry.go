@@ -63,3 +63,22 @@ func Do(ctx context.Context, next Next, try func(ctx context.Context) error) err
 		}
 	}
 }
+
+// Poll calls check until it is done, at once and then after waits of b, and reports whether it was
+// done before limit passed. It returns the error of check, and the cause of ctx when ctx ends
+// during a wait.
+func Poll(ctx context.Context, b Backoff, limit time.Duration,
+	check func(ctx context.Context) (done bool, err error)) (done bool, err error) {
+	deadline := time.Now().Add(limit)
+	for polls := 1; ; polls++ {
+		if done, err := check(ctx); err != nil || done {
+			return done, err
+		}
+		if time.Now().After(deadline) {
+			return false, nil
+		}
+		if err := Sleep(ctx, b.Wait(polls)); err != nil {
+			return false, err
+		}
+	}
+}

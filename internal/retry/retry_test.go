@@ -73,3 +73,32 @@ func TestDoEndsAWaitWithItsContext(t *testing.T) {
 		t.Errorf("%v, want the cause of the context", err)
 	}
 }
+
+func TestPollEndsWhenDoneFailedOrLate(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		polls int // until done
+		err   error
+		done  bool
+		took  time.Duration
+	}{
+		{"at once", 1, nil, true, 0},
+		{"later", 4, nil, true, 700 * time.Millisecond}, // 100, 200 and 400
+		{"never", 1000, nil, false, 5100 * time.Millisecond},
+		{"failed", 2, errTry, false, 100 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, polls := time.Now(), 0
+				done, err := Poll(t.Context(), Backoff{First: 100 * time.Millisecond, Longest: 2 * time.Second},
+					5*time.Second, func(context.Context) (bool, error) {
+						polls++
+						return tt.err == nil && polls == tt.polls, map[bool]error{true: tt.err}[polls == tt.polls]
+					})
+				if done != tt.done || !errors.Is(err, tt.err) || time.Since(begin) != tt.took {
+					t.Errorf("%v, %v after %s, want %v after %s", done, err, time.Since(begin), tt.done, tt.took)
+				}
+			})
+		})
+	}
+}

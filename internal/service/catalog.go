@@ -11,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -22,20 +23,13 @@ type catalogService struct {
 // envelopeReads is how many envelopes are read at once: each is a request of a few kilobytes.
 const envelopeReads = 8
 
+// RebuildCatalog implements the API.
 func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.RebuildCatalogRequest) (
 	*mgmtv1.RebuildCatalogResponse, error) {
-	var locations []*Location
-	for i := range s.s.cfg.Locations {
-		locations = append(locations, &s.s.cfg.Locations[i])
+	locations, err := s.s.locations(req.GetLocation())
+	if err != nil {
+		return nil, err
 	}
-	if name := req.GetLocation(); name != "" || len(locations) == 0 {
-		l, err := s.s.location(name)
-		if err != nil {
-			return nil, err
-		}
-		locations = []*Location{l}
-	}
-	slices.SortFunc(locations, func(a, b *Location) int { return cmp.Compare(a.Name, b.Name) })
 	c, err := s.s.openCatalog(ctx)
 	if err != nil {
 		return nil, err
@@ -51,66 +45,92 @@ func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.Rebuild
 	return resp, nil
 }
 
-// rebuild makes the index of one location anew from its envelopes and the results of verifies. What
-// cannot be read is reported, and is not in the index.
+// locations returns the location of this name; without a name all of them, by name.
+func (s *Server) locations(name string) ([]*Location, error) {
+	if name != "" || len(s.cfg.Locations) == 0 {
+		l, err := s.location(name)
+		return []*Location{l}, err
+	}
+	var all []*Location
+	for i := range s.cfg.Locations {
+		all = append(all, &s.cfg.Locations[i])
+	}
+	slices.SortFunc(all, func(a, b *Location) int { return cmp.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// rebuild makes the index of one location from scratch, from its envelopes and the results of
+// verifies. What cannot be read is reported and not indexed.
 func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	*mgmtv1.RebuiltLocation, error) {
 	st, err := s.openLocation(ctx, l, nil, false)
 	if err != nil {
 		return nil, err
 	}
+	found, err := readRecords(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	added, dropped, err := c.ReplaceSnapshots(ctx, st.ID(), found.records)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(found.damaged)
+	return &mgmtv1.RebuiltLocation{Location: l.Name, Snapshots: int64(len(found.records)),
+		Added: int64(added), Dropped: int64(dropped), Damaged: found.damaged}, nil
+}
+
+// storedRecords are the index records of the snapshots in a store.
+type storedRecords struct {
+	mu      sync.Mutex
+	records []catalog.SnapshotRecord
+	damaged []string // what could not be read, and why
+}
+
+func readRecords(ctx context.Context, st *store.Store) (*storedRecords, error) {
 	keys, err := st.Snapshots(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	checks, err := st.CheckKeys(ctx, "")
+	verifications, err := st.VerificationKeys(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	var records []catalog.SnapshotRecord
-	rebuilt := &mgmtv1.RebuiltLocation{Location: l.Name}
-	g, gctx := errgroup.WithContext(ctx)
+	found := &storedRecords{}
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(envelopeReads)
 	for _, key := range keys {
-		g.Go(func() error {
-			e, err := st.GetEnvelope(gctx, key)
-			var verified *catalog.Verification
-			var damaged []error
-			if err == nil {
-				verified, _, damaged, err = recorded(gctx, st, e, checks[key.String()])
-			}
-			if gctx.Err() != nil {
-				return gctx.Err()
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				r := recordOf(e)
-				r.Verified = verified
-				records = append(records, r)
-				for _, err := range damaged {
-					rebuilt.Damaged = append(rebuilt.Damaged, "result of a verify: "+err.Error())
-				}
-			case errors.Is(err, store.ErrNotFound): // deleted since it was listed
-			case as[*store.CorruptError](err), as[*store.FormatError](err), errors.Is(err, store.ErrForeign):
-				rebuilt.Damaged = append(rebuilt.Damaged, key.String()+": "+err.Error())
-			default:
-				return err
-			}
-			return nil
-		})
+		g.Go(func() error { return found.read(ctx, st, key, verifications[key.String()]) })
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+	return found, g.Wait()
+}
+
+// read adds the record of one snapshot, or what is damaged of it.
+func (f *storedRecords) read(ctx context.Context, st *store.Store, key store.EnvelopeKey,
+	verifications []store.VerificationKey) error {
+	e, err := st.GetEnvelope(ctx, key)
+	var known verify.Known
+	if err == nil {
+		known, err = verify.LookupStore(ctx, st, e, verifications)
 	}
-	added, dropped, err := c.ReplaceSnapshots(ctx, st.ID(), records)
-	if err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	slices.Sort(rebuilt.Damaged)
-	rebuilt.Snapshots, rebuilt.Added, rebuilt.Dropped = int64(len(records)), int64(added),
-		int64(dropped)
-	return rebuilt, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err == nil:
+		r := catalog.RecordOf(e)
+		r.Verified = known.Verification
+		f.records = append(f.records, r)
+		for _, err := range known.Damaged {
+			f.damaged = append(f.damaged, "result of a verify: "+err.Error())
+		}
+	case errors.Is(err, store.ErrNotFound): // deleted since it was listed
+	case store.IsUnusable(err):
+		f.damaged = append(f.damaged, key.String()+": "+err.Error())
+	default:
+		return err
+	}
+	return nil
 }

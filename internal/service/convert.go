@@ -124,32 +124,42 @@ var managedFields = map[mgmtv1.ManagedFields]restore.ManagedFields{
 
 // specFromProto reads what decides a plan. Errors are usage errors.
 func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
-	usage := func(err error) error {
-		return &Error{Reason: ReasonUsage, Message: err.Error(),
-			err: err}
+	selection, err := selectionFromProto(p.GetSelection())
+	if err != nil {
+		return restore.Spec{}, err
 	}
-	spec := restore.Spec{
-		Selection: restore.Selection{Namespaces: p.GetSelection().GetNamespaces(),
-			Selector: p.GetSelection().GetSelector()},
-		SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
-		NoRelease:     p.GetNoRelease(),
+	dropOwners, err := refsFromProto(p.GetDropOwners())
+	return restore.Spec{
+		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
+		NoRelease: p.GetNoRelease(), DropOwners: dropOwners,
 		ManagedFields: managedFields[p.GetManagedFields()],
-	}
-	for _, w := range p.GetSelection().GetWorkloads() {
+	}, err
+}
+
+// selectionFromProto reads a selection. Errors are usage errors.
+func selectionFromProto(p *mgmtv1.Selection) (restore.Selection, error) {
+	selection := restore.Selection{Namespaces: p.GetNamespaces(), Selector: p.GetSelector()}
+	for _, w := range p.GetWorkloads() {
 		key, err := object.ParseKey(w)
 		if err != nil {
-			return spec, usage(err)
+			return selection, &Error{Reason: ReasonUsage, Message: err.Error(), err: err}
 		}
-		spec.Selection.Workloads = append(spec.Selection.Workloads, key)
+		selection.Workloads = append(selection.Workloads, key)
 	}
-	for _, o := range p.GetDropOwners() {
-		ref, err := object.ParseRef(o)
+	return selection, nil
+}
+
+// refsFromProto reads references as operators write them. Errors are usage errors.
+func refsFromProto(list []string) ([]object.Ref, error) {
+	var refs []object.Ref
+	for _, text := range list {
+		ref, err := object.ParseRef(text)
 		if err != nil {
-			return spec, usage(err)
+			return nil, &Error{Reason: ReasonUsage, Message: err.Error(), err: err}
 		}
-		spec.DropOwners = append(spec.DropOwners, ref)
+		refs = append(refs, ref)
 	}
-	return spec, nil
+	return refs, nil
 }
 
 var actions = map[restore.Action]mgmtv1.PlanAction{

@@ -24,8 +24,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// crashYard is a store and a catalog in a folder that can be copied, and a source.
-type crashYard struct {
+// crashFixture is a store and a catalog in a folder that can be copied, and a source.
+type crashFixture struct {
 	t      *testing.T
 	dir    string
 	keys   string
@@ -35,15 +35,15 @@ type crashYard struct {
 // life is a daemon in a copy of the folder, which dies as its Mortal was told to.
 type life struct {
 	*Server
-	t      *testing.T
-	yard   *crashYard
-	dir    string
-	mortal *faultbucket.Mortal
+	t       *testing.T
+	fixture *crashFixture
+	dir     string
+	mortal  *faultbucket.Mortal
 }
 
-func newCrashYard(t *testing.T) *crashYard {
+func newCrashFixture(t *testing.T) *crashFixture {
 	t.Helper()
-	y := &crashYard{t: t, dir: t.TempDir(), keys: t.TempDir() + "/keys",
+	y := &crashFixture{t: t, dir: t.TempDir(), keys: t.TempDir() + "/keys",
 		source: snapshottest.New("prod", 11, 2)}
 	if _, err := store.Keygen(y.keys, time.Now()); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func newCrashYard(t *testing.T) *crashYard {
 }
 
 // copied gives a copy of the folder, with the times of its files.
-func (y *crashYard) copied() string {
+func (y *crashFixture) copied() string {
 	y.t.Helper()
 	dir := y.t.TempDir()
 	err := filepath.WalkDir(y.dir, func(path string, d fs.DirEntry, err error) error {
@@ -102,13 +102,13 @@ func (y *crashYard) copied() string {
 
 // live begins a daemon, as the one does that comes after one that died: it opens the catalog and
 // gives what was left running a state.
-func (y *crashYard) live(dir string) *life {
+func (y *crashFixture) live(dir string) *life {
 	y.t.Helper()
 	recipient, err := os.ReadFile(filepath.Join(y.keys, store.RecipientFile))
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	l := &life{t: y.t, yard: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir + "/store"))}
+	l := &life{t: y.t, fixture: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir + "/store"))}
 	l.Server = New(Config{
 		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
 		Retention: Retention{Policy: retention.Policy{Last: 2}},
@@ -118,8 +118,8 @@ func (y *crashYard) live(dir string) *life {
 			TrustedKeyFiles: []string{filepath.Join(y.keys, store.SigningPubFile)},
 		}}},
 	})
-	l.recordPause = 0 // the catalog never takes a record again
-	l.buckets[&l.cfg.Locations[0]] = l.mortal
+	l.runs.recordPause = 0 // the catalog never takes a record again
+	l.buckets["main"] = l.mortal
 	if err := os.MkdirAll(dir+"/store", 0o700); err != nil {
 		y.t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (y *crashYard) live(dir string) *life {
 	}
 	left, err := c.Interrupted(y.t.Context())
 	for _, op := range left {
-		err = errors.Join(err, l.settle(y.t.Context(), c, op))
+		err = errors.Join(err, l.classifyInterrupted(y.t.Context(), c, op))
 	}
 	if err != nil {
 		y.t.Fatal(err)
@@ -168,7 +168,7 @@ func (l *life) ran(err error) error {
 }
 
 func (l *life) take() error {
-	ctx, y := l.t.Context(), l.yard
+	ctx, y := l.t.Context(), l.fixture
 	st, err := l.openLocation(ctx, &l.cfg.Locations[0], nil, true)
 	if err != nil {
 		return err
@@ -211,8 +211,8 @@ func (l *life) remove() error {
 }
 
 func (l *life) verify() error {
-	_, err := l.beginVerify(l.t.Context(), wantedVerify{location: "main", id: latest,
-		level: store.CheckStructure})
+	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main", id: latest,
+		level: store.LevelStructure})
 	return l.ran(err)
 }
 
@@ -284,7 +284,7 @@ func (l *life) index() (keys []string) {
 // that is in the store is whole, the same and a snapshot can be done, and the index comes to be
 // what the store holds. Every fourth call, and all of them with MGMTD_TEST_STATES.
 func TestEveryCallMayBeTheLast(t *testing.T) {
-	y := newCrashYard(t)
+	y := newCrashFixture(t)
 	step := 4 // calls: there are many
 	if os.Getenv("MGMTD_TEST_STATES") != "" {
 		step = 1
@@ -328,7 +328,7 @@ func TestEveryCallMayBeTheLast(t *testing.T) {
 
 // die lets a daemon die as it is told, before and after, and looks at what the next one makes of
 // it.
-func (y *crashYard) die(run func(*life) error, at string, arm func(m *faultbucket.Mortal,
+func (y *crashFixture) die(run func(*life) error, at string, arm func(m *faultbucket.Mortal,
 	after bool)) {
 	y.t.Helper()
 	for _, after := range []bool{false, true} {

@@ -14,7 +14,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-var changes = map[snapshot.Change]mgmtv1.Difference{
+var changes = map[snapshot.ChangeKind]mgmtv1.Difference{
 	snapshot.Added:    mgmtv1.Difference_DIFFERENCE_ADDED,
 	snapshot.Removed:  mgmtv1.Difference_DIFFERENCE_REMOVED,
 	snapshot.Replaced: mgmtv1.Difference_DIFFERENCE_REPLACED,
@@ -37,7 +37,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	var to snapshot.Side
+	var to snapshot.Version
 	if req.GetLive() {
 		to, err = s.liveSide(ctx, req, from.Envelope)
 	} else {
@@ -55,46 +55,46 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 			continue
 		}
 		if err := stream.Send(&mgmtv1.DiffSnapshotsResponse{Ref: refToProto(d.Node.Ref),
-			Difference: changes[d.Change], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
+			Difference: changes[d.Kind], Paths: d.Paths, Unit: d.Node.Unit}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func openSide(ctx context.Context, st *store.Store, source, ref string, rows *capi.Table) (snapshot.Side, error) {
+func openSide(ctx context.Context, st *store.Store, source, ref string, rows *capi.Table) (snapshot.Version, error) {
 	e, err := findSnapshot(ctx, st, source, ref)
 	if err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	if err := mayRead(st, e); err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	opened, err := snapshot.Open(ctx, st, e.Envelope, rows)
-	return snapshot.Side{Snapshot: opened}, err
+	return snapshot.Version{Snapshot: opened}, err
 }
 
 // liveSide looks at the source that a snapshot was taken of.
 func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
-	e store.Envelope) (snapshot.Side, error) {
+	e store.Envelope) (snapshot.Version, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold " +
 			"would seem to be new"}
 	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
-		return snapshot.Side{}, err
+		return snapshot.Version{}, err
 	}
 	if source.UID() != e.Source.UID {
-		return snapshot.Side{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
+		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
 	o := s.s.captureOptions(source)
 	o.Scope.Namespaces = req.GetNamespaces()
-	live, contents, err := snapshot.Look(ctx, o)
-	return snapshot.Side{Snapshot: live, Contents: contents}, err
+	live, contents, err := snapshot.CaptureInMemory(ctx, o)
+	return snapshot.Version{Snapshot: live, Contents: contents}, err
 }
 
 // inNamespaces takes what is in one of the namespaces, and the Namespace itself.

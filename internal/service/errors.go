@@ -11,14 +11,17 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retention"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 )
 
 // This file is the one table between errors, what goes over gRPC, and exit codes. An error crosses
@@ -116,6 +119,9 @@ type mapping struct {
 // mappings gives the errors of the packages below their reasons; the first that matches counts.
 // What is on no line is INTERNAL.
 var mappings = []mapping{
+	// Damage counts even if recording it was interrupted.
+	{as[*verify.DamagedError], ReasonFindings},
+	{as[*verify.RemovedError], ReasonNotFound},
 	// An *Error says itself what it is, and an interrupt is one whatever it broke off. A deadline
 	// is different: the packages below set their own, so that it counts only when nothing else
 	// fits.
@@ -127,12 +133,14 @@ var mappings = []mapping{
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
 	{as[*ownership.OwnedError], ReasonOwned},
+	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
-	{as[*snapshot.UnknownNamespaceError], ReasonUsage},
+	{as[*capture.UnknownNamespaceError], ReasonUsage},
 	{as[*retention.BlockedError], ReasonIncomplete},
 	{as[*retention.RetainedError], ReasonIncomplete},
 	{as[*retention.RefusedError], ReasonFindings},
+	{as[*retention.PlanChangedError], ReasonPlanChanged},
 	{as[*kube.KubeconfigError], ReasonKubeconfig},
 	{as[*kube.UnreachableError], ReasonUnreachable},
 	{as[*store.UsageError], ReasonUsage},
@@ -185,7 +193,9 @@ type Error struct {
 	Reason  Reason
 	Message string
 	Hint    string // what to do next, or empty
-	err     error  // cause; does not cross the wire
+	// HintKey names the commands that a client adds to the hint, or is empty.
+	HintKey object.HintKey
+	err     error // cause; does not cross the wire
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -212,10 +222,12 @@ func (e *Error) code() codes.Code {
 	return codes.Internal
 }
 
-// errorDomain names the owner of our reasons in ErrorInfo, and hintKey the hint in its metadata.
+// errorDomain names the owner of our reasons in ErrorInfo. The others are keys of its metadata: the
+// hint, and its object.HintKey.
 const (
-	errorDomain = "mgmtd.dev"
-	hintKey     = "hint"
+	errorDomain     = "mgmtd.dev"
+	metadataHint    = "hint"
+	metadataHintKey = "hintKey"
 )
 
 // ToStatus turns an error into one that crosses the wire: a status with an ErrorInfo. A status
@@ -233,7 +245,10 @@ func ToStatus(err error) error {
 	s := status.New(e.code(), strings.ToValidUTF8(e.Message, "\uFFFD"))
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain}
 	if e.Hint != "" {
-		info.Metadata = map[string]string{hintKey: strings.ToValidUTF8(e.Hint, "\uFFFD")}
+		info.Metadata = map[string]string{metadataHint: strings.ToValidUTF8(e.Hint, "\uFFFD")}
+		if e.HintKey != "" {
+			info.Metadata[metadataHintKey] = string(e.HintKey)
+		}
 	}
 	detailed, err := s.WithDetails(info)
 	if err != nil {
@@ -258,7 +273,8 @@ func FromStatus(err error) *Error {
 		if !ok || info.GetDomain() != errorDomain {
 			continue
 		}
-		e.Hint = info.GetMetadata()[hintKey]
+		e.Hint = info.GetMetadata()[metadataHint]
+		e.HintKey = object.HintKey(info.GetMetadata()[metadataHintKey])
 		if known(Reason(info.GetReason())) {
 			e.Reason = Reason(info.GetReason())
 		}
@@ -287,9 +303,10 @@ func ExitCode(err error) int {
 // whole text.
 func classify(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return &Error{Reason: e.Reason, Message: err.Error(), Hint: e.Hint, err: err}
+		return &Error{Reason: e.Reason, Message: err.Error(), Hint: e.Hint, HintKey: e.HintKey, err: err}
 	}
-	e := &Error{Reason: ReasonInternal, Message: err.Error(), Hint: hint(err), err: err}
+	e := &Error{Reason: ReasonInternal, Message: err.Error(), Hint: hint(err),
+		HintKey: hintKeyOf(err), err: err}
 	for _, m := range mappings {
 		if m.match(err) {
 			e.Reason = m.reason
@@ -307,6 +324,21 @@ func hint(err error) string {
 	}
 	if errors.As(err, &hinter) {
 		return hinter.Hint()
+	}
+	return ""
+}
+
+// hintKeyOf returns the key of the hint of an error, of the first in its chain that has a hint.
+func hintKeyOf(err error) object.HintKey {
+	var hinter interface {
+		error
+		Hint() string
+	}
+	if !errors.As(err, &hinter) {
+		return ""
+	}
+	if keyed, ok := hinter.(interface{ HintKey() object.HintKey }); ok {
+		return keyed.HintKey()
 	}
 	return ""
 }

@@ -88,11 +88,13 @@ func TestDaemonForgetsOperationsAfter30Days(t *testing.T) {
 		done := make(chan struct{})
 		s := New(Config{Daemon: true})
 		go func() { defer close(done); s.forgetRegularly(ctx, c) }()
-		rest(30 * 24 * time.Hour)
+		time.Sleep(30 * 24 * time.Hour) // of the bubble's clock
+		synctest.Wait()
 		if _, err := c.Operation(t.Context(), op.ID); err != nil {
 			t.Errorf("before 30 days have passed: %v", err)
 		}
-		rest(2 * time.Hour)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
 		if _, err := c.Operation(t.Context(), op.ID); !errors.Is(err, catalog.ErrNotFound) {
 			t.Errorf("after 30 days: %v", err)
 		}

@@ -11,7 +11,7 @@ import (
 func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
 	ctx := stream.Context()
-	spec, err := specFromProto(&mgmtv1.RestoreSpec{Selection: req.GetSelection()})
+	selection, err := selectionFromProto(req.GetSelection())
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	nodes, err := restore.Nodes(side.Snapshot, spec)
+	nodes, err := restore.Nodes(side.Snapshot, restore.Spec{Selection: selection})
 	if err != nil {
 		return err
 	}

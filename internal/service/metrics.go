@@ -139,7 +139,8 @@ func newMetrics(r prometheus.Registerer, version string) *metrics {
 		catalog.KindVerify, catalog.KindPrune} {
 		m.running.WithLabelValues(string(kind)).Set(0)
 	}
-	for _, result := range []string{string(store.CheckOK), string(store.CheckDamaged), failedVerify} {
+	for _, result := range []string{string(store.OutcomeOK), string(store.OutcomeDamaged),
+		failedVerify} {
 		m.verifies.total.WithLabelValues(result)
 	}
 	gauge("build_info", "Always 1; the version is in the label.", "version").WithLabelValues(
@@ -155,8 +156,9 @@ func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	return c
 }
 
-// know makes the series of a schedule, so that an alert sees one that never ran.
-func (m *metrics) know(schedule string) {
+// ScheduleKnown makes the series of a schedule, so that an alert sees a schedule that never ran. It
+// implements schedule.Metrics.
+func (m *metrics) ScheduleKnown(schedule string, lastSuccess time.Time) {
 	s := m.snapshots
 	for _, c := range []*prometheus.CounterVec{s.attempts, s.successes, s.failures, s.warnings,
 		s.wrote, m.skipped} {
@@ -165,6 +167,17 @@ func (m *metrics) know(schedule string) {
 	s.lastSuccess.WithLabelValues(schedule)
 	s.duration.WithLabelValues(schedule)
 	m.overdue.WithLabelValues(schedule)
+	if !lastSuccess.IsZero() {
+		s.lastSuccess.WithLabelValues(schedule).Set(float64(lastSuccess.Unix()))
+	}
+}
+
+// RunSkipped implements schedule.Metrics.
+func (m *metrics) RunSkipped(schedule string) { m.skipped.WithLabelValues(schedule).Inc() }
+
+// Overdue implements schedule.Metrics.
+func (m *metrics) Overdue(schedule string, by time.Duration) {
+	m.overdue.WithLabelValues(schedule).Set(by.Seconds())
 }
 
 func (m *metrics) snapshotEnded(schedule string, began time.Time, took time.Duration,
@@ -196,7 +209,7 @@ const failedVerify = "failed"
 
 // verifyEnded counts a verify; newest says that it was of the newest snapshot. One that looked at
 // everything looked at the structure, too.
-func (m *metrics) verifyEnded(location, source string, newest bool, c store.Check) {
+func (m *metrics) verifyEnded(location, source string, newest bool, c store.Verification) {
 	if c.Outcome == "" {
 		m.verifies.total.WithLabelValues(failedVerify).Inc()
 		return
@@ -206,18 +219,18 @@ func (m *metrics) verifyEnded(location, source string, newest bool, c store.Chec
 		return
 	}
 	m.verifies.findings.WithLabelValues(location, source, string(c.Level)).Set(float64(c.Findings))
-	if c.Outcome != store.CheckOK {
+	if c.Outcome != store.OutcomeOK {
 		return
 	}
 	m.verifySucceeded(location, source, c.Level, c.Time)
-	if c.Level == store.CheckFull {
-		m.verifySucceeded(location, source, store.CheckStructure, c.Time)
-		m.verifies.findings.WithLabelValues(location, source, string(store.CheckStructure)).Set(0)
+	if c.Level == store.LevelFull {
+		m.verifySucceeded(location, source, store.LevelStructure, c.Time)
+		m.verifies.findings.WithLabelValues(location, source, string(store.LevelStructure)).Set(0)
 	}
 }
 
 // verifySucceeded makes the series known, and its time where it is not zero.
-func (m *metrics) verifySucceeded(location, source string, level store.CheckLevel, at time.Time) {
+func (m *metrics) verifySucceeded(location, source string, level store.VerifyLevel, at time.Time) {
 	g := m.verifies.lastSuccess.WithLabelValues(location, source, string(level))
 	if !at.IsZero() {
 		g.Set(float64(at.Unix()))

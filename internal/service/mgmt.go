@@ -15,6 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -62,6 +63,7 @@ func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest)
 // mgmtView is what was read of a management cluster, and the faces of it that cannot write.
 type mgmtView struct {
 	proto     *mgmtv1.Mgmt
+	providers []kube.Provider
 	reader    *kube.Reader
 	prober    *kube.Prober
 	kinds     []kube.Kind
@@ -89,11 +91,10 @@ func view(ctx context.Context, o kube.Options) (mgmtView, error) {
 	if v.kinds, err = v.reader.Kinds(ctx); err != nil {
 		return v, err
 	}
-	providers, err := m.Providers(ctx, v.kinds)
-	if err != nil {
+	if v.providers, err = m.Providers(ctx, v.kinds); err != nil {
 		return v, err
 	}
-	for _, p := range providers {
+	for _, p := range v.providers {
 		v.proto.Providers = append(v.proto.Providers, &mgmtv1.Provider{Name: p.Name, Version: p.Version,
 			Namespace: p.Namespace})
 	}
@@ -153,15 +154,13 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 			Code: object.CodeUnreachable, Message: err.Error(), Hint: hint(err)})}
 		return resp, nil
 	}
-	c, _, err := m.s.catalogOrPeer(ctx)
+	c, _, err := m.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
 	k := &mgmtCheck{mgmtView: v, store: st, catalog: c, rows: m.s.cfg.Rows}
-	for _, check := range mgmtChecks {
-		if err := check(ctx, k); err != nil {
-			return nil, err
-		}
+	if err := preflight.Run(ctx, mgmtChecks, k); err != nil {
+		return nil, err
 	}
 	slices.SortStableFunc(k.findings, func(a, b object.Finding) int {
 		if a.Severity != b.Severity {

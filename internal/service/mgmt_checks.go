@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -13,88 +14,56 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
-// mgmtChecks are run one after the other; each adds what it finds.
-var mgmtChecks = []func(context.Context, *mgmtCheck) error{checkProviders, checkRights, checkPauses,
-	checkWorkloads, checkOwnership}
+// mgmtChecks are the rows of the check of one management cluster.
+var mgmtChecks = []preflight.Check[*mgmtCheck]{
+	{Name: "providers", Run: checkProviders},
+	{Name: "rights", Run: checkRights},
+	{Name: "pauses", Run: checkPauses},
+	{Name: "workloads", Run: checkWorkloads},
+	{Name: "ownership", Run: checkOwnership},
+}
 
 func checkProviders(_ context.Context, k *mgmtCheck) error {
 	if _, ok := kube.FindKind(k.kinds, capi.Cluster); !ok {
 		k.add(object.Finding{Severity: object.Error, Code: object.CodeNoClusterAPI,
-			Message: "it does not serve Cluster." + capi.Cluster.Group,
+			Message: "it does not serve " + capi.Cluster.String(),
 			Hint:    "install Cluster API, or name another management cluster"})
 		return nil
 	}
-	if len(k.proto.GetProviders()) == 0 {
-		k.add(object.Finding{Severity: object.Info, Code: object.CodeNoInventory,
-			Message: "clusterctl did not install its providers, so their versions are not known",
-			Hint:    "compare them by hand before a restore or a move"})
-	}
-	provided := map[string]bool{}
-	for _, kind := range k.kinds {
-		if kind.Contract && kind.Provider != "" {
-			provided[kind.Provider] = true
-		}
-	}
-	for _, p := range k.proto.GetProviders() {
-		// Runtime extensions and add-on providers bring no kinds of their own.
-		if kinds, _, _ := strings.Cut(p.GetName(), "-"); !provided[p.GetName()] &&
-			(kinds == "infrastructure" || kinds == "bootstrap" || kinds == "control" || kinds == "cluster") {
-			k.add(object.Finding{Severity: object.Warning, Code: object.CodeContractMissing,
-				Message: fmt.Sprintf("provider %s %s is installed, and no kind carries its label and a "+
-					"contract version", p.GetName(), p.GetVersion()),
-				Hint: "its kinds may not be captured: see mgmtctl snapshot coverage, and install the " +
-					"provider anew"})
-		}
+	for _, f := range preflight.CheckInventory(k.kinds, k.providers) {
+		k.add(f)
 	}
 	return nil
 }
 
-// right is what a snapshot (reads only) or a restore or move (all) needs.
-type right struct {
-	verb, subresource string
-	reads             bool
-}
-
-// checkRights asks the API server; nothing is tried.
+// checkRights asks for what snapshots need, and for what restores and moves need besides.
 func checkRights(ctx context.Context, k *mgmtCheck) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
-	for _, kind := range k.kinds {
-		if !kind.Contract && kind.Group != "" {
-			continue
-		}
-		rights := []right{{"list", "", true}, {"create", "", false}, {"update", "", false},
-			{"patch", "", false}, {"delete", "", false}}
+	reads := preflight.Right{Verb: "list"}
+	captured := slices.DeleteFunc(slices.Clone(k.kinds),
+		func(kind kube.Kind) bool { return !kind.Contract && kind.Group != "" })
+	missing, err := preflight.Rights(ctx, k.prober, captured, func(kind kube.Kind) []preflight.Right {
+		rights := []preflight.Right{reads, {Verb: "create"}, {Verb: "update"}, {Verb: "patch"},
+			{Verb: "delete"}}
 		if kind.Status {
-			rights = append(rights, right{"update", "status", false})
+			rights = append(rights, preflight.Right{Verb: "update", Subresource: "status"})
 		}
-		for _, r := range rights {
-			g.Go(func() error {
-				ok, err := k.prober.Allowed(ctx, r.verb, kind, r.subresource)
-				if err != nil || ok {
-					return err
-				}
-				what := strings.TrimSuffix(kind.Resource+"."+kind.Group, ".")
-				if r.subresource != "" {
-					what += "/" + r.subresource
-				}
-				f := object.Finding{Severity: object.Warning, Code: object.CodeNotAllowed,
-					Message: fmt.Sprintf("the credentials may not %s %s: no restore into it and no move", r.verb,
-						what),
-					Hint: "grant it before a restore or a move; snapshots only read"}
-				if r.reads {
-					f.Severity, f.Message, f.Hint = object.Error, fmt.Sprintf("the credentials may not %s %s: no "+
-						"snapshot of it", r.verb, what), "grant it"
-				}
-				k.add(f)
-				return nil
-			})
+		return rights
+	})
+	for _, m := range missing {
+		what := "the credentials may not " + m.Right.On(m.Kind)
+		f := object.Finding{Severity: object.Warning, Code: object.CodeNotAllowed,
+			Message: what + ": no restore into it and no move",
+			Hint:    "grant it before a restore or a move; snapshots only read"}
+		if m.Right == reads {
+			f.Severity, f.Message, f.Hint = object.Error, what+": no snapshot of it", "grant it"
 		}
+		k.add(f)
 	}
-	return g.Wait()
+	return err
 }
 
 // checkPauses names kinds that are in use and that a restore or move cannot hold still.
@@ -166,7 +135,7 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				}
 				f.Code, f.Message = object.CodeOperationDead, fmt.Sprintf("it carries the mark of operation "+
 					"%s, which is %s", id, op.State)
-				f.Hint = "mgmtctl operation resume " + id + " goes on with it; a move can be rolled back"
+				f.Hint = "resume operation " + id + "; a move can be rolled back"
 				if op.State.Final() {
 					f.Hint = "remove the annotation " + capi.AnnotationOperation +
 						" when it is reconciled nowhere else"
@@ -187,37 +156,24 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 	if k.store == nil || len(k.workloads) == 0 {
 		return nil
 	}
-	here := map[string]workload{}
-	for _, w := range k.workloads {
-		here[w.id] = w
+	records, err := ownership.Owners(ctx, k.store)
+	if err != nil {
+		return err
 	}
-	return k.store.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
-		w, ok := here[id]
+	owners := preflight.Owners{Records: records, Expected: []string{k.proto.GetUid()},
+		Elsewhere: "keep it paused here and find out which of the two reconciles it; the copy that is " +
+			"not meant has to go",
+		Damaged: "somebody changed it, or the store lost it"}
+	for _, w := range k.workloads {
+		f, ok := owners.Check(w.id)
 		if !ok {
-			return nil
+			continue
 		}
-		if err != nil {
-			k.add(object.Finding{Severity: object.Warning, Code: object.CodeOwnerDamaged, Ref: w.ref,
-				Unit:    unitOf(w),
-				Message: "its ownership record cannot be read: " + err.Error(),
-				Hint:    "somebody changed it, or the store lost it"})
-			return nil
-		}
-		if o.Owner.Owner.UID == k.proto.GetUid() {
-			return nil
-		}
-		f := object.Finding{Severity: object.Error, Code: object.CodeOwnedElsewhere, Ref: w.ref,
-			Unit: unitOf(w),
-			Message: fmt.Sprintf("its ownership record says since %s (epoch %d, operation %s) that "+
-				"management cluster %s owns it", o.Time.Format("2006-01-02 15:04:05Z"), o.Epoch, o.Operation,
-				o.Owner.Owner.Name),
-			Hint: "keep it paused here and look which of the two reconciles it; the copy that is not " +
-				"meant has to go"}
-		if untrusted := o.RequireTrusted(); untrusted != nil && k.store.Encrypted() {
-			f.Severity, f.Code, f.Message = object.Warning, object.CodeOwnerUntrusted, f.Message+
-				"; no trusted key signed that"
+		f.Ref, f.Unit = w.ref, unitOf(w)
+		if f.Code == object.CodeOwnerDamaged {
+			f.Severity = object.Warning // nothing is about to change
 		}
 		k.add(f)
-		return nil
-	})
+	}
+	return nil
 }

@@ -28,7 +28,7 @@ import (
 // TestAPIMoveNoFence: without ownership records only the journal knows of a hand-over. A crash
 // behind it is resumed, one before it can be rolled back.
 func TestAPIMoveNoFence(t *testing.T) {
-	y := newYard(t, newGround(t), "nofence")
+	y := newMoveFixture(t, newTwoClusters(t), "nofence")
 	y.noFence = true
 	for _, c := range []crash{
 		{First: kill{Point: before, Step: "ns/w-00003/release"}},
@@ -49,7 +49,7 @@ func TestAPIMoveNoFence(t *testing.T) {
 // TestAPIMoveSourceChanged: somebody writes to a Machine of the paused source after it was copied.
 // The hand-over finds it, no record is written, and the way back leaves that write alone.
 func TestAPIMoveSourceChanged(t *testing.T) {
-	y := newYard(t, newGround(t), "changed")
+	y := newMoveFixture(t, newTwoClusters(t), "changed")
 	unit := classyUnits[0]
 	var machine object.Ref
 	for ref := range y.was {
@@ -58,7 +58,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 		}
 	}
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
 			}
@@ -87,7 +87,7 @@ func TestAPIMoveSourceChanged(t *testing.T) {
 // copied, stays on the source, and is paused on neither side. Then the others follow, and nothing
 // is left.
 func TestAPIMoveSharedClass(t *testing.T) {
-	y := newYard(t, newGround(t), "shared")
+	y := newMoveFixture(t, newTwoClusters(t), "shared")
 	y.here(y.order(doMove).restrict(y.namespace, classyUnits[0]), catalog.Succeeded, nil)
 	st, err := y.look()
 	must(t, err)
@@ -121,7 +121,7 @@ func TestAPIMoveSharedClass(t *testing.T) {
 // operation, block these units and no others. The foreign object and the lock are left alone.
 // Without them a new move takes the rest.
 func TestAPIMoveBlocked(t *testing.T) {
-	y := newYard(t, newGround(t), "blocked")
+	y := newMoveFixture(t, newTwoClusters(t), "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
 	lease := kube.Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
 		Version: "v1", Resource: "leases", Namespaced: true}
@@ -143,9 +143,9 @@ func TestAPIMoveBlocked(t *testing.T) {
 
 	s, err := newServer(y.order(doMove))
 	must(t, err)
-	m, err := s.ends(t.Context(), y.order(doMove).Spec, true)
+	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
 	must(t, err)
-	plan, err := move.Make(t.Context(), m.Ends,
+	plan, err := move.NewPlan(t.Context(), m.Ends,
 		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
 	must(t, err)
 	must(t, s.Close())
@@ -195,11 +195,11 @@ func TestAPIMoveBlocked(t *testing.T) {
 // TestAPIMoveLocked: another operation takes a workload cluster after the plan was made. Its lock
 // is respected, and the way back touches nothing.
 func TestAPIMoveLocked(t *testing.T) {
-	y := newYard(t, newGround(t), "locked")
+	y := newMoveFixture(t, newTwoClusters(t), "locked")
 	unit, lock := classyUnits[0], "0123456789ab/1"
 	ref := clusterRef(y.namespace, unit)
 	e := y.here(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.onStep = func(_ context.Context, r catalog.StepRecord) error {
+		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
 			}
@@ -225,7 +225,7 @@ func TestAPIMoveLocked(t *testing.T) {
 // TestAPIMoveForward: with one unit past its hand-over, a rollback gives back the others and says
 // that this one can only go on; a resume brings it to its end.
 func TestAPIMoveForward(t *testing.T) {
-	y := newYard(t, newGround(t), "forward")
+	y := newMoveFixture(t, newTwoClusters(t), "forward")
 	unit := classyUnits[0]
 	o := y.order(doMove)
 	o.Canary, o.Kill = y.namespace+"/"+unit, &kill{Point: before, Step: "ns/" + unit + "/retire"}

@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	crashYards  = 2  // fleets that move at the same time
-	leastStates = 20 // fewer mean that the steps are not found any more
+	crashFixtures = 2  // fleets that move at the same time
+	leastStates   = 20 // fewer mean that the steps are not found any more
 	// of this many moves one is killed where no states are named; odd, since every other one is
 	// rolled back
-	sample          = 7
-	rollbackStep    = 4 // of the points of a rollback, every fourth is in the matrix
-	mostBrokenYards = 3
+	sample             = 7
+	rollbackStep       = 4 // of the points of a rollback, every fourth is in the matrix
+	mostBrokenFixtures = 3
 )
 
 // MGMTD_TEST_STATES runs the states whose text matches an expression, so "." is the whole matrix,
@@ -71,12 +71,12 @@ func (c crash) String() string {
 // make test-long.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
-	g := newGround(t)
-	first := newYard(t, g, "crash-0")
-	m := &matrix{t: t, yards: []*yard{first}}
+	g := newTwoClusters(t)
+	first := newMoveFixture(t, g, "crash-0")
+	m := &matrix{t: t, fixtures: []*moveFixture{first}}
 	todo := crashes(t, first)
-	for len(m.yards) < crashYards {
-		m.yards = append(m.yards, newYard(t, g, fmt.Sprintf("crash-%d", len(m.yards))))
+	for len(m.fixtures) < crashFixtures {
+		m.fixtures = append(m.fixtures, newMoveFixture(t, g, fmt.Sprintf("crash-%d", len(m.fixtures))))
 	}
 	all, match, n := len(todo), regexp.MustCompile(only), 0
 	todo = slices.DeleteFunc(todo, func(c crash) bool {
@@ -99,10 +99,10 @@ func TestAPIMoveCrashes(t *testing.T) {
 	}
 }
 
-// matrix goes through states in several yards at once.
+// matrix goes through states in several fixtures at once.
 type matrix struct {
-	t     *testing.T
-	yards []*yard
+	t        *testing.T
+	fixtures []*moveFixture
 
 	mu                    sync.Mutex
 	states, resumed, back int
@@ -112,24 +112,24 @@ type matrix struct {
 func (m *matrix) run(todo []crash) {
 	next := make(chan crash)
 	var workers sync.WaitGroup
-	for n := range m.yards {
+	for n := range m.fixtures {
 		workers.Go(func() {
 			broken := 0
 			for c := range next {
-				if broken > mostBrokenYards {
+				if broken > mostBrokenFixtures {
 					continue
 				}
 				began := time.Now()
-				r := m.yards[n].crash(c)
+				r := m.fixtures[n].crash(c)
 				m.note(c, r, time.Since(began))
 				if !r.broken {
 					continue
 				}
-				if broken++; broken > mostBrokenYards {
+				if broken++; broken > mostBrokenFixtures {
 					m.t.Error("too many fleets are broken")
 					continue
 				}
-				m.yards[n] = newYard(m.t, m.yards[n].ground, fmt.Sprintf("crash-%d-%d", n, broken))
+				m.fixtures[n] = newMoveFixture(m.t, m.fixtures[n].twoClusters, fmt.Sprintf("crash-%d-%d", n, broken))
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 
 // crashes makes the matrix, from a move to and fro that nobody kills, and from one that is rolled
 // back.
-func crashes(t *testing.T, y *yard) []crash {
+func crashes(t *testing.T, y *moveFixture) []crash {
 	t.Helper()
 	there := y.follow(t, doMove, nil, catalog.Succeeded)
 	backAgain := y.follow(t, doMove, nil, catalog.Succeeded)
@@ -223,7 +223,7 @@ func isLate(k kill) bool {
 
 // follow runs a whole move, or the way back after a kill, and returns the steps of the last
 // process.
-func (y *yard) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
+func (y *moveFixture) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
 	t.Helper()
 	if killed != nil {
 		o := y.order(doMove)
@@ -252,7 +252,7 @@ func (y *yard) follow(t *testing.T, do string, killed *kill, want catalog.State)
 }
 
 // ended checks what a move, or its way back, left, and goes on from there.
-func (y *yard) ended(back bool, st moveState) []string {
+func (y *moveFixture) ended(back bool, st moveState) []string {
 	if back {
 		return y.checkBack(st)
 	}
@@ -288,7 +288,7 @@ type crashed struct {
 }
 
 // crash goes through one entry of the matrix.
-func (y *yard) crash(c crash) (r crashed) {
+func (y *moveFixture) crash(c crash) (r crashed) {
 	began := time.Now()
 	stop := y.watch()
 	defer func() { r.problems = append(r.problems, stop()...) }()
@@ -329,7 +329,7 @@ func (y *yard) crash(c crash) (r crashed) {
 }
 
 // end looks at what an operation that came to its end left.
-func (y *yard) end(r crashed, e end) crashed {
+func (y *moveFixture) end(r crashed, e end) crashed {
 	want := catalog.Succeeded
 	if r.back {
 		want = catalog.RolledBack
@@ -364,7 +364,7 @@ func (o order) restrict(namespace string, units ...string) order {
 }
 
 // here carries out an order in this process.
-func (y *yard) here(o order, want catalog.State, prepare func(*Server)) end {
+func (y *moveFixture) here(o order, want catalog.State, prepare func(*Server)) end {
 	y.t.Helper()
 	e, err := carryOut(y.t.Context(), o, prepare)
 	must(y.t, err)
@@ -374,7 +374,7 @@ func (y *yard) here(o order, want catalog.State, prepare func(*Server)) end {
 	return e
 }
 
-func (y *yard) report(problems []string) {
+func (y *moveFixture) report(problems []string) {
 	y.t.Helper()
 	if len(problems) > 0 {
 		y.t.Errorf("%d problems:\n\t%s", len(problems), strings.Join(problems[:min(len(problems), 20)],
@@ -383,7 +383,7 @@ func (y *yard) report(problems []string) {
 }
 
 // split divides what the fleet was by whether it belongs to one of units.
-func (y *yard) split(units ...string) (in, out map[object.Ref]*unstructured.Unstructured) {
+func (y *moveFixture) split(units ...string) (in, out map[object.Ref]*unstructured.Unstructured) {
 	in, out = map[object.Ref]*unstructured.Unstructured{}, map[object.Ref]*unstructured.Unstructured{}
 	for ref, u := range y.was {
 		if slices.Contains(units, unitName(ref.Name)) {
@@ -396,7 +396,7 @@ func (y *yard) split(units ...string) (in, out map[object.Ref]*unstructured.Unst
 }
 
 // checkStays asserts that objects of the source are what they were, to the last annotation.
-func (y *yard) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (
+func (y *moveFixture) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (
 	problems []string) {
 	for ref, was := range stay {
 		u := live[ref]

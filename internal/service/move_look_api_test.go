@@ -27,7 +27,7 @@ type moveState struct {
 	handed         map[string]bool
 }
 
-func (y *yard) look() (st moveState, err error) {
+func (y *moveFixture) look() (st moveState, err error) {
 	ctx := y.t.Context()
 	if st.source, err = y.tryLive(ctx, y.at); err != nil {
 		return st, err
@@ -46,7 +46,7 @@ func (y *yard) look() (st moveState, err error) {
 }
 
 // removeNamespace takes the empty namespace on the target away, so that a move has to make it.
-func (y *yard) removeNamespace() error {
+func (y *moveFixture) removeNamespace() error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		ns, err := y.target().Reader().Get(y.t.Context(), kube.NamespaceKind, "", y.namespace)
 		if apierrors.IsNotFound(err) {
@@ -83,7 +83,7 @@ func checkNamespaces(st moveState) (problems []string) {
 }
 
 // checkCrashed asserts invariants I1 and I2 in the state that a dead process left.
-func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
+func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	for _, unit := range allUnits {
 		ref := clusterRef(y.namespace, unit)
@@ -140,7 +140,7 @@ func (y *yard) checkCrashed(st moveState, began time.Time) (problems []string) {
 
 // checkSnapshot asserts that the store has a whole snapshot of the source that is newer than the
 // begin of the run.
-func (y *yard) checkSnapshot(began time.Time) error {
+func (y *moveFixture) checkSnapshot(began time.Time) error {
 	keys, err := y.store.Snapshots(y.t.Context(), y.source().UID())
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ var ours = []string{capi.AnnotationOperation, capi.AnnotationWasPaused,
 	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
-func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (problems []string) {
+func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	uids := map[types.UID]bool{}
 	for _, u := range live {
@@ -209,7 +209,7 @@ func (y *yard) checkFleet(live map[object.Ref]*unstructured.Unstructured) (probl
 }
 
 // checkMoved asserts that the whole fleet is on the target and nothing of it on the source.
-func (y *yard) checkMoved(st moveState) (problems []string) {
+func (y *moveFixture) checkMoved(st moveState) (problems []string) {
 	problems = append(y.checkFleet(st.target), checkNamespaces(st)...)
 	for ref := range st.source {
 		problems = append(problems, fmt.Sprintf("%s is still on the source", ref))
@@ -223,7 +223,7 @@ func (y *yard) checkMoved(st moveState) (problems []string) {
 }
 
 // checkBack asserts that the source is exactly what it was, and that nothing is left on the target.
-func (y *yard) checkBack(st moveState) (problems []string) {
+func (y *moveFixture) checkBack(st moveState) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	problems = append(y.checkFleet(st.source), checkNamespaces(st)...)
 	for ref, was := range y.was {

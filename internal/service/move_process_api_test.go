@@ -160,7 +160,7 @@ func newServer(o order) (*Server, error) {
 			TrustedKeyFiles: []string{filepath.Join(o.Dir, "keys", "signing.pub")},
 		}}},
 	})
-	s.tuning = func(t *restore.Tuning) { t.Settle, t.Wait = 20*time.Millisecond, 30*time.Second }
+	s.seams.tuning = func(t *restore.Tuning) { t.Settle, t.Wait = 20*time.Millisecond, 30*time.Second }
 	return s, nil
 }
 
@@ -174,12 +174,12 @@ func carryOut(ctx context.Context, o order, prepare func(*Server)) (end, error) 
 	w := &witness{kill: o.Kill, namespace: o.Spec.GetSelection().GetNamespaces(),
 		steps: map[string]*traced{}}
 	if o.Trace != "" || o.Kill != nil {
-		s.onStep = w.onStep
-		s.writer = func(_ string, writer move.Writer) move.Writer {
+		s.seams.onStep = w.onStep
+		s.seams.writer = func(_ string, writer move.Writer) move.Writer {
 			return &witnessed{Writer: writer,
 				w: w}
 		}
-		s.buckets[&s.cfg.Locations[0]] = &witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir,
+		s.buckets[s.cfg.Locations[0].Name] = &witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir,
 			"store")), w: w}
 	}
 	if prepare != nil {

@@ -29,11 +29,11 @@ func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	left, err := c.Interrupted(ctx)
 	for _, op := range left {
 		if err == nil {
-			err = s.settle(ctx, c, op)
+			err = s.classifyInterrupted(ctx, c, op)
 		}
 	}
 	if err == nil {
-		s.beside, err = serveBeside(s, s.cfg.CatalogFile)
+		s.socket, err = serveCatalogSocket(s, s.cfg.CatalogFile)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -105,12 +105,12 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 func (s *Server) bucket(l *Location) (bucket.Bucket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := s.buckets[l]; b != nil {
+	if b := s.buckets[l.Name]; b != nil {
 		return b, nil
 	}
 	b, err := newBucket(l.Store)
 	if err == nil {
-		s.buckets[l] = b
+		s.buckets[l.Name] = b
 	}
 	return b, err
 }

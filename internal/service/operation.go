@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,12 +22,12 @@ type operationService struct {
 
 func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListOperationsRequest) (
 	*mgmtv1.ListOperationsResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if peer != nil {
-		return peer.ListOperations(ctx, req)
+	if holder != nil {
+		return holder.ListOperations(ctx, req)
 	}
 	ops, err := c.Operations(ctx, catalog.OperationFilter{})
 	if err != nil {
@@ -43,12 +42,12 @@ func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListO
 
 func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (
 	*mgmtv1.GetOperationResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if peer != nil {
-		return peer.GetOperation(ctx, req)
+	if holder != nil {
+		return holder.GetOperation(ctx, req)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {
@@ -60,12 +59,12 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	ctx := stream.Context()
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return err
 	}
-	if peer != nil {
-		return forward(ctx, peer, req, stream)
+	if holder != nil {
+		return forward(ctx, holder, req, stream)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {
@@ -73,7 +72,7 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	}
 	for e, err := range c.Watch(ctx, op.ID, req.GetAfterSeq()) {
 		if err != nil {
-			return o.s.ended(op.ID, err)
+			return o.s.closedReason(op.ID, err)
 		}
 		if err := stream.Send(&mgmtv1.WatchOperationResponse{Event: eventToProto(e)}); err != nil {
 			return err
@@ -82,10 +81,10 @@ func (o *operationService) WatchOperation(req *mgmtv1.WatchOperationRequest,
 	return nil
 }
 
-func forward(ctx context.Context, peer mgmtv1.OperationServiceClient,
+func forward(ctx context.Context, holder mgmtv1.OperationServiceClient,
 	req *mgmtv1.WatchOperationRequest,
 	to grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
-	from, err := peer.WatchOperation(ctx, req)
+	from, err := holder.WatchOperation(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -116,40 +115,11 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	if op.State.Final() {
 		return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(op)}, nil
 	}
-	var running *mgmtv1.Operation
-	switch op.Kind {
-	case catalog.KindRestore:
-		var stored storedRestore
-		if err := readPlan(ctx, c, op, &stored); err != nil {
-			return nil, err
-		}
-		running, err = o.s.resumeRestore(ctx, c, op, stored, req.GetIdentity())
-	case catalog.KindMove:
-		running, err = o.s.goOnMove(ctx, c, op, op.Back)
-	default:
-		err = &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not "+
-			"gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
-	}
+	run, err := o.s.resumeOperation(ctx, c, op, req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.ResumeOperationResponse{Operation: running}, nil
-}
-
-// readPlan reads what an operation goes on by.
-func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored any) error {
-	text, err := c.Plan(ctx, op.ID)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and "+
-			"changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, stored); err != nil {
-		return fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
-	}
-	return nil
+	return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 func (o *operationService) RollbackOperation(ctx context.Context,
@@ -174,21 +144,21 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 			"operation %s has moved everything: there is no way back", op.ID),
 			Hint: "to have the workload clusters back, move them back"}
 	}
-	running, err := o.s.goOnMove(ctx, c, op, true)
+	run, err := o.s.resumeMove(ctx, c, op, true)
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RollbackOperationResponse{Operation: running}, nil
+	return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(run.begun)}, nil
 }
 
 func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (
 	*mgmtv1.StopOperationResponse, error) {
-	c, peer, err := o.s.catalogOrPeer(ctx)
+	c, holder, err := o.s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if peer != nil {
-		return peer.StopOperation(ctx, req)
+	if holder != nil {
+		return holder.StopOperation(ctx, req)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
 	if err != nil {

@@ -2,7 +2,7 @@ package service
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
+// DeleteSnapshots begins a prune of the named snapshots.
 func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.DeleteSnapshotsRequest) (
 	*mgmtv1.DeleteSnapshotsResponse, error) {
 	o := retention.Options{Grace: s.s.cfg.Retention.Grace, Damaged: req.GetDamaged()}
@@ -34,15 +35,15 @@ func (s *snapshotService) DeleteSnapshots(ctx context.Context, req *mgmtv1.Delet
 		}
 		p.options.Delete = append(p.options.Delete, k)
 	}
-	running, err := s.s.beginPrune(ctx, c, p, "")
+	run, err := s.s.beginPrune(ctx, c, p, "")
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.DeleteSnapshotsResponse{Operation: running}, nil
+	return &mgmtv1.DeleteSnapshotsResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// snapshotToDelete finds the one snapshot that is meant. What is of no use must be named in full,
-// for it may be there several times or not be what its name says.
+// snapshotToDelete returns the key of the envelope that a request names. A damaged snapshot must be
+// named by its key: its id may be there several times, or not be that of its content.
 func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, damaged bool) (
 	store.EnvelopeKey, error) {
 	k, err := store.ParseEnvelopeKey(id)
@@ -60,10 +61,8 @@ func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, d
 	if err != nil {
 		return k, err
 	}
-	for _, there := range keys {
-		if there == k {
-			return k, nil
-		}
+	if slices.Contains(keys, k) {
+		return k, nil
 	}
 	return k, &store.LookupError{Ref: id, Source: k.Source, Matches: keys}
 }
@@ -80,6 +79,7 @@ func findKey(ctx context.Context, st *store.Store, source, ref string) (store.En
 	return st.Find(ctx, uid, ref)
 }
 
+// PinSnapshot pins a snapshot.
 func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapshotRequest) (
 	*mgmtv1.PinSnapshotResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)
@@ -90,7 +90,7 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 	if err == nil {
 		err = st.PutPin(ctx, k, strings.TrimSpace(req.GetReason()), time.Now())
 	}
-	if errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrStoreMissing) {
+	if store.IsMissing(err) {
 		return nil, &Error{Reason: ReasonNotFound, Message: "the snapshot is not there any more: " +
 			k.String(), err: err}
 	}
@@ -100,6 +100,7 @@ func (s *snapshotService) PinSnapshot(ctx context.Context, req *mgmtv1.PinSnapsh
 	return &mgmtv1.PinSnapshotResponse{Key: k.String()}, nil
 }
 
+// UnpinSnapshot removes a pin.
 func (s *snapshotService) UnpinSnapshot(ctx context.Context, req *mgmtv1.UnpinSnapshotRequest) (
 	*mgmtv1.UnpinSnapshotResponse, error) {
 	st, err := s.s.openStore(ctx, req.GetLocation(), nil)

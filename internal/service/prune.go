@@ -2,9 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,35 +11,46 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// Retention says which snapshots a prune keeps, when a request does not say it.
+// Retention is the rules of prunes whose request has none.
 type Retention struct {
 	Policy retention.Policy
 	// Grace is retention.DefaultGrace when it is zero.
 	Grace time.Duration
 }
 
-// pruneEvery is how long after a prune the daemon begins another one by itself at the earliest.
-const pruneEvery = time.Hour
-
 type pruneService struct {
 	mgmtv1.UnimplementedPruneServiceServer
 	s *Server
 }
 
-// pruning is a prune that is asked for, with its store opened.
-type pruning struct {
+// pruneRun is a prune with its store opened.
+type pruneRun struct {
 	location *Location
 	source   string // its name
 	options  retention.Options
 }
 
-// readPrune opens what a spec names.
-func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalog.Catalog, *pruning,
-	error) {
-	o := retention.Options{Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}
+// pruneRequest is a prune that an operator, or the daemon by itself, asks for.
+type pruneRequest struct {
+	location, source string // names; all sources when it is empty
+	options          retention.Options
+}
+
+// pruneByRules returns the request for a prune of a location by the rules of the configuration.
+func (s *Server) pruneByRules(location string) pruneRequest {
+	return pruneRequest{location: location, options: retention.Options{
+		Policy: s.cfg.Retention.Policy, Grace: s.cfg.Retention.Grace}}
+}
+
+// pruneFromProto reads what a spec says; the configuration says the rest.
+func (s *Server) pruneFromProto(spec *mgmtv1.PruneSpec) pruneRequest {
+	request := s.pruneByRules(spec.GetLocation())
+	request.source = spec.GetSource()
+	o := &request.options
 	if r := spec.GetRetention(); r != nil {
 		o.Policy = retention.Policy{
 			Last: int(r.GetKeepLast()), Hourly: int(r.GetKeepHourly()), Daily: int(r.GetKeepDaily()),
@@ -54,20 +62,26 @@ func (s *Server) readPrune(ctx context.Context, spec *mgmtv1.PruneSpec) (*catalo
 		o.Grace = g.AsDuration()
 	}
 	o.AcceptGaps = spec.GetAcceptGaps()
-	if err := o.Check(); err != nil {
+	return request
+}
+
+// preparePrune checks a request and opens what it names.
+func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Catalog, *pruneRun,
+	error) {
+	if err := r.options.Check(); err != nil {
 		return nil, nil, err
 	}
-	c, p, err := s.openPrune(ctx, spec.GetLocation(), o)
-	if err == nil && spec.GetSource() != "" {
-		p.source = spec.GetSource()
+	c, p, err := s.openPrune(ctx, r.location, r.options)
+	if err == nil && r.source != "" {
+		p.source = r.source
 		p.options.Source, err = findSource(ctx, p.options.Store, p.source)
 	}
 	return c, p, err
 }
 
-// openPrune opens a location, and asks the catalog what it knows of its snapshots.
+// openPrune opens a location, and looks up which of its snapshots are verified or in use.
 func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
-	*catalog.Catalog, *pruning, error) {
+	*catalog.Catalog, *pruneRun, error) {
 	l, err := s.location(location)
 	if err != nil {
 		return nil, nil, err
@@ -79,84 +93,22 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	if o.Store, err = s.openLocation(ctx, l, nil, false); err != nil {
 		return nil, nil, err
 	}
-	verified, err := s.foundWhole(ctx, c, o.Store)
+	whole, err := verify.Whole(ctx, c, o.Store)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Verified = func(k store.EnvelopeKey) bool { return verified[k.String()] }
+	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
-		return snapshotsInUse(ctx, c, o.Store.ID())
+		return c.SnapshotsInUse(ctx, o.Store.ID())
 	}
-	return c, &pruning{location: l, options: o}, nil
+	return c, &pruneRun{location: l, options: o}, nil
 }
 
-// foundWhole are the keys of snapshots that the last verify which counts found whole, here or
-// elsewhere.
-func (s *Server) foundWhole(ctx context.Context, c *catalog.Catalog, st *store.Store) (
-	map[string]bool, error) {
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: st.ID()})
-	if err != nil {
-		return nil, err
-	}
-	checks, err := st.CheckKeys(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	asked := map[string]bool{}
-	for _, k := range known {
-		if k.Verified != nil {
-			asked[k.Key] = true
-		}
-	}
-	for key := range checks {
-		asked[key] = true
-	}
-	whole := map[string]bool{}
-	for text := range asked {
-		key, err := store.ParseEnvelopeKey(text)
-		if err != nil {
-			continue
-		}
-		e, err := st.GetEnvelope(ctx, key)
-		if errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrStoreMissing) ||
-			ctx.Err() != nil {
-			return nil, err // without an answer it would not be kept
-		}
-		if err != nil {
-			continue // gone, or for the prune to report
-		}
-		v, err := s.verified(ctx, st, e, checks[text])
-		if err != nil {
-			return nil, err
-		}
-		whole[text] = v.GetResult() == mgmtv1.VerifyResult_VERIFY_RESULT_OK
-	}
-	return whole, nil
-}
-
-// snapshotsInUse gives, by the id of the snapshot, the operations that may still read it: restores
-// and moves that have begun and are not at their end, and verifies.
-func snapshotsInUse(ctx context.Context, c *catalog.Catalog, storeID string) (
-	map[store.SnapshotID]string, error) {
-	ops, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindRestore,
-		catalog.KindMove, catalog.KindVerify}})
-	if err != nil {
-		return nil, err
-	}
-	used := map[store.SnapshotID]string{}
-	for _, op := range ops {
-		over := op.State.Final() || op.State.Ended() && (op.Kind == catalog.KindVerify || !op.Changed)
-		if op.Store == storeID && op.SnapshotID != "" && !over {
-			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
-		}
-	}
-	return used, nil
-}
-
+// PlanPrune decides what a prune would remove now, and counts it.
 func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanPruneResponse]) error {
 	ctx := stream.Context()
-	_, p, err := s.s.readPrune(ctx, req.GetSpec())
+	_, p, err := s.s.preparePrune(ctx, s.s.pruneFromProto(req.GetSpec()))
 	if err != nil {
 		return err
 	}
@@ -167,10 +119,21 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 	if err != nil {
 		return err
 	}
+	for _, piece := range planToProto(plan, p.options.Policy) {
+		if err := stream.Send(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planToProto returns a plan of a prune as the pieces of its stream.
+func planToProto(plan *retention.Plan, policy retention.Policy) []*mgmtv1.PlanPruneResponse {
+	var pieces []*mgmtv1.PlanPruneResponse
 	summary := &mgmtv1.PruneSummary{
 		Frees: amountToProto(plan.Frees), Waits: amountToProto(plan.Waits), Blocked: plan.Blocked,
 		Time: timestamppb.New(plan.Now), Grace: durationpb.New(plan.Grace),
-		Retention: policyToProto(p.options.Policy),
+		Retention: policyToProto(policy), Digest: plan.Digest(),
 	}
 	for _, v := range plan.Snapshots {
 		if v.Goes() {
@@ -178,29 +141,29 @@ func (s *pruneService) PlanPrune(req *mgmtv1.PlanPruneRequest,
 		} else {
 			summary.Kept++
 		}
-		item := &mgmtv1.PrunedSnapshot{}
-		for _, r := range v.Reasons {
-			item.Keep = append(item.Keep, r.String())
-		}
-		if v.Envelope != nil {
-			item.Snapshot = snapshotToProto(*v.Envelope)
-		} else {
-			item.Snapshot = damagedToProto(v.Key, v.Err)
-		}
-		item.Snapshot.Pinned = v.Pinned
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Snapshot{
-			Snapshot: item}}); err != nil {
-			return err
-		}
+		pieces = append(pieces, &mgmtv1.PlanPruneResponse{
+			Item: &mgmtv1.PlanPruneResponse_Snapshot{Snapshot: verdictToProto(v)}})
 	}
 	for _, f := range plan.Findings {
-		if err := stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Finding{
-			Finding: findingToProto(f)}}); err != nil {
-			return err
-		}
+		pieces = append(pieces, &mgmtv1.PlanPruneResponse{
+			Item: &mgmtv1.PlanPruneResponse_Finding{Finding: findingToProto(f)}})
 	}
-	return stream.Send(&mgmtv1.PlanPruneResponse{Item: &mgmtv1.PlanPruneResponse_Summary{
-		Summary: summary}})
+	return append(pieces, &mgmtv1.PlanPruneResponse{
+		Item: &mgmtv1.PlanPruneResponse_Summary{Summary: summary}})
+}
+
+func verdictToProto(v retention.Verdict) *mgmtv1.PrunedSnapshot {
+	p := &mgmtv1.PrunedSnapshot{}
+	if v.Envelope != nil {
+		p.Snapshot = snapshotToProto(*v.Envelope)
+	} else {
+		p.Snapshot = damagedToProto(v.Key, v.Err)
+	}
+	p.Snapshot.Pinned = v.Pinned
+	for _, r := range v.Reasons {
+		p.Keep = append(p.Keep, r.String())
+	}
+	return p
 }
 
 func amountToProto(a retention.Amount) *mgmtv1.PruneAmount {
@@ -216,179 +179,24 @@ func policyToProto(p retention.Policy) *mgmtv1.Retention {
 	return r
 }
 
+// RunPrune begins the operation that prunes.
 func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest) (
 	*mgmtv1.RunPruneResponse, error) {
-	c, p, err := s.s.readPrune(ctx, req.GetSpec())
+	request := s.s.pruneFromProto(req.GetSpec())
+	request.options.Approved = req.GetApprovedDigest()
+	c, p, err := s.s.preparePrune(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	running, err := s.s.beginPrune(ctx, c, p, "")
+	run, err := s.s.beginPrune(ctx, c, p, "")
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunPruneResponse{Operation: running}, nil
+	return &mgmtv1.RunPruneResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// beginPrune begins the operation that prunes. There is one at a time for each location: two would
-// do each other's work.
-func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruning, schedule string) (
-	*mgmtv1.Operation, error) {
-	if err := p.options.Store.MayRemove(); err != nil {
-		return nil, err
-	}
-	if !s.enterPrune(p.location) {
-		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
-			Hint: "wait for it: mgmtctl operation list tells which it is"}
-	}
-	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},
-		Store: p.options.Store.ID(), Location: p.location.Name, Schedule: schedule,
-	})
-	var running *mgmtv1.Operation
-	if err == nil {
-		running, err = s.startThen(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-			_, err := s.prune(ctx, c, j, p.options)
-			s.leavePrune(p.location)
-			return err
-		}, func(error) {})
-	}
-	if err != nil {
-		s.leavePrune(p.location)
-	}
-	return running, err
-}
-
-func (s *Server) enterPrune(l *Location) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.prunes[l].going {
-		return false
-	}
-	s.prunes[l] = pruneState{going: true, began: time.Now()}
-	return true
-}
-
-func (s *Server) leavePrune(l *Location) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.prunes[l] = pruneState{began: s.prunes[l].began}
-}
-
-// pruneState is where prunes of a location stand.
-type pruneState struct {
-	going bool
-	began time.Time // the last one
-}
-
-// prune carries a prune out and tells what came of it.
-func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
-	o retention.Options) (*retention.Result, error) {
-	o.Progress = j.Progress
-	o.Step = func(name string, fn func() error) error {
-		return j.Do(ctx, catalog.Step{Phase: "remove-" + name},
-			func(context.Context, *catalog.StepHandle) error { return fn() })
-	}
-	// before the look: what is taken from now on may not be in it
-	known, err := c.Snapshots(ctx, catalog.SnapshotFilter{StoreID: o.Store.ID()})
-	if err != nil {
-		return nil, err
-	}
-	plan, err := retention.NewPlan(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	r, err := retention.Execute(ctx, o, plan)
-	if r == nil {
-		return nil, err
-	}
-	if as[*retention.RefusedError](err) && len(r.Removed) == 0 {
-		// a step was begun, and then the storage, or a pin that came just now, kept all that was
-		// named
-		err = &untouchedError{err}
-	}
-	s.metrics.pruned(r, err)
-	removed := goneOnRecord(known, r)
-	for _, k := range r.Removed {
-		removed = append(removed, k.String())
-	}
-	// What is gone is gone, and is to be known however the rest went.
-	ctx = context.WithoutCancel(ctx)
-	forgot := c.ForgetSnapshots(ctx, o.Store.ID(), removed)
-	events := []catalog.Event{{Type: catalog.EventMessage, Message: prunedText(r)}}
-	for _, f := range r.Findings {
-		events = append(events, catalog.FindingEvent("", f))
-	}
-	return r, errors.Join(err, forgot, j.Emit(ctx, events...))
-}
-
-// goneOnRecord are the keys of snapshots in the index that an earlier prune removed, which died
-// before the index heard of it, or ran elsewhere. What no record explains stays in the index: a
-// verify tells by that of newer snapshots that somebody hides.
-func goneOnRecord(known []catalog.SnapshotRecord, r *retention.Result) (gone []string) {
-	there := map[string]bool{}
-	for _, v := range r.Snapshots {
-		there[v.Key.String()] = true
-	}
-	for _, k := range known {
-		recorded := slices.ContainsFunc(r.Recorded[k.Source],
-			func(n store.Range) bool { return n.From <= k.Sequence && k.Sequence <= n.To })
-		if recorded && !there[k.Key] {
-			gone = append(gone, k.Key)
-		}
-	}
-	return gone
-}
-
-// prunedText says in a sentence what a prune did.
-func prunedText(r *retention.Result) string {
-	text := fmt.Sprintf("removed %d of %d snapshots; freed %d keys with %d bytes", len(r.Removed),
-		len(r.Snapshots), r.Freed.Keys, r.Freed.Bytes)
-	if r.Retained.Keys > 0 {
-		text += fmt.Sprintf("; the storage retains %d keys with %d bytes", r.Retained.Keys,
-			r.Retained.Bytes)
-	}
-	if r.Waits.Keys > 0 {
-		text += fmt.Sprintf("; %d keys with %d bytes that no snapshot names are younger than %s and wait",
-			r.Waits.Keys, r.Waits.Bytes, retention.AgeText(r.Grace))
-	}
-	return text
-}
-
-// pruneAfter prunes, where the configuration says what is to go, after a schedule's snapshot: at
-// most once in pruneEvery.
-func (s *Server) pruneAfter(schedule, location string) {
-	ttl := slices.ContainsFunc(s.cfg.Schedules, func(d Schedule) bool { return d.TTL > 0 })
-	if s.cfg.Retention.Policy.IsZero() && !ttl {
-		return
-	}
-	err := func() error {
-		l, err := s.location(location)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		last := s.prunes[l]
-		s.mu.Unlock()
-		if last.going || !last.began.IsZero() && time.Since(last.began) < pruneEvery {
-			return nil
-		}
-		c, p, err := s.readPrune(s.ctx, &mgmtv1.PruneSpec{Location: location})
-		if err != nil {
-			return err
-		}
-		_, err = s.beginPrune(s.ctx, c, p, schedule)
-		return err
-	}()
-	if err != nil && s.ctx.Err() == nil {
-		s.metrics.pruned(nil, err)
-		s.cfg.Log.Error("prune after a snapshot could not begin", "schedule", schedule, "location",
-			location, "error", err)
-	}
-}
-
-// ParseAge reads a duration of weeks and days and what Go's durations have: "30d", "2w", "1d12h",
-// "90m".
+// ParseAge reads a duration of weeks, days and what Go's durations have: "30d", "2w", "1d12h", "90m".
 func ParseAge(s string) (time.Duration, error) { return retention.ParseAge(s) }
 
-// MinGrace is the shortest grace that a prune takes.
+// MinGrace is the shortest grace that a prune accepts.
 const MinGrace = retention.MinGrace

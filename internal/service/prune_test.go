@@ -16,6 +16,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/retention"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -30,7 +31,7 @@ type pruneBench struct {
 	keys []store.EnvelopeKey
 }
 
-func newPruneBench(t *testing.T, retention Retention, schedules ...Schedule) *pruneBench {
+func newPruneBench(t *testing.T, retention Retention, schedules ...schedule.Schedule) *pruneBench {
 	t.Helper()
 	b := &pruneBench{t: t, root: filepath.Join(t.TempDir(), "store")}
 	var err error
@@ -70,7 +71,7 @@ func (b *pruneBench) take(n int) {
 			Sequence: int64(len(b.keys)) + 1, Tree: tree,
 		})
 		if err == nil {
-			err = c.PutSnapshot(b.t.Context(), recordOf(signed))
+			err = c.PutSnapshot(b.t.Context(), catalog.RecordOf(signed))
 		}
 		if err != nil {
 			b.t.Fatal(err)
@@ -142,54 +143,60 @@ func (b *pruneBench) wantLeft(want ...int64) {
 	}
 }
 
-// The daemon prunes after a schedule's snapshot when there are rules or expiries, and not again
-// within an hour.
-func TestDaemonPrunesAfterASnapshot(t *testing.T) {
-	b := newPruneBench(t, Retention{})
-	b.take(3)
-	b.pruneAfter("s", "main")
-	b.running.Wait()
-	if ops := b.operations(); len(ops) > 0 {
-		t.Errorf("without rules it began %v", ops)
-	}
-	b = newPruneBench(t, Retention{}, Schedule{Name: "s", TTL: time.Hour})
-	b.take(1)
-	b.pruneAfter("s", "main")
-	b.running.Wait()
-	if ops := b.operations(); len(ops) != 1 || ops[0].State != catalog.Succeeded {
-		t.Errorf("with a ttl: %+v", ops)
-	}
-
-	b = newPruneBench(t, Retention{Policy: retention.Policy{Last: 2}})
+func TestScheduledPruneGoesByTheConfiguration(t *testing.T) {
+	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 2}})
 	b.take(5)
-	b.pruneAfter("s", "main")
+	c, err := b.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := &scheduledRuns{s: b.Server, catalog: c}
+	if began, running := runs.LastPrune("main"); !began.IsZero() || running {
+		t.Errorf("before the first: %v, %t", began, running)
+	}
+	runs.BeginPrune("s", "main")
 	b.running.Wait()
 	b.wantLeft(4, 5)
-	b.take(2)
-	b.pruneAfter("s", "main")
-	b.running.Wait()
 	if ops := b.operations(); len(ops) != 1 || ops[0].State != catalog.Succeeded ||
 		ops[0].Schedule != "s" || ops[0].Location != "main" {
-		t.Errorf("within an hour: %+v", ops)
+		t.Errorf("operations: %+v", ops)
 	}
-	l := &b.cfg.Locations[0]
-	b.prunes[l] = pruneState{began: b.prunes[l].began.Add(-pruneEvery)}
-	b.pruneAfter("s", "main")
-	b.running.Wait()
-	b.wantLeft(6, 7)
-	if n := testutil.ToFloat64(b.metrics.prunes.removed); n != 5 {
+	if began, running := runs.LastPrune("main"); began.IsZero() || running {
+		t.Errorf("after it: %v, %t", began, running)
+	}
+	if n := testutil.ToFloat64(b.metrics.prunes.removed); n != 3 {
 		t.Errorf("the metric says that %v snapshots were removed", n)
 	}
-	if b.pruneAfter("s", "nowhere"); testutil.ToFloat64(b.metrics.prunes.failures) != 1 {
+	if runs.BeginPrune("s", "nowhere"); testutil.ToFloat64(b.metrics.prunes.failures) != 1 {
 		t.Error("a prune that could not begin is not counted")
+	}
+}
+
+func TestDaemonPrunesOnlyWithRulesOrExpiries(t *testing.T) {
+	for _, test := range []struct {
+		retention Retention
+		ttl       time.Duration
+		want      bool
+	}{
+		{want: false},
+		{ttl: time.Hour, want: true},
+		{retention: Retention{Policy: retention.Policy{Last: 2}}, want: true},
+	} {
+		b := newPruneBench(t, test.retention, schedule.Schedule{Name: "s", Cron: "@daily",
+			TTL: test.ttl})
+		if err := b.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.scheduler.Prune; got != test.want {
+			t.Errorf("%+v: prunes: %t", test, got)
+		}
 	}
 }
 
 func TestOnePruneAtATime(t *testing.T) {
 	b := newPruneBench(t, Retention{})
 	b.take(2)
-	l := &b.cfg.Locations[0]
-	if !b.enterPrune(l) {
+	if !b.claimPrune("main") {
 		t.Fatal("the first may not begin")
 	}
 	run := func() error {
@@ -200,7 +207,7 @@ func TestOnePruneAtATime(t *testing.T) {
 	if err := run(); ExitCode(err) != ExitHeld {
 		t.Errorf("beside another: %v", err)
 	}
-	b.leavePrune(l)
+	b.releasePrune("main")
 	if err := run(); err != nil {
 		t.Error(err)
 	}
@@ -247,12 +254,12 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 				}
 			}
 		}
-		used, err := snapshotsInUse(t.Context(), c, b.st.ID())
+		used, err := c.SnapshotsInUse(t.Context(), b.st.ID())
 		if err != nil || (used[b.keys[i].ID] != "") != o.used {
 			t.Errorf("a %s that %v: used %v, %v", o.kind, o.states, used, err)
 		}
 	}
-	if other, err := snapshotsInUse(t.Context(), c, "other"); err != nil || len(other) > 0 {
+	if other, err := c.SnapshotsInUse(t.Context(), "other"); err != nil || len(other) > 0 {
 		t.Errorf("of another store: %v, %v", other, err)
 	}
 	if _, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),
@@ -280,7 +287,7 @@ func TestDeletionIsRefusedLate(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneBench(t, Retention{})
 		b.take(4)
-		b.onStep = func(ctx context.Context, r catalog.StepRecord) error {
+		b.seams.onStep = func(ctx context.Context, r catalog.StepRecord) error {
 			if r.State != catalog.StepBegun {
 				return nil
 			}
@@ -342,4 +349,41 @@ func TestPruneRefusesWhatCannotBe(t *testing.T) {
 	if ops := b.operations(); len(ops) > 0 {
 		t.Errorf("operations %v", ops)
 	}
+}
+
+// A prune that was approved with its plan removes nothing when other snapshots would go by now.
+func TestPruneRefusesAChangedPlan(t *testing.T) {
+	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
+	b.take(2)
+	_, p, err := b.preparePrune(t.Context(), b.pruneByRules(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := retention.NewPlan(t.Context(), p.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() *mgmtv1.Operation {
+		t.Helper()
+		resp, err := (&pruneService{s: b.Server}).RunPrune(t.Context(),
+			&mgmtv1.RunPruneRequest{ApprovedDigest: plan.Digest()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running.Wait()
+		return state(t, b.Server, catalog.OperationID(resp.GetOperation().GetId()))
+	}
+	b.take(1)
+	if op := run(); op.GetExitCode() != ExitFindings || op.GetChanged() ||
+		op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED {
+		t.Errorf("with another plan: %v", op)
+	}
+	b.wantLeft(1, 2, 3)
+	if plan, err = retention.NewPlan(t.Context(), p.options); err != nil {
+		t.Fatal(err)
+	}
+	if op := run(); op.GetExitCode() != ExitDone {
+		t.Errorf("with its plan: %v", op)
+	}
+	b.wantLeft(3)
 }

@@ -2,12 +2,14 @@ package service
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 // Open opens the catalog, gives operations that a dead process left a state, and reads the
@@ -18,12 +20,7 @@ func (s *Server) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.scheduler, err = newScheduler(ctx, &scheduler{begin: s.beginSnapshot, states: c,
-		log: s.cfg.Log, m: s.metrics}, s.cfg.Schedules)
-	if err == nil {
-		s.verifier = s.newVerifier(c)
-	}
-	return err
+	return s.openSchedules(ctx, c)
 }
 
 // Start resumes operations that the process before left, and begins the schedules, the verifies and
@@ -33,11 +30,11 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.resumeLeft(ctx, c); err != nil {
+	if err := s.resumeInterrupted(ctx, c); err != nil {
 		return err
 	}
-	s.running.Go(func() { s.scheduler.run(s.ctx) })
-	s.running.Go(func() { s.verifier.run(s.ctx) })
+	s.running.Go(func() { s.scheduler.Run(s.ctx) })
+	s.running.Go(func() { s.verifier.Run(s.ctx) })
 	s.running.Go(func() { s.forgetRegularly(s.ctx, c) })
 	return nil
 }
@@ -45,8 +42,8 @@ func (s *Server) Start(ctx context.Context) error {
 // diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
-// settle gives an operation that was found running, though nobody works on it, a state.
-func (s *Server) settle(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+// classifyInterrupted gives an operation that was found running, though nobody works on it, a state.
+func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
@@ -77,33 +74,33 @@ func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (ca
 	return catalog.NeedsIdentity, why
 }
 
-// resumeLeft goes on, in the background, with what the daemon before this one left in the middle
+// resumeInterrupted goes on, in the background, with what the daemon before this one left in the middle
 // and can go on without anybody's help.
-func (s *Server) resumeLeft(ctx context.Context, c *catalog.Catalog) error {
+func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) error {
 	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
 		catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
 	if err != nil {
 		return err
 	}
 	for _, op := range stopped {
-		if !goesOn(op) {
+		if !resumable(op) {
 			continue
 		}
 		wait, cancel := context.WithCancelCause(s.ctx)
-		s.runsMu.Lock()
-		s.waits[op.ID] = cancel
-		s.runsMu.Unlock()
+		s.runs.mu.Lock()
+		s.runs.waiting[op.ID] = cancel
+		s.runs.mu.Unlock()
 		s.running.Go(func() {
 			defer cancel(nil)
-			s.resume(wait, c, op)
+			s.retryResume(wait, c, op)
 		})
 	}
 	return nil
 }
 
-// goesOn reports whether a daemon resumes an operation when it starts. An operation that an operator
+// resumable reports whether a daemon resumes an operation when it starts. An operation that an operator
 // stopped stays stopped.
-func goesOn(op catalog.Operation) bool {
+func resumable(op catalog.Operation) bool {
 	return op.State == catalog.Stopped && (op.StopCause == catalog.StopProcessDied ||
 		op.StopCause == catalog.StopDaemonEnded)
 }
@@ -113,18 +110,16 @@ const (
 	resumeLongWait = time.Minute
 )
 
-// resume tries until the management clusters and the store answer: after a power cut they come back
+// retryResume tries until the management clusters and the store answer: after a power cut they come back
 // later than we do.
-func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
+func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
 	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
 	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
 		now, err := c.Operation(ctx, op.ID)
 		if err != nil || !now.Updated.Equal(op.Updated) {
 			return // somebody else took care of it
 		}
-		_, err = (&operationService{s: s}).ResumeOperation(ctx,
-			&mgmtv1.ResumeOperationRequest{Id: string(op.ID)})
-		if err == nil {
+		if _, err = s.resumeOperation(ctx, c, now, nil); err == nil {
 			log.Info("operation goes on")
 			return
 		}
@@ -141,4 +136,38 @@ func (s *Server) resume(ctx context.Context, c *catalog.Catalog, op catalog.Oper
 			return
 		}
 	}
+}
+
+// resumeOperation begins another run of an operation that has ended but is not final, by its stored
+// plan. A move goes in the direction that was asked for last.
+func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	identity []byte) (*operationRun, error) {
+	switch op.Kind {
+	case catalog.KindRestore:
+		var stored storedRestore
+		if err := readPlan(ctx, c, op, &stored); err != nil {
+			return nil, err
+		}
+		return s.resumeRestore(ctx, c, op, stored, identity)
+	case catalog.KindMove:
+		return s.resumeMove(ctx, c, op, op.Back)
+	}
+	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not "+
+		"gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
+}
+
+// readPlan reads the stored plan of an operation.
+func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored any) error {
+	text, err := c.Plan(ctx, op.ID)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and "+
+			"changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, stored); err != nil {
+		return fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
+	}
+	return nil
 }

@@ -1,23 +1,13 @@
 package service
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
-	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -26,340 +16,69 @@ type restoreService struct {
 	s *Server
 }
 
-// storedRestore is what the catalog keeps of a restore, and all that a resume needs but the
-// identity.
-type storedRestore struct {
-	Plan   restore.Plan   `json:"plan"`
-	Tuning restore.Tuning `json:"tuning"`
-	// Location is the name of the storage location.
-	Location string `json:"location,omitempty"`
-}
-
-// opened is a snapshot and the management cluster that it is restored into.
-type opened struct {
-	location *Location
-	snapshot *snapshot.Snapshot
-	signed   store.Signed
-	store    *store.Store
-	target   *kube.Mgmt
-	kinds    []kube.Kind
-}
-
+// PlanRestore implements the API.
 func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse]) error {
 	ctx := stream.Context()
-	spec, err := specFromProto(req.GetSpec())
+	request, err := restoreFromProto(req.GetSpec())
 	if err != nil {
 		return err
 	}
-	o, err := r.s.open(ctx, req.GetSpec(), req.GetIdentity())
+	o, err := r.s.openRestore(ctx, request, req.GetIdentity())
 	if err != nil {
 		return err
 	}
-	plan, _, err := o.plan(ctx, spec, nil)
+	plan, _, err := o.plan(ctx, request.spec, nil)
 	if err != nil {
 		return err
 	}
-	return sendPlan(stream, req.GetSpec(), o.signed, plan)
+	return sendRestorePlan(stream, req.GetSpec(), o.signed, plan)
 }
 
-// open finds and opens the snapshot, checks its signature before anything else of it is read, and
-// reaches the target.
-func (s *Server) open(ctx context.Context, spec *mgmtv1.RestoreSpec, identity []byte) (*opened,
-	error) {
-	location, err := s.location(spec.GetLocation())
-	if err != nil {
-		return nil, err
-	}
-	st, err := s.openLocation(ctx, location, identity, false)
-	if err != nil {
-		return nil, err
-	}
-	ref := spec.GetSnapshot()
-	if at := spec.GetAt(); at != nil {
-		if ref != "" {
-			return nil, &Error{Reason: ReasonUsage, Message: "a snapshot and a time exclude each other"}
-		}
-		ref = at.AsTime().Format(time.RFC3339)
-	}
-	e, err := findSnapshot(ctx, st, spec.GetSource(), ref)
-	if err != nil {
-		return nil, err
-	}
-	return s.openSigned(ctx, location, st, e, spec.GetTarget())
-}
-
-func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
-	e store.Signed, targetName string) (*opened, error) {
-	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
-	if vouched := location.Store.Plain && !st.Encrypted() &&
-		len(location.Store.TrustedKeyFiles) == 0; !vouched {
-		if err := e.RequireTrusted(); err != nil {
-			return nil, err
-		}
-	}
-	target, err := s.connect(ctx, targetSide, targetName)
-	if err != nil {
-		return nil, err
-	}
-	snap, err := snapshot.Open(ctx, st, e.Envelope, s.cfg.Rows)
-	if err != nil {
-		return nil, err
-	}
-	kinds, err := target.Reader().Kinds(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &opened{location: location, snapshot: snap, signed: e, store: st, target: target,
-		kinds: kinds}, nil
-}
-
-// plan makes the plan and returns the contents that it was made from.
-func (o *opened) plan(ctx context.Context, spec restore.Spec, progress func(done, total int64)) (
-	*restore.Plan, *snapshot.Contents, error) {
-	nodes, err := restore.Nodes(o.snapshot, spec)
-	if err != nil {
-		return nil, nil, err
-	}
-	contents, err := o.snapshot.Load(ctx, nodes, progress)
-	if err != nil {
-		return nil, nil, err
-	}
-	providers, err := o.target.Providers(ctx, o.kinds)
-	if err != nil {
-		return nil, nil, err
-	}
-	owners, err := ownership.Owners(ctx, o.store)
-	if err != nil {
-		return nil, nil, err
-	}
-	newest, gaps, err := o.chain(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	plan, err := restore.Make(ctx, restore.Input{
-		Snapshot: o.snapshot, Contents: contents,
-		Source: restore.Snapshot{
-			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),
-			Time:   o.signed.Time,
-			Source: object.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
-		},
-		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
-		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
-		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
-	})
-	return plan, contents, err
-}
-
-// chain returns the time of the source's newest snapshot and what is wrong in the chain from the
-// chosen one to it. Gaps before it are what retention leaves.
-func (o *opened) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
-	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
-	if err != nil {
-		return time.Time{}, nil, err
-	}
-	var later []store.Signed
-	for _, key := range keys {
-		if key.Time.Before(o.signed.Time) {
-			continue
-		}
-		newest = key.Time
-		e, err := o.store.GetEnvelope(ctx, key)
-		if err != nil {
-			gaps = append(gaps, "a later snapshot cannot be read: "+err.Error())
-			continue
-		}
-		later = append(later, e)
-	}
-	pruned, err := o.store.Pruned(ctx)
-	if err != nil {
-		return time.Time{}, nil, err
-	}
-	for _, f := range store.CheckChain(later, pruned.Removed[o.signed.Source.UID]) {
-		if f.Key.ID != o.signed.ID {
-			gaps = append(gaps, f.Message)
-		}
-	}
-	return newest, gaps, nil
-}
-
-func sendPlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
-	spec *mgmtv1.RestoreSpec, e store.Signed, plan *restore.Plan) error {
-	spec = proto.Clone(spec).(*mgmtv1.RestoreSpec)
-	spec.Snapshot, spec.At, spec.Source = plan.Snapshot.ID, nil, plan.Snapshot.Source.UID
-	header := &mgmtv1.PlanHeader{Snapshot: snapshotToProto(e), Target: plan.Target.Name,
-		TargetUid: plan.Target.UID, Spec: spec}
-	if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Header{
-		Header: header}}); err != nil {
-		return err
-	}
-	return sendPieces(plan, pieces{
-		unit: func(u *mgmtv1.PlanUnit) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Unit{Unit: u}})
-		},
-		object: func(o *mgmtv1.PlanObject) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{
-				Object: o}})
-		},
-		finding: func(f *mgmtv1.Finding) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Finding{
-				Finding: f}})
-		},
-		summary: func(s *mgmtv1.PlanSummary) error {
-			return stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Summary{
-				Summary: s}})
-		},
-	})
-}
-
-// pieces sends what plans of all kinds have in common.
-type pieces struct {
-	unit    func(*mgmtv1.PlanUnit) error
-	object  func(*mgmtv1.PlanObject) error
-	finding func(*mgmtv1.Finding) error
-	summary func(*mgmtv1.PlanSummary) error
-}
-
-func sendPieces(plan *restore.Plan, to pieces) error {
-	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
-	for _, u := range parts {
-		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)),
-			Machines: int64(u.Machines), StaysPaused: u.StaysPaused, Blocked: u.Blocked}
-		if err := to.unit(unit); err != nil {
-			return err
-		}
-	}
-	for _, u := range parts {
-		for _, o := range u.Objects {
-			if err := to.object(planObjectToProto(u.Name, o)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, f := range plan.Findings {
-		if err := to.finding(findingToProto(f)); err != nil {
-			return err
-		}
-	}
-	create, adopt, skip, blocked := plan.Counts()
-	return to.summary(&mgmtv1.PlanSummary{
-		Digest: plan.Digest(), Create: int64(create), Adopt: int64(adopt), Skip: int64(skip),
-		BlockedUnits: int64(blocked), Blocked: plan.Blocked,
-	})
-}
-
+// RunRestore implements the API.
 func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreRequest) (
 	*mgmtv1.RunRestoreResponse, error) {
-	spec, err := specFromProto(req.GetSpec())
+	request, err := restoreFromProto(req.GetSpec())
 	if err != nil {
 		return nil, err
 	}
-	o, err := r.s.open(ctx, req.GetSpec(), req.GetIdentity())
+	o, err := r.s.openRestore(ctx, request, req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := restore.Nodes(o.snapshot, spec); err != nil {
-		return nil, err
-	}
-	c, err := r.s.openCatalog(ctx)
+	run, err := r.s.beginRestore(ctx, o, request.spec, tuningFromProto(req.GetTuning()),
+		req.GetPlanDigest())
 	if err != nil {
 		return nil, err
 	}
-	op, err := c.CreateOperation(ctx, catalog.Operation{
-		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name,
-		SnapshotID: string(o.signed.ID),
-		Source:     catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
-		Target:     catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
-	})
-	if err != nil {
-		return nil, err
-	}
-	tuning := tuningFromProto(req.GetTuning())
-	running, err := r.s.start(r.s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		plan, contents, err := o.plan(ctx, spec, func(done, total int64) {
-			j.Progress("objects read",
-				done, total)
-		})
-		if err != nil {
-			return err
-		}
-		if err := preFlight(ctx, c, j, plan, tuning.Canary, req.GetPlanDigest(),
-			storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}); err != nil {
-			return err
-		}
-		return o.run(ctx, j, plan, contents, tuning)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &mgmtv1.RunRestoreResponse{Operation: running}, nil
+	return &mgmtv1.RunRestoreResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// preFlight tells the findings, refuses what must not run, and stores what a resume goes by before
-// anything changes.
-func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan,
-	canary, digest string, stored any) error {
-	if err := emit(ctx, j, plan.Findings); err != nil {
-		return err
-	}
-	if digest != "" && digest != plan.Digest() {
-		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
-	}
-	if err := plan.CheckCanary(canary); err != nil {
-		return err
-	}
-	if plan.Blocked {
-		return &restore.FindingsError{Findings: plan.Findings}
-	}
-	text, err := json.Marshal(stored)
+// restoreRequest asks for a restore or a plan of one. All but the spec are names, which may be
+// empty where there is only one.
+type restoreRequest struct {
+	location, source, target string
+	// snapshot is an id, the beginning of one, or a time; the newest when it is empty.
+	snapshot string
+	spec     restore.Spec
+}
+
+// restoreFromProto reads a request. Errors are usage errors.
+func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
+	spec, err := specFromProto(p)
 	if err != nil {
-		return err
+		return restoreRequest{}, err
 	}
-	if _, err := c.PutPlan(ctx, j.Operation(), bytes.NewReader(text)); err != nil {
-		return err
-	}
-	for _, u := range plan.Units {
-		state := catalog.UnitPending
-		if u.Blocked {
-			state = catalog.UnitBlocked
+	request := restoreRequest{location: p.GetLocation(), source: p.GetSource(),
+		target: p.GetTarget(), snapshot: p.GetSnapshot(), spec: spec}
+	if at := p.GetAt(); at != nil {
+		if request.snapshot != "" {
+			return restoreRequest{}, &Error{Reason: ReasonUsage,
+				Message: "a snapshot and a time exclude each other"}
 		}
-		if err := j.SetUnit(ctx, u.Name, state, ""); err != nil {
-			return err
-		}
+		request.snapshot = at.AsTime().Format(time.RFC3339)
 	}
-	return nil
-}
-
-func (o *opened) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
-	contents *snapshot.Contents, tuning restore.Tuning) error {
-	run := restore.RunOptions{
-		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
-		Writer: o.target.Writer(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
-		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
-	}
-	if err := o.store.CanFence(ctx); err == nil {
-		run.HandOver = func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }
-	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
-		Message: "no ownership records are written: " + err.Error(),
-		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
-			"that it does not"}}); err != nil {
-		return err
-	}
-	return restore.Run(ctx, run)
-}
-
-// own records that a unit belongs to the target from now on, so that whoever has an older state
-// finds out.
-func (o *opened) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
-	u restore.Unit) error {
-	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,
-		h *catalog.StepHandle) error {
-		return errors.Join(ownership.Claim(ctx, o.store, ownership.Request{
-			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
-			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
-			Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
-		}), h.SetUnit(catalog.UnitCopied))
-	})
+	return request, nil
 }
 
 // The defaults of RestoreTuning.concurrency, for help texts.
@@ -371,76 +90,4 @@ const (
 func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
 	return restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(),
 		MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
-}
-
-// resumeRestore goes on with a restore by its stored plan, on the same target and from the same
-// snapshot.
-func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	stored storedRestore, identity []byte) (*mgmtv1.Operation, error) {
-	location, err := s.location(stored.Location)
-	if err != nil {
-		return nil, err
-	}
-	st, err := s.openLocation(ctx, location, identity, false)
-	if err != nil {
-		return nil, err
-	}
-	if st.ID() != stored.Plan.Snapshot.StoreID {
-		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
-			" restores from another store", Hint: "name the store that it was started with"}
-	}
-	key, err := store.ParseEnvelopeKey(stored.Plan.Snapshot.Key)
-	if err != nil {
-		return nil, err
-	}
-	e, err := st.GetEnvelope(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	target := "" // standalone, the flags name one
-	if s.cfg.Daemon {
-		target = stored.Plan.Target.Name
-	}
-	o, err := s.openSigned(ctx, location, st, e, target)
-	if err != nil {
-		return nil, err
-	}
-	if o.target.UID() != stored.Plan.Target.UID {
-		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
-			" restores into management cluster " + stored.Plan.Target.Name + ", this is " + o.target.Name(),
-			Hint: "name the target that it was started with; another one would end up with half " +
-				"of the objects"}
-	}
-	nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		contents, err := o.snapshot.Load(ctx, nodes, func(done, total int64) {
-			j.Progress("objects read",
-				done, total)
-		})
-		if err != nil {
-			return err
-		}
-		if stored.Plan.Epochs == nil {
-			if stored.Plan.Epochs, err = o.sourceEpochs(ctx, &stored.Plan); err != nil {
-				return err
-			}
-		}
-		return o.run(ctx, j, &stored.Plan, contents, stored.Tuning)
-	})
-}
-
-// sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
-// name its source: these it may replace, and no others.
-func (o *opened) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64, error) {
-	owners, err := ownership.Owners(ctx, o.store)
-	epochs := map[string]int64{}
-	for id, owned := range owners {
-		if owned.By.UID == plan.Snapshot.Source.UID {
-			epochs[id] = owned.Epoch
-		}
-	}
-	return epochs, err
 }

@@ -18,7 +18,7 @@ import (
 // the whole namespace adopts it and restores the others, although the ownership record names the
 // target by then.
 func TestAPIRestoreAgainIntoTheSameTarget(t *testing.T) {
-	y := newYard(t, newGround(t), "again")
+	y := newMoveFixture(t, newTwoClusters(t), "again")
 	s, err := newServer(y.order(""))
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
@@ -45,7 +45,7 @@ func TestAPIRestoreAgainIntoTheSameTarget(t *testing.T) {
 }
 
 // restore starts a restore of the newest snapshot into the target, as in an outage of the source.
-func (y *yard) restore(s *Server, selection *mgmtv1.Selection) (operation string) {
+func (y *moveFixture) restore(s *Server, selection *mgmtv1.Selection) (operation string) {
 	y.t.Helper()
 	identity, err := os.ReadFile(filepath.Join(y.dir, "keys", "identity.txt"))
 	must(y.t, err)

@@ -5,33 +5,70 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// start begins the run of an operation in the background and returns it as running. run's error
-// decides the state in which it ends; its context ends when the operation or the whole server is
-// asked to stop. Nothing begins once ctx is cancelled: of the request for one that goes on, of the
-// server for a new one, which is on record already and would be left so.
-func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
-	run func(ctx context.Context, j *catalog.Journal) error) (*mgmtv1.Operation, error) {
-	return s.startThen(ctx, c, id, run, func(error) {})
+// runTable holds the runs of this process.
+type runTable struct {
+	// mu is held while an operation goes into running, so that the table and the catalog agree.
+	mu sync.Mutex
+	// stop ends the runs under way, waiting the attempts to resume an operation.
+	stop, waiting map[catalog.OperationID]context.CancelCauseFunc
+	// lost says why the catalog could not record the end of an operation.
+	lost map[catalog.OperationID]error
+	// failed gets the error after which the server is of no use.
+	failed chan error
+	// recordPause is the time between two tries to record an end.
+	recordPause time.Duration
 }
 
-// startThen is start, and tells ended how it went once that is on record.
-func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
-	run func(ctx context.Context, j *catalog.Journal) error, ended func(error)) (*mgmtv1.Operation,
-	error) {
-	op, ctx, err := s.enter(ctx, c, id)
+// recordPause is long enough that a disk that was full for a moment does not end the daemon.
+const recordPause = 200 * time.Millisecond
+
+func newRunTable() runTable {
+	return runTable{
+		stop:    map[catalog.OperationID]context.CancelCauseFunc{},
+		waiting: map[catalog.OperationID]context.CancelCauseFunc{},
+		lost:    map[catalog.OperationID]error{}, failed: make(chan error, 1),
+		recordPause: recordPause,
+	}
+}
+
+// operationRun is a run of an operation in the background. It implements schedule.Run.
+type operationRun struct {
+	begun catalog.Operation
+	ended chan struct{} // closed once the end is recorded
+	err   error         // how the run ended; set before ended is closed
+}
+
+// Operation returns the operation as it was when the run began.
+func (r *operationRun) Operation() catalog.Operation { return r.begun }
+
+// Wait waits until the end of the run is recorded and returns how it ended.
+func (r *operationRun) Wait() error {
+	<-r.ended
+	return r.err
+}
+
+// start begins the run of an operation in the background. The error of run decides the state in
+// which the operation ends; its context ends when the operation or the server is asked to stop.
+//
+// If ctx is cancelled, nothing is started. Pass the request's context to resume an operation, and
+// the server's for a new one: it is recorded already, and a cancelled request must not leave it
+// unstarted.
+func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
+	op, ctx, err := s.beginRun(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
-	j := c.Journal(id, catalog.JournalOptions{OnStep: s.onStep})
+	j := c.Journal(id, catalog.JournalOptions{OnStep: s.seams.onStep})
 	began := time.Now()
 	s.metrics.runBegan(op.Kind)
-	begun := operationToProto(op) // before the run, which has op to itself
+	r := &operationRun{begun: op, ended: make(chan struct{})}
 	s.running.Go(func() {
 		err := run(ctx, j)
 		state, why := s.outcome(ctx, c, id, err)
@@ -40,14 +77,15 @@ func (s *Server) startThen(ctx context.Context, c *catalog.Catalog, id catalog.O
 		}
 		s.metrics.runEnded(op, state, time.Since(began))
 		s.logEnd(op, state, why)
-		s.leave(id)
+		s.endRun(id)
 		s.recordEnd(c, id, state, why)
-		ended(err)
+		r.err = err
+		close(r.ended)
 		if !s.cfg.Daemon { // a daemon forgets by a timer
 			s.forgetOperations(context.WithoutCancel(ctx), c)
 		}
 	})
-	return begun, nil
+	return r, nil
 }
 
 // logEnd tells the daemon's log; standalone, mgmtctl prints how it went.
@@ -63,11 +101,11 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 		"message", why.Message)
 }
 
-// enter moves an operation into running and makes the context that ends with it.
-func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
+// beginRun moves an operation into running and makes the context that ends with it.
+func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
 	catalog.Operation, context.Context, error) {
-	s.runsMu.Lock()
-	defer s.runsMu.Unlock()
+	s.runs.mu.Lock()
+	defer s.runs.mu.Unlock()
 	for _, ctx := range []context.Context{s.ctx, request} {
 		if ctx.Err() != nil {
 			return catalog.Operation{}, nil, context.Cause(ctx)
@@ -78,42 +116,38 @@ func (s *Server) enter(request context.Context, c *catalog.Catalog, id catalog.O
 		return op, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	s.runs[id] = cancel
+	s.runs.stop[id] = cancel
 	return op, ctx, nil
 }
 
-func (s *Server) leave(id catalog.OperationID) {
-	s.runsMu.Lock()
-	defer s.runsMu.Unlock()
-	if cancel := s.runs[id]; cancel != nil {
+func (s *Server) endRun(id catalog.OperationID) {
+	s.runs.mu.Lock()
+	defer s.runs.mu.Unlock()
+	if cancel := s.runs.stop[id]; cancel != nil {
 		cancel(nil)
-		delete(s.runs, id)
+		delete(s.runs.stop, id)
 	}
 }
 
 // stopRun asks a running operation to end between two steps. One that would go on by itself, after
 // this start of the daemon or the next, no longer does.
 func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) error {
-	s.runsMu.Lock()
-	defer s.runsMu.Unlock()
-	if cancel := s.runs[id]; cancel != nil {
+	s.runs.mu.Lock()
+	defer s.runs.mu.Unlock()
+	if cancel := s.runs.stop[id]; cancel != nil {
 		cancel(errStopping)
 		return nil
 	}
-	if cancel := s.waits[id]; cancel != nil {
+	if cancel := s.runs.waiting[id]; cancel != nil {
 		cancel(errStopping)
 	}
 	op, err := c.Operation(ctx, id)
-	if err == nil && goesOn(op) {
+	if err == nil && resumable(op) {
 		_, err = c.SetState(ctx, id, catalog.Stopped, catalog.Outcome{Message: errStopping.Message,
 			Code: op.Code, Cause: catalog.StopRequested})
 	}
 	return err
 }
-
-// recordPause is how long recordEnd waits between two tries, so that a disk that was full for a
-// moment does not end the daemon.
-const recordPause = 200 * time.Millisecond
 
 // recordEnd records how an operation ended, and tries again for a while when that fails. Then it
 // closes the catalog, which ends the watchers: they would wait for ever. The next process finds the
@@ -126,24 +160,24 @@ func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state cat
 		if _, err = c.SetState(s.ctx, id, state, why); err == nil {
 			return
 		}
-		time.Sleep(s.recordPause)
+		time.Sleep(s.runs.recordPause)
 	}
-	s.mu.Lock()
-	s.lost[id] = err
-	s.mu.Unlock()
+	s.runs.mu.Lock()
+	s.runs.lost[id] = err
+	s.runs.mu.Unlock()
 	_ = c.Close()
 	select {
-	case s.failed <- fmt.Errorf("record the end of operation %s: %w", id, err):
+	case s.runs.failed <- fmt.Errorf("record the end of operation %s: %w", id, err):
 	default: // one is enough
 	}
 }
 
-// ended gives, for the error with which a closed catalog answers about an operation, the reason why
-// it was closed.
-func (s *Server) ended(id catalog.OperationID, err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if lost := s.lost[id]; lost != nil && errors.Is(err, catalog.ErrClosed) {
+// closedReason returns, for the error of a closed catalog about an operation, why it was closed. It
+// returns any other error as it is.
+func (s *Server) closedReason(id catalog.OperationID, err error) error {
+	s.runs.mu.Lock()
+	defer s.runs.mu.Unlock()
+	if lost := s.runs.lost[id]; lost != nil && errors.Is(err, catalog.ErrClosed) {
 		return lost
 	}
 	return err

@@ -2,10 +2,12 @@ package service
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -14,8 +16,8 @@ type scheduleService struct {
 	s *Server
 }
 
-// scheduler returns the daemon's; without one there are no schedules.
-func (s *scheduleService) scheduler() (*scheduler, error) {
+// scheduler returns the daemon's; a standalone server has none.
+func (s *scheduleService) scheduler() (*schedule.Scheduler, error) {
 	if s.s.scheduler == nil {
 		return nil, &Error{Reason: ReasonUnsupported, Message: "schedules need a daemon",
 			Hint: "start mgmtd, or run mgmtctl snapshot create by a timer of your system"}
@@ -30,36 +32,41 @@ func (s *scheduleService) ListSchedules(context.Context, *mgmtv1.ListSchedulesRe
 		return nil, err
 	}
 	resp := &mgmtv1.ListSchedulesResponse{}
-	for _, d := range r.list {
-		resp.Schedules = append(resp.Schedules, r.toProto(d))
+	for _, status := range r.List() {
+		resp.Schedules = append(resp.Schedules, scheduleToProto(status))
 	}
 	return resp, nil
 }
 
 func (s *scheduleService) PauseSchedule(ctx context.Context, req *mgmtv1.PauseScheduleRequest) (
 	*mgmtv1.PauseScheduleResponse, error) {
-	r, err := s.scheduler()
+	status, err := s.setPaused(ctx, req.GetName(), true)
 	if err != nil {
 		return nil, err
 	}
-	d, err := r.setPaused(ctx, req.GetName(), true)
-	if err != nil {
-		return nil, err
-	}
-	return &mgmtv1.PauseScheduleResponse{Schedule: r.toProto(d)}, nil
+	return &mgmtv1.PauseScheduleResponse{Schedule: status}, nil
 }
 
 func (s *scheduleService) ResumeSchedule(ctx context.Context, req *mgmtv1.ResumeScheduleRequest) (
 	*mgmtv1.ResumeScheduleResponse, error) {
+	status, err := s.setPaused(ctx, req.GetName(), false)
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.ResumeScheduleResponse{Schedule: status}, nil
+}
+
+func (s *scheduleService) setPaused(ctx context.Context, name string, paused bool) (
+	*mgmtv1.Schedule, error) {
 	r, err := s.scheduler()
 	if err != nil {
 		return nil, err
 	}
-	d, err := r.setPaused(ctx, req.GetName(), false)
+	status, err := r.SetPaused(ctx, name, paused)
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.ResumeScheduleResponse{Schedule: r.toProto(d)}, nil
+	return scheduleToProto(status), nil
 }
 
 func (s *scheduleService) RunSchedule(ctx context.Context, req *mgmtv1.RunScheduleRequest) (
@@ -68,26 +75,26 @@ func (s *scheduleService) RunSchedule(ctx context.Context, req *mgmtv1.RunSchedu
 	if err != nil {
 		return nil, err
 	}
-	op, err := r.runNow(ctx, req.GetName())
+	op, err := r.RunNow(ctx, req.GetName())
+	if running, ok := errors.AsType[*schedule.RunningError](err); ok {
+		return nil, &Error{Reason: ReasonLocked, Message: err.Error(),
+			Hint: "wait for it: mgmtctl operation watch " + string(running.Operation), err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &mgmtv1.RunScheduleResponse{Operation: op}, nil
+	return &mgmtv1.RunScheduleResponse{Operation: operationToProto(op)}, nil
 }
 
-func (r *scheduler) toProto(d *scheduled) *mgmtv1.Schedule {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
+func scheduleToProto(s schedule.Status) *mgmtv1.Schedule {
 	p := &mgmtv1.Schedule{
-		Name: d.Name, Cron: d.Cron, Source: d.Source, Namespaces: d.Namespaces, Location: d.Location,
-		Paused:        d.paused(),
-		LastOperation: string(d.state.LastOperation), LastError: d.state.LastError, Skipped: d.skipped,
-		Overdue:  !d.overdueSince(now).IsZero(),
-		LastTime: timeToProto(d.state.LastRun), LastSuccessTime: timeToProto(d.state.LastSuccess),
+		Name: s.Name, Cron: s.Cron, Source: s.Source, Namespaces: s.Namespaces, Location: s.Location,
+		Paused: s.Paused, LastOperation: string(s.LastOperation), LastError: s.LastError,
+		Skipped: s.Skipped, Overdue: s.Overdue, LastTime: timeToProto(s.LastRun),
+		LastSuccessTime: timeToProto(s.LastSuccess),
 	}
-	if !p.GetPaused() {
-		p.NextTime = timeToProto(d.due)
+	if !s.Paused {
+		p.NextTime = timeToProto(s.Due)
 	}
 	return p
 }

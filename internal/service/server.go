@@ -16,7 +16,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/schedule"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
@@ -55,9 +56,9 @@ type Config struct {
 	// need not be named. A daemon has the same for both.
 	Sources, Targets []kube.Options
 	// Schedules are taken by Start; their names of sources and locations are in here.
-	Schedules []Schedule
+	Schedules []schedule.Schedule
 	// Verify says how the newest snapshots are verified, once Start was called.
-	Verify VerifyOptions
+	Verify schedule.VerifyOptions
 	// Retention is what prunes go by that are not told otherwise.
 	Retention Retention
 	// Rows is what is known of kinds; nil is the built-in table.
@@ -87,31 +88,26 @@ type Server struct {
 	cfg     Config
 	ctx     context.Context // of the operations; ends with Stop
 	stop    context.CancelCauseFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // goroutines that Drain waits for
+	runs    runTable
+	metrics *metrics
 
-	mu      sync.Mutex
+	scheduler *schedule.Scheduler   // nil before Open
+	verifier  *schedule.Verifier    // nil before Open
+	runCache  *incremental.RunCache // nil in a process that takes one snapshot
+
+	mu      sync.Mutex // guards what follows
 	catalog *catalog.Catalog
-	peer    *peer
-	beside  *beside
-	// operations whose end the catalog could not record, and why
-	lost map[catalog.OperationID]error
+	socket  *catalogSocket
+	holder  *catalogHolder
+	buckets map[string]bucket.Bucket // by location: a bucket holds connections
+	prunes  map[string]pruneState    // by location
 
-	// held while an operation goes into running, so that runs and the catalog agree
-	runsMu sync.Mutex
-	runs   map[catalog.OperationID]context.CancelCauseFunc
-	waits  map[catalog.OperationID]context.CancelCauseFunc // those that try to go on by themselves
+	seams seams
+}
 
-	metrics   *metrics
-	scheduler *scheduler                  // nil before Open
-	verifier  *verifier                   // likewise
-	prunes    map[*Location]pruneState    // guarded by mu
-	buckets   map[*Location]bucket.Bucket // guarded by mu; a bucket keeps its connections
-	runCache  *snapshot.RunCache          // of the last snapshots; nil in a process that takes one
-	failed    chan error                  // holds the error after which the server is of no use
-
-	recordPause time.Duration // between two tries of recordEnd
-
-	// Tests kill the process at a step, or in the middle of one; nil otherwise.
+// seams let tests end the process at a step, or in the middle of one. They are nil in production.
+type seams struct {
 	onStep func(ctx context.Context, r catalog.StepRecord) error
 	writer func(side string, w move.Writer) move.Writer
 	tuning func(*restore.Tuning) // how long waits of a new operation last
@@ -122,11 +118,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, lost: map[catalog.OperationID]error{},
-		runs:    map[catalog.OperationID]context.CancelCauseFunc{},
-		waits:   map[catalog.OperationID]context.CancelCauseFunc{},
-		metrics: newMetrics(cfg.Metrics, cfg.Version), buckets: map[*Location]bucket.Bucket{},
-		prunes: map[*Location]pruneState{}, failed: make(chan error, 1), recordPause: recordPause}
+	s := &Server{cfg: cfg, runs: newRunTable(), metrics: newMetrics(cfg.Metrics, cfg.Version),
+		buckets: map[string]bucket.Bucket{}, prunes: map[string]pruneState{}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	known := &kube.Known{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
@@ -136,7 +129,7 @@ func New(cfg Config) *Server {
 		}
 	}
 	if cfg.Daemon {
-		s.runCache = &snapshot.RunCache{}
+		s.runCache = &incremental.RunCache{}
 	}
 	return s
 }
@@ -168,7 +161,7 @@ func (s *Server) Drain() { s.running.Wait() }
 
 // Failed gives the error after which the server is of no use any more: its catalog could not be
 // written.
-func (s *Server) Failed() <-chan error { return s.failed }
+func (s *Server) Failed() <-chan error { return s.runs.failed }
 
 // Close stops the operations, waits until they have ended, and closes the catalog.
 func (s *Server) Close() error {
@@ -177,11 +170,11 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	if s.beside != nil {
-		s.beside.close()
+	if s.socket != nil {
+		s.socket.close()
 	}
-	if s.peer != nil {
-		errs = append(errs, s.peer.conn.Close())
+	if s.holder != nil {
+		errs = append(errs, s.holder.conn.Close())
 	}
 	if s.catalog != nil {
 		errs = append(errs, s.catalog.Close())

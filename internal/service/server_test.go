@@ -12,7 +12,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-func TestLocation(t *testing.T) {
+func TestLocationOfARequest(t *testing.T) {
 	a, b, unnamed := Location{Name: "a"}, Location{Name: "b"}, Location{}
 	byDefault := Location{Name: "b", Default: true}
 	for _, test := range []struct {
@@ -151,8 +151,8 @@ func TestStopEndsOneOperation(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if len(s.runs) > 0 {
-		t.Errorf("left: %v", s.runs)
+	if len(s.runs.stop) > 0 {
+		t.Errorf("left: %v", s.runs.stop)
 	}
 }
 
@@ -171,11 +171,11 @@ func TestStopEndsWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	op, err := c.Operation(t.Context(), id)
-	if err != nil || !goesOn(op) {
+	if err != nil || !resumable(op) {
 		t.Fatalf("left: %+v, %v", op, err)
 	}
 	wait, cancel := context.WithCancelCause(s.ctx)
-	s.waits[id] = cancel
+	s.runs.waiting[id] = cancel
 	for range 2 {
 		if _, err := (&operationService{s: s}).StopOperation(t.Context(),
 			&mgmtv1.StopOperationRequest{Id: string(id)}); err != nil {
@@ -186,7 +186,7 @@ func TestStopEndsWaiting(t *testing.T) {
 		t.Errorf("goes on: %v", err)
 	}
 	if op, err := c.Operation(t.Context(), id); err != nil || op.State != catalog.Stopped ||
-		op.Message != errStopping.Message || goesOn(op) {
+		op.Message != errStopping.Message || resumable(op) {
 		t.Errorf("stopped: %+v, %v", op, err)
 	}
 	if err := s.Close(); err != nil {
@@ -202,10 +202,10 @@ func TestTheCauseOfAStopDecidesWhetherTheDaemonResumes(t *testing.T) {
 	} {
 		for _, message := range []string{"", diedMessage, errStopping.Message, "in other words"} {
 			op := catalog.Operation{State: catalog.Stopped, StopCause: cause, Message: message}
-			if got := goesOn(op); got != want {
+			if got := resumable(op); got != want {
 				t.Errorf("cause %q, message %q: resumes: %t", cause, message, got)
 			}
-			if op.State = catalog.Failed; goesOn(op) {
+			if op.State = catalog.Failed; resumable(op) {
 				t.Errorf("cause %q: a failed operation goes on", cause)
 			}
 		}

@@ -17,7 +17,7 @@ func (k *soak) check(r *rand.Rand) {
 	k.t.Helper()
 	ctx := k.t.Context()
 	k.bucket.Heal()
-	k.look()
+	k.assertStore()
 	keys, err := k.direct.Snapshots(ctx, "")
 	if err != nil {
 		k.t.Fatal(err)
@@ -86,7 +86,7 @@ func (k *soak) checkMemory(r *rand.Rand) {
 	for range 2 {
 		o := source.Options(k.direct)
 		o.State, o.Now = k.c.SnapshotState(k.direct.ID(), source.UID), k.clock.Now
-		result, err := snapshot.Run(k.t.Context(), o)
+		result, err := snapshot.Create(k.t.Context(), o)
 		if err != nil {
 			k.t.Fatal(err)
 		}

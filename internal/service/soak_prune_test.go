@@ -60,13 +60,14 @@ func (k *soak) pass(r *rand.Rand) error {
 	return nil
 }
 
-// night lets so much time pass that all may go that is not kept for a reason, the newest whole
-// snapshot among it if the last one is partial. In the morning everybody removes something first.
-func (k *soak) night(r *rand.Rand) {
-	k.calm = true
+// passHours advances the clock so far that a prune may remove everything that no rule retains. That
+// includes the newest whole snapshot when the last one is partial. Each worker removes something
+// first in the round that follows.
+func (k *soak) passHours(r *rand.Rand) {
+	k.noFaults = true
 	if r.IntN(2) == 0 {
 		for range k.sources {
-			if err := k.judge(k.take(r, false, []string{"team-0"})); err != nil {
+			if err := k.assertExpected(k.take(r, false, []string{"team-0"})); err != nil {
 				k.t.Error(err)
 			}
 		}
@@ -159,7 +160,7 @@ func (k *soak) runPrune(o retention.Options) error {
 		k.pruned.snapshots += len(result.Removed)
 		k.pruned.freed.Keys += result.Freed.Keys
 		k.pruned.freed.Bytes += result.Freed.Bytes
-		if err != nil && k.calm {
+		if err != nil && k.noFaults {
 			return fmt.Errorf("%w: %v", err, result.Findings)
 		}
 		return err
@@ -196,7 +197,7 @@ func (k *soak) unpin(r *rand.Rand) error {
 	slices.SortFunc(keys, compareKeys)
 	key := keys[r.IntN(len(keys))]
 	k.mu.Lock()
-	delete(k.keep.pinned, key) // from now on it may go
+	delete(k.last.pinned, key) // from now on it may go
 	k.mu.Unlock()
 	return st.RemovePin(k.t.Context(), key)
 }

@@ -28,28 +28,28 @@ import (
 
 const (
 	soakWorkers = 4
-	soakRound   = 52 // operations in one weather
+	soakRound   = 52 // operations at one fault level
 	soakChecks  = 10 // rounds between two checks of everything that is new
 )
 
-// soak is one store in the hands of many, and what is known to be in it.
+// soak is one store with several concurrent users, and what the test knows to be in it.
 type soak struct {
-	t      *testing.T
-	s      *Server
-	c      *catalog.Catalog
-	at     *Location
-	clock  *faultbucket.Clocked // of the storage, and of all who use it
-	bucket *faultbucket.Bucket
-	calm   bool // this round has no faults
-	direct *store.Store
-	id     []byte // identity
-	dir    string
+	t        *testing.T
+	s        *Server
+	c        *catalog.Catalog
+	at       *Location
+	clock    *faultbucket.Clocked // of the storage, and of all who use it
+	bucket   *faultbucket.Bucket
+	noFaults bool // of this round
+	direct   *store.Store
+	id       []byte // identity
+	dir      string
 
 	sources []*snapshottest.Source
 
-	pruning sync.RWMutex // held by each prune; alone by who lets much time pass
-	alone   sync.RWMutex // held by each operation; alone by who looks at what all of them left
-	keep    keeping      // guarded by alone
+	pruning sync.RWMutex // read-locked by each prune; locked to let hours pass
+	alone   sync.RWMutex // read-locked by each operation; locked to check the store
+	last    storeState   // guarded by alone
 
 	mu      sync.Mutex
 	taken   []taken
@@ -82,10 +82,10 @@ var soakOperations = []struct {
 	}},
 	{"verify structure", 6, func(k *soak, r *rand.Rand) error {
 		return k.verify(r,
-			store.CheckStructure)
+			store.LevelStructure)
 	}},
-	{"verify sample", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckSample) }},
-	{"verify full", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.CheckFull) }},
+	{"verify sample", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.LevelSample) }},
+	{"verify full", 6, func(k *soak, r *rand.Rand) error { return k.verify(r, store.LevelFull) }},
 	{"list", 10, (*soak).list},
 	{"diff", 6, (*soak).diff},
 	{"read", 12, (*soak).read},
@@ -99,10 +99,9 @@ var soakOperations = []struct {
 	{"pass", 2, (*soak).pass},
 }
 
-// TestSoakStore does random things with one store from several goroutines, in good weather and bad,
-// and looks again and again whether what was reported is so. MGMTD_TEST_OPERATIONS is how many
-// things, MGMTD_TEST_SEED begins another run or the same again: what each worker does follows from
-// it, how they meet does not.
+// TestSoakStore runs random operations on one store from several goroutines, at several fault
+// levels, and checks the store against the reported results. MGMTD_TEST_OPERATIONS is the number of
+// operations. MGMTD_TEST_SEED determines what each worker does, but not how they interleave.
 func TestSoakStore(t *testing.T) {
 	seed, operations := uint64(time.Now().UnixNano()), 150
 	for name, set := range map[string]func(n uint64){"MGMTD_TEST_SEED": func(n uint64) { seed = n },
@@ -117,16 +116,16 @@ func TestSoakStore(t *testing.T) {
 	}
 	t.Logf("seed %d", seed)
 	k := newSoak(t, seed)
-	weather := rand.New(rand.NewPCG(seed, 5))
+	rounds := rand.New(rand.NewPCG(seed, 5))
 	workers := make([]*rand.Rand, soakWorkers)
 	for i := range workers {
 		workers[i] = rand.New(rand.NewPCG(seed, uint64(10+i)))
 	}
 	for round := 0; round*soakRound < operations; round++ {
 		k.bucket.Heal()
-		k.night(weather)
-		share := []float64{0, 0.01, 0.05}[(round+weather.IntN(2))%3]
-		k.calm = share == 0
+		k.passHours(rounds)
+		share := []float64{0, 0.01, 0.05}[(round+rounds.IntN(2))%3]
+		k.noFaults = share == 0
 		k.bucket.Set(share, faultbucket.All...)
 		var g errgroup.Group
 		for _, r := range workers {
@@ -136,7 +135,7 @@ func TestSoakStore(t *testing.T) {
 			t.Fatalf("seed %d: round %d: %v", seed, round, err)
 		}
 		if (round+1)%soakChecks == 0 || (round+1)*soakRound >= operations {
-			k.check(weather)
+			k.check(rounds)
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d failed in round %d", seed, round)
@@ -157,7 +156,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	t.Helper()
 	dir := t.TempDir()
 	k := &soak{t: t, dir: dir, epochs: map[string]int64{}, errs: map[Reason]int{},
-		ran: map[string]int{}, keep: newKeeping(), pruned: newPruned()}
+		ran: map[string]int{}, last: newStoreState(), pruned: newPruned()}
 	made, err := store.Keygen(dir+"/keys", time.Now())
 	if err == nil {
 		k.id, err = os.ReadFile(filepath.Join(dir, "keys", store.IdentityFile))
@@ -172,12 +171,12 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	}}}})
 	k.at = &k.s.cfg.Locations[0]
 	k.clock = faultbucket.NewClocked(directory.New(dir + "/store"))
-	k.s.buckets[k.at] = k.clock
+	k.s.buckets[k.at.Name] = k.clock
 	if k.direct, err = k.s.openLocation(t.Context(), k.at, k.id, true); err != nil {
 		t.Fatal(err)
 	}
 	k.bucket = faultbucket.New(k.clock, seed)
-	k.s.buckets[k.at] = k.bucket
+	k.s.buckets[k.at.Name] = k.bucket
 	if k.c, err = catalog.Open(t.Context(), dir+"/catalog.db", catalog.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +197,7 @@ func newSoak(t *testing.T, seed uint64) *soak {
 	return k
 }
 
-// work does n operations. Only an error that cannot be the weather's ends it.
+// work runs n operations. It ends with the first error that the injected faults do not explain.
 func (k *soak) work(r *rand.Rand, n int) error {
 	total := 0
 	for _, o := range soakOperations {
@@ -208,17 +207,17 @@ func (k *soak) work(r *rand.Rand, n int) error {
 		if i%5 == 0 {
 			k.bucket.Find()
 		}
-		at, morning := r.IntN(total), ""
+		at, first := r.IntN(total), ""
 		if i == 0 {
-			morning = []string{"prune", "delete"}[r.IntN(2)]
+			first = []string{"prune", "delete"}[r.IntN(2)]
 		}
 		for _, o := range soakOperations {
-			if at -= o.weight; at >= 0 && morning == "" || morning != "" && o.name != morning {
+			if at -= o.weight; at >= 0 && first == "" || first != "" && o.name != first {
 				continue
 			}
 			k.clock.Pass(time.Duration(r.IntN(120)) * time.Second)
 			k.alone.RLock()
-			err := k.judge(o.run(k, r))
+			err := k.assertExpected(o.run(k, r))
 			k.alone.RUnlock()
 			k.mu.Lock()
 			k.ran[o.name]++
@@ -227,7 +226,7 @@ func (k *soak) work(r *rand.Rand, n int) error {
 				return fmt.Errorf("%s: %w", o.name, err)
 			}
 			if o.name == "prune" || o.name == "delete" {
-				k.look()
+				k.assertStore()
 			}
 			break
 		}
@@ -235,16 +234,16 @@ func (k *soak) work(r *rand.Rand, n int) error {
 	return nil
 }
 
-// inWeather are the reasons for which something may fail in bad weather. Those of a bit that was
-// flipped are many: it can be in a format, a signature, an id.
-var inWeather = []Reason{
+// faultReasons are the reasons of errors that injected faults explain. A flipped bit explains many:
+// it can be in a format, a signature or an id.
+var faultReasons = []Reason{
 	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings,
 	ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,
 	ReasonIncomplete, // a prune that cannot read what a snapshot needs leaves all content
 }
 
-// judge passes over what the weather, or another worker, is the reason of.
-func (k *soak) judge(err error) error {
+// assertExpected returns nil for an error that a fault or another worker explains, else the error.
+func (k *soak) assertExpected(err error) error {
 	if err == nil || errors.Is(err, kube.ErrExpired) || errors.Is(err, store.ErrConflict) ||
 		errors.Is(err, snapshot.ErrTooLong) {
 		return nil
@@ -253,7 +252,7 @@ func (k *soak) judge(err error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.errs[e.Reason]++
-	if k.calm || !slices.Contains(inWeather, e.Reason) || e.Hint == "" {
+	if k.noFaults || !slices.Contains(faultReasons, e.Reason) || e.Hint == "" {
 		return fmt.Errorf("%s (%s): %w", e.Reason, e.Hint, err)
 	}
 	return nil
@@ -270,10 +269,9 @@ func (k *soak) operation(op catalog.Operation, run func(ctx context.Context,
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	if _, err := k.s.startThen(k.t.Context(), k.c, op.ID, run,
-		func(err error) { ended <- err }); err != nil {
+	r, err := k.s.start(k.t.Context(), k.c, op.ID, run)
+	if err != nil {
 		return err
 	}
-	return <-ended
+	return r.Wait()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
@@ -30,7 +31,7 @@ func verifyServer(t *testing.T, root string) *Server {
 		CatalogFile: filepath.Join(t.TempDir(), "catalog.db"),
 		Locations:   []Location{{Name: "disk", Store: StoreOptions{URL: "file://" + root, Plain: true}}},
 		Metrics:     prometheus.NewRegistry(), Daemon: true, Version: "test",
-		Verify: VerifyOptions{Every: 24 * time.Hour, Level: store.CheckStructure},
+		Verify: schedule.VerifyOptions{Every: 24 * time.Hour, Level: store.LevelStructure},
 	})
 	t.Cleanup(func() {
 		if s.catalog != nil {
@@ -86,22 +87,16 @@ func putStructureTo(t *testing.T, st *store.Store, sequence int64) store.Signed 
 	return e
 }
 
-// verifyNow verifies and gives what came out, with the findings.
-func verifyNow(t *testing.T, s *Server, w wantedVerify) (store.CheckOutcome, []string, error) {
+// verifyNow verifies and returns the result, with the findings.
+func verifyNow(t *testing.T, s *Server, r verifyRequest) (store.VerifyOutcome, []string, error) {
 	t.Helper()
-	type end struct {
-		outcome store.CheckOutcome
-		err     error
-	}
-	done := make(chan end, 1)
-	w.ended = func(o store.CheckOutcome, err error) { done <- end{o, err} }
-	op, err := s.beginVerify(t.Context(), w)
+	run, err := s.beginVerify(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := <-done
+	outcome, failed := run.Wait()
 	var codes []string
-	for e, err := range s.catalog.Events(t.Context(), catalog.OperationID(op.GetId()), 0) {
+	for e, err := range s.catalog.Events(t.Context(), run.Operation().ID, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +104,7 @@ func verifyNow(t *testing.T, s *Server, w wantedVerify) (store.CheckOutcome, []s
 			codes = append(codes, e.Finding.Severity.String()+" "+string(e.Finding.Code))
 		}
 	}
-	return got.outcome, codes, got.err
+	return outcome, codes, failed
 }
 
 func recordedChecks(t *testing.T, root string) int {
@@ -140,8 +135,8 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)
-	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure, id: latest})
-	if outcome != store.CheckOK || err != nil || len(findings) != 1 ||
+	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure, id: latest})
+	if outcome != store.OutcomeOK || err != nil || len(findings) != 1 ||
 		findings[0] != "warning signature" || recordedChecks(t, root) != 1 {
 		t.Fatalf("%q, %v, %v", outcome, findings, err)
 	}
@@ -165,8 +160,8 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 	if err := os.Rename(packs[0], root+"/kept"); err != nil {
 		t.Fatal(err)
 	}
-	outcome, findings, err = verifyNow(t, s, wantedVerify{level: store.CheckFull})
-	if outcome != store.CheckDamaged || FromStatus(err).Reason != ReasonFindings ||
+	outcome, findings, err = verifyNow(t, s, verifyRequest{level: store.LevelFull})
+	if outcome != store.OutcomeDamaged || FromStatus(err).Reason != ReasonFindings ||
 		strings.Join(findings, ", ") != "warning signature, error missing" ||
 		recordedChecks(t, root) != 2 {
 		t.Fatalf("%q, %v, %v", outcome, findings, err)
@@ -185,15 +180,15 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := other.catalog.GetSnapshot(t.Context(), string(e.ID), catalog.SnapshotFilter{})
-	if err != nil || r.Verified == nil || r.Verified.OK || r.Verified.Level != store.CheckStructure {
+	if err != nil || r.Verified == nil || r.Verified.OK || r.Verified.Level != store.LevelStructure {
 		t.Errorf("index: %+v, %v", r.Verified, err)
 	}
 	// It comes back; nothing is recorded when nobody wants it, but the catalog knows.
 	if err := os.Rename(root+"/kept", packs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if outcome, _, err = verifyNow(t, other, wantedVerify{level: store.CheckStructure,
-		noRecord: true}); outcome != store.CheckOK || err != nil || recordedChecks(t, root) != 2 {
+	if outcome, _, err = verifyNow(t, other, verifyRequest{level: store.LevelStructure,
+		noRecord: true}); outcome != store.OutcomeOK || err != nil || recordedChecks(t, root) != 2 {
 		t.Errorf("%q, %v", outcome, err)
 	}
 	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK {
@@ -222,9 +217,9 @@ func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
 	bucket := &deny{Bucket: directory.New(root)}
-	s.buckets[&s.cfg.Locations[0]] = bucket
-	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-	if outcome != store.CheckOK || err != nil ||
+	s.buckets[s.cfg.Locations[0].Name] = bucket
+	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
+	if outcome != store.OutcomeOK || err != nil ||
 		strings.Join(findings, ", ") != "warning signature, warning not-recorded" || bucket.puts != 1 {
 		t.Errorf("%q, %v, %v after %d writes", outcome, findings, err, bucket.puts)
 	}
@@ -250,8 +245,8 @@ func TestVerifyOfAStoreThatDoesNotAnswer(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
-	s.buckets[&s.cfg.Locations[0]] = gone{directory.New(root)}
-	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
+	s.buckets[s.cfg.Locations[0].Name] = gone{directory.New(root)}
+	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
 	if outcome != "" || FromStatus(err).Reason != ReasonStoreUnreachable || len(findings) != 0 ||
 		recordedChecks(t, root) != 0 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
@@ -269,14 +264,14 @@ func TestVerifyOfADamagedEnvelope(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)
-	if _, _, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure}); err != nil {
+	if _, _, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(root, e.Key().String()), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-	if outcome != store.CheckDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") ||
+	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
+	if outcome != store.OutcomeDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") ||
 		len(findings) != 1 || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
@@ -312,8 +307,8 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	s.cfg.Locations[0].Store = StoreOptions{URL: "file://" + root,
 		Recipients: []string{string(recipient)}, SigningKeyFile: filepath.Join(keys, "signing.key")}
 	for range 2 {
-		outcome, findings, err := verifyNow(t, s, wantedVerify{level: store.CheckStructure})
-		if outcome == store.CheckOK || err == nil || findings[0] != "error signature" ||
+		outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
+		if outcome == store.OutcomeOK || err == nil || findings[0] != "error signature" ||
 			recordedChecks(t, root) != 0 {
 			t.Errorf("%q, %v, %v, %d records", outcome, findings, err, recordedChecks(t, root))
 		}

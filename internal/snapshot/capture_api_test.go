@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -26,9 +28,16 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
+// Values of snapshot.Options.ExactLimit.
+const (
+	eitherWay  = 0             // the size of the source decides
+	exactLists = math.MaxInt32 // every source is small
+	watches    = -1            // every source is large
+)
+
 // scattered reads without Exact and lets time pass between kinds, as a tool does that lists kind
 // after kind.
-type scattered struct{ snapshot.Source }
+type scattered struct{ capture.Source }
 
 func (s scattered) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	fn func([]byte) error) (kube.ListResult, error) {
@@ -49,11 +58,11 @@ func TestAPICutIsConsistent(t *testing.T) {
 	namespace := onlyNamespace(t, m, "cut-")
 	stop := countUp(t, m, namespace)
 	defer stop()
-	captures := func(source snapshot.Source, n int) (torn int) {
+	captures := func(source capture.Source, n int) (torn int) {
 		for range n {
 			cluster, machine := int64(-1), int64(-1)
 			var mu sync.Mutex
-			_, err := snapshot.Capture(t.Context(), source, snapshot.Scope{}, nil,
+			_, err := capture.Exact(t.Context(), source, capture.Scope{}, nil,
 				func(n *graph.Node, raw []byte) error {
 					count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
 					mu.Lock()
@@ -203,11 +212,13 @@ func newStoreIn(t *testing.T, dir string) *store.Store {
 	return st
 }
 
-func run(t *testing.T, m *kube.Mgmt, st *store.Store, scope snapshot.Scope) *snapshot.Result {
+func run(t *testing.T, m *kube.Mgmt, st *store.Store, scope capture.Scope, exactLimit int) (
+	r *snapshot.Result) {
 	t.Helper()
-	r, err := snapshot.Run(t.Context(), snapshot.Options{
+	r, err := snapshot.Create(t.Context(), snapshot.Options{
 		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
 		Providers: m.Providers, Store: st, Scope: scope, Writer: "test",
+		ExactLimit: exactLimit,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -221,8 +232,8 @@ func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
 	servers.Fleet(t, crowded, "--namespace-prefix", "bytes-", "--workloads", "6", "--machines", "3",
 		"--machine-pools", "--fast")
 	m, st := servers.Connect(t, crowded), newStore(t)
-	first := run(t, m, st, snapshot.Scope{})
-	r := run(t, m, st, snapshot.Scope{})
+	first := run(t, m, st, capture.Scope{}, eitherWay)
+	r := run(t, m, st, capture.Scope{}, eitherWay)
 	if r.Sequence != first.Sequence+1 || r.Parent == nil || r.Parent.ID != first.ID ||
 		r.Parent.SHA256 != first.SHA256 {
 		t.Errorf("number %d, parent %+v after number %d, %s", r.Sequence, r.Parent, first.Sequence,
@@ -348,23 +359,20 @@ func TestAPIScopedSnapshotTakesWhatItNeeds(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "scope-", "--workloads", "2", "--machines", "2",
 		"--fast")
 	borrowClass(t, servers.Connect(t, 0), onlyNamespace(t, servers.Connect(t, 0), "scope-"), borrowsNS)
-	t.Run("small", testScoped)
-	t.Run("large", func(t *testing.T) {
-		snapshot.WatchAll(t)
-		testScoped(t)
-	})
+	t.Run("small", func(t *testing.T) { testScoped(t, exactLists) })
+	t.Run("large", func(t *testing.T) { testScoped(t, watches) })
 }
 
 const borrowsNS = "scope-borrows"
 
-func testScoped(t *testing.T) {
+func testScoped(t *testing.T, exactLimit int) {
 	const namespace = borrowsNS
 	m, st := servers.Connect(t, 0), newStore(t)
-	all, err := snapshot.Open(t.Context(), st, run(t, m, st, snapshot.Scope{}).Envelope, nil)
+	all, err := snapshot.Open(t.Context(), st, run(t, m, st, capture.Scope{}, exactLimit).Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, m, st, snapshot.Scope{Namespaces: []string{namespace}})
+	r := run(t, m, st, capture.Scope{Namespaces: []string{namespace}}, exactLimit)
 	s, err := snapshot.Open(t.Context(), st, r.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -382,58 +390,8 @@ func testScoped(t *testing.T) {
 			t.Errorf("%s is of another namespace and nobody here needs it", n.Ref)
 		}
 	}
-	if _, err := snapshot.Capture(t.Context(), m.Reader(),
-		snapshot.Scope{Namespaces: []string{"no-such"}}, nil, nil); err == nil {
+	if _, err := capture.Exact(t.Context(), m.Reader(),
+		capture.Scope{Namespaces: []string{"no-such"}}, nil, nil); err == nil {
 		t.Error("a namespace that does not exist gives a snapshot")
-	}
-}
-
-// TestAPIListReadsEveryPageOnce lists more objects than two pages hold, as of one resourceVersion,
-// while others come and go.
-func TestAPIListReadsEveryPageOnce(t *testing.T) {
-	m := servers.Connect(t, crowded)
-	const count = 1100
-	create := func(i int) error {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
-			"metadata": map[string]any{"name": fmt.Sprintf("page-%04d", i), "namespace": "default"}}}
-		_, err := m.Writer().Create(t.Context(), kube.ConfigMapKind, u)
-		return err
-	}
-	g, _ := errgroup.WithContext(t.Context())
-	g.SetLimit(16)
-	for i := range count {
-		g.Go(func() error { return create(i) })
-	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	at, err := m.Reader().List(t.Context(), kube.ConfigMapKind, kube.ListOptions{Limit: 1,
-		Metadata: true}, func([]byte) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := create(count); err != nil { // after the cut
-		t.Fatal(err)
-	}
-	seen := map[string]int{}
-	_, err = m.Reader().List(t.Context(), kube.ConfigMapKind, kube.ListOptions{Namespace: "default",
-		Exact: at.ResourceVersion}, func(raw []byte) error {
-		if gjson.GetBytes(raw, "kind").String() != "ConfigMap" ||
-			gjson.GetBytes(raw, "apiVersion").String() != "v1" {
-			t.Errorf("an object without its kind: %.80s", raw)
-		}
-		seen[gjson.GetBytes(raw, "metadata.name").String()]++
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range count {
-		if n := seen[fmt.Sprintf("page-%04d", i)]; n != 1 {
-			t.Errorf("object %d is listed %d times", i, n)
-		}
-	}
-	if seen[fmt.Sprintf("page-%04d", count)] > 0 {
-		t.Error("an object of after the cut is listed")
 	}
 }

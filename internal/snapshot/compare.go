@@ -11,54 +11,54 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Change is how an object of one snapshot differs from that of another.
-type Change string
+// ChangeKind is how an object of one snapshot differs from that of another.
+type ChangeKind string
 
-// Changes. An object that is in both snapshots with the same bytes has none.
+// The kinds of change. An object that is in both snapshots with the same bytes has none.
 const (
-	Added    Change = "added"
-	Removed  Change = "removed"
-	Replaced Change = "replaced" // deleted and made anew under the same name
-	Changed  Change = "changed"
-	// written to, with nothing changed but what Differences passes over: times, versions, who wrote
-	Touched Change = "touched"
+	Added    ChangeKind = "added"
+	Removed  ChangeKind = "removed"
+	Replaced ChangeKind = "replaced" // deleted and created again under the same name
+	Changed  ChangeKind = "changed"
+	// Touched: written to, but only times, versions and managers changed, which equality ignores.
+	Touched ChangeKind = "touched"
 )
 
-// Difference is what became of one object.
-type Difference struct {
-	Node   *graph.Node // the newer one, but of what was removed
-	Change Change
-	// where it changed, for Changed and Replaced; never values, which may be secrets
+// Change describes one object that differs between two snapshots.
+type Change struct {
+	Node *graph.Node // the newer one; for Removed the old one
+	Kind ChangeKind
+	// Paths are the fields that changed, for Changed and Replaced; never values, which may be
+	// secret.
 	Paths []string
 }
 
-// Side is one of two snapshots that are compared. Contents are read from the store where they are
-// nil.
-type Side struct {
+// Version is one of two snapshots that are compared. Contents that are nil are read from the store.
+type Version struct {
 	*Snapshot
 	Contents *Contents
 }
 
-// Compare returns the differences between two snapshots of whatever sources, by ref. Of the
-// contents it reads those that are not the same in both.
-func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
-	var list []Difference
+// Compare returns the changes between two snapshots, sorted by ref. They may be of different
+// sources. Only contents that differ are read.
+func Compare(ctx context.Context, from, to Version) ([]Change, error) {
+	var list []Change
 	var before, after []*graph.Node
 	for _, n := range to.Graph.Nodes {
 		was := from.Graph.Node(n.Ref)
 		switch {
 		case was == nil:
-			list = append(list, Difference{Node: n, Change: Added})
+			list = append(list, Change{Node: n, Kind: Added})
 		case was.Content != n.Content:
 			before, after = append(before, was), append(after, n)
 		}
 	}
 	for _, n := range from.Graph.Nodes {
 		if to.Graph.Node(n.Ref) == nil {
-			list = append(list, Difference{Node: n, Change: Removed})
+			list = append(list, Change{Node: n, Kind: Removed})
 		}
 	}
-	for side, nodes := range map[*Side][]*graph.Node{&from: before, &to: after} {
+	for side, nodes := range map[*Version][]*graph.Node{&from: before, &to: after} {
 		if side.Contents == nil {
 			var err error
 			if side.Contents, err = side.Load(ctx, nodes, nil); err != nil {
@@ -71,16 +71,16 @@ func Compare(ctx context.Context, from, to Side) ([]Difference, error) {
 		if err != nil {
 			return nil, err
 		}
-		d := Difference{Node: n, Change: Changed, Paths: paths}
+		d := Change{Node: n, Kind: Changed, Paths: paths}
 		switch {
 		case before[i].UID != n.UID:
-			d.Change = Replaced
+			d.Kind = Replaced
 		case len(paths) == 0:
-			d.Change = Touched
+			d.Kind = Touched
 		}
 		list = append(list, d)
 	}
-	slices.SortFunc(list, func(a, b Difference) int {
+	slices.SortFunc(list, func(a, b Change) int {
 		return object.CompareRefs(a.Node.Ref,
 			b.Node.Ref)
 	})

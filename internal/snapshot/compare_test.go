@@ -7,21 +7,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompare: what became of each object, where, and nothing of what is in it.
-func TestCompare(t *testing.T) {
+// TestCompareNamesFieldsAndNoValues: Compare reports what became of each object and in which
+// fields, and none of their values.
+func TestCompareNamesFieldsAndNoValues(t *testing.T) {
 	t.Parallel()
 	st, _ := testStore(t)
 	machine := func(name string, edits ...string) entry {
 		return entry{kind: testMachine, body: strings.NewReplacer(edits...).Replace(machineBody(name))}
 	}
 	cluster := entry{kind: testCluster, body: clusterBody("a", "u-a")}
-	open := func(objects ...entry) Side {
+	open := func(objects ...entry) Version {
 		t.Helper()
 		s, err := Open(t.Context(), st, putObjects(t, st, append(objects, cluster)).Envelope, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Side{Snapshot: s}
+		return Version{Snapshot: s}
 	}
 	from := open(machine("same"), machine("gone"), machine("anew"), machine("scaled"),
 		machine("touched"))
@@ -34,7 +35,7 @@ func TestCompare(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, d := range list {
-		got[d.Node.Name] = string(d.Change) + " " + strings.Join(d.Paths, ",")
+		got[d.Node.Name] = string(d.Kind) + " " + strings.Join(d.Paths, ",")
 	}
 	want := map[string]string{
 		"gone": "removed ", "new": "added ", "anew": "replaced ",

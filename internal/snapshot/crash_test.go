@@ -20,13 +20,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// forgetful is a state store whose process dies in Update: with after, once it has updated.
-type forgetful struct {
+// crashingState is a state store whose process dies in Update: with after, once it has updated.
+type crashingState struct {
 	incremental.StateStore
 	dies, after bool
 }
 
-func (f forgetful) Update(ctx context.Context, change incremental.StateDelta) error {
+func (f crashingState) Update(ctx context.Context, change incremental.StateDelta) error {
 	if f.dies && !f.after {
 		return faultbucket.ErrDied
 	}
@@ -64,7 +64,7 @@ func newCrashed(t *testing.T) *crashed {
 	}
 	for range 2 {
 		if _, err := c.take(c.dir, faultbucket.NewMortal(directory.New(c.dir+"/store")),
-			forgetful{}); err != nil {
+			crashingState{}); err != nil {
 			t.Fatal(err)
 		}
 		c.source.Change()
@@ -82,7 +82,7 @@ func (c *crashed) open(b bucket.Bucket) *store.Store {
 }
 
 // take takes a snapshot into a bucket that dies as it was told to from here on.
-func (c *crashed) take(dir string, b *faultbucket.Mortal, how forgetful, die ...func()) (
+func (c *crashed) take(dir string, b *faultbucket.Mortal, how crashingState, die ...func()) (
 	*snapshot.Result, error) {
 	c.t.Helper()
 	db, err := catalog.Open(c.t.Context(), filepath.Join(dir, "catalog.db"), catalog.Options{})
@@ -100,7 +100,7 @@ func (c *crashed) take(dir string, b *faultbucket.Mortal, how forgetful, die ...
 	for _, f := range die {
 		f()
 	}
-	return snapshot.Run(c.t.Context(), o)
+	return snapshot.Create(c.t.Context(), o)
 }
 
 func (c *crashed) copied() string {
@@ -161,7 +161,7 @@ func (c *crashed) whole(dir string) (n int) {
 func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	c := newCrashed(t)
 	m := faultbucket.NewMortal(directory.New(c.copied() + "/store"))
-	if _, err := c.take(filepath.Dir(m.String()), m, forgetful{},
+	if _, err := c.take(filepath.Dir(m.String()), m, crashingState{},
 		func() { m.DieAt(0, false) }); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 			t.Fatalf("%s: %v", how, err)
 		}
 		before := c.whole(dir)
-		next, err := c.take(dir, faultbucket.NewMortal(directory.New(dir+"/store")), forgetful{})
+		next, err := c.take(dir, faultbucket.NewMortal(directory.New(dir+"/store")), crashingState{})
 		if err != nil || next.NotRemembered != nil {
 			t.Fatalf("%s: the next snapshot: %v, %v", how, err, next)
 		}
@@ -187,7 +187,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			crash("call "+string(rune('0'+at/10))+string(rune('0'+at%10)), func(dir string) error {
 				m := faultbucket.NewMortal(directory.New(dir + "/store"))
-				if _, err := c.take(dir, m, forgetful{}, func() { m.DieAt(at, after) }); !errors.Is(err,
+				if _, err := c.take(dir, m, crashingState{}, func() { m.DieAt(at, after) }); !errors.Is(err,
 					faultbucket.ErrDied) {
 					return errors.Join(errors.New("it did not die"), err)
 				}
@@ -198,7 +198,7 @@ func TestSnapshotSurvivesACrashAtEveryCall(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		crash("catalog", func(dir string) error {
 			r, err := c.take(dir, faultbucket.NewMortal(directory.New(dir+"/store")),
-				forgetful{dies: true, after: after})
+				crashingState{dies: true, after: after})
 			if err == nil && !errors.Is(r.NotRemembered, faultbucket.ErrDied) {
 				err = errors.New("it did not die")
 			}
@@ -232,8 +232,9 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			// What nobody hears is no answer about a key.
 			return errors.Join(faultbucket.ErrDied, errors.New(report.Findings[0].Message))
 		}
-		_, err = st.PutCheck(t.Context(), e, store.Check{Level: store.CheckStructure, Time: time.Now(),
-			Outcome: store.CheckOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
+		_, err = st.PutVerification(t.Context(), e, store.Verification{Level: store.LevelStructure,
+			Time:    time.Now(),
+			Outcome: store.OutcomeOK, Keys: int64(report.Keys), Bytes: report.Bytes, Writer: "test"})
 		return err
 	}
 	m := faultbucket.NewMortal(directory.New(c.copied() + "/store"))
@@ -253,7 +254,7 @@ func TestVerifySurvivesACrashAtEveryCall(t *testing.T) {
 			}
 			st := c.open(directory.New(dir + "/store"))
 			if e, check, err := st.Verified(t.Context(), c.source.UID); err != nil ||
-				check.Outcome != store.CheckOK || e.Sequence != 2 {
+				check.Outcome != store.OutcomeOK || e.Sequence != 2 {
 				t.Fatalf("after a crash at call %d: %v, %+v", at, err, check)
 			}
 			c.whole(dir)
@@ -274,14 +275,13 @@ func (l *late) Put(ctx context.Context, key string, data []byte) error {
 	return l.Bucket.Put(ctx, key, data)
 }
 
-// TestSnapshotThatIsLateEachTimeSaysSo: whoever asked for it is not told of a base that it never
-// had.
-func TestSnapshotThatIsLateEachTimeSaysSo(t *testing.T) {
+// TestSnapshotThatIsLateEachTimeReturnsErrTooLong, and no error about a parent that it never had.
+func TestSnapshotThatIsLateEachTimeReturnsErrTooLong(t *testing.T) {
 	c := newCrashed(t)
 	b := &late{Bucket: directory.New(c.dir + "/store"), now: time.Now()}
 	o := c.source.Options(c.open(b))
 	o.Now = func() time.Time { return b.now }
-	if _, err := snapshot.Run(t.Context(), o); !errors.Is(err, snapshot.ErrTooLong) {
+	if _, err := snapshot.Create(t.Context(), o); !errors.Is(err, snapshot.ErrTooLong) {
 		t.Errorf("error %v, want ErrTooLong", err)
 	}
 	c.whole(c.dir)

@@ -1,18 +1,27 @@
-// Package snapshot captures the object graph of a management cluster at one resourceVersion and
-// writes it to a store, and reads it back.
+// Package snapshot creates snapshots of a management cluster in a store, opens them, verifies their
+// contents, and compares them.
 //
-//	Source ──LIST Exact──► capture ──bytes──► packs ┐
-//	                          │                     ├─► shards ─► tree ─► envelope (signed, last)
-//	                          └─metadata, edges─► Graph ┘
+//	load parent ──► capture ──► write ──► publish ──► remember
+//	                  │           │          │           │
+//	                 packs    shards, tree  envelope    state for the next run
+//	                                        (signed)
 //
-// An object's bytes are kept as the server sent them. Of each object only metadata and the fields
-// of the edge table are read; they make the Graph: nodes, owner and need edges, units. A unit is
-// one workload cluster and what only it needs; what several need is shared and belongs to no unit.
+// # Vocabulary
 //
-// What is stored already is not written again: an incremental.State tells under which key, and the run checks
-// that against the snapshot that it remembers, the base. Nothing of a snapshot depends on that but
-// where its bytes are.
+// A snapshot is the cut of a source (package capture) in a store: packs have the bytes of objects,
+// shards their nodes, the tree names both, and the signed envelope names the tree. The parent is
+// the snapshot before. Create is one run of five phases (create.go); each phase gets values of
+// those before it and returns one of its own.
 //
-// Capturing never pauses or changes the source: all it holds is a Source, which can LIST
-// (invariants I2, I7).
+// Package incremental has what a run knows of its parent, and package shard the format of a shard.
+//
+// # Invariants
+//
+// The envelope is written last: without it the snapshot does not exist, and what was written stays
+// unreferenced. A run names only keys of its parent and its own; it publishes nothing if the parent
+// is not the newest snapshot any more, and nothing after store.MaxRun, so that no prune deletes
+// what it needs. What a snapshot contains does not depend on its parent, only where the bytes are.
+//
+// A snapshot that is opened is untrusted input until its bytes fit the signed envelope (invariant
+// I8).
 package snapshot

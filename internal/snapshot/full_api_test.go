@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/tidwall/gjson"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -27,7 +28,7 @@ import (
 // to objects is not a matter of the resourceVersion at which the objects are read. And kinds of
 // which the server refuses an exact LIST can only be read at their newest state; newest has those.
 type pinned struct {
-	snapshot.Source
+	capture.Source
 	at      string
 	refuses func(kube.Kind) bool
 
@@ -85,7 +86,7 @@ type opened struct {
 	kinds  []kube.Kind // all that the source had, where it was compared
 }
 
-func (r *remembering) open(st *store.Store, e store.Envelope) opened {
+func (r *chainFixture) open(st *store.Store, e store.Envelope) opened {
 	r.t.Helper()
 	s, err := snapshot.Open(r.t.Context(), st, e, nil)
 	if err != nil {
@@ -107,20 +108,20 @@ func (r *remembering) open(st *store.Store, e store.Envelope) opened {
 // same takes a full snapshot of the source as of the resourceVersion of one that was taken, into an
 // empty store, without a memory and over a connection that knows nothing, and compares all that the
 // two say. It returns what was taken.
-func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
+func (r *chainFixture) same(taken *snapshot.Result, o snapshot.Options) opened {
 	r.t.Helper()
 	p := &pinned{
 		Source: servers.Connect(r.t, 0).Reader(), at: taken.ResourceVersion, refuses: r.refuses,
 		exact: map[object.GroupKind]bool{}, newest: map[object.GroupKind]bool{},
 	}
 	o.Source, o.State, o.Cache, o.Progress = p, nil, nil, nil
+	o.ExactLimit = exactLists
 	var err error
 	if o.Store, err = store.Open(r.t.Context(), store.Options{Bucket: directory.New(r.t.TempDir()),
 		Plain: true, Create: true}); err != nil {
 		r.t.Fatal(err)
 	}
-	var full *snapshot.Result
-	snapshot.Going(snapshot.Listed, func() { full, err = snapshot.Run(r.t.Context(), o) })
+	full, err := snapshot.Create(r.t.Context(), o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func (r *remembering) same(taken *snapshot.Result, o snapshot.Options) opened {
 }
 
 // sameResult compares all that is said of the source, but for where in a store it is.
-func (r *remembering) sameResult(is, want opened) {
+func (r *chainFixture) sameResult(is, want opened) {
 	r.t.Helper()
 	for _, e := range []*store.Envelope{&is.Envelope, &want.Envelope} {
 		slices.Sort(e.NotInCut) // in the order in which the kinds were refused
@@ -182,7 +183,7 @@ func (r *remembering) sameResult(is, want opened) {
 }
 
 // served compares with what the server itself says of each kind, beside all code that captures.
-func (r *remembering) served(p *pinned, is opened) {
+func (r *chainFixture) served(p *pinned, is opened) {
 	r.t.Helper()
 	found := 0
 	for _, k := range is.About.Kinds {

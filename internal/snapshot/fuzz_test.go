@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -29,7 +31,7 @@ func FuzzShard(f *testing.F) {
 	f.Add([]byte(`{"objects":[null]}`))
 	f.Add([]byte(`{"objects":[{"kind":"A","name":"a","version":"v1","sha256":"x","pack":"y","owners":[{"kind":"A","name":"a"}],"needs":[{"kind":"A","name":"a"}]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, err := decodeShard(text, &budget{most: 1 << 40})
+		s, err := shard.Decode(text, shard.NewBudget(1<<40))
 		if err != nil {
 			return
 		}
@@ -42,7 +44,7 @@ func FuzzShard(f *testing.F) {
 			tree.Packs = append(tree.Packs, store.Key(n.Pack))
 		}
 		opened, err := link(nil, store.Envelope{Counts: store.Counts{Objects: int64(len(s.Objects))}},
-			tree, []Shard{s}, nil)
+			tree, []shard.Shard{s}, nil)
 		if err == nil {
 			for _, n := range opened.Graph.Nodes {
 				if opened.Graph.Node(n.Ref) != n {
@@ -50,7 +52,7 @@ func FuzzShard(f *testing.F) {
 				}
 			}
 		}
-		again, err := decodeShard(first, &budget{most: 1 << 40})
+		again, err := shard.Decode(first, shard.NewBudget(1<<40))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +70,7 @@ func FuzzObject(f *testing.F) {
 	for _, gk := range rows.Kinds() {
 		kinds = append(kinds, kube.Kind{GroupKind: gk, Version: "v1", Namespaced: true})
 	}
-	read := newReader(kinds, nil)
+	read := capture.NewNodeReader(kinds, nil)
 	for _, seed := range []string{
 		`{"kind":"Cluster","apiVersion":"cluster.x-k8s.io/v1","metadata":{"name":"web","namespace":"team-a","uid":"u","labels":{"b":"2","a":"1"},"annotations":{"mgmtd.dev/was-paused":"false"}},` +
 			`"spec":{"paused":true,"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevCluster","name":"web"},"topology":{"classRef":{"name":"c"},"variables":[1,"a",null]}}}`,
@@ -82,7 +84,7 @@ func FuzzObject(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte, kind int) {
 		k := kinds[(kind%len(kinds)+len(kinds))%len(kinds)]
 		sent := slices.Clone(raw)
-		n := read.node(k, sent)
+		n := read.Node(k, sent)
 		before := fmt.Sprintf("%+v", *n)
 		clear(sent) // as the next object overwrites it
 		if after := fmt.Sprintf("%+v", *n); after != before {

@@ -36,7 +36,7 @@ func age(t *testing.T, root string) {
 func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "incremental-prune-", "--workloads", "4", "--machines",
 		"2", "--fast")
-	c := &changes{remembering: newRemembering(t), rand: rand.New(rand.NewPCG(7, 7))}
+	c := &changingSource{chainFixture: newChainFixture(t), rand: rand.New(rand.NewPCG(7, 7))}
 	var err error
 	if c.kinds, err = c.m.Reader().Kinds(t.Context()); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 // up in its last write makes another.
 func TestAPISnapshotRefusesToBeLate(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "late-", "--workloads", "1", "--machines", "1", "--fast")
-	r := newRemembering(t)
+	r := newChainFixture(t)
 	count := func() int {
 		t.Helper()
 		keys, err := r.st.Snapshots(t.Context(), "")
@@ -89,7 +89,7 @@ func TestAPISnapshotRefusesToBeLate(t *testing.T) {
 			}
 			return time.Now().Add(jumped)
 		}
-		return snapshot.Run(t.Context(), o)
+		return snapshot.Create(t.Context(), o)
 	}
 	if taken, err := late(2); !errors.Is(err, snapshot.ErrTooLong) || count() != 0 {
 		t.Errorf("late before its envelope: %v, %v, %d snapshots", taken, err, count())

@@ -15,14 +15,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 )
 
-// randomRun is the seed and how many rounds there are: one of each condition, unless it is said.
+// seedAndRounds returns the seed and how many rounds there are: one of each condition, unless it is said.
 // MGMTD_TEST_ROUNDS says how many, MGMTD_TEST_SEED does those of one seed again.
-func randomRun(t *testing.T) (seed uint64, rounds int) {
+func seedAndRounds(t *testing.T) (seed uint64, rounds int) {
 	t.Helper()
 	seed, rounds = 1, len(conditions)
 	number := func(name string) (n uint64, is bool) {
@@ -49,11 +51,11 @@ func randomRun(t *testing.T) (seed uint64, rounds int) {
 // again, and the result is what a full capture at the same resourceVersion gives, whatever happened
 // to objects and kinds, to watches and versions, and to what is remembered.
 func TestAPIRandomIncrementalIsFull(t *testing.T) {
-	seed, rounds := randomRun(t)
+	seed, rounds := seedAndRounds(t)
 	t.Logf("seed %d, %d rounds", seed, rounds)
 	servers.Fleet(t, 0, "--namespace-prefix", randomPrefix, "--workloads", "3", "--machines", "3",
 		"--fast")
-	k := newWalk(t, seed)
+	k := newRandomRun(t, seed)
 	var deck []int
 	for round := range rounds {
 		if len(deck) == 0 {
@@ -100,18 +102,18 @@ func TestAPIRandomIncrementalIsFull(t *testing.T) {
 	t.Logf("did %v; met %v", k.w.did, k.met)
 }
 
-// What rounds are counted by, beside their conditions.
+// What rounds are counted by, besides their conditions.
 const (
 	listedLittle   = "compared by metadata, no object read again"
 	followedLittle = "watched, no object read again"
-	fromMemory     = "what the process kept was used"
+	fromMemory     = "the cache of the process was used"
 	fromCatalog    = "what the catalog has was used"
 )
 
-// walk is one run of the test.
-type walk struct {
+// randomRun is one run of the test.
+type randomRun struct {
 	t       *testing.T
-	r       *remembering
+	r       *chainFixture
 	w       *workload
 	rand    *rand.Rand
 	through *interrupter
@@ -140,9 +142,9 @@ type walk struct {
 	gone    *expiring
 }
 
-func newWalk(t *testing.T, seed uint64) *walk {
+func newRandomRun(t *testing.T, seed uint64) *randomRun {
 	t.Helper()
-	k := &walk{t: t, r: newRemembering(t), rand: rand.New(rand.NewPCG(seed, seed)),
+	k := &randomRun{t: t, r: newChainFixture(t), rand: rand.New(rand.NewPCG(seed, seed)),
 		met: map[string]int{}}
 	var m *kube.Mgmt
 	k.through, m = newInterrupter(t)
@@ -150,7 +152,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	k.r.source = &hooked{Source: k.gone, onList: k.onList, onWatch: k.onWatch}
 	k.w = newWorkload(t, k.r.m, k.rand)
 	k.reset()
-	first, err := snapshot.Run(t.Context(), k.options())
+	first, err := snapshot.Create(t.Context(), k.options())
 	if err != nil || first.NotRemembered != nil {
 		t.Fatal(err, first)
 	}
@@ -160,7 +162,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 
 // expiring counts the LISTs of which the source says that their resourceVersion is gone.
 type expiring struct {
-	snapshot.Source
+	capture.Source
 	lists atomic.Int32
 }
 
@@ -173,22 +175,22 @@ func (e *expiring) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	return result, err
 }
 
-func (k *walk) expired() bool { return k.gone.lists.Load() > 0 }
+func (k *randomRun) expired() bool { return k.gone.lists.Load() > 0 }
 
-func (k *walk) reset() {
+func (k *randomRun) reset() {
 	k.through.set()
 	k.r.refuses, k.forgotten, k.oldest = nil, "", ""
-	k.way, k.all, k.during = snapshot.AsItIs, false, 0
+	k.way, k.all, k.during = eitherWay, false, 0
 	k.calls, k.at, k.do, k.whole, k.watched = 0, 0, nil, map[object.GroupKind]bool{}, false
 	k.gone.lists.Store(0)
 }
 
-func (k *walk) remember(taken *snapshot.Result, is opened) {
+func (k *randomRun) remember(taken *snapshot.Result, is opened) {
 	k.last, k.kinds, k.notInCut, k.w.remade = is, is.kinds, taken.NotInCut, false
 }
 
 // kindsNow are the kinds as a connection sees them that knows none.
-func (k *walk) kindsNow() []kube.Kind {
+func (k *randomRun) kindsNow() []kube.Kind {
 	k.t.Helper()
 	kinds, err := servers.Connect(k.t, 0).Reader().Kinds(k.t.Context())
 	if err != nil {
@@ -198,13 +200,14 @@ func (k *walk) kindsNow() []kube.Kind {
 }
 
 // options are those of the daemon, which keeps much in memory, or of one that was begun anew.
-func (k *walk) options() snapshot.Options {
+func (k *randomRun) options() snapshot.Options {
 	o := k.r.options()
-	o.Cache = []*snapshot.RunCache{&k.r.cache, &k.r.cache, &k.r.cache, &k.r.cache, {}, nil}[k.rand.IntN(6)]
+	o.Cache = []*incremental.RunCache{&k.r.cache, &k.r.cache, &k.r.cache, &k.r.cache, {},
+		nil}[k.rand.IntN(6)]
 	return o
 }
 
-func (k *walk) step() {
+func (k *randomRun) step() {
 	k.mu.Lock()
 	k.calls++
 	do := k.do
@@ -217,7 +220,7 @@ func (k *walk) step() {
 	}
 }
 
-func (k *walk) onList(kind kube.Kind, o kube.ListOptions) error {
+func (k *randomRun) onList(kind kube.Kind, o kube.ListOptions) error {
 	k.step()
 	if kind.GroupKind != kube.LeaseKind.GroupKind && !o.Metadata && o.Limit == 0 && o.Name == "" {
 		k.mu.Lock()
@@ -234,7 +237,7 @@ func (k *walk) onList(kind kube.Kind, o kube.ListOptions) error {
 	return nil
 }
 
-func (k *walk) onWatch(kube.Kind) error {
+func (k *randomRun) onWatch(kube.Kind) error {
 	k.step()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -244,7 +247,7 @@ func (k *walk) onWatch(kube.Kind) error {
 
 // meanwhile makes do happen at a random moment of the next run: before its cut, or while it is
 // read.
-func (k *walk) meanwhile(do func()) {
+func (k *randomRun) meanwhile(do func()) {
 	k.at, k.do = 1+k.rand.IntN(8), do
 	if k.rand.IntN(2) == 0 {
 		k.at = 9 + k.rand.IntN(20)
@@ -252,12 +255,12 @@ func (k *walk) meanwhile(do func()) {
 }
 
 // round lets things happen, takes a snapshot under a condition, and compares it with a full one.
-func (k *walk) round(c condition) {
+func (k *randomRun) round(c condition) {
 	k.t.Helper()
 	k.reset()
 	k.way, k.all = c.way, c.all
-	if k.way == snapshot.AsItIs {
-		k.way = []int{snapshot.Listed, snapshot.Followed}[k.rand.IntN(2)]
+	if k.way == eitherWay {
+		k.way = []int{exactLists, watches}[k.rand.IntN(2)]
 	}
 	if !c.quiet {
 		k.w.some(5+k.rand.IntN(4), c.objects)
@@ -290,11 +293,10 @@ func isBefore(version, than string) bool {
 	return err == nil && err2 == nil && a < b
 }
 
-func (k *walk) run(o snapshot.Options) *snapshot.Result {
+func (k *randomRun) run(o snapshot.Options) *snapshot.Result {
 	k.t.Helper()
-	var taken *snapshot.Result
-	var err error
-	snapshot.Going(k.way, func() { taken, err = snapshot.Run(k.t.Context(), o) })
+	o.ExactLimit = k.way
+	taken, err := snapshot.Create(k.t.Context(), o)
 	if err != nil || taken.NotRemembered != nil {
 		k.t.Fatal(err, taken)
 	}
@@ -302,7 +304,7 @@ func (k *walk) run(o snapshot.Options) *snapshot.Result {
 }
 
 // readLittle: objects are not read again, but for those of kinds of which that has to be.
-func (k *walk) readLittle(taken *snapshot.Result, is opened, o snapshot.Options) {
+func (k *randomRun) readLittle(taken *snapshot.Result, is opened, o snapshot.Options) {
 	k.t.Helper()
 	now, gone := is.kinds, k.through.gone()
 	if !slices.Equal(clusterScoped(k.kinds), clusterScoped(now)) {

@@ -25,81 +25,81 @@ type condition struct {
 	objects bool
 	// begin may change the options, and take snapshots before; it returns what tells in the end
 	// whether it came to that.
-	begin func(*walk, *snapshot.Options) (met func() bool)
+	begin func(*randomRun, *snapshot.Options) (met func() bool)
 }
 
 var conditions = []condition{
-	{name: "as it is, listed", way: snapshot.Listed, objects: true}, // these two are first
-	{name: "as it is, followed", way: snapshot.Followed, objects: true},
-	{name: "nothing happened", way: snapshot.AsItIs, quiet: true},
-	{name: "changes while it is listed", way: snapshot.Listed, begin: (*walk).changes},
-	{name: "changes while it is followed", way: snapshot.Followed, begin: (*walk).changes},
-	{name: "watches break off", way: snapshot.Followed, begin: (*walk).breakOff},
-	{name: "watches break off, and changes", way: snapshot.Followed,
-		begin: func(k *walk, o *snapshot.Options) func() bool {
+	{name: "as it is, listed", way: exactLists, objects: true}, // these two are first
+	{name: "as it is, followed", way: watches, objects: true},
+	{name: "nothing happened", way: eitherWay, quiet: true},
+	{name: "changes while it is listed", way: exactLists, begin: (*randomRun).changes},
+	{name: "changes while it is followed", way: watches, begin: (*randomRun).changes},
+	{name: "watches break off", way: watches, begin: (*randomRun).breakOff},
+	{name: "watches break off, and changes", way: watches,
+		begin: func(k *randomRun, o *snapshot.Options) func() bool {
 			broke, changed := k.breakOff(o), k.changes(o)
 			return func() bool { return broke() && changed() }
 		}},
-	{name: "410 in a watch", way: snapshot.Followed,
-		begin: func(k *walk, _ *snapshot.Options) func() bool {
+	{name: "410 in a watch", way: watches,
+		begin: func(k *randomRun, _ *snapshot.Options) func() bool {
 			k.through.set(ending{1 + k.rand.IntN(3), expiresLater})
 			return func() bool { return len(k.through.gone()) == 1 }
 		}},
-	{name: "410 for all watches", way: snapshot.Followed,
-		begin: func(k *walk, _ *snapshot.Options) func() bool {
+	{name: "410 for all watches", way: watches,
+		begin: func(k *randomRun, _ *snapshot.Options) func() bool {
 			k.through.set(slices.Repeat([]ending{{0, expiresAtOnce}}, 1000)...)
 			return func() bool { return len(k.through.gone()) > 10 }
 		}},
-	{name: "compacted before", way: snapshot.AsItIs,
-		begin: func(k *walk, _ *snapshot.Options) func() bool {
+	{name: "compacted before", way: eitherWay,
+		begin: func(k *randomRun, _ *snapshot.Options) func() bool {
 			k.compact()
 			k.forgotten = k.last.Envelope.ResourceVersion
 			return k.expired
 		}},
-	{name: "compacted meanwhile", way: snapshot.Listed,
-		begin: func(k *walk, _ *snapshot.Options) func() bool {
+	{name: "compacted meanwhile", way: exactLists,
+		begin: func(k *randomRun, _ *snapshot.Options) func() bool {
 			k.meanwhile(func() { k.happen(); k.compact() })
 			k.at = 4 + k.rand.IntN(6) // its resourceVersion is decided
 			return k.expired
 		}},
-	{name: "an exact LIST is refused", way: snapshot.Listed, begin: (*walk).refuse},
-	{name: "the catalog is lost", way: snapshot.AsItIs, all: true,
-		begin: func(k *walk, o *snapshot.Options) func() bool {
+	{name: "an exact LIST is refused", way: exactLists, begin: (*randomRun).refuse},
+	{name: "the catalog is lost", way: eitherWay, all: true,
+		begin: func(k *randomRun, o *snapshot.Options) func() bool {
 			k.r.newCatalog()
 			o.State = k.r.c.SnapshotState(k.r.st.ID(), k.r.m.UID())
 			return func() bool { return true }
 		}},
-	{name: "the base is deleted", way: snapshot.AsItIs, all: true,
-		begin: func(k *walk, _ *snapshot.Options) func() bool {
+	{name: "the base is deleted", way: eitherWay, all: true,
+		begin: func(k *randomRun, _ *snapshot.Options) func() bool {
 			k.r.removeSnapshots()
 			return func() bool { return true }
 		}},
-	{name: "other providers", way: snapshot.AsItIs, all: true, begin: (*walk).otherProviders},
-	{name: "a part before", way: snapshot.AsItIs, all: true,
-		begin: func(k *walk, o *snapshot.Options) func() bool {
+	{name: "other providers", way: eitherWay, all: true, begin: (*randomRun).otherProviders},
+	{name: "a part before", way: eitherWay, all: true,
+		begin: func(k *randomRun, o *snapshot.Options) func() bool {
 			part := *o
 			part.Scope.Namespaces = []string{k.w.namespaces[k.rand.IntN(len(k.w.namespaces))]}
 			is := k.r.same(k.run(part), part)
 			return func() bool { return is.Envelope.Partial }
 		}},
-	{name: "a run was stopped", way: snapshot.AsItIs, begin: (*walk).stopped},
-	{name: "a kind goes too late", way: snapshot.AsItIs, begin: (*walk).goneLate},
-	{name: "a kind is upgraded too late", way: snapshot.AsItIs, begin: (*walk).upgradedLate},
+	{name: "a run was stopped", way: eitherWay, begin: (*randomRun).stopped},
+	{name: "a kind goes too late", way: eitherWay, begin: (*randomRun).goneLate},
+	{name: "a kind is upgraded too late", way: eitherWay, begin: (*randomRun).upgradedLate},
 }
 
 // happen is what happens while a snapshot is taken.
-func (k *walk) happen() {
+func (k *randomRun) happen() {
 	n := 2 + k.rand.IntN(4)
 	k.w.some(n, true)
 	k.during += n
 }
 
-func (k *walk) changes(*snapshot.Options) func() bool {
+func (k *randomRun) changes(*snapshot.Options) func() bool {
 	k.meanwhile(k.happen)
 	return func() bool { return k.during > 0 }
 }
 
-func (k *walk) breakOff(*snapshot.Options) func() bool {
+func (k *randomRun) breakOff(*snapshot.Options) func() bool {
 	var list []ending
 	for _, event := range k.rand.Perm(5)[:2+k.rand.IntN(2)] {
 		list = append(list, ending{1 + event, k.rand.IntN(breaksAfter + 1)})
@@ -108,7 +108,7 @@ func (k *walk) breakOff(*snapshot.Options) func() bool {
 	return k.through.restarted
 }
 
-func (k *walk) compact() {
+func (k *randomRun) compact() {
 	oldest, err := servers.Compact(k.t.Context(), 0)
 	if err != nil {
 		k.t.Error(err)
@@ -118,14 +118,14 @@ func (k *walk) compact() {
 
 // refuse makes one kind, to which nothing happens meanwhile, one that can only be read at its
 // newest state.
-func (k *walk) refuse(*snapshot.Options) func() bool {
+func (k *randomRun) refuse(*snapshot.Options) func() bool {
 	refused := []string{"MachineDeployment", "KubeadmConfigTemplate", "DevMachineTemplate",
 		"ClusterClass"}[k.rand.IntN(4)]
 	k.r.refuses = func(kind kube.Kind) bool { return kind.Kind == refused }
 	return func() bool { return k.whole[k.kindNamed(refused)] }
 }
 
-func (k *walk) kindNamed(name string) object.GroupKind {
+func (k *randomRun) kindNamed(name string) object.GroupKind {
 	at := slices.IndexFunc(k.kinds, func(kind kube.Kind) bool { return kind.Kind == name })
 	if at < 0 {
 		k.t.Fatalf("there is no kind %s", name)
@@ -133,7 +133,7 @@ func (k *walk) kindNamed(name string) object.GroupKind {
 	return k.kinds[at].GroupKind
 }
 
-func (k *walk) otherProviders(*snapshot.Options) func() bool {
+func (k *randomRun) otherProviders(*snapshot.Options) func() bool {
 	kind := k.w.kind(capi.Provider)
 	u := newObject(kind, k.w.namespaces[0], "infrastructure-"+k.w.number())
 	u.SetLabels(map[string]string{"clusterctl.cluster.x-k8s.io": "",
@@ -151,12 +151,13 @@ func (k *walk) otherProviders(*snapshot.Options) func() bool {
 }
 
 // stopped ends a run in its middle: what it took out of memory is half changed.
-func (k *walk) stopped(o *snapshot.Options) func() bool {
+func (k *randomRun) stopped(o *snapshot.Options) func() bool {
 	ctx, cancel := context.WithCancel(k.t.Context())
 	defer cancel()
 	k.meanwhile(cancel)
-	var err error
-	snapshot.Going(k.way, func() { _, err = snapshot.Run(ctx, *o) })
+	halted := *o
+	halted.ExactLimit = k.way
+	_, err := snapshot.Create(ctx, halted)
 	if err == nil {
 		k.t.Error("a run that was stopped took a snapshot")
 	}
@@ -168,7 +169,7 @@ func (k *walk) stopped(o *snapshot.Options) func() bool {
 // upgradedLate changes a kind after a run has asked for the kinds. Its snapshot has objects as they
 // were read, some by the one schema and some by the other: only the next one, for which it is
 // another kind, can be what a full one is.
-func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
+func (k *randomRun) upgradedLate(o *snapshot.Options) func() bool {
 	k.captureWidgets()
 	late, upgraded := *o, false
 	late.Providers = func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error) {
@@ -188,7 +189,7 @@ func (k *walk) upgradedLate(o *snapshot.Options) func() bool {
 }
 
 // goneLate takes a kind away after the run has asked for the kinds.
-func (k *walk) goneLate(o *snapshot.Options) func() bool {
+func (k *randomRun) goneLate(o *snapshot.Options) func() bool {
 	for {
 		// else the run would begin with reading all
 		if kind, there := kube.FindKind(k.w.kinds, gizmoKind); there && kind.Namespaced {
@@ -211,7 +212,7 @@ func (k *walk) goneLate(o *snapshot.Options) func() bool {
 	return func() bool { return removed }
 }
 
-func (k *walk) captureWidgets() {
+func (k *randomRun) captureWidgets() {
 	if _, err := k.r.m.Writer().PatchMetadata(k.t.Context(), crdKind, "", "widgets."+randomGroup,
 		map[string]any{"labels": map[string]any{contractLabel: "v1"}}); err != nil {
 		k.t.Fatal(err)

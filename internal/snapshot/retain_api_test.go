@@ -64,7 +64,7 @@ func (c *counted) reset() (puts, heads, retain int) {
 
 // locked takes snapshots into a bucket with Object Lock.
 type locked struct {
-	*remembering
+	*chainFixture
 	client *minio.Client
 	bucket string
 }
@@ -112,7 +112,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			proxy := newCounted(t, server)
 			keys := newKeysIn(t, t.TempDir())
 			m := servers.Connect(t, 0)
-			l := &locked{remembering: &remembering{t: t, m: m, source: &hooked{Source: m.Reader()}},
+			l := &locked{chainFixture: &chainFixture{t: t, m: m, source: &hooked{Source: m.Reader()}},
 				client: server.Client(t), bucket: "locked"}
 			open := func(days int) {
 				t.Helper()
@@ -129,7 +129,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			}
 			take := func(days int) *snapshot.Result {
 				t.Helper()
-				taken, err := snapshot.Run(t.Context(), l.options())
+				taken, err := snapshot.Create(t.Context(), l.options())
 				if err != nil || taken.NotRemembered != nil {
 					t.Fatal(err, taken)
 				}
@@ -142,7 +142,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			proxy.reset()
 			unchanged := func(days, most, retained int) {
 				t.Helper()
-				taken, err := snapshot.Run(t.Context(), l.options())
+				taken, err := snapshot.Create(t.Context(), l.options())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -12,97 +11,90 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
+	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// shardWrites is how many shards are encrypted and stored at once. A store far away answers after
+// shardWrites is how many shards are encrypted and stored at once. A remote store answers after
 // tens of milliseconds, and there is a shard for each workload cluster.
 const shardWrites = 16
 
-// storedShard is a shard and where it is.
-type storedShard struct {
-	Shard
-	id    store.ContentID
-	at    store.Stored
-	isNew bool // written by this run
-	kept  bool // taken over as it was from the run before
-}
+// movedNodes are nodes whose pack changed after shards with them were encoded: these shards are
+// outdated although they have the same nodes.
+type movedNodes map[*graph.Node]bool
 
-// is tells whether it has the same nodes, which nobody may have changed since, and says the same of
-// the source.
-func (s *storedShard) is(other *Shard) bool {
-	return slices.Equal(s.Objects, other.Objects) && reflect.DeepEqual(s.About, other.About)
-}
-
-// shardWriter stores the shards of one run, but for those that are stored already.
-type shardWriter struct {
-	options Options
-	reuse   *reuse
-	kept    map[string]storedShard // of the base
-	ahead   map[string]storedShard // written before it was sure that the snapshot has them
-}
-
-// putAhead stores shards as they probably will be. Those that become other ones stay in the store,
-// named by nothing.
-func (w *shardWriter) putAhead(ctx context.Context, list []Shard) error {
-	stored, err := w.put(ctx, list, func(int64, int64) {})
-	if err != nil {
-		return err
-	}
-	w.ahead = make(map[string]storedShard, len(stored))
-	for _, s := range stored {
-		w.ahead[s.name()] = s
-	}
-	return nil
-}
-
-// forget gives up shards that have any of these nodes.
-func (w *shardWriter) forget(nodes []*graph.Node) {
-	if len(nodes) == 0 {
-		return
-	}
-	changed := make(map[*graph.Node]bool, len(nodes))
+func nodeSet(nodes []*graph.Node) movedNodes {
+	set := make(movedNodes, len(nodes))
 	for _, n := range nodes {
-		changed[n] = true
+		set[n] = true
 	}
-	for _, shards := range []map[string]storedShard{w.kept, w.ahead} {
-		maps.DeleteFunc(shards, func(_ string, s storedShard) bool {
-			return slices.ContainsFunc(s.Objects, func(n *graph.Node) bool { return changed[n] })
-		})
-	}
+	return set
 }
 
-func (w *shardWriter) put(ctx context.Context, list []Shard, progress func(done, total int64)) (
-	[]storedShard, error) {
-	stored := make([]storedShard, len(list))
+// shardsByName returns the stored shards that can be reused: those of this run, which replace those
+// of the parent, without shards that have a moved node.
+func shardsByName(parent map[string]incremental.Shard, written []incremental.Shard,
+	moved movedNodes) map[string][]incremental.Shard {
+	byName := map[string][]incremental.Shard{}
+	add := func(s incremental.Shard) {
+		if len(moved) == 0 ||
+			!slices.ContainsFunc(s.Objects, func(n *graph.Node) bool { return moved[n] }) {
+			byName[s.Name()] = append(byName[s.Name()], s)
+		}
+	}
+	for _, s := range written {
+		add(s)
+	}
+	for _, s := range parent {
+		s.Written, s.Unchanged = false, true
+		add(s)
+	}
+	return byName
+}
+
+// sameShard reports whether a stored shard has the same nodes and describes the same source. Nobody
+// may have changed the nodes since it was encoded.
+func sameShard(stored incremental.Shard, s shard.Shard) bool {
+	return slices.Equal(stored.Objects, s.Objects) && reflect.DeepEqual(stored.About, s.About)
+}
+
+// writeShards stores shards, except those that are stored already, and returns all of them.
+func writeShards(ctx context.Context, st *store.Store, parent *incremental.Parent,
+	list []shard.Shard, reusable map[string][]incremental.Shard, progress func(done, total int64)) (
+	[]incremental.Shard, error) {
+	stored := make([]incremental.Shard, len(list))
 	var count atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(shardWrites)
 	for i, s := range list {
-		g.Go(func() error {
+		g.Go(func() (err error) {
 			defer func() { progress(count.Add(1), int64(len(list))) }()
-			if was, ok := w.ahead[s.name()]; ok && was.is(&s) {
-				stored[i] = was
-				return nil
+			for _, was := range reusable[s.Name()] {
+				if sameShard(was, s) && (was.Written || !was.Unchanged || parent.ReusableShard(was.At.Key)) {
+					was.Shard = s
+					stored[i] = was
+					return nil
+				}
 			}
-			if was, ok := w.kept[s.name()]; ok && was.is(&s) &&
-				w.reuse.again(w.reuse.tree.Shards, was.at.Key) {
-				stored[i] = storedShard{Shard: s, id: was.id, at: was.at, kept: true}
-				return nil
-			}
-			text, err := json.Marshal(s)
-			if err != nil {
-				return fmt.Errorf("encode shard: %w", err)
-			}
-			stored[i] = storedShard{Shard: s}
-			id, key := w.reuse.find(w.reuse.tree.Shards, "shard", text)
-			stored[i].id, stored[i].at.Key = id, key
-			if key == "" {
-				stored[i].isNew = true
-				stored[i].at, err = w.options.Store.PutShard(ctx, text)
-			}
+			stored[i], err = writeShard(ctx, st, parent, s)
 			return err
 		})
 	}
 	return stored, g.Wait()
+}
+
+func writeShard(ctx context.Context, st *store.Store, parent *incremental.Parent, s shard.Shard) (
+	stored incremental.Shard, err error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return stored, fmt.Errorf("encode shard: %w", err)
+	}
+	stored.Shard = s
+	stored.ID, stored.At.Key = parent.FindShard(text)
+	if stored.At.Key == "" {
+		stored.Written = true
+		stored.At, err = st.PutShard(ctx, text)
+	}
+	return stored, err
 }

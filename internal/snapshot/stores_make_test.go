@@ -29,10 +29,10 @@ import (
 var makeStores = flag.String("make-stores", "", "write testdata/stores/`NAME`-encrypted and "+
 	"NAME-plain with the code of today")
 
-// TestMakeStores writes what TestStores reads. A store that is there is never written anew: that
-// today's code reads what an earlier one wrote is what it is kept for. Without the flag it writes
-// the same into a temporary folder and reads it back, so that the next writer of the format has a
-// way to leave its own.
+// TestMakeStores writes what TestEveryEarlierStoreIsReadable reads. A store that is there is never
+// written anew: that today's code reads what an earlier one wrote is what it is kept for. Without
+// the flag it writes the same into a temporary folder and reads it back, so that the next writer of
+// the format has a way to leave its own.
 func TestMakeStores(t *testing.T) {
 	name, dir := *makeStores, filepath.Join("testdata", "stores")
 	if name == "" {
@@ -180,7 +180,7 @@ func (m *storeMaker) snapshot(st *store.Store, source recorded,
 	ttl time.Duration) *snapshot.Result {
 	m.t.Helper()
 	const uid = "6f1b2c3d-0000-4000-8000-000000000001"
-	r, err := snapshot.Run(m.t.Context(), snapshot.Options{
+	r, err := snapshot.Create(m.t.Context(), snapshot.Options{
 		Source: source, SourceName: "prod", SourceUID: uid, Kubernetes: "v1.36.3", Store: st,
 		Writer: "mgmtd test", Interval: time.Hour,
 		State: m.memory.SnapshotState(st.ID(), uid), Now: func() time.Time { return m.now }, TTL: ttl,
@@ -275,19 +275,20 @@ func (m *storeMaker) retain(st *store.Store, removed, first, second *snapshot.Re
 		m.t.Fatal(err)
 	}
 	m.expect.Pins, m.expect.Checks = map[string]string{string(first.ID): reason},
-		map[string]store.Check{}
-	for of, check := range map[*snapshot.Result]store.Check{
-		first: {Level: store.CheckStructure, Outcome: store.CheckDamaged, Keys: 5, Findings: 1,
-			First: []store.CheckedKey{{Code: string(object.CodeMissing), Key: string(first.Tree)}}},
-		second: {Level: store.CheckFull, Outcome: store.CheckOK, Keys: 7, Objects: second.Counts.Objects,
-			Bytes: second.Bytes},
+		map[string]store.Verification{}
+	for of, check := range map[*snapshot.Result]store.Verification{
+		first: {Level: store.LevelStructure, Outcome: store.OutcomeDamaged, Keys: 5, Findings: 1,
+			First: []store.VerificationFinding{{Code: string(object.CodeMissing), Key: string(first.Tree)}}},
+		second: {Level: store.LevelFull, Outcome: store.OutcomeOK, Keys: 7,
+			Objects: second.Counts.Objects,
+			Bytes:   second.Bytes},
 	} {
 		check.Time, check.Writer = m.now, "mgmtd test"
-		recorded, err := st.PutCheck(ctx, of.Signed, check)
+		recorded, err := st.PutVerification(ctx, of.Signed, check)
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		m.expect.Checks[string(of.ID)] = recorded.Check
+		m.expect.Checks[string(of.ID)] = recorded.Verification
 	}
 	// of the storage: as if a newer one had been there for the grace
 	old := time.Now().Add(-24 * time.Hour)

@@ -31,8 +31,8 @@ type storeExpect struct {
 	// What the first writer did not know.
 	Pins map[string]string `json:"pins,omitempty"` // reasons, by snapshot
 	// the one of each snapshot that was verified
-	Checks  map[string]store.Check   `json:"checks,omitempty"`
-	Removed map[string][]store.Range `json:"removed,omitempty"` // by source
+	Checks  map[string]store.Verification `json:"checks,omitempty"`
+	Removed map[string][]store.Range      `json:"removed,omitempty"` // by source
 }
 
 type snapshotExpect struct {
@@ -50,9 +50,9 @@ func testKey(name string) string {
 	return filepath.Join("testdata", "stores", "keys-of-tests-only", name)
 }
 
-// TestStores is the promise of docs/format.md: every later version reads what an earlier one wrote.
-// Each store was written by the code of its time, see TestMakeStores.
-func TestStores(t *testing.T) {
+// TestEveryEarlierStoreIsReadable asserts the promise of docs/format.md: every later version reads
+// what an earlier one wrote. TestMakeStores wrote each store with the code of its time.
+func TestEveryEarlierStoreIsReadable(t *testing.T) {
 	files, err := filepath.Glob("testdata/stores/*.json")
 	if err != nil || len(files) < 4 {
 		t.Fatalf("stores %q, %v", files, err)
@@ -127,17 +127,18 @@ func checkRetention(t *testing.T, st *store.Store, chain []store.Signed, want st
 		if c, checked := want.Checks[string(e.ID)]; checked {
 			wantChecks = append(wantChecks, asText(t, c))
 		}
-		list, damaged, err := st.Checks(ctx, e.Key())
+		list, damaged, err := st.Verifications(ctx, e.Key())
 		if err != nil || len(damaged) > 0 {
 			t.Errorf("checks of %s: %v, %v", e.ID, damaged, err)
 		}
 		for _, c := range list {
-			got = append(got, asText(t, c.Check))
+			got = append(got, asText(t, c.Verification))
 		}
 		if diff := cmp.Diff(wantChecks, got); diff != "" {
 			t.Errorf("checks of %s (-want +got):\n%s", e.ID, diff)
 		}
-		if v, ok := st.Verdict(e, list); ok != (len(wantChecks) > 0) || ok && v.Trust != store.Trusted {
+		if v, ok := st.DecidingVerification(e, list); ok != (len(wantChecks) > 0) || ok &&
+			v.Trust != store.Trusted {
 			t.Errorf("verdict of %s: %v, %+v", e.ID, ok, v)
 		}
 	}
@@ -203,8 +204,8 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked, err := s.Check(ctx, 100, nil)
-	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.CheckFinding) bool {
+	checked, err := s.Verify(ctx, 100, nil)
+	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.VerifyFinding) bool {
 		return f.Code == object.CodeEdges // newer rules may read more edges than were known
 	})
 	if err != nil || len(checked.Findings) > 0 || checked.Objects != len(want.Objects) {

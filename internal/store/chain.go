@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/store/record"
 )
 
 // ChainCode is what is wrong in a chain.
@@ -52,7 +54,7 @@ func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
 			findings = append(findings, ChainFinding{Code: ChainFork, Key: e.Key(),
 				Message: fmt.Sprintf("snapshots %s and %s both have number %d", sorted[i-1].ID, e.ID, last)})
 		case e.Sequence > last+1:
-			for _, gap := range unexplained(last+1, e.Sequence-1, removed) {
+			for _, gap := range record.Unexplained(last+1, e.Sequence-1, removed) {
 				findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: gap.From,
 					To: gap.To, Message: gapMessage(gap.From, gap.To)})
 			}

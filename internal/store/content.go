@@ -127,8 +127,7 @@ var errFits = errors.New("it fits")
 // back.
 func (s *Store) getPrevious(ctx context.Context, key Key, newest error) ([]byte, error) {
 	v, ok := s.bucket.(bucket.Versioned)
-	if _, damaged := errors.AsType[*CorruptError](newest); !ok || !damaged &&
-		!errors.Is(newest, ErrNotFound) {
+	if !ok || !IsCorrupt(newest) && !errors.Is(newest, ErrNotFound) {
 		return nil, newest
 	}
 	var data []byte

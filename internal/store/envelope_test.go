@@ -166,9 +166,9 @@ func TestEnvelopeDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	edit := func(change func(f *envelopeFile)) func([]byte) []byte {
+	edit := func(change func(f *document.File)) func([]byte) []byte {
 		return func(b []byte) []byte {
-			var f envelopeFile
+			var f document.File
 			if err := json.Unmarshal(b, &f); err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func TestEnvelopeDamage(t *testing.T) {
 		}
 	}
 	replace := func(old, with string) func([]byte) []byte {
-		return edit(func(f *envelopeFile) {
+		return edit(func(f *document.File) {
 			if !strings.Contains(f.Payload, old) {
 				t.Fatalf("payload has no %s", old)
 			}
@@ -190,18 +190,18 @@ func TestEnvelopeDamage(t *testing.T) {
 	}
 	unsigned := func(change func([]byte) []byte) func([]byte) []byte {
 		return func(b []byte) []byte {
-			return edit(func(f *envelopeFile) { f.Signature = "" })(
+			return edit(func(f *document.File) { f.Signature = "" })(
 				change(b))
 		}
 	}
 	tests := map[string]func([]byte) []byte{
 		"payload changed":            replace(`"objects":1`, `"objects":2`),
 		"white space in the payload": replace(`{`, `{ `),
-		"another's signature": edit(func(f *envelopeFile) {
+		"another's signature": edit(func(f *document.File) {
 			f.Signature = mustFile(t,
 				otherData).Signature
 		}),
-		"signature is junk":         edit(func(f *envelopeFile) { f.Signature = "trust me" }),
+		"signature is junk":         edit(func(f *document.File) { f.Signature = "trust me" }),
 		"replayed under a new name": func([]byte) []byte { return otherData },
 		"another file":              func([]byte) []byte { return []byte(`{"kind":"Secret"}`) },
 		"unknown outer field": func(b []byte) []byte {
@@ -237,7 +237,7 @@ func TestEnvelopeDamage(t *testing.T) {
 		"unsigned, escape in the name": unsigned(replace(`"prod"`, `"\u001b[2J"`)),
 		"unsigned, no format":          unsigned(replace(`"format":1,`, ``)),
 		"unsigned, payload is not JSON": unsigned(
-			edit(func(f *envelopeFile) { f.Payload = "hello" })),
+			edit(func(f *document.File) { f.Payload = "hello" })),
 		"unsigned, nested without end": unsigned(replace(`"sequence":1`, `"sequence":1,"x":`+
 			strings.Repeat("[", 5000)+strings.Repeat("]", 5000))),
 		"unsigned, negative count in payload": unsigned(replace(`"units":1`, `"units":-1`)),
@@ -290,9 +290,9 @@ func TestEnvelopeDamage(t *testing.T) {
 	})
 }
 
-func mustFile(t *testing.T, data []byte) envelopeFile {
+func mustFile(t *testing.T, data []byte) document.File {
 	t.Helper()
-	var f envelopeFile
+	var f document.File
 	if err := json.Unmarshal(data, &f); err != nil {
 		t.Fatal(err)
 	}

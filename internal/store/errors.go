@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -34,6 +35,25 @@ type (
 	KeyError     = keys.Error
 	TrustError   = keys.TrustError
 )
+
+// IsMissing reports whether err says that a key does not exist, in a store that does.
+func IsMissing(err error) bool {
+	return errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStoreMissing)
+}
+
+// IsCorrupt reports whether err is a *CorruptError.
+func IsCorrupt(err error) bool {
+	_, ok := errors.AsType[*CorruptError](err)
+	return ok
+}
+
+// IsUnusable reports whether err is about what is stored and not about the way to it: it is damaged,
+// of an unknown format, or of another store. Such a document is reported and passed over where
+// others are read.
+func IsUnusable(err error) bool {
+	_, format := errors.AsType[*FormatError](err)
+	return format || IsCorrupt(err) || errors.Is(err, ErrForeign)
+}
 
 // LookupError says that a snapshot that was asked for is not there, or that its id is not unique.
 // Find.

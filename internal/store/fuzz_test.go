@@ -11,17 +11,19 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/pack"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 	"github.com/mgmtd/mgmtd/internal/store/seal"
+	"github.com/mgmtd/mgmtd/internal/store/tree"
 )
 
-// The parsers of bytes that a stranger may have written. Beside not crashing, what they take must
-// come out the same when written again.
+// The parsers of bytes that anybody may have written. They must not crash, and what they accept must
+// be the same when it is written again.
 
 func FuzzEnvelope(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	e := testEnvelope(key(KindTree, false, "x"), 2)
 	e.Format, e.StoreID, e.Parent = Format, s.ID(), &Parent{ID: e.ID, SHA256: layout.SHA256Hex(nil)}
-	data, err := s.encodeEnvelope(&e)
+	data, err := s.signer().Encode(e.Key().String(), &e, maxEnvelope)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -30,37 +32,33 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte(`{"payload":"{}","signature":""}`))
 	f.Add([]byte(`{"payload":"{\"format\":1}","signature":"untrusted comment: \nRUQ=\ntrusted comment: \n"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		payload, signature, err := decodeEnvelopeFile(data)
+		payload, trust, _, err := s.signer().Verify("x", data)
 		if err != nil {
 			return
 		}
-		if trust, _, err := s.keys.Verify(payload, signature); err == nil &&
-			(trust == Trusted || trust == UnknownSigner) {
+		if trust == Trusted || trust == UnknownSigner {
 			t.Errorf("trust %s without any key", trust)
 		}
-		e, err := decodePayload(payload)
-		if err != nil {
+		var e Envelope
+		if document.Decode(payload, &e) != nil || e.Validate() != nil {
 			return
 		}
 		if k, err := ParseEnvelopeKey(e.Key().String()); err != nil || k != e.Key() {
 			t.Errorf("key %v: %v", e.Key(), err)
 		}
-		again, err := s.encodeEnvelope(&e)
+		e.StoreID, e.Format = s.ID(), Format
+		again, err := s.signer().Encode(e.Key().String(), &e, maxEnvelope)
 		if err != nil {
 			t.Fatal(err)
 		}
-		payload, _, err = decodeEnvelopeFile(again)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := decodePayload(payload); err != nil {
+		if _, err := s.openEnvelope(e.Key(), again); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
 func FuzzTree(f *testing.F) {
-	text, err := encodeTree(Tree{Shards: sortedKeys([]Key{key(KindShard, true, "1"),
+	text, err := tree.Encode(Tree{Shards: tree.Sorted([]Key{key(KindShard, true, "1"),
 		key(KindShard, true, "2")}), Packs: []Key{key(KindPack, true, "1")}})
 	if err != nil {
 		f.Fatal(err)
@@ -69,11 +67,11 @@ func FuzzTree(f *testing.F) {
 	f.Add([]byte("{\"shards\":[],\"packs\":[]}\n"))
 	f.Add([]byte(`{"shards":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		tree, err := decodeTree(text)
+		decoded, err := tree.Decode(text)
 		if err != nil {
 			return
 		}
-		again, err := encodeTree(tree)
+		again, err := tree.Encode(decoded)
 		if err != nil || !bytes.Equal(again, text) {
 			t.Errorf("%q became %q, %v", text, again, err)
 		}
@@ -127,11 +125,11 @@ func FuzzOwner(f *testing.F) {
 		Owner: Source{UID: testSource, Name: "prod", KubernetesVersion: "v1.36.1"}, Epoch: 3,
 		Operation: "1a2b3c4d5e6f", Time: testTime,
 	}
-	data, err := s.encodeSigned(ownerKey(o.WorkloadID), o)
+	data, err := s.signer().Encode(record.OwnerKey(o.WorkloadID), o, maxOwner)
 	if err != nil {
 		f.Fatal(err)
 	}
-	unsigned, err := (&Store{marker: s.marker}).encodeSigned(ownerKey(o.WorkloadID), o)
+	unsigned, err := (&Store{marker: s.marker}).signer().Encode(record.OwnerKey(o.WorkloadID), o, maxOwner)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -139,7 +137,7 @@ func FuzzOwner(f *testing.F) {
 	f.Add(unsigned)
 	f.Add(bytes.Replace(unsigned, []byte(`\"epoch\":3`), []byte(`\"epoch\":-3`), 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := s.openOwner(ownerKey(o.WorkloadID), data, "")
+		got, err := s.openOwner(record.OwnerKey(o.WorkloadID), data, "")
 		if err != nil {
 			return
 		}
@@ -149,14 +147,14 @@ func FuzzOwner(f *testing.F) {
 		if got.WorkloadID != testSource || got.Epoch < 1 || got.StoreID != s.ID() {
 			t.Errorf("took %+v", got.Owner)
 		}
-		again, err := s.encodeSigned(ownerKey(o.WorkloadID), got.Owner)
+		again, err := s.signer().Encode(record.OwnerKey(o.WorkloadID), got.Owner, 2*maxOwner)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(again) > maxOwner {
 			return // escaped, it takes more than it did
 		}
-		if second, err := s.openOwner(ownerKey(o.WorkloadID), again, ""); err != nil ||
+		if second, err := s.openOwner(record.OwnerKey(o.WorkloadID), again, ""); err != nil ||
 			second.Owner != got.Owner || second.Trust != Trusted {
 			t.Errorf("%+v became %+v, %v", got.Owner, second.Owner, err)
 		}
@@ -167,15 +165,15 @@ func FuzzOwner(f *testing.F) {
 // come out.
 func FuzzOperationRecord(f *testing.F) {
 	s := fuzzStore(f)
-	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", plain: true}
+	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", Plain: true}
 	text := []byte("{\"plan\":1}\n")
-	head, err := s.encodeSigned(k.String(), operationRecord{Format: Format, StoreID: s.ID(),
-		Key: k.String(), SHA256: layout.SHA256Hex(text)})
+	head, err := s.signer().Encode(k.String(),
+		record.Operation{Header: s.signer().Header(k.String()), SHA256: layout.SHA256Hex(text)}, maxHead)
 	if err != nil {
 		f.Fatal(err)
 	}
-	unsigned, err := (&Store{marker: s.marker}).encodeSigned(k.String(),
-		operationRecord{Format: Format, StoreID: s.ID(), Key: k.String(), SHA256: layout.SHA256Hex(text)})
+	unsigned, err := (&Store{marker: s.marker}).signer().Encode(k.String(),
+		record.Operation{Header: s.signer().Header(k.String()), SHA256: layout.SHA256Hex(text)}, maxHead)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -187,7 +185,7 @@ func FuzzOperationRecord(f *testing.F) {
 		if got, err := s.openOperationRecord(k.String(), plain); err == nil && !bytes.Equal(got, text) {
 			t.Errorf("took %q, which nobody signed", got)
 		}
-		if parsed, ok := parseOperationRecordKey(string(plain)); ok && parsed.String() != string(plain) {
+		if parsed, ok := record.ParseOperationKey(string(plain)); ok && parsed.String() != string(plain) {
 			t.Errorf("key %q became %q", plain, parsed)
 		}
 	})
@@ -227,8 +225,8 @@ func FuzzMarker(f *testing.F) {
 func FuzzPruneRecord(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	const key = "prunes/20260102T030405.678Z-0123456789ab.json"
-	good, err := s.encodeSigned(key, pruneRecord{placed: placed{Format: Format, StoreID: s.ID(),
-		Key: key}, Time: testTime, Removed: map[string][]Range{testSource: {{1, 3}, {5, 9}}}})
+	good, err := s.signer().Encode(key, record.Prune{Header: s.signer().Header(key), Time: testTime,
+		Removed: map[string][]Range{testSource: {{From: 1, To: 3}, {From: 5, To: 9}}}}, maxPruneRecord)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -236,20 +234,20 @@ func FuzzPruneRecord(f *testing.F) {
 	f.Add(bytes.Replace(good, []byte(`\"to\":9`), []byte(`\"to\":9223372036854775807`), 1), int64(1),
 		int64(9))
 	f.Fuzz(func(t *testing.T, data []byte, from, to int64) {
-		var r pruneRecord
-		if trust, _, err := s.openPlaced(key, data, &r); err != nil || !r.sound() {
+		var r record.Prune
+		if trust, _, err := s.signer().Open(key, data, &r); err != nil {
 			return
 		} else if trust == Trusted || trust == UnknownSigner {
 			t.Errorf("trust %s without any key", trust)
 		}
 		for _, ranges := range r.Removed {
-			merged := mergeRanges(ranges)
+			merged := record.MergeRanges(ranges)
 			for i, one := range merged {
 				if one.From > one.To || i > 0 && one.From <= merged[i-1].To {
 					t.Errorf("%v became %v", ranges, merged)
 				}
 			}
-			for _, gap := range unexplained(from, to, merged) {
+			for _, gap := range record.Unexplained(from, to, merged) {
 				if gap.From < from || gap.To > to || gap.From > gap.To {
 					t.Errorf("of %d to %d, %v leaves %v", from, to, merged, gap)
 				}
@@ -261,16 +259,16 @@ func FuzzPruneRecord(f *testing.F) {
 func FuzzPin(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
 	k := EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"}
-	good, err := s.encodeSigned(pinKey(k), Pin{placed: placed{Format: Format, StoreID: s.ID(),
-		Key: pinKey(k)}, Source: k.Source, ID: k.ID, Time: testTime, Reason: "why"})
+	good, err := s.signer().Encode(record.PinKey(k), Pin{Header: s.signer().Header(record.PinKey(k)),
+		Source: k.Source, ID: k.ID, Time: testTime, Reason: "why"}, maxPin)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good)
 	f.Add(bytes.Replace(good, []byte("why"), []byte(`\\u001b[2J`), 1))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if p, err := s.openPin(k, data); err == nil && (!printable(p.Reason) || p.ID != k.ID ||
-			p.Source != k.Source || p.Key != pinKey(k)) {
+		if p, err := s.openPin(k, data); err == nil && (!document.Printable(p.Reason) || p.ID != k.ID ||
+			p.Source != k.Source || p.Key != record.PinKey(k)) {
 			t.Errorf("took %+v", p)
 		}
 	})

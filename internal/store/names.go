@@ -3,8 +3,11 @@ package store
 import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 
+	"github.com/mgmtd/mgmtd/internal/store/envelope"
 	"github.com/mgmtd/mgmtd/internal/store/keys"
 	"github.com/mgmtd/mgmtd/internal/store/pack"
+	"github.com/mgmtd/mgmtd/internal/store/record"
+	"github.com/mgmtd/mgmtd/internal/store/tree"
 	"time"
 )
 
@@ -48,6 +51,35 @@ func EntryName(e Entry) (string, error) { return pack.EntryName(e) }
 
 // ParseEntryName reads what EntryName returned; anything else is an error.
 func ParseEntryName(name string) (Entry, error) { return pack.ParseEntryName(name) }
+
+// What a store holds, as packages envelope, tree and record define it.
+type (
+	Envelope = envelope.Envelope
+	Source   = envelope.Source
+	Parent   = envelope.Parent
+	Counts   = envelope.Counts
+	Tree     = tree.Tree
+
+	Owner               = record.Owner
+	Pin                 = record.Pin
+	Range               = record.Range
+	OperationRecordKey  = record.OperationKey
+	Verification        = record.Verification
+	VerificationKey     = record.VerificationKey
+	VerificationFinding = record.VerificationFinding
+	VerifiedSnapshot    = record.VerifiedSnapshot
+	VerifyLevel         = record.VerifyLevel
+	VerifyOutcome       = record.VerifyOutcome
+)
+
+// The levels of a verify, and its outcomes.
+const (
+	LevelStructure = record.LevelStructure
+	LevelSample    = record.LevelSample
+	LevelFull      = record.LevelFull
+	OutcomeOK      = record.OutcomeOK
+	OutcomeDamaged = record.OutcomeDamaged
+)
 
 // The keys of a store, as package keys defines them.
 type (

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
@@ -70,7 +71,7 @@ func TestOperationRecordKeys(t *testing.T) {
 		"operation is a path": {Operation: "../owners", Seq: 1, State: "x"},
 		"no operation":        {Seq: 1, State: "x"},
 		"number 0":            {Operation: "a", State: "x"},
-		"number too large":    {Operation: "a", Seq: maxSeq + 1, State: "x"},
+		"number too large":    {Operation: "a", Seq: 100_000_000, State: "x"},
 		"no state":            {Operation: "a", Seq: 1},
 		"state is a path":     {Operation: "a", Seq: 1, State: "a/b"},
 		"state in capitals":   {Operation: "a", Seq: 1, State: "Running"},
@@ -91,7 +92,7 @@ func TestOperationRecordKeys(t *testing.T) {
 		"operations/a/00000001-.json.zst", "operations/a/00000001-x", "operations/a",
 		"owners/a/00000001-x.json.zst", "operations/a/00000001-x.json.zst.age.age",
 	} {
-		if k, ok := parseOperationRecordKey(key); ok {
+		if k, ok := record.ParseOperationKey(key); ok {
 			t.Errorf("%s was read as %+v", key, k)
 		}
 	}

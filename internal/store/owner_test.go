@@ -216,7 +216,7 @@ func TestOwnerDamage(t *testing.T) {
 	}
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnersListsDamagedRecordsToo(t *testing.T) {
 	s, root := newTestStore(t, true)
 	for _, id := range []string{"w2", "w1", "w3"} {
 		if _, err := s.PutOwner(t.Context(), testOwner(id, 1), nil); err != nil {

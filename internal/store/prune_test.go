@@ -11,29 +11,8 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 )
-
-func TestRanges(t *testing.T) {
-	type rs = []Range
-	for name, tt := range map[string]struct{ got, want rs }{
-		"merge nothing": {mergeRanges(nil), nil},
-		"merge": {mergeRanges(rs{{7, 9}, {1, 2}, {3, 3}, {5, 5}, {8, 8}}),
-			rs{{1, 3}, {5, 5}, {7, 9}}},
-		"without nothing": {without(rs{{1, 3}}, nil), rs{{1, 3}}},
-		"without the middle": {without(rs{{1, 3}, {5, 9}}, []int64{9, 2, 4}),
-			rs{{1, 1}, {3, 3}, {5, 8}}},
-		"without the ends":    {without(rs{{1, 3}}, []int64{1, 3, 3}), rs{{2, 2}}},
-		"without all":         {without(rs{{1, 2}}, []int64{2, 1}), nil},
-		"all explained":       {unexplained(2, 4, rs{{1, 9}}), nil},
-		"none explained":      {unexplained(2, 4, rs{{1, 1}, {5, 9}}), rs{{2, 4}}},
-		"the middle is not":   {unexplained(2, 9, rs{{1, 3}, {6, 7}}), rs{{4, 5}, {8, 9}}},
-		"the beginning isn't": {unexplained(1, 3, rs{{3, 3}}), rs{{1, 2}}},
-	} {
-		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-}
 
 func TestCheckChainKnowsWhatWasRemoved(t *testing.T) {
 	s, _ := newTestStore(t, false)
@@ -45,10 +24,10 @@ func TestCheckChainKnowsWhatWasRemoved(t *testing.T) {
 		chain = append(chain, signed)
 	}
 	left := []Signed{chain[1], chain[5]} // 2 and 6
-	if found := CheckChain(left, []Range{{1, 1}, {3, 5}}); len(found) > 0 {
+	if found := CheckChain(left, []Range{{From: 1, To: 1}, {From: 3, To: 5}}); len(found) > 0 {
 		t.Errorf("all is explained: %v", found)
 	}
-	found := CheckChain(left, []Range{{1, 1}, {3, 3}})
+	found := CheckChain(left, []Range{{From: 1, To: 1}, {From: 3, To: 3}})
 	if len(found) != 1 || found[0].Code != ChainGap || found[0].From != 4 || found[0].To != 5 {
 		t.Errorf("4 and 5 are not explained: %v", found)
 	}
@@ -88,7 +67,7 @@ func TestPruneRecords(t *testing.T) {
 		t.Errorf("records %v", p.keys)
 	}
 	p := put(map[string][]int64{testSource: {3}, "other": {7}}, map[string][]int64{testSource: {5, 6}})
-	if diff := cmp.Diff(map[string][]Range{testSource: {{1, 3}}, "other": {{7, 7}}},
+	if diff := cmp.Diff(map[string][]Range{testSource: {{From: 1, To: 3}}, "other": {{From: 7, To: 7}}},
 		p.Removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}
@@ -126,7 +105,7 @@ func TestPruneRecords(t *testing.T) {
 	}
 }
 
-func TestPins(t *testing.T) {
+func TestDamagedPinStillPins(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		first, second := mustWriteSnapshot(t, s, 1, nil), mustWriteSnapshot(t, s, 2, nil)
 		k, other := first.Key(), second.Key()
@@ -146,9 +125,9 @@ func TestPins(t *testing.T) {
 			t.Errorf("not pinned: %v", err)
 		}
 		// A pin that is damaged, or another's, pins all the same.
-		data, err := bucket.ReadAll(t.Context(), s.bucket, pinKey(k), maxPin)
+		data, err := bucket.ReadAll(t.Context(), s.bucket, record.PinKey(k), maxPin)
 		if err == nil {
-			err = s.bucket.Put(t.Context(), pinKey(other), data)
+			err = s.bucket.Put(t.Context(), record.PinKey(other), data)
 		}
 		if err != nil {
 			t.Fatal(err)

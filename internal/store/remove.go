@@ -9,6 +9,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
 )
 
 // This file is all that deletes from a store (I3), and it deletes nothing by itself: package
@@ -108,7 +109,7 @@ func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
 	exists func(source, snapshot string) bool) (int, error) {
 	var keys []string
-	for _, folder := range []string{pinFolder, checkFolder} {
+	for _, folder := range []string{record.PinFolder, record.VerificationFolder} {
 		err := s.bucket.List(ctx, folder, func(i bucket.Info) error {
 			source, rest, _ := strings.Cut(strings.TrimPrefix(i.Key, folder), "/")
 			name, _, _ := strings.Cut(rest, "/")

@@ -13,6 +13,25 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
+const maxEnvelope = 1 << 20
+
+// Signed is an envelope as it was read.
+type Signed struct {
+	Envelope
+	SHA256 string // of the stored file; what a child names as its parent
+	Size   int64  // of the stored file
+	Trust  Trust
+	KeyID  string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
+}
+
+// RequireTrusted returns a *TrustError unless a trusted key signed the envelope.
+func (s *Signed) RequireTrusted() error {
+	if s.Trust == Trusted {
+		return nil
+	}
+	return &TrustError{Key: s.Key().String(), Trust: s.Trust, KeyID: s.KeyID}
+}
+
 // PutEnvelope makes a snapshot visible: it comes after all that it names is stored, and refuses
 // (ErrNotFound) when the tree is not there. It sets Format and StoreID and signs if there is a
 // signing key. Run twice with the same envelope it succeeds; ErrExists when another one has its
@@ -26,16 +45,16 @@ func (s *Store) PutEnvelope(ctx context.Context, e Envelope) (Signed, error) {
 	}
 	e.Format, e.StoreID, e.Time = Format, s.ID(), e.Time.UTC().Truncate(time.Millisecond)
 	e.Expires = e.Expires.UTC().Truncate(time.Millisecond)
-	if err := e.check(); err != nil {
+	if err := e.Validate(); err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
 	if _, err := s.bucket.Stat(ctx, string(e.Tree)); err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
-	if err := s.still(ctx); err != nil {
+	if err := s.checkStoreID(ctx); err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
-	data, err := s.encodeEnvelope(&e)
+	data, err := s.signer().Encode(e.Key().String(), &e, maxEnvelope)
 	if err != nil {
 		return Signed{}, fmt.Errorf("write envelope: %w", err)
 	}
@@ -68,34 +87,14 @@ func (s *Store) GetEnvelope(ctx context.Context, key EnvelopeKey) (Signed, error
 }
 
 func (s *Store) openEnvelope(key EnvelopeKey, data []byte) (Signed, error) {
-	corrupt := func(reason string) (Signed, error) {
-		return Signed{}, &CorruptError{Key: key.String(), Reason: reason}
-	}
-	payload, signature, err := decodeEnvelopeFile(data)
+	var e Envelope
+	trust, keyID, err := s.signer().Open(key.String(), data, &e)
 	if err != nil {
-		return corrupt(err.Error())
+		return Signed{}, err
 	}
-	trust, by, err := s.keys.Verify(payload, signature)
-	if err != nil {
-		return corrupt(err.Error())
-	}
-	e, err := decodePayload(payload)
-	if f, ok := errors.AsType[*FormatError](err); ok {
-		f.Key = key.String()
-		return Signed{}, f
-	}
-	if err != nil {
-		return corrupt(err.Error())
-	}
-	if e.StoreID != s.ID() {
-		return Signed{}, &BucketError{Op: "get", Key: key.String(), Class: ErrForeign,
-			Err: fmt.Errorf("its store id is %.40q", e.StoreID)}
-	}
-	if e.Key().String() != key.String() {
-		return corrupt("it is the envelope of " + e.Key().String())
-	}
+	e.Time, e.Expires = e.Time.UTC(), e.Expires.UTC()
 	return Signed{Envelope: e, SHA256: layout.SHA256Hex(data), Size: int64(len(data)), Trust: trust,
-		KeyID: by}, nil
+		KeyID: keyID}, nil
 }
 
 // Snapshots lists the envelopes of one source, or of all when source is "", without reading them:
@@ -126,7 +125,7 @@ func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, er
 // nothing names is removed.
 func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
 	_, err := s.bucket.Stat(ctx, k.String())
-	if err == nil || !errors.Is(err, ErrNotFound) || errors.Is(err, ErrStoreMissing) {
+	if !IsMissing(err) {
 		return false, err
 	}
 	listed := false

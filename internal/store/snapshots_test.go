@@ -55,7 +55,7 @@ func TestSnapshotsAndSources(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
+func TestFindSnapshotByReference(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	tree := mustWriteSnapshot(t, s, 1, nil).Tree
 	var keys []EnvelopeKey

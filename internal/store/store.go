@@ -218,11 +218,11 @@ func (s *Store) mayWrite() error {
 	return nil
 }
 
-// still looks whether the bucket still holds the store that was opened: what is signed names the
-// store, and nobody could read it under a wrong id. It may have been opened with a wrong bit in the
-// id, or another store may have come in its place since. ErrForeign, ErrStoreMissing, and what Open
-// returns.
-func (s *Store) still(ctx context.Context) error {
+// checkStoreID reads mgmtd.json again and compares its id with that of the store that was opened.
+// Signed documents name the store, so nobody could read one with a wrong id. The id may have been
+// read with a wrong bit in it, or another store may have replaced this one. ErrForeign,
+// ErrStoreMissing, and the errors of Open.
+func (s *Store) checkStoreID(ctx context.Context) error {
 	m, err := readMarker(ctx, s.bucket)
 	if errors.Is(err, ErrNotFound) {
 		return &BucketError{Op: "open", Key: s.String(), Class: ErrStoreMissing,

@@ -13,7 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
-func TestOpen(t *testing.T) {
+func TestOpenChecksFormatAndKeys(t *testing.T) {
 	const goodID = "0123456789abcdef0123456789abcdef"
 	o := testKeys(t)
 	keys := mustLoad(t, o)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/tree"
 )
 
 func key(kind Kind, encrypted bool, seed string) Key {
@@ -32,7 +33,7 @@ func TestTreeRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Tree{Shards: sortedKeys(shards), Packs: sortedKeys(packs)},
+			if diff := cmp.Diff(Tree{Shards: tree.Sorted(shards), Packs: tree.Sorted(packs)},
 				got); diff != "" {
 				t.Errorf("tree (-want +got):\n%s", diff)
 			}
@@ -80,7 +81,7 @@ func TestDecodeTreeRefuses(t *testing.T) {
 	}
 	quote := func(keys ...string) string { return `["` + strings.Join(keys, `","`) + `"]` }
 	good := `{"shards":` + quote(a, b) + `,"packs":` + quote(pack) + "}\n"
-	if _, err := decodeTree([]byte(good)); err != nil {
+	if _, err := tree.Decode([]byte(good)); err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]string{
@@ -108,7 +109,7 @@ func TestDecodeTreeRefuses(t *testing.T) {
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
-			if tree, err := decodeTree([]byte(text)); err == nil {
+			if tree, err := tree.Decode([]byte(text)); err == nil {
 				t.Errorf("decoded as %v", tree)
 			}
 		})

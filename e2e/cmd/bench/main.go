@@ -1,4 +1,4 @@
-// Command bench measures mgmtd beside the floors that the API server sets.
+// Command bench measures mgmtd and compares it with the time that the API server needs by itself.
 package main
 
 import (
@@ -26,14 +26,17 @@ func main() {
 	flag.StringVar(&opts.Mgmtctl, "mgmtctl", "../bin/mgmtctl", "`path` of mgmtctl")
 	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
 	flag.IntVar(&opts.Repeat, "repeat", 5, "how often each figure is measured; the median counts")
-	flag.DurationVar(&opts.Settle, "settle", 10*time.Second, "how long the objects rest before "+
-		"they are read; after more than five minutes the API server has compacted their past")
+	flag.DurationVar(&opts.Idle, "settle", 10*time.Second, "how long nothing is written before "+
+		"the first measurement; after more than five minutes the API server has compacted its history")
 	sizes := flag.String("objects", "10000,50000", "comma-separated `numbers` of objects, one "+
 		"management cluster for each")
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and kube-apiserver with CRDs) and an S3 server on this machine, fills it with workload
-clusters copied from recorded live ones, and measures snapshots beside the LIST that they cannot do without.
-It needs the lab (make lab) and mgmtd and mgmtctl (make build). Leave the machine alone meanwhile: read the ratios, not the times.
+		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and
+kube-apiserver with CRDs) and an S3 server on this machine. It creates workload clusters from
+recordings of live ones, and compares the time of a snapshot with the time of the LIST requests that
+every snapshot needs.
+It needs the lab (make lab), and mgmtd and mgmtctl (make build). Run nothing else on the machine
+meanwhile. The ratios count, not the times.
 Exit codes: 0 measured, 1 failed, 2 wrong usage.
 
 Flags:

@@ -17,14 +17,17 @@ func main() {
 	opts := demo.Options{Out: os.Stdout}
 	flag.StringVar(&opts.Mgmtctl, "mgmtctl", "../bin/mgmtctl", "`path` of mgmtctl")
 	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
-	flag.DurationVar(&opts.Observe, "observe", 60*time.Second, "how long to look on after the move")
-	flag.BoolVar(&opts.Keep, "keep", false, "keep the folder with data, logs, keys and buckets")
+	flag.DurationVar(&opts.Observe, "observe", 60*time.Second, "how long to observe after the move")
+	flag.BoolVar(&opts.LeaveFolder, "keep", false,
+		"do not remove the folder with data, logs, keys and buckets")
 	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), `demo starts real management clusters on this machine, provisions a fleet, has mgmtd take snapshots of it into S3, kills the
-first management cluster with kill -9, restores into the second one, moves everything on to a third, and reports what became
-of every object and machine.
-It needs the lab (make lab) and mgmtd and mgmtctl (make build), some 4 GiB of memory and six minutes, and cleans up after itself.
-Exit codes: 0 everything is as it was, 1 something is not or the demo failed, 2 wrong usage, 130 interrupted.
+		fmt.Fprint(flag.CommandLine.Output(), `demo starts real management clusters on this machine and
+provisions a fleet. mgmtd takes snapshots of it into S3. The demo kills the first management cluster
+with kill -9, restores its newest snapshot into the second one, moves everything to a third one, and
+reports what became of every object and machine.
+It needs the lab (make lab), mgmtd and mgmtctl (make build), about 4 GiB of memory and six minutes.
+It cleans up after itself.
+Exit codes: 0 all checks passed, 1 a check or the demo failed, 2 wrong usage, 130 interrupted.
 
 Flags:
 `)
@@ -37,7 +40,7 @@ Flags:
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// a second Ctrl-C ends the demo at once, and with it every process of the lab
+	// A second Ctrl-C ends the demo at once, and with it every process of the lab.
 	context.AfterFunc(ctx, stop)
 	err := demo.Run(ctx, opts)
 	switch {

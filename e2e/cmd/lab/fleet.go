@@ -35,16 +35,13 @@ func runFleet(ctx context.Context, args []string) error {
 	timeout := flags.Duration("timeout", 30*time.Minute, "how long it may take")
 	record := flags.String("record", "", "record the prototypes of bare fleets into `folder`, and "+
 		"do nothing else")
-	var names []string
-	for _, shape := range fleet.Shapes() {
-		names = append(names, shape.Name)
-	}
 	if err := parse(flags, `lab fleet fills a management cluster with workload clusters.
 Live (the default): the controllers provision them in the lab's cloud; done when all are Available.
-Bare (--bare): no controllers and no webhooks are needed or wanted (lab up --bare): the objects are written as the
-controllers would have left them, with owners, finalizers, managedFields, status, keys and certificates.
-Names do not depend on anything but the flags. 8 Machines make about 50 objects.
-Shapes: `+strings.Join(names, ", "), args[1:]); err != nil {
+Bare (--bare): for an API server without controllers and webhooks (lab up --bare). The objects are
+written as the controllers would have left them, with owners, finalizers, managedFields, status,
+keys and certificates.
+The flags alone determine all names. 8 Machines make about 50 objects.
+Shapes: `+shapeNames(), args[1:]); err != nil {
 		return err
 	}
 	if *kubeconfig == "" {
@@ -89,4 +86,12 @@ func createBare(ctx context.Context, c client.Client, opts fleet.BareOptions, pr
 	}
 	printLine(fmt.Sprintf("%d objects in %s", n, time.Since(begin).Round(100*time.Millisecond)))
 	return nil
+}
+
+func shapeNames() string {
+	var names []string
+	for _, shape := range fleet.Shapes() {
+		names = append(names, shape.Name)
+	}
+	return strings.Join(names, ", ")
 }

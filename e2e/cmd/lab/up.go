@@ -19,10 +19,10 @@ import (
 
 func runBuild(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
-	if err := parse(flags, `lab build makes everything that a lab runs, from Go modules alone, in .lab of this repository:
-kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the cloud, this program (.lab/bin)
-and the CRDs and webhook configurations (.lab/crds, .lab/webhooks). It needs go, and a module cache or a proxy.
-What is up to date is skipped.`, args[1:]); err != nil {
+	if err := parse(flags, `lab build builds everything that a lab runs from Go modules, in
+.lab of this repository: kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the cloud and
+this program (.lab/bin), and the CRDs and webhook configurations (.lab/crds, .lab/webhooks). It
+needs go, and a module cache or a proxy. It skips what is up to date.`, args[1:]); err != nil {
 		return err
 	}
 	home, err := lab.FindHome()
@@ -48,9 +48,11 @@ func runUp(ctx context.Context, args []string) error {
 		"webhooks, no cloud")
 	flags.BoolVar(&opts.Fsync, "fsync", false, "let etcd sync to disk")
 	timeout := flags.Duration("timeout", 5*time.Minute, "how long the start may take")
-	if err := parse(flags, `lab up runs management clusters mgmt-1, mgmt-2, ... on one shared cloud, in the foreground until Ctrl-C or SIGTERM.
-It writes DIR/<name>/kubeconfig, DIR/<name>/<role>.log, DIR/cloud.log and DIR/state.json (processes, ports, arguments).
-"ready" on stdout means: providers are ready and webhooks answer. Other shells change it with lab add, kill and restart.`, args[1:]); err != nil {
+	if err := parse(flags, `lab up runs management clusters mgmt-1, mgmt-2, ... on one shared
+cloud, in the foreground until Ctrl-C or SIGTERM. It writes DIR/<name>/kubeconfig,
+DIR/<name>/<role>.log, DIR/cloud.log and DIR/state.json (processes, ports, arguments). "ready" on
+stdout means: providers are ready and webhooks answer. Other shells change the lab with lab add,
+kill and restart.`, args[1:]); err != nil {
 		return err
 	}
 	if opts.Dir == "" {
@@ -102,8 +104,8 @@ func runChange(ctx context.Context, args []string) error {
 	}
 	if err := parse(flags, `lab add, kill and restart change the lab that runs in DIR:
   lab add --dir DIR --mgmt mgmt-3                  a further management cluster on the same cloud
-  lab kill --dir DIR --mgmt mgmt-1                 kill -9 of its API server, etcd and all managers; the cloud lives on
-  lab restart --dir DIR --mgmt mgmt-1              everything back, with its etcd data
+  lab kill --dir DIR --mgmt mgmt-1                 kill -9 of API server, etcd and all managers
+  lab restart --dir DIR --mgmt mgmt-1              start all of it again, with its etcd data
   lab kill|restart --dir DIR --mgmt mgmt-1 --api-server`, args[1:]); err != nil {
 		return err
 	}

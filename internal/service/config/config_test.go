@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/retention"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
@@ -112,14 +113,14 @@ metadata: {name: often, annotations: {mgmtd.dev/management-cluster: edge}}
 spec: {schedule: "@every 30s", paused: true, template: {includedNamespaces: [a, b], storageLocation: disk}}
 `
 
-func TestLoad(t *testing.T) {
+func TestLoadReadsEverySetting(t *testing.T) {
 	dir := folder(t)
 	c, err := load(t, dir, strings.Replace(goodOwn, "  listen",
 		"  identityFile: identity.txt\n  listen", 1)+goodVelero)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []service.Schedule{
+	want := []schedule.Schedule{
 		{Name: "nightly", Cron: "CRON_TZ=Europe/Berlin 0 3 * * *", Source: "prod", Location: "main",
 			SkipImmediately: true, TTL: 720 * time.Hour},
 		{Name: "often", Cron: "@every 30s", Source: "edge", Location: "disk", Namespaces: []string{"a",
@@ -163,7 +164,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
+func TestLoadFillsInDefaults(t *testing.T) {
 	c, err := load(t, folder(t), `{apiVersion: mgmtd.dev/v1alpha1, kind: Config, spec: {managementClusters: [{name: prod, kubeconfigFile: prod.kubeconfig}], plain: true}}
 ---
 {apiVersion: velero.io/v1, kind: BackupStorageLocation, metadata: {name: disk}, spec: {provider: mgmtd.dev/directory, config: {path: /snapshots}}}
@@ -182,8 +183,9 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestProblems loads each testdata/*.yaml and compares the error with the golden file beside it.
-func TestProblems(t *testing.T) {
+// TestLoadReportsEachProblem loads each testdata/*.yaml and compares the error with its golden
+// file.
+func TestLoadReportsEachProblem(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
@@ -270,7 +272,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		for _, s := range c.Service.Schedules {
-			if _, err := service.ParseCron(s.Cron); err != nil || s.Source == "" || s.Location == "" {
+			if _, err := schedule.ParseCron(s.Cron); err != nil || s.Source == "" || s.Location == "" {
 				t.Errorf("took %q with schedule %+v", text, s)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 
-	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 )
 
 // sourceAnnotation names the management cluster of a Schedule.
@@ -31,8 +31,8 @@ var scheduleHints = map[string]string{
 }
 
 // readSchedules makes schedules of the documents. What they name must be in c.
-func (r *reader) readSchedules(documents []*document, c *Config) []service.Schedule {
-	var list []service.Schedule
+func (r *reader) readSchedules(documents []*document, c *Config) []schedule.Schedule {
+	var list []schedule.Schedule
 	seen := map[string]bool{}
 	for _, d := range documents {
 		d.readName(seen)
@@ -43,7 +43,7 @@ func (r *reader) readSchedules(documents []*document, c *Config) []service.Sched
 			continue
 		}
 		d.checkAnnotations(doc.Annotations, sourceAnnotation)
-		list = append(list, service.Schedule{
+		list = append(list, schedule.Schedule{
 			Name: d.name, Cron: d.readCron(doc.Spec.Schedule),
 			Source:     d.readSource(doc.Annotations[sourceAnnotation], c),
 			Location:   d.readLocation(doc.Spec.Template.StorageLocation, c),
@@ -69,7 +69,7 @@ func (d *document) readCron(expression string) string {
 			`write a cron expression, such as "0 3 * * *" or "@every 30s"`)
 		return ""
 	}
-	if _, err := service.ParseCron(expression); err != nil {
+	if _, err := schedule.ParseCron(expression); err != nil {
 		d.problem("spec.schedule", err.Error(),
 			`write five fields, such as "0 3 * * *", "@daily" or "@every 30s", perhaps after "CRON_TZ=Europe/Berlin "`)
 	}

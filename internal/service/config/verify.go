@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -26,15 +26,15 @@ const (
 
 // readVerify reads how snapshots are verified. readable says that their contents can be read: there
 // is an identity, or nothing is encrypted.
-func (d *document) readVerify(e verifyEntry, readable bool) service.VerifyOptions {
+func (d *document) readVerify(e verifyEntry, readable bool) schedule.VerifyOptions {
 	const noIdentity = "give spec.identityFile, or verify the structure, which needs none"
-	o := service.VerifyOptions{Level: store.CheckLevel(e.Level),
+	o := schedule.VerifyOptions{Level: store.VerifyLevel(e.Level),
 		Every: d.readInterval("spec.verify.every", e.Every, defaultVerifyEvery)}
 	switch o.Level {
 	case "":
-		o.Level = store.CheckStructure
-	case store.CheckStructure:
-	case store.CheckSample, store.CheckFull:
+		o.Level = store.LevelStructure
+	case store.LevelStructure:
+	case store.LevelSample, store.LevelFull:
 		if !readable {
 			d.problem("spec.verify.level", fmt.Sprintf("%s reads what is encrypted, and there is no "+
 				"spec.identityFile", o.Level), noIdentity)
@@ -44,15 +44,15 @@ func (d *document) readVerify(e verifyEntry, readable bool) service.VerifyOption
 			d.problem("spec.verify.level", "none verifies nothing, so every and fullEvery have no meaning",
 				"remove them, or the level")
 		}
-		return service.VerifyOptions{}
+		return schedule.VerifyOptions{}
 	default:
 		d.problem("spec.verify.level", fmt.Sprintf("%q is not a level", e.Level),
 			"write structure, sample or full; none verifies nothing by itself")
 	}
 	switch {
-	case o.Level == store.CheckFull && e.FullEvery != "":
+	case o.Level == store.LevelFull && e.FullEvery != "":
 		d.problem("spec.verify.fullEvery", "set besides level full", "remove it: every is how often")
-	case o.Level == store.CheckFull:
+	case o.Level == store.LevelFull:
 	case readable:
 		o.FullEvery = d.readInterval("spec.verify.fullEvery", e.FullEvery, defaultFullEvery)
 	case e.FullEvery != "":

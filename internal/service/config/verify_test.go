@@ -8,42 +8,42 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-func TestVerify(t *testing.T) {
+func TestVerifyOptionsOfALocation(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
 		keys, verify string
-		want         service.VerifyOptions
+		want         schedule.VerifyOptions
 		problem      string
 	}{
-		{"encrypted", "", service.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
-		{"encrypted", "{every: 0s}", service.VerifyOptions{Every: day, Level: store.CheckStructure}, ""},
-		{"encrypted", "{every: 1m}", service.VerifyOptions{Every: time.Minute,
-			Level: store.CheckStructure}, ""},
-		{"encrypted", "{level: none}", service.VerifyOptions{}, ""},
-		{"plain", "", service.VerifyOptions{Every: day, Level: store.CheckStructure, FullEvery: 7 * day},
+		{"encrypted", "", schedule.VerifyOptions{Every: day, Level: store.LevelStructure}, ""},
+		{"encrypted", "{every: 0s}", schedule.VerifyOptions{Every: day, Level: store.LevelStructure}, ""},
+		{"encrypted", "{every: 1m}", schedule.VerifyOptions{Every: time.Minute,
+			Level: store.LevelStructure}, ""},
+		{"encrypted", "{level: none}", schedule.VerifyOptions{}, ""},
+		{"plain", "", schedule.VerifyOptions{Every: day, Level: store.LevelStructure, FullEvery: 7 * day},
 			""},
-		{"plain", "{level: sample, fullEvery: 720h}", service.VerifyOptions{Every: day,
-			Level: store.CheckSample, FullEvery: 30 * day}, ""},
-		{"plain", "{level: full, every: 12h}", service.VerifyOptions{Every: day / 2,
-			Level: store.CheckFull}, ""},
-		{"encrypted", "{level: full}", service.VerifyOptions{}, "spec.verify.level: full reads what " +
+		{"plain", "{level: sample, fullEvery: 720h}", schedule.VerifyOptions{Every: day,
+			Level: store.LevelSample, FullEvery: 30 * day}, ""},
+		{"plain", "{level: full, every: 12h}", schedule.VerifyOptions{Every: day / 2,
+			Level: store.LevelFull}, ""},
+		{"encrypted", "{level: full}", schedule.VerifyOptions{}, "spec.verify.level: full reads what " +
 			"is encrypted, and there is no spec.identityFile; give spec.identityFile"},
-		{"encrypted", "{level: sample}", service.VerifyOptions{}, "spec.verify.level: sample reads " +
+		{"encrypted", "{level: sample}", schedule.VerifyOptions{}, "spec.verify.level: sample reads " +
 			"what is encrypted"},
-		{"encrypted", "{fullEvery: 168h}", service.VerifyOptions{},
+		{"encrypted", "{fullEvery: 168h}", schedule.VerifyOptions{},
 			"spec.verify.fullEvery: it reads what is encrypted"},
-		{"plain", "{level: full, fullEvery: 1h}", service.VerifyOptions{},
+		{"plain", "{level: full, fullEvery: 1h}", schedule.VerifyOptions{},
 			"spec.verify.fullEvery: set besides level full"},
-		{"plain", "{level: none, every: 1h}", service.VerifyOptions{},
+		{"plain", "{level: none, every: 1h}", schedule.VerifyOptions{},
 			"spec.verify.level: none verifies nothing"},
-		{"plain", "{every: 59s}", service.VerifyOptions{},
+		{"plain", "{every: 59s}", schedule.VerifyOptions{},
 			`spec.verify.every: "59s" is not a duration of a minute or more`},
-		{"plain", "{every: 7d}", service.VerifyOptions{}, `spec.verify.every: "7d" is not a duration`},
-		{"plain", "{every: -1h}", service.VerifyOptions{}, `spec.verify.every: "-1h" is not a duration`},
+		{"plain", "{every: 7d}", schedule.VerifyOptions{}, `spec.verify.every: "7d" is not a duration`},
+		{"plain", "{every: -1h}", schedule.VerifyOptions{}, `spec.verify.every: "-1h" is not a duration`},
 	} {
 		keys := "recipients: [RECIPIENT], signingKeyFile: signing.key"
 		if tt.keys == "plain" {

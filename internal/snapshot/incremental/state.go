@@ -1,16 +1,3 @@
-// Package incremental holds what one snapshot of a source leaves for the next one, so that the next
-// one reads and writes only what changed.
-//
-// # Vocabulary
-//
-// The parent is the newest snapshot of the source: the next one names it in its envelope. The state
-// is what is stored about the parent between two runs: under which keys its content is, and what the
-// source looked like. It is bound to one source in one store.
-//
-// # Invariants
-//
-// The state is disposable. Without it the next snapshot reads and writes everything. What it says
-// is believed only as far as the tree of the parent names the same keys.
 package incremental
 
 import (
@@ -26,16 +13,16 @@ import (
 type StateStore interface {
 	// Load returns the stored state; the first time one that has a secret and nothing else.
 	Load(ctx context.Context) (State, error)
-	// Update changes the state in one transaction. If delta.From is not the stored snapshot, another
-	// run has updated the state in between: all of the state but its secret is deleted and the delta
-	// is dropped.
+	// Update changes the state in one transaction. If delta.From is not the stored snapshot,
+	// another run has updated the state in between: all of the state but its secret is deleted and
+	// the delta is dropped.
 	Update(ctx context.Context, delta StateDelta) error
 }
 
 // State describes the snapshot that a run recorded last.
 type State struct {
-	// Secret is the input of the content IDs and of the sealing. It stays the same for as long as the
-	// state holds anything.
+	// Secret is the input of the content IDs and of the sealing. It stays the same for as long as
+	// the state holds anything.
 	Secret []byte
 	// Snapshot is the key of the snapshot's envelope and its SHA-256; empty when no snapshot is
 	// recorded.
@@ -50,8 +37,8 @@ type State struct {
 type StoredKey struct {
 	Size    int64     `json:"size"`
 	Written time.Time `json:"written"`
-	// Retained is until when the storage refuses to delete the key, as far as is known; zero when no
-	// retention was asked for.
+	// Retained is until when the storage refuses to delete the key, as far as is known; zero when
+	// no retention was asked for.
 	Retained time.Time `json:"retained,omitzero"`
 }
 

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -55,7 +56,7 @@ type Source struct {
 	views   map[int64]map[object.Ref][]byte // each is never changed
 }
 
-var _ snapshot.Source = (*Source)(nil)
+var _ capture.Source = (*Source)(nil)
 
 // New makes a source with so many workload clusters, two a namespace, with two Machines each. The
 // seed decides on the bytes of all objects and on what Change does.
@@ -168,10 +169,10 @@ func (s *Source) At(resourceVersion string) (map[object.Ref][]byte, bool) {
 	return objects, ok && err == nil
 }
 
-// Kinds implements snapshot.Source.
+// Kinds implements capture.Source.
 func (s *Source) Kinds(ctx context.Context) ([]kube.Kind, error) { return sourceKinds, ctx.Err() }
 
-// List implements snapshot.Source. A version that is too old is kube.ErrExpired.
+// List implements capture.Source. A version that is too old is kube.ErrExpired.
 func (s *Source) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	fn func(raw []byte) error) (kube.ListResult, error) {
 	s.mu.Lock()
@@ -203,7 +204,7 @@ func (s *Source) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	return result, nil
 }
 
-// Changes implements snapshot.Source. A version that is too old is kube.ErrExpired.
+// Changes implements capture.Source. A version that is too old is kube.ErrExpired.
 func (s *Source) Changes(ctx context.Context, k kube.Kind, from, to string,
 	fn func(deleted bool, raw []byte) error) error {
 	was, there := s.At(from)
@@ -231,7 +232,7 @@ func (s *Source) Changes(ctx context.Context, k kube.Kind, from, to string,
 	return ctx.Err()
 }
 
-// Options are what snapshot.Run needs to take a snapshot of s into st.
+// Options are what snapshot.Create needs to take a snapshot of s into st.
 func (s *Source) Options(st *store.Store) snapshot.Options {
 	return snapshot.Options{
 		Source: s, SourceName: s.Name, SourceUID: s.UID, Kubernetes: "v1.36.3", Store: st, Writer: "test",

@@ -10,6 +10,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -99,4 +101,24 @@ func Encode(v any) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// Printable reports whether s is at most 512 bytes of text that prints. A document that anybody may
+// have written must not send escape sequences to the operator's terminal.
+func Printable(s string) bool {
+	if len(s) > 512 || !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidTime reports whether t is in whole milliseconds, and in years that all readers parse.
+func ValidTime(t time.Time) bool {
+	year := t.UTC().Year()
+	return t.Equal(t.Truncate(time.Millisecond)) && year >= 1970 && year <= 9999
 }

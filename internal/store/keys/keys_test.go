@@ -321,9 +321,9 @@ func TestReadIdentitiesAsksForNoMorePassphrasesThanItNeeds(t *testing.T) {
 	}
 }
 
-// TestProtectedIdentityNeedsItsPassphrase: without it the identity is of no use, with it it is the
-// same as any other.
-func TestGenerate(t *testing.T) {
+// TestProtectedIdentityNeedsItsPassphrase: a protected identity is refused without its passphrase,
+// and works like any other with it.
+func TestProtectedIdentityNeedsItsPassphrase(t *testing.T) {
 	dir := t.TempDir()
 	g, err := Generate(dir, testTime, Secret("correct horse"))
 	if err != nil {

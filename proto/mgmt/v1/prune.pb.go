@@ -371,7 +371,9 @@ type PruneSummary struct {
 	// The grace that counts.
 	Grace *durationpb.Duration `protobuf:"bytes,7,opt,name=grace,proto3" json:"grace,omitempty"`
 	// The rules that count.
-	Retention     *Retention `protobuf:"bytes,8,opt,name=retention,proto3" json:"retention,omitempty"`
+	Retention *Retention `protobuf:"bytes,8,opt,name=retention,proto3" json:"retention,omitempty"`
+	// Digest of the snapshots that go, for RunPruneRequest.
+	Digest        string `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -460,6 +462,13 @@ func (x *PruneSummary) GetRetention() *Retention {
 		return x.Retention
 	}
 	return nil
+}
+
+func (x *PruneSummary) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
 }
 
 // PlanPruneResponse is a piece of a plan: the snapshots by source, newest first, then findings, then the summary.
@@ -570,9 +579,12 @@ func (*PlanPruneResponse_Summary) isPlanPruneResponse_Item() {}
 type RunPruneRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it goes by.
-	Spec          *PruneSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Spec *PruneSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	// PruneSummary.digest of the plan that was approved. When other snapshots would go by now, the operation fails with PLAN_CHANGED and removes nothing. Empty approves what
+	// the rules say when the prune begins.
+	ApprovedDigest string `protobuf:"bytes,2,opt,name=approved_digest,json=approvedDigest,proto3" json:"approved_digest,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RunPruneRequest) Reset() {
@@ -610,6 +622,13 @@ func (x *RunPruneRequest) GetSpec() *PruneSpec {
 		return x.Spec
 	}
 	return nil
+}
+
+func (x *RunPruneRequest) GetApprovedDigest() string {
+	if x != nil {
+		return x.ApprovedDigest
+	}
+	return ""
 }
 
 // RunPruneResponse holds the operation.
@@ -688,7 +707,7 @@ const file_mgmt_v1_prune_proto_rawDesc = "" +
 	"\x04keep\x18\x02 \x03(\tR\x04keep\"7\n" +
 	"\vPruneAmount\x12\x12\n" +
 	"\x04keys\x18\x01 \x01(\x03R\x04keys\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xc1\x02\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xd9\x02\n" +
 	"\fPruneSummary\x12\x12\n" +
 	"\x04kept\x18\x01 \x01(\x03R\x04kept\x12\x18\n" +
 	"\aremoved\x18\x02 \x01(\x03R\aremoved\x12*\n" +
@@ -697,14 +716,16 @@ const file_mgmt_v1_prune_proto_rawDesc = "" +
 	"\ablocked\x18\x05 \x01(\bR\ablocked\x12.\n" +
 	"\x04time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12/\n" +
 	"\x05grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05grace\x120\n" +
-	"\tretention\x18\b \x01(\v2\x12.mgmt.v1.RetentionR\tretention\"\xb3\x01\n" +
+	"\tretention\x18\b \x01(\v2\x12.mgmt.v1.RetentionR\tretention\x12\x16\n" +
+	"\x06digest\x18\t \x01(\tR\x06digest\"\xb3\x01\n" +
 	"\x11PlanPruneResponse\x125\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x17.mgmt.v1.PrunedSnapshotH\x00R\bsnapshot\x12,\n" +
 	"\afinding\x18\x02 \x01(\v2\x10.mgmt.v1.FindingH\x00R\afinding\x121\n" +
 	"\asummary\x18\x03 \x01(\v2\x15.mgmt.v1.PruneSummaryH\x00R\asummaryB\x06\n" +
-	"\x04item\"9\n" +
+	"\x04item\"b\n" +
 	"\x0fRunPruneRequest\x12&\n" +
-	"\x04spec\x18\x01 \x01(\v2\x12.mgmt.v1.PruneSpecR\x04spec\"D\n" +
+	"\x04spec\x18\x01 \x01(\v2\x12.mgmt.v1.PruneSpecR\x04spec\x12'\n" +
+	"\x0fapproved_digest\x18\x02 \x01(\tR\x0eapprovedDigest\"D\n" +
 	"\x10RunPruneResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation2\x9a\x01\n" +
 	"\fPruneService\x12I\n" +

@@ -17,16 +17,15 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
-// weather is a proxy on a bad day: a share of all requests fails, before they have an effect or
-// after it.
-type weather struct {
+// faultyProxy is a proxy that fails a share of all requests, before or after they have an effect.
+type faultyProxy struct {
 	*proxy
 	mu   sync.Mutex
 	rand *rand.Rand
 	hits map[string]int
 }
 
-func (w *weather) pick(kinds []string) string {
+func (w *faultyProxy) pick(kinds []string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rand.Float64() >= 0.15 {
@@ -37,10 +36,10 @@ func (w *weather) pick(kinds []string) string {
 	return kind
 }
 
-var badWeather = []string{"500", "503", "reset", "500 after", "503 after", "reset after", "cut"}
+var faultKinds = []string{"500", "503", "reset", "500 after", "503 after", "reset after", "cut"}
 
-func (w *weather) fault(resp http.ResponseWriter, r *http.Request) bool {
-	kinds := badWeather
+func (w *faultyProxy) fault(resp http.ResponseWriter, r *http.Request) bool {
+	kinds := faultKinds
 	if r.Method != http.MethodGet {
 		kinds = kinds[:len(kinds)-1]
 	}
@@ -68,16 +67,16 @@ func (w *weather) fault(resp http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// TestAPIS3ContractInBadWeather: what passes is tried again, an answer that got lost is looked up,
-// and the whole contract holds as if nothing had been.
-func TestAPIS3ContractInBadWeather(t *testing.T) {
+// TestAPIS3ContractUnderFaults: transient errors are retried, the result of a request without a
+// response is read back, and the whole contract holds.
+func TestAPIS3ContractUnderFaults(t *testing.T) {
 	for i, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			p := newProxy(t, s3test.Start(t, s3test.Options{Kind: kind}))
-			w := &weather{proxy: p, rand: rand.New(rand.NewPCG(uint64(i), 4)), hits: map[string]int{}}
+			w := &faultyProxy{proxy: p, rand: rand.New(rand.NewPCG(uint64(i), 4)), hits: map[string]int{}}
 			open := func(t *testing.T) *s3.Bucket {
 				p.set(nil)
-				b, _ := p.bucket(t, fmt.Sprintf("weather-%d", buckets.Add(1)))
+				b, _ := p.bucket(t, fmt.Sprintf("faults-%d", buckets.Add(1)))
 				b.HurryRetries(time.Minute, 10*time.Second)
 				p.set(w.fault)
 				return b
@@ -85,9 +84,9 @@ func TestAPIS3ContractInBadWeather(t *testing.T) {
 			buckettest.Run(t, func(t *testing.T) bucket.Bucket { return open(t) })
 			buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket { return open(t) })
 			buckettest.RunRemover(t, func(t *testing.T) buckettest.RemoverBucket { return open(t) })
-			for _, kind := range badWeather {
+			for _, kind := range faultKinds {
 				if w.hits[kind] == 0 {
-					t.Errorf("%s was never met: %v", kind, w.hits)
+					t.Errorf("%s was never injected: %v", kind, w.hits)
 				}
 			}
 		})

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// findingCommands are the commands and flags that mgmtctl adds to the hint of a finding. The service
+// names none, because a client of its API has others.
+var findingCommands = map[object.Code]string{
+	object.CodeSourceNotGone: "--source-is-gone, or --no-release",
+	object.CodeSnapshotAge:   "--no-release stops before the release",
+	object.CodeNotNewest:     "--snapshot latest",
+	object.CodeOwnerMissing:  "--drop-owner OWNER",
+	object.CodeOwnerLate:     "--drop-owner OWNER",
+	object.CodeNeedMissing:   "--no-release stops before the release",
+	object.CodeCAMissing:     "mgmtctl snapshot list",
+	object.CodeCAInvalid:     "mgmtctl snapshot list",
+
+	object.CodeLeftByOperation:    "mgmtctl operation resume ID",
+	object.CodeUnitFailed:         "mgmtctl operation resume ID",
+	object.CodeOperationMark:      "mgmtctl operation resume ID",
+	object.CodeSignature:          "--trusted-key signing.pub",
+	object.CodeNotRecorded:        "--no-record verifies without a record",
+	object.CodeSnapshotMissing:    "mgmtctl prune run --accept-gaps",
+	object.CodeEnvelopeUntrusted:  "mgmtctl snapshot delete KEY --damaged",
+	object.CodeEnvelopeUnreadable: "mgmtctl snapshot delete KEY --damaged",
+	object.CodeContractMissing:    "mgmtctl snapshot coverage",
+}
+
+// overrideCommands are what mgmtctl adds to the hint of a finding that blocks. A finding that was
+// overridden is a warning and does not need them.
+var overrideCommands = map[object.Code]string{
+	object.CodeSourceAlive:    "then add --force",
+	object.CodeOwnerDamaged:   "then add --force",
+	object.CodeOwnedElsewhere: "--force of a restore or a move takes it over",
+	object.CodeProviderOlder:  "--force takes the risk",
+	object.CodePauseUnknown:   "then add --force",
+	object.CodeHeld:           "mgmtctl operation list; --force of a restore unpauses it as it was",
+	object.CodeLocked: "mgmtctl operation resume ID, or rollback ID; --force when that operation " +
+		"and its catalog are lost",
+	object.CodeProvisioning: "--force takes the risk",
+	object.CodePoolShared:   "--force when its ranges are known not to collide",
+	object.CodeNoFence:      "--no-fence moves without ownership records",
+}
+
+// errorCommands are the same for errors, by the key of their hint.
+var errorCommands = map[object.HintKey]string{
+	object.HintKubeconfig: "--source-kubeconfig or --target-kubeconfig, and --source-context or " +
+		"--target-context",
+	object.HintCatalogFull:   "--catalog FILE",
+	object.HintNamespace:     "--namespace NS",
+	object.HintOperation:     "mgmtctl operation show ID",
+	object.HintPlan:          "mgmtctl restore plan, mgmtctl move plan",
+	object.HintDeleteDamaged: "mgmtctl snapshot delete KEY --damaged",
+	object.HintUnpin:         "mgmtctl snapshot unpin ID",
+	object.HintSnapshots:     "mgmtctl snapshot list",
+	object.HintFullSnapshot:  "mgmtctl snapshot create --full",
+}
+
+// withCommands adds commands to a hint.
+func withCommands(hint, commands string) string {
+	if hint == "" || commands == "" {
+		return hint
+	}
+	return hint + " (" + commands + ")"
+}
+
+// completeHint adds our commands to the hint of a finding when it arrives, so that tables and JSON
+// documents have the same.
+func completeHint(f *mgmtv1.Finding) {
+	code := object.Code(f.GetCode())
+	f.Hint = withCommands(f.GetHint(), findingCommands[code])
+	if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR {
+		f.Hint = withCommands(f.GetHint(), overrideCommands[code])
+	}
+}
+
+// hintOf returns the hint of an error with our commands.
+func hintOf(e *service.Error) string { return withCommands(e.Hint, errorCommands[e.HintKey]) }

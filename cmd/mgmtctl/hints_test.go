@@ -1,0 +1,61 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/service"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+func TestEveryHintKeyHasACommand(t *testing.T) {
+	for _, key := range object.HintKeys() {
+		if errorCommands[key] == "" {
+			t.Errorf("the hint key %s has no command", key)
+		}
+	}
+	if len(errorCommands) != len(object.HintKeys()) {
+		t.Errorf("%d commands for %d hint keys", len(errorCommands), len(object.HintKeys()))
+	}
+	for _, commands := range []map[object.Code]string{findingCommands, overrideCommands} {
+		for code := range commands {
+			if _, ok := object.Define(code); !ok {
+				t.Errorf("%s is no code", code)
+			}
+		}
+	}
+}
+
+func TestEveryForceableFindingNamesForce(t *testing.T) {
+	for _, code := range object.ForceAll() {
+		if overrideCommands[code] == "" {
+			t.Errorf("%s can be forced, and its hint does not say how", code)
+		}
+	}
+}
+
+func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
+	const errorSeverity, warning = mgmtv1.Severity_SEVERITY_ERROR, mgmtv1.Severity_SEVERITY_WARNING
+	for _, tt := range []struct {
+		code       object.Code
+		severity   mgmtv1.Severity
+		hint, want string
+	}{
+		{object.CodeOwnerMissing, errorSeverity, "create it",
+			"create it (--drop-owner OWNER)"},
+		{object.CodeProvisioning, errorSeverity, "wait", "wait (--force takes the risk)"},
+		{object.CodeProvisioning, warning, "wait", "wait"}, // forced already
+		{object.CodeCAMissing, errorSeverity, "", ""},
+		{"code-of-a-newer-server", errorSeverity, "wait", "wait"},
+	} {
+		f := &mgmtv1.Finding{Code: string(tt.code), Severity: tt.severity, Hint: tt.hint}
+		if completeHint(f); f.GetHint() != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.code, f.GetHint(), tt.want)
+		}
+	}
+	e := service.FromStatus(service.ToStatus(&service.Error{Reason: service.ReasonLocked,
+		Hint: "finish it", HintKey: object.HintOperation}))
+	if got, want := hintOf(e), "finish it (mgmtctl operation show ID)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,227 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// selection decides which objects are in a cut. Kinds of Cluster API come first: what they own and
+// name decides which Secrets and ConfigMaps are captured, and the namespaces of all those decide
+// which Namespaces are.
+type selection struct {
+	all    []kube.Kind // that the source serves
+	kinds  []kube.Kind // those that are captured whole
+	scope  Scope
+	rows   *capi.Table
+	source objects
+	fn     func(*graph.Node, []byte) error // called with each captured object
+
+	mu    sync.Mutex
+	nodes []*graph.Node
+	index map[object.Ref]*graph.Node
+	// outside are the objects that were read and are not captured so far. What is outside of the
+	// scope is captured once a captured object needs it.
+	outside map[object.Ref]*graph.Node
+	wanted  map[object.Ref]string // named by a captured object, and by which field
+}
+
+func newSelection(all, kinds []kube.Kind, scope Scope, rows *capi.Table, from objects,
+	fn func(*graph.Node, []byte) error) *selection {
+	return &selection{all: all, kinds: kinds, scope: scope, rows: rows, source: from, fn: fn,
+		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
+		wanted: map[object.Ref]string{}}
+}
+
+// selectedKinds are the kinds that are captured whole: those that belong to Cluster API by label,
+// and those that rows knows.
+func selectedKinds(kinds []kube.Kind, rows *capi.Table) []kube.Kind {
+	var selected []kube.Kind
+	for _, k := range kinds {
+		if k.Group != "" && (k.Contract || rows.Known(k.GroupKind)) {
+			selected = append(selected, k)
+		}
+	}
+	return selected
+}
+
+// run reads the source and returns the cut, without its resourceVersion.
+func (s *selection) run(ctx context.Context) (*Cut, error) {
+	if err := s.listAll(ctx, s.kinds, func(n *graph.Node) (string, bool) {
+		return "kind of Cluster API", s.scope.has(n.Namespace)
+	}); err != nil {
+		return nil, err
+	}
+	if err := s.addNeeded(ctx); err != nil {
+		return nil, err
+	}
+	core := []kube.Kind{kube.SecretKind, kube.ConfigMapKind}
+	if err := s.listAll(ctx, core, s.wantCore); err != nil {
+		return nil, err
+	}
+	if err := s.addOwned(ctx); err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, n := range s.nodes {
+		used[n.Namespace] = true
+	}
+	if err := s.listAll(ctx, []kube.Kind{kube.NamespaceKind}, func(n *graph.Node) (string, bool) {
+		return "holds captured objects", used[n.Name]
+	}); err != nil {
+		return nil, err
+	}
+	cut := &Cut{Kinds: s.all, NotCaptured: slices.Collect(maps.Values(s.outside))}
+	for _, n := range cut.NotCaptured {
+		if isCore(n) && s.scope.has(n.Namespace) {
+			cut.LeftOut = append(cut.LeftOut, n.Ref)
+		}
+	}
+	slices.SortFunc(cut.LeftOut, object.CompareRefs)
+	cut.Graph = graph.New(s.nodes, s.rows)
+	return cut, nil
+}
+
+func (s *selection) listAll(ctx context.Context, kinds []kube.Kind,
+	want func(*graph.Node) (why string, ok bool)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(captureLists)
+	for _, k := range kinds {
+		g.Go(func() error { return s.list(ctx, k, "", "", want) })
+	}
+	return g.Wait()
+}
+
+// list reads one kind, or one object of it, and captures what is wanted.
+func (s *selection) list(ctx context.Context, k kube.Kind, namespace, name string,
+	want func(*graph.Node) (why string, ok bool)) error {
+	return s.source.each(ctx, k, namespace, name, func(n *graph.Node, raw []byte) error {
+		why, ok := want(n)
+		if !ok {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.outside[n.Ref] = n
+			return nil
+		}
+		n.Why = why
+		s.add(n)
+		return s.fn(n, raw)
+	})
+}
+
+// add captures an object.
+func (s *selection) add(n *graph.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.outside, n.Ref)
+	s.nodes = append(s.nodes, n)
+	s.index[n.Ref] = n
+	for _, need := range n.Needs {
+		if s.wanted[need.Ref] == "" {
+			s.wanted[need.Ref] = fmt.Sprintf("named by %s in %s", n.Ref, need.Field)
+		}
+	}
+}
+
+func isCore(n *graph.Node) bool {
+	return n.GroupKind() == capi.Secret || n.GroupKind() == capi.ConfigMap
+}
+
+// addOwned captures Secrets and ConfigMaps that a captured one owns, in whatever order they were
+// listed.
+func (s *selection) addOwned(ctx context.Context) error {
+	for {
+		var more []*graph.Node
+		for _, n := range s.outside {
+			if isCore(n) && len(n.Owners) > 0 {
+				if _, ok := s.wantCore(n); ok {
+					more = append(more, n)
+				}
+			}
+		}
+		if len(more) == 0 {
+			return nil
+		}
+		slices.SortFunc(more, func(a, b *graph.Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+		for _, n := range more {
+			k, _ := kube.FindKind(s.all, n.GroupKind())
+			if err := s.list(ctx, k, n.Namespace, n.Name, s.wantCore); err != nil {
+				return err
+			}
+			// also one that is gone by now, of a kind that is read at its newest state
+			delete(s.outside, n.Ref)
+		}
+	}
+}
+
+// addNeeded captures what captured objects need from namespaces outside of the scope, and what that
+// needs in turn, for example a ClusterClass and its templates.
+func (s *selection) addNeeded(ctx context.Context) error {
+	done := map[object.Ref]bool{}
+	for {
+		var more []*graph.Node
+		for ref := range s.wanted {
+			if n := s.outside[ref]; n != nil && !done[ref] {
+				done[ref] = true
+				more = append(more, n)
+			}
+		}
+		if len(more) == 0 {
+			return nil
+		}
+		slices.SortFunc(more, func(a, b *graph.Node) int { return object.CompareRefs(a.Ref, b.Ref) })
+		for _, n := range more {
+			k, _ := kube.FindKind(s.all, n.GroupKind())
+			why := s.wanted[n.Ref]
+			want := func(*graph.Node) (string, bool) { return why, true }
+			if err := s.list(ctx, k, n.Namespace, n.Name, want); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// wantCore decides about Secrets and ConfigMaps: captured are those that a captured object owns or
+// names, those labelled for a captured Cluster or for clusterctl move, and certificates by their
+// name.
+func (s *selection) wantCore(n *graph.Node) (why string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isLock(n) {
+		return "", false
+	}
+	for _, o := range n.Owners {
+		if owner := s.index[o.Ref]; owner != nil {
+			return "owned by " + o.Ref.String(), true
+		}
+	}
+	if why := s.wanted[n.Ref]; why != "" {
+		return why, true
+	}
+	if !s.scope.has(n.Namespace) {
+		return "", false
+	}
+	if n.Cluster != "" && s.index[object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+		Namespace: n.Namespace, Name: n.Cluster}] != nil {
+		return "labelled or named for Cluster " + n.Namespace + "/" + n.Cluster, true
+	}
+	if n.Movable {
+		return "labelled for clusterctl move", true
+	}
+	return "", false
+}
+
+// isLock reports whether a ConfigMap is the lock of a provider, owned by its Cluster.
+func (s *selection) isLock(n *graph.Node) bool {
+	cluster, ok := s.rows.ClusterOfLock(n.Ref)
+	return ok && slices.ContainsFunc(n.Owners, func(o graph.Owner) bool { return o.Ref == cluster })
+}

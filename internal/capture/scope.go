@@ -1,0 +1,51 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// Scope is what a capture is asked to hold. The zero value is everything.
+type Scope struct {
+	// Namespaces are captured whole, with what they need from others; cluster-scoped objects always
+	// are. Empty captures all namespaces.
+	Namespaces []string
+}
+
+func (s Scope) has(namespace string) bool {
+	return len(s.Namespaces) == 0 || namespace == "" || slices.Contains(s.Namespaces, namespace)
+}
+
+// UnknownNamespaceError reports that a namespace in the scope does not exist: a typing error that
+// would give an empty snapshot.
+type UnknownNamespaceError struct{ Namespace string }
+
+func (e *UnknownNamespaceError) Error() string {
+	return fmt.Sprintf("namespace %s: not found on the source", e.Namespace)
+}
+
+// Hint tells the operator what to do.
+func (e *UnknownNamespaceError) Hint() string {
+	return "name a namespace that exists, or none to capture all"
+}
+
+// HintKey names the flag for namespaces.
+func (e *UnknownNamespaceError) HintKey() object.HintKey { return object.HintNamespace }
+
+func checkNamespaces(ctx context.Context, source Source, scope Scope) error {
+	for _, ns := range scope.Namespaces {
+		got, err := source.List(ctx, kube.NamespaceKind, kube.ListOptions{Name: ns, Metadata: true},
+			func([]byte) error { return nil })
+		if err != nil {
+			return err
+		}
+		if got.Items == 0 {
+			return &UnknownNamespaceError{ns}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,25 @@
+package object
+
+// HintKey names a hint to which a client adds its own commands and options. The hints of this
+// product's packages name none, because a client of the daemon's API has no flags. The key of a
+// finding is its code; an error with a key has the method HintKey.
+type HintKey string
+
+// The keys of the hints of errors.
+const (
+	HintKubeconfig    HintKey = "kubeconfig"     // a kubeconfig cannot be read or used
+	HintCatalogFull   HintKey = "catalog-full"   // no space left for the catalog
+	HintNamespace     HintKey = "namespace"      // a namespace of the selection does not exist
+	HintOperation     HintKey = "operation"      // another operation has to end first
+	HintPlan          HintKey = "plan"           // the plan lists the findings
+	HintDeleteDamaged HintKey = "delete-damaged" // a snapshot whose envelope cannot be used is to go
+	HintUnpin         HintKey = "unpin"          // a snapshot is pinned
+	HintSnapshots     HintKey = "snapshots"      // another snapshot has to be named
+	HintFullSnapshot  HintKey = "full-snapshot"  // the next snapshot has to write everything
+)
+
+// HintKeys returns the keys of the hints of errors.
+func HintKeys() []HintKey {
+	return []HintKey{HintKubeconfig, HintCatalogFull, HintNamespace, HintOperation, HintPlan,
+		HintDeleteDamaged, HintUnpin, HintSnapshots, HintFullSnapshot}
+}

@@ -1,0 +1,245 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
+// ever overwritten.
+func checkCollisions(ctx context.Context, p *planner) error {
+	var there []*graph.Node
+	for n := range p.active {
+		if p.existing[n.Ref] != "" {
+			there = append(there, n)
+		}
+	}
+	lives := make([]*unstructured.Unstructured, len(there))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(planReads)
+	for i, n := range there {
+		g.Go(func() error {
+			live, err := p.Reader.Get(gctx, p.kinds[n.GroupKind()], n.Namespace, n.Name)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("get %s: %w", n.Ref, err)
+			}
+			if err == nil {
+				lives[i] = live
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	atWork := unitsAtWork(there, lives)
+	fields := map[string]*fieldDifferences{} // by unit
+	for i, n := range there {
+		if lives[i] == nil {
+			delete(p.existing, n.Ref)
+			continue
+		}
+		p.existing[n.Ref] = string(lives[i].GetUID())
+		want, err := decodeObject(p.rows(), p.Contents, n.Ref)
+		if err != nil {
+			return err
+		}
+		if fields[n.Unit] == nil {
+			fields[n.Unit] = &fieldDifferences{}
+		}
+		fields[n.Unit].add(n.Ref, p.collide(n, want, lives[i], atWork[n.Unit]))
+	}
+	for unit, d := range fields {
+		if f, ok := d.finding(unit); ok && p.Spec.ManagedFields != FieldsNone {
+			p.addAll(f)
+		}
+	}
+	p.checkLiveClusters(there, lives)
+	return nil
+}
+
+// unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the
+// status of everything in them.
+func unitsAtWork(there []*graph.Node, lives []*unstructured.Unstructured) map[string]bool {
+	atWork := map[string]bool{}
+	for i, n := range there {
+		if n.GroupKind() == capi.Cluster && lives[i] != nil {
+			paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused")
+			atWork[n.Unit] = !paused
+		}
+	}
+	return atWork
+}
+
+// checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their
+// objects are missing there: its controllers would see a MachineSet without its Machines and make
+// new ones.
+func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.Unstructured) {
+	absent := map[string]int{}
+	for n := range p.active {
+		if n.Unit != "" && p.existing[n.Ref] == "" {
+			absent[n.Unit]++
+		}
+	}
+	for i, n := range there {
+		if n.GroupKind() != capi.Cluster || lives[i] == nil {
+			continue
+		}
+		if p.Spec.SourceAtWork && !capi.PausedByUs(lives[i].Object) {
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
+				Message: "a Cluster of this name is on the target that no move or restore left there paused",
+				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
+					"it belongs to, and delete nothing before"})
+			continue
+		}
+		if absent[n.Key().String()] == 0 {
+			continue
+		}
+		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
+				Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects "+
+					"are missing there", absent[n.Key().String()]),
+				Hint: "pause it first (spec.paused: true): its controllers would replace what is missing " +
+					"while it is being restored"})
+		}
+	}
+}
+
+// collide adds a finding unless live, which is on the target already, can be adopted as want. It
+// returns the managedFields in which the two differ, which prevents nothing.
+func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
+	atWork bool) (fields []string) {
+	if live.GetDeletionTimestamp() != nil {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
+			Message: "the target has an object of this name that is being deleted",
+			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
+		return nil
+	}
+	if other := live.GetAnnotations()[annotationOperation]; other != "" {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
+			Message: "it was left half restored by operation " + other,
+			Hint: "resume operation " + other +
+				"; if its catalog is lost, delete the object and plan again"})
+		return nil
+	}
+	if n.GroupKind() == kube.NamespaceKind.GroupKind {
+		if missing := namespaceDifferences(p.rows(), want, live); len(missing) > 0 {
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
+				Message: "the target has this namespace with other labels or annotations: " +
+					strings.Join(missing, ", "),
+				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
+		}
+		return nil
+	}
+	p.forgetAbsentOwners(n, want, live)
+	if n.Unit == "" {
+		// workload clusters that are on the target already may own it, too
+		live = withoutOwners(live, want)
+	}
+	paths, fields := differences(p.rows(), want, live, atWork)
+	if len(paths) == 0 {
+		return fields
+	}
+	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
+		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
+		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
+			"this unit out"})
+	return nil
+}
+
+// differences compares an object of the snapshot with one of the target that may still be paused by
+// an earlier restore of ours. The status of what a controller of the target works on says how
+// things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
+// Machine.
+func differences(rows *capi.Table, want, live *unstructured.Unstructured, unitAtWork bool) (paths,
+	fields []string) {
+	aspect := equality.Values
+	if !capi.PausedByUs(live.Object) && rows.Row(gkOf(live)).Pause.AtWork(unitAtWork) {
+		aspect = equality.Spec
+	}
+	paths = equality.Differences(want.Object, live.Object, aspect)
+	if len(paths) > 0 && capi.PausedByUs(live.Object) {
+		paused := want.DeepCopy()
+		rows.Pause(paused.Object)
+		paths = equality.Differences(paused.Object, live.Object, aspect)
+	}
+	if aspect == equality.Values {
+		fields = equality.ManagedFieldsDifferences(want.Object, live.Object)
+	}
+	return paths, fields
+}
+
+// withoutOwners returns live with those of its owners only that want has, too.
+func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstructured {
+	refs := live.GetOwnerReferences()
+	kept := slices.DeleteFunc(slices.Clone(refs), func(l metav1.OwnerReference) bool {
+		return !slices.ContainsFunc(want.GetOwnerReferences(),
+			func(w metav1.OwnerReference) bool { return w.Kind == l.Kind && w.Name == l.Name })
+	})
+	if len(kept) == len(refs) {
+		return live
+	}
+	live = live.DeepCopy()
+	live.SetOwnerReferences(kept)
+	if len(kept) == 0 {
+		unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
+	}
+	return live
+}
+
+// forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared
+// object the workload clusters that have not come yet.
+func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Unstructured) {
+	var kept []metav1.OwnerReference
+	for i, ref := range want.GetOwnerReferences() {
+		has := slices.ContainsFunc(live.GetOwnerReferences(),
+			func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
+		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.comesWithUnit(n, n.Owners[i].Ref) {
+			kept = append(kept, ref)
+		}
+	}
+	want.SetOwnerReferences(kept)
+	if len(kept) == 0 {
+		unstructured.RemoveNestedField(want.Object, fieldMetadata, fieldOwnerReferences)
+	}
+}
+
+// comesWithUnit tells of an owner of a shared object that belongs to a unit: the reference follows
+// when that unit comes to the target.
+func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
+	o := p.Snapshot.Graph.Node(owner)
+	return n.Unit == "" && o != nil && o.Unit != ""
+}
+
+// namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace
+// lacks or has otherwise. More of them do no harm, and its status is the API server's own.
+func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) []string {
+	volatile := rows.Row(capi.Namespace).VolatileAnnotations
+	var keys []string
+	for k, v := range want.GetLabels() {
+		if live.GetLabels()[k] != v {
+			keys = append(keys, "label "+k)
+		}
+	}
+	for k, v := range want.GetAnnotations() {
+		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) &&
+			!slices.Contains(volatile, k) {
+			keys = append(keys, "annotation "+k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,162 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// UnpausedError says that somebody ended the pause of a workload cluster in the middle of its
+// restore.
+type UnpausedError struct{ Unit string }
+
+func (e *UnpausedError) Error() string {
+	return "the workload cluster " + e.Unit + " is not paused any more on the target, and not all " +
+		"of its objects are there"
+}
+
+// Hint says what to do next.
+func (e *UnpausedError) Hint() string {
+	return "pause it at once (spec.paused: true), look whether its controllers made new " +
+		"Machines, then resume"
+}
+
+// DeletedError says that an object that this restore created, adopted or relies on was deleted, or
+// is being deleted.
+type DeletedError struct{}
+
+func (e *DeletedError) Error() string { return "it was deleted on the target, or is being deleted" }
+
+// Hint says what to do next.
+func (e *DeletedError) Hint() string {
+	return "find out who deleted it; then run the restore again as a new operation, which adopts " +
+		"what is equal and creates what is missing"
+}
+
+// NotOwnedError says that an object on the target is not the one that this operation created or
+// adopted.
+type NotOwnedError struct{ Ref object.Ref }
+
+func (e *NotOwnedError) Error() string {
+	return "the target has an object of this name that this operation did not create"
+}
+
+// Hint says what to do next.
+func (e *NotOwnedError) Hint() string {
+	return "it came after the plan was made; find out whose it is, delete one of them, and resume"
+}
+
+// OperationAtWorkError says that another operation is at work on an object.
+type OperationAtWorkError struct{ Operation string }
+
+func (e *OperationAtWorkError) Error() string {
+	return "operation " + e.Operation + " is at work on it"
+}
+
+// Hint says what to do next.
+func (e *OperationAtWorkError) Hint() string {
+	return "finish operation " + e.Operation + " first"
+}
+
+// HintKey names the command that shows an operation.
+func (e *OperationAtWorkError) HintKey() object.HintKey { return object.HintOperation }
+
+// CopyAtWorkError says that a copy which is to be taken back is at work.
+type CopyAtWorkError struct{ Unit string }
+
+func (e *CopyAtWorkError) Error() string {
+	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of " +
+		"it is removed"
+}
+
+// Hint says what to do next.
+func (e *CopyAtWorkError) Hint() string {
+	return "another operation or somebody released it; find out which management cluster has this " +
+		"workload cluster before anything else"
+}
+
+// IncompleteError says that something was changed and work is left: units failed, or a finding of
+// post-flight is left. A resume continues.
+type IncompleteError struct {
+	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
+	First                 error
+}
+
+func (e *IncompleteError) Error() string {
+	switch {
+	case e.First != nil:
+		text := fmt.Sprintf("units failed: %d", e.Failed)
+		if e.Left > 0 {
+			text += fmt.Sprintf(", not begun: %d", e.Left)
+		}
+		if e.Blocked > 0 {
+			text += fmt.Sprintf(", blocked by pre-flight: %d", e.Blocked)
+		}
+		return fmt.Sprintf("%s; the first: %v", text, e.First)
+	default:
+		return fmt.Sprintf("units blocked by pre-flight: %d; all others are restored", e.Blocked)
+	}
+}
+
+func (e *IncompleteError) Unwrap() error { return e.First }
+
+// FindingsError says that findings of a pre-flight block the whole restore. Nothing was changed.
+type FindingsError struct {
+	Findings []object.Finding
+	Canary   string // set when the findings of the canary block the others
+}
+
+func (e *FindingsError) Error() string {
+	var first string
+	n := 0
+	for _, f := range e.Findings {
+		if f.Severity >= object.Error {
+			if n == 0 {
+				first = f.String()
+			}
+			n++
+		}
+	}
+	if e.Canary != "" {
+		return fmt.Sprintf("the canary %s is blocked, so nothing runs; its first finding: %s", e.Canary,
+			first)
+	}
+	if n == 1 {
+		return "pre-flight: " + first
+	}
+	return fmt.Sprintf("pre-flight: %d findings block it, the first: %s", n, first)
+}
+
+// Hint says what to do next.
+func (e *FindingsError) Hint() string {
+	return "the plan lists all findings and what to do about each"
+}
+
+// HintKey names the commands that show a plan.
+func (e *FindingsError) HintKey() object.HintKey { return object.HintPlan }
+
+// PlanChangedError says that a reviewed plan is not the one that would run now.
+type PlanChangedError struct{ Want, Got string }
+
+func (e *PlanChangedError) Error() string {
+	return fmt.Sprintf("plan changed: looked at %.12s, would run %.12s", e.Want, e.Got)
+}
+
+// Hint says what to do next.
+func (e *PlanChangedError) Hint() string {
+	return "objects, owners, pause states or findings differ from the plan that was looked at: " +
+		"plan again and look at the new one"
+}
+
+// HintOf finds what an error tells the operator to do.
+func HintOf(err error) string {
+	var hinter interface {
+		error
+		Hint() string
+	}
+	if errors.As(err, &hinter) {
+		return hinter.Hint()
+	}
+	return "mend the cause, then resume the operation"
+}

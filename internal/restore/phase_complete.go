@@ -1,0 +1,106 @@
+package restore
+
+import (
+	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "owners"} }
+
+// completeOwners adds the owners of this unit to shared objects: a Secret that two Clusters own is
+// created before either of them.
+func (r *run) completeOwners(ctx context.Context, unit string) error {
+	var objects []Object
+	for _, o := range r.Plan.Shared.Objects {
+		if o.Action != Skip && slices.ContainsFunc(o.Owners,
+			func(owner object.Ref) bool { return r.unitOf[owner] == unit }) {
+			objects = append(objects, o)
+		}
+	}
+	if len(objects) == 0 {
+		return nil
+	}
+	return r.Journal.Do(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
+		return r.each(objects, func(o Object) error {
+			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+			if err != nil {
+				return err
+			}
+			k := r.kinds[o.GroupKind()]
+			_, err = request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+				live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
+				if err != nil {
+					return nil, err
+				}
+				if err := r.checkOurs(o.Ref, live); err != nil {
+					return nil, err
+				}
+				owned := source.DeepCopy()
+				if err := r.setOwners(owned, o, true); err != nil {
+					return nil, err
+				}
+				refs := live.GetOwnerReferences()
+				for _, ref := range owned.GetOwnerReferences() {
+					if !slices.ContainsFunc(refs, func(l metav1.OwnerReference) bool { return l.UID == ref.UID }) {
+						refs = append(refs, ref)
+					}
+				}
+				if len(refs) == len(live.GetOwnerReferences()) {
+					return live, nil
+				}
+				live.SetOwnerReferences(refs)
+				return r.Writer.Update(ctx, k, live)
+			})
+			return err
+		})
+	})
+}
+
+func clusterStatusStep(unit string) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "cluster-status"}
+}
+
+// completeCluster gives the Cluster its status, once all other objects of the unit are there.
+// Cluster API connects to a workload cluster as soon as the status says that its infrastructure is
+// provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only
+// after 30 s (controllers/clustercache at v1.14), and until then no control plane is Available.
+func (r *run) completeCluster(ctx context.Context, u Unit) error {
+	var clusters []Object
+	for _, o := range u.Objects {
+		if o.GroupKind() == capi.Cluster && o.Action == Create {
+			clusters = append(clusters, o)
+		}
+	}
+	if len(clusters) == 0 {
+		return nil
+	}
+	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		return r.each(clusters, func(o Object) error {
+			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+			if err != nil {
+				return err
+			}
+			k := r.kinds[o.GroupKind()]
+			live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured,
+				error) {
+				return r.Reader.Get(ctx, k, o.Namespace, o.Name)
+			})
+			if err != nil {
+				return err
+			}
+			if err := r.checkOurs(o.Ref, live); err != nil {
+				return err
+			}
+			_, err = r.applyStatus(ctx, k, live, source)
+			return err
+		})
+	})
+}

@@ -1,0 +1,193 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retry"
+)
+
+// finishUnit waits until a released unit is healthy, and calls the hooks. With
+// OnUnhealthy Repause it pauses a unit that is not healthy.
+func (r *run) finishUnit(ctx context.Context, u Unit) error {
+	err := r.postFlight(ctx, u)
+	switch {
+	case err == nil && r.Hooks.OnHealthy != nil:
+		r.Hooks.OnHealthy(u)
+	case r.Hooks.OnUnhealthy == Repause && ctx.Err() == nil && isUnhealthy(err):
+		return errors.Join(err, r.repause(ctx, u))
+	}
+	return err
+}
+
+// isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer
+// says nothing of it.
+func isUnhealthy(err error) bool {
+	_, seen := errors.AsType[*WaitError](err)
+	return seen
+}
+
+// postFlight looks at a released unit until it is well: every object there, equal in what
+// controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no
+// condition worse than on the source. It changes nothing.
+func (r *run) postFlight(ctx context.Context, u Unit) error {
+	var objects []Object
+	for _, o := range u.Objects {
+		if o.Action != Skip {
+			objects = append(objects, o)
+		}
+	}
+	step := catalog.Step{Unit: u.Name, Phase: "post-flight"}
+	if done, err := r.stepDone(ctx, step); err != nil || done {
+		return err
+	}
+	problem := func(o Object, source, live *unstructured.Unstructured) string {
+		if why := r.changed(o, source, live); why != "" || u.StaysPaused {
+			return why
+		}
+		if pausedCondition(source) != nil && !o.Paused {
+			if why := NotAcknowledged(live, "False"); why != "" {
+				return why
+			}
+		}
+		return worse(r.Rows.Row(o.GroupKind()), source, live)
+	}
+	// What a first look sees may be the conditions that we restored; controllers rewrite them in
+	// the seconds after. The second look counts.
+	const what = "the released unit to be as it was"
+	if err := r.wait(ctx, objects, what, problem); err != nil {
+		return fmt.Errorf("post-flight: %w", err)
+	}
+	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
+		return err
+	}
+	if err := r.wait(ctx, objects, what, problem); err != nil {
+		return fmt.Errorf("post-flight: %w", err)
+	}
+	for _, o := range objects {
+		if o.Kind == "Secret" && o.Group == "" && strings.HasSuffix(o.Name, "-kubeconfig") {
+			r.tryKubeconfig(ctx, u.Name, o)
+		}
+	}
+	if !creates(u) && r.Hooks.OnUnhealthy == Leave {
+		return nil
+	}
+	// Journaled, so that a resume days later does not compare this unit with the snapshot again.
+	return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
+}
+
+// changed compares what controllers do not write: metadata, spec, data.
+func (r *run) changed(o Object, source, live *unstructured.Unstructured) string {
+	want := source.DeepCopy()
+	if err := r.setOwners(want, o, false); err != nil {
+		return err.Error()
+	}
+	if paths := equality.Differences(want.Object, live.Object, equality.Spec); len(paths) > 0 {
+		return "it differs in " + strings.Join(paths, ", ")
+	}
+	return wrongOwner(want, live)
+}
+
+// worse names a condition that was True on the source and is not on the target; "" when there is
+// none.
+func worse(row *capi.Row, source, live *unstructured.Unstructured) string {
+	have := sliceOf(live.Object, "status", "conditions")
+	for _, c := range sliceOf(source.Object, "status", "conditions") {
+		m, ok := c.(map[string]any)
+		name, _ := m["type"].(string)
+		if !ok || m["status"] != "True" || !row.IsGood(name) {
+			continue
+		}
+		now := condition(have, name)
+		if now == nil {
+			return "condition " + name + " was True and is not there"
+		}
+		if now["status"] != "True" {
+			return fmt.Sprintf("condition %s was True and is %v (%v)", name, now["status"], now["reason"])
+		}
+	}
+	return ""
+}
+
+// tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it
+// does not answer here is a warning only: this host may have no way to it, and the controllers' own
+// view is in the conditions.
+func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
+	err := func() error {
+		raw, err := r.Contents.Bytes(o.Ref)
+		if err != nil {
+			return err
+		}
+		text, err := decodeBase64(gjson.GetBytes(raw, "data.value").String())
+		if err != nil || len(text) == 0 {
+			return errors.New("it holds no kubeconfig")
+		}
+		cfg, err := reduce(text)
+		if err != nil {
+			return err
+		}
+		cfg.Timeout = 5 * time.Second
+		client, err := rest.UnversionedRESTClientFor(cfg)
+		if err != nil {
+			return errors.New("it cannot be used")
+		}
+		err = client.Get().AbsPath("/version").Do(ctx).Error()
+		if _, answered := errors.AsType[*apierrors.StatusError](err); answered &&
+			!apierrors.IsUnauthorized(err) {
+			// it has another opinion of the path; that it is the server of this CA is what matters
+			return nil
+		}
+		return err
+	}()
+	if err != nil && ctx.Err() == nil {
+		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI,
+			Ref: o.Ref,
+			Message: "the workload cluster's API server did not answer through this kubeconfig: " +
+				err.Error(),
+			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
+				"of the Cluster"})
+	}
+}
+
+// reduce takes from a kubeconfig of a snapshot the server, the CA and inline credentials and
+// nothing else: exec and auth providers would run programs of the snapshot's choice on this host,
+// file paths and proxies would lead elsewhere (invariant I8).
+func reduce(text []byte) (*rest.Config, error) {
+	c, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, errors.New("it is not a kubeconfig")
+	}
+	kctx := c.Contexts[c.CurrentContext]
+	if kctx == nil || c.Clusters[kctx.Cluster] == nil || c.AuthInfos[kctx.AuthInfo] == nil {
+		return nil, errors.New("its current context is incomplete")
+	}
+	cluster, user := c.Clusters[kctx.Cluster], c.AuthInfos[kctx.AuthInfo]
+	if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" ||
+		user.ClientKey != "" || user.TokenFile != "" ||
+		cluster.CertificateAuthority != "" || cluster.ProxyURL != "" || cluster.InsecureSkipTLSVerify ||
+		!strings.HasPrefix(cluster.Server, "https://") {
+		return nil, errors.New("it names programs, files, a proxy or a server without TLS, which are " +
+			"never used from a snapshot")
+	}
+	return &rest.Config{
+		Host: cluster.Server, BearerToken: user.Token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
+			CertData: user.ClientCertificateData, KeyData: user.ClientKeyData,
+			ServerName: cluster.TLSServerName},
+		ContentConfig: kube.JSONContent(),
+	}, nil
+}

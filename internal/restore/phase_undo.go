@@ -1,0 +1,226 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// UndoOptions are the inputs of Undo.
+type UndoOptions struct {
+	RunOptions // Plan, Reader, Writer, Kinds, Operation, Journal and Hooks.StepSuffix are needed
+	Remover    Remover
+	Lister     Lister
+	// Units to undo, by name. None of them may be released.
+	Units []string
+	// Shared: shared objects are removed as well, but for those in Keep. Namespaces always stay:
+	// other objects in them are not of this operation.
+	Shared bool
+	Keep   map[object.Ref]bool
+}
+
+// Undo removes what a run created on the target: the objects of units, dependants first,
+// and then the shared ones. Objects that were adopted stay. Only objects whose UID is journaled, or
+// which carry this operation's mark, are touched. It may run again after any crash.
+func Undo(ctx context.Context, o UndoOptions) error {
+	r := newRun(ctx, o.RunOptions)
+	if err := r.prepareRun(ctx); err != nil {
+		return err
+	}
+	var parts []Unit
+	for _, u := range r.Plan.Units {
+		if slices.Contains(o.Units, u.Name) && !u.Blocked {
+			parts = append(parts, u)
+		}
+	}
+	if o.Shared {
+		parts = append(parts, r.Plan.Shared)
+	}
+	if err := r.checkCascade(ctx, o.Lister, parts); err != nil {
+		return err
+	}
+	for _, u := range parts {
+		if err := r.undoUnit(ctx, o, u); err != nil {
+			return fmt.Errorf("%s: %w", u.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkCascade finds objects on the target that the garbage collector would delete with what is
+// removed.
+func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
+	toDelete := map[string]object.Ref{}
+	for _, u := range parts {
+		for _, o := range u.Objects {
+			if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
+				toDelete[uid] = o.Ref
+			}
+		}
+	}
+	if len(toDelete) == 0 {
+		return nil
+	}
+	planned := map[object.Ref]bool{}
+	for _, u := range r.Plan.parts() {
+		for _, o := range u.Objects {
+			planned[o.Ref] = true
+		}
+	}
+	findings, err := Dependants(ctx, on, toDelete, func(ref object.Ref) bool {
+		return planned[ref] ||
+			r.Rows.Row(ref.GroupKind()).BoundToCluster // its controller deletes it with its Cluster
+	}, func(ref object.Ref) string { return r.unitOf[ref] })
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(findings, func(f object.Finding) bool {
+		return f.Severity >= object.Error
+	}) {
+		return &FindingsError{Findings: findings}
+	}
+	return nil
+}
+
+func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
+	if u.Name != "" {
+		if err := r.checkStillPaused(ctx, u); err != nil {
+			return err
+		}
+		if err := r.undoOwners(ctx, u.Name); err != nil {
+			return err
+		}
+		if err := r.Journal.Undo(ctx, clusterStatusStep(u.Name),
+			func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
+			return err // the Cluster goes with its wave
+		}
+	}
+	list := waves(u.Objects)
+	slices.Reverse(list)
+	for _, wave := range list {
+		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,
+			_ *catalog.StepHandle) error {
+			return r.each(wave, func(obj Object) error {
+				switch {
+				case obj.Action != Create:
+					return nil
+				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Keep[obj.Ref]:
+					return r.leave(ctx, obj)
+				}
+				return r.removeObject(ctx, o.Remover, obj)
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave leaves an object of ours on the target and removes our annotations from it.
+func (r *run) leave(ctx context.Context, o Object) error {
+	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		_, marked := live.GetAnnotations()[annotationOperation]
+		Unannotate(live, annotationOperation)
+		return r.Rows.Unpause(live.Object) || marked
+	})
+	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// checkStillPaused makes sure that the copy of a unit is still the paused one that this operation
+// created: if it were removed while controllers work on it, they would replace its Machines.
+func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
+	if !creates(u) {
+		return nil // nothing of it is removed
+	}
+	for _, o := range u.Objects {
+		if o.GroupKind() != capi.Cluster || o.Action == Skip {
+			continue
+		}
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
+		if r.checkOurs(o.Ref, live) == nil && (!paused || !capi.PausedByUs(live.Object)) {
+			return &CopyAtWorkError{u.Name}
+		}
+	}
+	return nil
+}
+
+// errNotOurs ends a removal: somebody else's object of this name stays.
+var errNotOurs = errors.New("not ours")
+
+func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
+	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref,
+		func(live *unstructured.Unstructured) error {
+			if r.checkOurs(o.Ref, live) != nil {
+				return errNotOurs
+			}
+			return nil
+		})
+	if errors.Is(err, errNotOurs) {
+		return nil
+	}
+	return err
+}
+
+// undoOwners removes the owner references of a unit from shared objects, which the garbage
+// collector would delete together with their last owner.
+func (r *run) undoOwners(ctx context.Context, unit string) error {
+	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		var objects []Object
+		for _, o := range r.Plan.Shared.Objects {
+			if o.Action != Skip && slices.ContainsFunc(o.Owners,
+				func(owner object.Ref) bool { return r.unitOf[owner] == unit }) {
+				objects = append(objects, o)
+			}
+		}
+		return r.each(objects, func(o Object) error {
+			leaving := map[string]bool{}
+			for _, owner := range o.Owners {
+				if uid := r.uid(owner); r.unitOf[owner] == unit && uid != "" {
+					leaving[uid] = true
+				}
+			}
+			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+				refs := live.GetOwnerReferences()
+				kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
+					return leaving[string(ref.UID)]
+				})
+				if len(kept) == len(refs) {
+					return false
+				}
+				live.SetOwnerReferences(kept)
+				if len(kept) == 0 {
+					unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
+				}
+				return true
+			})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	})
+}

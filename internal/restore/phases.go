@@ -1,0 +1,133 @@
+package restore
+
+import (
+	"context"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+)
+
+// unitState decides which phases a unit still needs. All of it but paused is known when a run
+// begins: from the journal, the plan and the hooks.
+type unitState struct {
+	released bool // its release is journaled as done
+	// onceReleased: a release was begun, by whatever run, and perhaps undone by a repause. Its
+	// controllers have been at work, so it is not compared with the snapshot any more.
+	onceReleased bool
+	// paused: its Cluster on the target carries our pause. The phase "inspect" reads it, once the
+	// Cluster is there.
+	paused       bool
+	creates      bool // the plan creates objects of it
+	noRelease    bool // it stays paused
+	requirePause bool // Hooks.RequirePause
+	hasHook      bool // Hooks.BeforeRelease is set
+}
+
+// adoptedWhole reports whether the unit was there, at work, before this operation: nothing of it is
+// changed.
+func (s unitState) adoptedWhole() bool { return !s.paused && !s.creates }
+
+// phase is one step of a unit on its way to the target. It may run again after a crash at any
+// point: what changes something goes through the journal.
+type phase struct {
+	name   string
+	needed func(s unitState) bool
+	run    func(ctx context.Context, r *run, u Unit, s *unitState) error
+}
+
+// unitPhases are carried out one after the other, each one when the state at that point needs it.
+var unitPhases = []phase{
+	{"create", unitState.copies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.createWaves(ctx, u, false)
+	}},
+	{"owners", unitState.copies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.completeOwners(ctx, u.Name)
+	}},
+	{"cluster-status", unitState.copies, func(ctx context.Context, r *run, u Unit,
+		_ *unitState) error {
+		return r.completeCluster(ctx, u)
+	}},
+	{"inspect", unitState.copies, func(ctx context.Context, r *run, u Unit, s *unitState) (err error) {
+		s.paused, err = r.pausedByUs(ctx, u)
+		return err
+	}},
+	{"acknowledge", unitState.acknowledges, func(ctx context.Context, r *run, u Unit,
+		_ *unitState) error {
+		return r.waitAcknowledged(ctx, u)
+	}},
+	{"refuse", unitState.refused, func(_ context.Context, _ *run, u Unit, _ *unitState) error {
+		return &UnpausedError{u.Name}
+	}},
+	{"verify", unitState.verifies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.verify(ctx, u)
+	}},
+	{"copied", unitState.isCopied, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, "")
+	}},
+	{"before-release", unitState.callsHook, func(ctx context.Context, r *run, u Unit,
+		_ *unitState) error {
+		return r.Hooks.BeforeRelease(ctx, u)
+	}},
+	{"adopt", unitState.adopts, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.Journal.SetUnit(ctx, u.Name, catalog.UnitReleased, "")
+	}},
+	{"release", unitState.releases, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.release(ctx, u)
+	}},
+	{"create-late", unitState.createsLate, func(ctx context.Context, r *run, u Unit,
+		_ *unitState) error {
+		return r.createWaves(ctx, u, true)
+	}},
+}
+
+// copies: a released unit is complete but for what comes late.
+func (s unitState) copies() bool { return !s.released }
+
+func (s unitState) acknowledges() bool { return !s.released && s.paused && !s.noRelease }
+
+// refused: somebody else released a copy that has to stay paused.
+func (s unitState) refused() bool {
+	return !s.released && !s.paused && !s.onceReleased && s.requirePause
+}
+
+// verifies: a Cluster that is not paused was adopted at work, or released by a run that died before
+// it was journaled. Then its controllers have rewritten what would be compared here, and
+// post-flight checks it.
+func (s unitState) verifies() bool { return !s.released && s.paused && !s.onceReleased }
+
+// isCopied: the hook sets the state of its units itself.
+func (s unitState) isCopied() bool { return !s.released && (!s.hasHook || s.noRelease) }
+
+func (s unitState) callsHook() bool { return !s.released && s.hasHook && !s.noRelease }
+
+func (s unitState) adopts() bool { return !s.released && !s.noRelease && s.adoptedWhole() }
+
+func (s unitState) releases() bool { return !s.released && !s.noRelease && !s.adoptedWhole() }
+
+func (s unitState) createsLate() bool { return s.released || s.releases() }
+
+// restoreUnit brings one unit to the target, from its first object to its release and what comes
+// after that.
+func (r *run) restoreUnit(ctx context.Context, u Unit) error {
+	s, err := r.unitState(ctx, u)
+	if err != nil {
+		return err
+	}
+	for _, p := range unitPhases {
+		if !p.needed(s) {
+			continue
+		}
+		if err := p.run(ctx, r, u, &s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {
+	release, err := r.Journal.State(ctx, releaseStep(u.Name))
+	return unitState{
+		released: release == catalog.StepDone, onceReleased: release != "", creates: creates(u),
+		noRelease: r.Plan.Spec.NoRelease, requirePause: r.Hooks.RequirePause,
+		hasHook: r.Hooks.BeforeRelease != nil,
+	}, err
+}

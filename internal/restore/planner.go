@@ -1,0 +1,336 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// planReads is how many objects of the target a plan reads at once.
+const planReads = 16
+
+// Reader is what planning and checking need of the target. It cannot write (invariant I7).
+type Reader interface {
+	List(ctx context.Context, k kube.Kind, o kube.ListOptions, fn func(raw []byte) error) (
+		kube.ListResult, error)
+	Get(ctx context.Context, k kube.Kind, namespace, name string) (*unstructured.Unstructured, error)
+}
+
+// Prober asks the target what it would do, and changes nothing.
+type Prober interface {
+	DryRunCreate(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+	Allowed(ctx context.Context, verb string, k kube.Kind, subresource string) (bool, error)
+}
+
+// Input is what a plan is made from.
+type Input struct {
+	Snapshot  *snapshot.Snapshot
+	Contents  *snapshot.Contents // of the nodes that Nodes returns
+	Source    Snapshot           // names the snapshot
+	Target    object.Side
+	Reader    Reader
+	Prober    Prober
+	Kinds     []kube.Kind     // of the target
+	Providers []kube.Provider // of the target
+	Spec      Spec
+	// Newer is the time of the newest snapshot of the source. Gaps are the findings of the chain of
+	// its snapshots.
+	Newer time.Time
+	Gaps  []string
+	// Owners are the ownership records of the store, by id of the workload cluster.
+	Owners map[string]ownership.Record
+	// Findings of checks that were made before; they count like the plan's own.
+	Findings []object.Finding
+	Now      func() time.Time
+}
+
+// Nodes returns the nodes that a spec selects, with all that they need. It returns a
+// *SelectionError.
+func Nodes(s *snapshot.Snapshot, spec Spec) ([]*graph.Node, error) {
+	return selectNodes(s.Graph, spec)
+}
+
+// rows is what is known of the kinds of the snapshot.
+func (p *planner) rows() *capi.Table { return p.Snapshot.Graph.Rows }
+
+// planner makes one plan.
+type planner struct {
+	Input
+	nodes    []*graph.Node
+	skipped  map[*graph.Node]string   // left out, and why
+	users    map[*graph.Node][]string // units that need a shared node
+	existing map[object.Ref]string    // on the target at planning, with UID
+	kinds    map[object.GroupKind]kube.Kind
+	// owners that are not in the snapshot but live on the target, with UID
+	outside map[object.Ref]string
+	dropped map[object.Ref]bool
+
+	mu       sync.Mutex
+	findings []object.Finding
+}
+
+// NewPlan makes the plan of a restore and runs every pre-flight check. It reads the target and the
+// snapshot and changes neither. Findings are in the plan; an error means that the plan could not be
+// made.
+func NewPlan(ctx context.Context, in Input) (*Plan, error) {
+	nodes, err := Nodes(in.Snapshot, in.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if in.Now == nil {
+		in.Now = time.Now
+	}
+	p := &planner{
+		Input: in, nodes: nodes, skipped: map[*graph.Node]string{},
+		users:    map[*graph.Node][]string{},
+		findings: slices.Clone(in.Findings), existing: map[object.Ref]string{},
+		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
+		dropped: map[object.Ref]bool{},
+	}
+	for _, r := range in.Spec.DropOwners {
+		p.dropped[r] = true
+	}
+	if err := p.filterUnsafe(); err != nil {
+		return nil, err
+	}
+	p.findUsers()
+	p.reportFiltered()
+	p.matchKinds()
+	if err := p.findExisting(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.findOwners(ctx); err != nil {
+		return nil, err
+	}
+	if err := preflight.Run(ctx, checks, p); err != nil {
+		return nil, err
+	}
+	return p.plan(), nil
+}
+
+// add records a finding about a node. An error of a shared node blocks the units that need it; of a
+// node that nobody needs it only leaves that node out.
+func (p *planner) add(n *graph.Node, f object.Finding) {
+	f.Ref = n.Ref
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case n.Unit != "":
+		f.Unit = n.Unit
+		p.findings = append(p.findings, f)
+	case f.Severity < object.Error:
+		p.findings = append(p.findings, f)
+	case len(p.users[n]) == 0:
+		p.skipped[n] = string(f.Code)
+		f.Severity = object.Warning
+		p.findings = append(p.findings, f)
+	default:
+		for _, unit := range p.users[n] {
+			f.Unit = unit
+			p.findings = append(p.findings, f)
+		}
+	}
+}
+
+// addAll records a finding that is about no single object.
+func (p *planner) addAll(f object.Finding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.findings = append(p.findings, f)
+}
+
+// active yields the nodes that are not left out.
+func (p *planner) active(yield func(*graph.Node) bool) {
+	for _, n := range p.nodes {
+		if p.skipped[n] == "" && !yield(n) {
+			return
+		}
+	}
+}
+
+// findUsers finds the units that need each shared node.
+func (p *planner) findUsers() {
+	byUnit := map[string][]*graph.Node{}
+	for _, n := range p.nodes {
+		if n.Unit != "" {
+			byUnit[n.Unit] = append(byUnit[n.Unit], n)
+		}
+	}
+	for _, unit := range slices.Sorted(maps.Keys(byUnit)) {
+		for _, n := range p.Snapshot.Graph.Closure(byUnit[unit]) {
+			if n.Unit != unit {
+				p.users[n] = append(p.users[n], unit)
+			}
+		}
+	}
+}
+
+// filterUnsafe leaves out what is never created from a snapshot (invariant I8): the source's own
+// inventory, what belongs to the API server or to the providers, kinds that are not of Cluster API,
+// and Secrets that grant access to the management cluster itself.
+func (p *planner) filterUnsafe() error {
+	providers := map[string]bool{}
+	for _, pr := range slices.Concat(p.Snapshot.About.Providers, p.Providers) {
+		providers[pr.Namespace] = true
+	}
+	for _, n := range p.nodes {
+		namespace := n.Namespace
+		if n.GroupKind() == kube.NamespaceKind.GroupKind {
+			namespace = n.Name
+		}
+		// the kinds as the target serves them: the snapshot is untrusted
+		k, known := kube.FindKind(p.Kinds, n.GroupKind())
+		switch {
+		case n.GroupKind() == capi.Provider:
+			p.skipped[n] = "the target has a provider inventory of its own"
+		case strings.HasPrefix(namespace, "kube-"):
+			p.skipped[n] = "nothing is restored into the API server's own namespaces"
+		case providers[namespace]:
+			p.skipped[n] = "nothing is restored into the namespaces of providers"
+		case n.Group != "" && known && !k.Contract && !p.rows().Known(n.GroupKind()):
+			p.skipped[n] = "not a kind of Cluster API"
+		case n.GroupKind() == kube.SecretKind.GroupKind:
+			raw, err := p.Contents.Bytes(n.Ref)
+			if err != nil {
+				return err
+			}
+			switch t := gjson.GetBytes(raw, "type").String(); t {
+			case "kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token":
+				p.skipped[n] = "Secrets of type " + t + " grant access to a management cluster"
+			}
+		}
+	}
+	return nil
+}
+
+// reportFiltered reports what filterUnsafe left out. It is an error for a Cluster, without which
+// its unit cannot be restored.
+func (p *planner) reportFiltered() {
+	for _, n := range p.nodes {
+		why := p.skipped[n]
+		switch {
+		case why == "" || n.GroupKind() == capi.Provider:
+		case n.GroupKind() == capi.Cluster:
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
+				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
+					"must be there"})
+		default:
+			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeRefused, Message: why,
+				Hint: "create it by hand if something needs it"})
+		}
+	}
+}
+
+// matchKinds finds for each kind how the target serves it, at the version in which the snapshot has
+// its objects.
+func (p *planner) matchKinds() {
+	for n := range p.active {
+		if _, ok := p.kinds[n.GroupKind()]; ok {
+			continue
+		}
+		if k, ok := kube.FindKind(p.Kinds, n.GroupKind()); ok && slices.Contains(k.Served, n.Version) {
+			k.Version = n.Version
+			p.kinds[n.GroupKind()] = k
+		}
+	}
+}
+
+// findExisting finds the planned refs that are on the target already, with their UIDs: one
+// metadata-only LIST of each kind.
+func (p *planner) findExisting(ctx context.Context) error {
+	wanted := map[object.Ref]bool{}
+	for n := range p.active {
+		wanted[n.Ref] = true
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for _, k := range p.kinds {
+		g.Go(func() error {
+			_, err := p.Reader.List(ctx, k, kube.ListOptions{Metadata: true}, func(raw []byte) error {
+				meta := gjson.GetBytes(raw, "metadata")
+				r := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+					Name: meta.Get("name").String()}
+				if wanted[r] {
+					p.mu.Lock()
+					p.existing[r] = meta.Get("uid").String()
+					p.mu.Unlock()
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// findOwners finds on the target the owners that the snapshot does not hold.
+func (p *planner) findOwners(ctx context.Context) error {
+	for n := range p.active {
+		for _, o := range n.Owners {
+			if _, done := p.outside[o.Ref]; done || p.inPlan(o.Ref) {
+				continue
+			}
+			uid, err := p.ownerUID(ctx, o.Ref)
+			if err != nil {
+				return err
+			}
+			p.outside[o.Ref] = uid
+		}
+	}
+	return nil
+}
+
+// comesLater reports whether an owner of a shared object belongs to a unit outside of the plan: the
+// reference follows when that unit comes to the target.
+func (p *planner) comesLater(n *graph.Node, owner object.Ref) bool {
+	return p.comesWithUnit(n, owner) && !p.inPlan(owner)
+}
+
+func (p *planner) inPlan(r object.Ref) bool {
+	n := p.Snapshot.Graph.Node(r)
+	if n == nil || p.skipped[n] != "" {
+		return false
+	}
+	_, in := slices.BinarySearchFunc(p.nodes, r, func(n *graph.Node, r object.Ref) int {
+		return object.CompareRefs(n.Ref, r)
+	})
+	return in
+}
+
+// ownerUID returns the UID of an object on the target, "" when it is not there or of a kind that is
+// not served.
+func (p *planner) ownerUID(ctx context.Context, r object.Ref) (string, error) {
+	k, ok := kube.FindKind(p.Kinds, r.GroupKind())
+	if !ok {
+		return "", nil
+	}
+	obj, err := p.Reader.Get(ctx, k, r.Namespace, r.Name)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up owner %s: %w", r, err)
+	}
+	if obj.GetDeletionTimestamp() != nil {
+		return "", nil // what it owns goes with it
+	}
+	return string(obj.GetUID()), nil
+}

@@ -1,0 +1,163 @@
+package restore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// plan assembles the plan from the findings and what is on the target.
+func (p *planner) plan() *Plan {
+	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
+		Epochs: map[string]int64{}}
+	byUnit := map[string][]*graph.Node{}
+	for _, n := range p.nodes {
+		byUnit[n.Unit] = append(byUnit[n.Unit], n)
+	}
+	for _, name := range slices.Sorted(maps.Keys(byUnit)) {
+		u := p.unit(name, byUnit[name])
+		if name == "" {
+			plan.Shared = u
+			continue
+		}
+		plan.Units = append(plan.Units, u)
+		if o, ok := p.Owners[u.WorkloadID]; ok {
+			plan.Epochs[u.WorkloadID] = o.Epoch
+		}
+	}
+	plan.decide()
+	p.skipUnneeded(plan)
+	return plan
+}
+
+// skipUnneeded leaves out shared objects that only blocked units need.
+func (p *planner) skipUnneeded(plan *Plan) {
+	blocked := map[string]bool{}
+	for _, u := range plan.Units {
+		blocked[u.Name] = u.Blocked
+	}
+	var kept []*graph.Node
+	for n := range p.active {
+		if n.Unit != "" && !blocked[n.Unit] || n.Unit == "" && len(p.users[n]) == 0 {
+			kept = append(kept, n)
+		}
+	}
+	needed := map[object.Ref]bool{}
+	for _, n := range p.Snapshot.Graph.Closure(kept) {
+		needed[n.Ref] = true
+	}
+	for i := range plan.Shared.Objects {
+		if o := &plan.Shared.Objects[i]; o.Action != Skip && !needed[o.Ref] {
+			o.Action, o.Reason = Skip, "only blocked units need it"
+		}
+	}
+}
+
+func (p *planner) unit(name string, nodes []*graph.Node) Unit {
+	u := Unit{Name: name}
+	wave := 0
+	var early, late []*graph.Node
+	for _, n := range nodes {
+		if isLate(p.Snapshot.Graph, n) {
+			late = append(late, n)
+		} else {
+			early = append(early, n)
+		}
+	}
+	for _, part := range [][]*graph.Node{early, late} {
+		for _, nodes := range p.Snapshot.Graph.Waves(part) {
+			wave++
+			for _, n := range nodes {
+				o := p.object(n, wave)
+				u.Objects = append(u.Objects, o)
+				if n.GroupKind() == capi.Machine {
+					u.Machines++
+				}
+				if n.GroupKind() == capi.Cluster && n.Key().String() == name {
+					u.WorkloadID, u.StaysPaused = n.WorkloadID, n.Paused
+				}
+			}
+		}
+	}
+	return u
+}
+
+// isLate tells of objects that are created after the release: those of a kind for which no pause is
+// known, since they come to life as soon as they are created, and passive ones that such an object
+// owns.
+func isLate(g *graph.Graph, n *graph.Node) bool {
+	pause := g.Rows.Row(n.GroupKind()).Pause
+	return pause.Late() || pause.Passive() && ownedByLate(g, n)
+}
+
+func ownedByLate(g *graph.Graph, n *graph.Node) bool {
+	return slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
+		owner := g.Node(o.Ref)
+		return owner != nil && g.Rows.Row(owner.GroupKind()).Pause.Late()
+	})
+}
+
+func (p *planner) object(n *graph.Node, wave int) Object {
+	o := Object{Ref: n.Ref, Version: n.Version, Wave: wave, Late: isLate(p.Snapshot.Graph, n),
+		Action: Create, UID: p.existing[n.Ref], Paused: n.Paused}
+	if o.UID != "" {
+		o.Action = Adopt
+	}
+	if why := p.skipped[n]; why != "" {
+		o.Action, o.Reason = Skip, why
+	}
+	for _, owner := range n.Owners {
+		if !p.inPlan(owner.Ref) && p.outside[owner.Ref] == "" && (p.dropped[owner.Ref] ||
+			p.comesLater(n, owner.Ref)) {
+			continue
+		}
+		if uid := p.outside[owner.Ref]; uid != "" {
+			if o.Outside == nil {
+				o.Outside = map[int]string{}
+			}
+			o.Outside[len(o.Owners)] = uid
+		}
+		o.Owners = append(o.Owners, owner.Ref)
+	}
+	return o
+}
+
+// object decodes an object of the snapshot.
+func decodeObject(rows *capi.Table, c *snapshot.Contents, r object.Ref) (
+	*unstructured.Unstructured, error) {
+	raw, err := c.Bytes(r)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", r, jsonError(err))
+	}
+	stripOwnMarks(rows, u)
+	return u, nil
+}
+
+// stripOwnMarks takes from an object what an operation of ours had written to it when the snapshot was
+// taken: a move takes one of its source while it is paused.
+func stripOwnMarks(rows *capi.Table, u *unstructured.Unstructured) {
+	rows.Unpause(u.Object)
+	Unannotate(u, annotationOperation)
+}
+
+// jsonError returns the position of a syntax error without the text around it, which may be of a
+// Secret.
+func jsonError(err error) error {
+	if s, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("invalid JSON at offset %d", s.Offset)
+	}
+	return fmt.Errorf("invalid JSON (%T)", err)
+}

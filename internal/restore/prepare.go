@@ -1,0 +1,110 @@
+package restore
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+func gkOf(u *unstructured.Unstructured) object.GroupKind {
+	gvk := u.GroupVersionKind()
+	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
+}
+
+// strip removes what a management cluster sets itself; what is left can be created.
+func strip(u *unstructured.Unstructured) {
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",
+		"deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"} {
+		unstructured.RemoveNestedField(u.Object, fieldMetadata, f)
+	}
+}
+
+// prepare turns an object of the snapshot into the one to create: paused, marked as ours, with
+// owner references to live UIDs. With partial, owners that are not on the target yet are left out,
+// since they follow. Without it they are an error: the garbage collector deletes an object with an
+// unknown owner.
+func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
+	partial bool) error {
+	strip(u)
+	r.Rows.Pause(u.Object)
+	if workloadID != "" && o.GroupKind() == capi.Cluster {
+		Annotate(u, capi.AnnotationWorkloadID, workloadID)
+	}
+	return r.setOwners(u, o, partial)
+}
+
+// setOwners rewrites the owner references to the UIDs that live on the target.
+func (r *run) setOwners(u *unstructured.Unstructured, o Object, partial bool) error {
+	var refs []metav1.OwnerReference
+	position := 0
+	for _, ref := range u.GetOwnerReferences() {
+		if position == len(o.Owners) || !sameOwner(ref, o.Owners[position]) {
+			continue // dropped by the plan
+		}
+		uid := o.Outside[position]
+		if uid == "" {
+			uid = r.uid(o.Owners[position])
+		}
+		if uid == "" && !partial {
+			return fmt.Errorf("its owner %s does not live on the target", o.Owners[position])
+		}
+		if uid != "" {
+			ref.UID = types.UID(uid)
+			refs = append(refs, ref)
+		}
+		position++
+	}
+	u.SetOwnerReferences(refs)
+	if len(refs) == 0 {
+		unstructured.RemoveNestedField(u.Object, fieldMetadata, fieldOwnerReferences)
+	}
+	return nil
+}
+
+// wrongOwner names an owner reference of live that has another UID than the same one of want; ""
+// when there is none.
+func wrongOwner(want, live *unstructured.Unstructured) string {
+	for _, is := range live.GetOwnerReferences() {
+		for _, should := range want.GetOwnerReferences() {
+			if is.Kind == should.Kind && is.Name == should.Name && is.APIVersion == should.APIVersion &&
+				is.UID != should.UID {
+				return fmt.Sprintf("its owner %s/%s is not the one that lives", is.Kind, is.Name)
+			}
+		}
+	}
+	return ""
+}
+
+func sameOwner(ref metav1.OwnerReference, owner object.Ref) bool {
+	group, _, ok := strings.Cut(ref.APIVersion, "/")
+	if !ok {
+		group = ""
+	}
+	return group == owner.Group && ref.Kind == owner.Kind && ref.Name == owner.Name
+}
+
+// movedFields returns the managedFields of source for live. They name owner references by UID, so
+// these UIDs are replaced by those of the owners of live.
+func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
+	fields := source.GetManagedFields()
+	for _, was := range source.GetOwnerReferences() {
+		for _, is := range live.GetOwnerReferences() {
+			if was.Kind != is.Kind || was.Name != is.Name {
+				continue
+			}
+			for i := range fields {
+				if f := fields[i].FieldsV1; f != nil {
+					fields[i].FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(f.GetRawString(), string(was.UID),
+						string(is.UID)))
+				}
+			}
+		}
+	}
+	return fields
+}

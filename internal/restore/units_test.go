@@ -1,0 +1,90 @@
+package restore
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+func TestWavesDivideSortedObjects(t *testing.T) {
+	var sizes []int
+	for _, wave := range waves([]Object{{Wave: 1}, {Wave: 1}, {Wave: 2}, {Wave: 5}}) {
+		sizes = append(sizes, len(wave))
+	}
+	if len(sizes) != 3 || sizes[0] != 2 || sizes[1] != 1 || sizes[2] != 1 {
+		t.Errorf("waves of %v objects", sizes)
+	}
+	if len(waves(nil)) > 0 {
+		t.Error("no objects have a wave")
+	}
+}
+
+// TestResultsOfAUnitThatFailsAfterItsRelease: it is released, and failed; the first error is the
+// one of the run.
+func TestResultsOfAUnitThatFailsAfterItsRelease(t *testing.T) {
+	s := &results{released: map[string]bool{}, failed: map[string]bool{}}
+	first := errors.New("post-flight")
+	s.add("n/a", nil, true)
+	s.add("n/a", first, true)
+	s.add("n/b", errors.New("create"), false)
+	if !s.released["n/a"] || s.released["n/b"] || s.failures() != 2 || !errors.Is(s.first, first) ||
+		s.first.Error() != "n/a: post-flight" {
+		t.Errorf("released %v, failed %v, first %v", s.released, s.failed, s.first)
+	}
+}
+
+// TestSharedObjectsWaitForTheUnitsOfTheirNamespace: for those of this plan and of other ones of the
+// operation, but not for units that are blocked.
+func TestSharedObjectsWaitForTheUnitsOfTheirNamespace(t *testing.T) {
+	r := newRun(t.Context(), RunOptions{Plan: &Plan{Units: []Unit{{Name: "a/1"}, {Name: "b/1"},
+		{Name: "c/1", Blocked: true}}}})
+	for _, tt := range []struct {
+		name     string
+		released map[string]bool
+		want     map[string]bool
+	}{
+		{"nothing is released", map[string]bool{}, map[string]bool{"a": true, "b": true, "": true}},
+		{"one of two", map[string]bool{"a/1": true}, map[string]bool{"b": true, "": true}},
+		{"all", map[string]bool{"a/1": true, "b/1": true}, map[string]bool{}},
+		{"all of this plan", map[string]bool{"a/1": true, "b/1": true, "a/2": false},
+			map[string]bool{"a": true, "": true}},
+	} {
+		if got := r.waiting(tt.released); !maps.Equal(got, tt.want) {
+			t.Errorf("%s: waiting for %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestOnlyOurObjectsAreChanged: what carries our mark while no UID is journaled, and what has the
+// journaled UID.
+func TestOnlyOurObjectsAreChanged(t *testing.T) {
+	ref := object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n", Name: "a"}
+	for _, tt := range []struct {
+		name, journaled, uid, mark string
+		ours                       bool
+	}{
+		{"journaled", "u1", "u1", "", true},
+		{"journaled, and marked still", "u1", "u1", "0123456789ab", true},
+		{"journaled, but another one has the name now", "u1", "u2", "0123456789ab", false},
+		{"marked, by a run that died before it was journaled", "", "u1", "0123456789ab", true},
+		{"marked by another operation", "", "u1", "ba9876543210", false},
+		{"neither", "", "u1", "", false},
+	} {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Operation: "0123456789ab"})
+		if tt.journaled != "" {
+			r.setUID(ref, tt.journaled)
+		}
+		live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","namespace":"n","uid":"`+tt.uid+`"}}`)
+		if tt.mark != "" {
+			Annotate(live, annotationOperation, tt.mark)
+		}
+		err := r.checkOurs(ref, live)
+		var notOwned *NotOwnedError
+		if (err == nil) != tt.ours || err != nil && !errors.As(err, &notOwned) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/retry"
+)
+
+// WaitError says that objects of one side did not come to a state in time.
+type WaitError struct {
+	Side  string // "source" or "target"
+	What  string
+	Left  int
+	First string
+}
+
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("wait for %s: %d objects are left, the first: %s", e.What, e.Left, e.First)
+}
+
+// Hint says what to do next.
+func (e *WaitError) Hint() string {
+	if e.Side == "source" {
+		return "read the logs of the source's controllers; then resume the operation, or roll it back"
+	}
+	return "read the logs of the target's controllers, then resume the operation"
+}
+
+// Wait calls problems with the objects that still have one, until none is left. first is the
+// problem of one of them, for people. Errors: those of problems; *WaitError after limit.
+func Wait[T any](ctx context.Context, w WaitError, limit time.Duration, objects []T,
+	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
+	// Seldom enough that the polls do not delay the controllers of a busy API server.
+	b := retry.Backoff{First: 200 * time.Millisecond, Longest: 2 * time.Second}
+	done, err := retry.Poll(ctx, b, limit, func(ctx context.Context) (done bool, err error) {
+		objects, w.First, err = problems(ctx, objects)
+		w.Left = len(objects)
+		return w.Left == 0, err
+	})
+	if err == nil && !done {
+		return &w
+	}
+	return err
+}
+
+// wait polls objects of the target until problem finds none with any of them. A missing object is a
+// problem too.
+func (r *run) wait(ctx context.Context, objects []Object, what string,
+	problem func(o Object, source, live *unstructured.Unstructured) string) error {
+	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, objects,
+		func(ctx context.Context, objects []Object) ([]Object, string, error) {
+			return r.problems(ctx, objects, problem)
+		})
+}
+
+// problems returns the objects that have a problem, and the text of one of them.
+func (r *run) problems(ctx context.Context, objects []Object, problem func(o Object, source,
+	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
+	err = r.each(objects, func(o Object) error {
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+		if err != nil {
+			return err
+		}
+		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+			if err := context.Cause(ctx); err != nil {
+				return nil, err
+			}
+			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+		})
+		var why string
+		switch {
+		case apierrors.IsNotFound(err):
+			why = "it is gone"
+		case err != nil:
+			return err
+		case string(live.GetUID()) != r.uid(o.Ref):
+			why = "it was deleted and created again by somebody else"
+		case live.GetDeletionTimestamp() != nil:
+			why = "it is being deleted"
+		default:
+			why = problem(o, source, live)
+		}
+		if why != "" {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			left = append(left, o)
+			if first == "" {
+				first = o.Ref.String() + ": " + why
+			}
+		}
+		return nil
+	})
+	return left, first, err
+}

@@ -1,0 +1,106 @@
+package restore
+
+import (
+	"context"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// Writer creates and changes objects of the target.
+type Writer interface {
+	Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+	Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+	UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+}
+
+// checkOurs: only what carries the mark of this operation, or whose UID is journaled, may be
+// changed.
+func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
+	known := r.uid(ref)
+	if known == string(live.GetUID()) || known == "" &&
+		live.GetAnnotations()[annotationOperation] == r.Operation {
+		return nil
+	}
+	return &NotOwnedError{ref}
+}
+
+// converge repeats a write to live until it succeeds. Controllers of the target touch objects
+// within milliseconds, so the resourceVersion is often stale: then it reads live again.
+func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unstructured,
+	write func(live *unstructured.Unstructured) (*unstructured.Unstructured, error)) (
+	*unstructured.Unstructured, error) {
+	uid := live.GetUID()
+	stale := false
+	return request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
+		if stale {
+			newer, err := r.Reader.Get(ctx, k, live.GetNamespace(), live.GetName())
+			if err != nil {
+				return nil, err
+			}
+			if newer.GetUID() != uid || newer.GetDeletionTimestamp() != nil {
+				return nil, &DeletedError{}
+			}
+			live = newer
+		}
+		stale = true // whatever comes back, an answer may have been lost
+		return write(live)
+	})
+}
+
+// change writes what fn changes in an object of ours. It writes nothing when fn changes nothing.
+func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.Unstructured) (
+	changed bool)) error {
+	k := r.kinds[o.GroupKind()]
+	_, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
+		if err != nil {
+			return nil, err
+		}
+		if live.GetDeletionTimestamp() != nil {
+			return nil, &DeletedError{}
+		}
+		if err := r.checkOurs(o.Ref, live); err != nil {
+			return nil, err
+		}
+		if holder, _, locked := strings.Cut(live.GetAnnotations()[annotationOperation], "/"); locked &&
+			holder != r.Operation {
+			return nil, &OperationAtWorkError{holder} // a move away from here
+		}
+		if !fn(live) {
+			return live, nil
+		}
+		return r.Writer.Update(ctx, k, live)
+	})
+	return err
+}
+
+// request sends a request, and again while its failure may pass (kube.Retry). Its errors hold no
+// values of Secrets.
+func request(ctx context.Context, gk object.GroupKind, send func() (*unstructured.Unstructured,
+	error)) (obj *unstructured.Unstructured, err error) {
+	err = kube.Retry(ctx, func() (err error) {
+		obj, err = send()
+		return err
+	})
+	if err != nil {
+		return nil, &apiError{text: safe(gk, err), err: err}
+	}
+	return obj, nil
+}
+
+// apiError has a safe text in place of that of an API error, which errors.As still finds.
+type apiError struct {
+	text string
+	err  error
+}
+
+func (e *apiError) Error() string { return e.text }
+
+func (e *apiError) Unwrap() error { return e.err }

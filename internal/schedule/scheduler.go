@@ -1,0 +1,336 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+)
+
+const (
+	// longestSleep bounds a wait: a timer stops while its machine sleeps, and does not notice that
+	// the clock was set.
+	longestSleep = time.Minute
+	// pruneEvery is the least time between two prunes of a location that the scheduler begins.
+	pruneEvery = time.Hour
+)
+
+// Run is an operation that was begun. Whoever began it waits for it.
+type Run interface {
+	// Operation returns the operation as it was when the run began.
+	Operation() catalog.Operation
+	// Wait returns how the run ended, once that is recorded.
+	Wait() error
+}
+
+// SnapshotRequest is one run of a schedule.
+type SnapshotRequest struct {
+	Schedule         string
+	Source, Location string
+	Namespaces       []string
+	// Interval is the time between two runs of the schedule.
+	Interval time.Duration
+	TTL      time.Duration
+}
+
+// Snapshots begins the operations of schedules.
+type Snapshots interface {
+	// BeginSnapshot begins a run. ctx bounds the beginning, not the run.
+	BeginSnapshot(ctx context.Context, r SnapshotRequest) (Run, error)
+	// BeginPrune begins a prune of a location by the rules of the configuration, after a snapshot
+	// of a schedule. It reports by itself that it could not begin one.
+	BeginPrune(schedule, location string)
+	// LastPrune returns when the last prune of a location began, whoever asked for it, and whether
+	// it is still running; zero when there was none since the daemon started.
+	LastPrune(location string) (began time.Time, running bool)
+}
+
+// States records the states of schedules; *catalog.Catalog does.
+type States interface {
+	ScheduleState(ctx context.Context, name string) (catalog.ScheduleState, error)
+	UpdateSchedule(ctx context.Context, name string, change func(*catalog.ScheduleState)) (
+		catalog.ScheduleState, error)
+}
+
+// Metrics observes the scheduler.
+type Metrics interface {
+	// ScheduleKnown reports a schedule when the daemon starts, and its last success, if any.
+	ScheduleKnown(schedule string, lastSuccess time.Time)
+	// RunSkipped reports a run that was due while the run before was going.
+	RunSkipped(schedule string)
+	// Overdue reports for how long a schedule is overdue; 0 when it is not.
+	Overdue(schedule string, by time.Duration)
+}
+
+// Options of a Scheduler.
+type Options struct {
+	Schedules []Schedule
+	Snapshots Snapshots
+	States    States
+	Metrics   Metrics
+	Log       *slog.Logger
+	// Prune says that the configuration removes snapshots: then a prune follows a run that
+	// succeeded, at most once in an hour for each location.
+	Prune bool
+}
+
+// Scheduler takes the snapshots of the schedules.
+//
+// A schedule is due at the first time of its expression after its last run began; a schedule that
+// never ran is due at once. So the scheduler makes up once for runs that were missed while the
+// daemon was down. With SkipImmediately, times before the start of the daemon, or before the end of
+// a pause, do not count. A run that failed is not retried before the schedule is due next.
+type Scheduler struct {
+	Options
+	wake chan struct{} // holds one when a change may shorten the sleep of Run
+
+	runs sync.WaitGroup // goroutines that begin a run or wait for its end
+
+	// recording is held from a change of a recorded state until list has it, so that list never
+	// ends with the older of two states.
+	recording sync.Mutex
+	mu        sync.Mutex
+	list      []*scheduled // by name
+}
+
+// New reads the recorded states of the schedules.
+func New(ctx context.Context, o Options) (*Scheduler, error) {
+	now := time.Now().Round(0)
+	r := &Scheduler{Options: o, wake: make(chan struct{}, 1)}
+	for _, s := range o.Schedules {
+		parsed, err := ParseCron(s.Cron)
+		if err != nil {
+			return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
+		}
+		d := &scheduled{Schedule: s, cron: parsed}
+		if d.state, err = o.States.ScheduleState(ctx, s.Name); errors.Is(err, catalog.ErrNotFound) {
+			// A new schedule is recorded once: it can be overdue from now on.
+			d.state, err = o.States.UpdateSchedule(ctx, s.Name, func(*catalog.ScheduleState) {})
+		}
+		if err != nil {
+			return nil, err
+		}
+		d.rewind(now)
+		o.Metrics.ScheduleKnown(s.Name, d.state.LastSuccess)
+		r.list = append(r.list, d)
+	}
+	slices.SortFunc(r.list, func(a, b *scheduled) int { return strings.Compare(a.Name, b.Name) })
+	return r, nil
+}
+
+// Run begins what is due until the context ends, which must also end the runs. It returns once all
+// runs that the scheduler began have ended.
+func (r *Scheduler) Run(ctx context.Context) {
+	defer r.runs.Wait()
+	for {
+		wait := r.step(ctx, time.Now().Round(0))
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-r.wake:
+			t.Stop()
+		case <-t.C:
+		}
+	}
+}
+
+// step begins what is due and returns how long to sleep.
+func (r *Scheduler) step(ctx context.Context, now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := longestSleep
+	for _, d := range r.list {
+		r.observe(d, now)
+		if d.paused() {
+			continue
+		}
+		if !d.due.After(now) {
+			d.due = d.cron.Next(now)
+			if d.running {
+				d.skipped++
+				r.Metrics.RunSkipped(d.Name)
+				r.Log.Warn("schedule is due while its last run is going: skipped", "schedule", d.Name)
+			} else {
+				d.running = true
+				r.runs.Go(func() {
+					began := time.Now().Round(0)
+					if run, err := r.begin(ctx, d, began); err == nil {
+						r.finish(d, began, run)
+					}
+				})
+			}
+		}
+		wait = min(wait, d.due.Sub(now))
+	}
+	return wait
+}
+
+func (r *Scheduler) observe(d *scheduled, now time.Time) {
+	late := time.Duration(0)
+	if since := d.overdueSince(now); !since.IsZero() {
+		late = now.Sub(since)
+	}
+	r.Metrics.Overdue(d.Name, late)
+}
+
+// begin begins a run and records it; d.running is set already. It records and logs an error as the
+// end of the run.
+func (r *Scheduler) begin(ctx context.Context, d *scheduled, began time.Time) (Run, error) {
+	run, err := r.Snapshots.BeginSnapshot(ctx, SnapshotRequest{Schedule: d.Name, Source: d.Source,
+		Location: d.Location, Namespaces: d.Namespaces, Interval: d.interval(began), TTL: d.TTL})
+	if err != nil {
+		r.record(d, func(s *catalog.ScheduleState) { s.LastRun, s.LastOperation = began, "" })
+		r.end(d, began, err)
+		return nil, err
+	}
+	id := run.Operation().ID
+	r.Log.Info("schedule began a snapshot", "schedule", d.Name, "operation", id)
+	r.record(d, func(s *catalog.ScheduleState) { s.LastRun, s.LastOperation = began, id })
+	return run, nil
+}
+
+// finish waits for a run, records its end, and begins the prune that follows it.
+func (r *Scheduler) finish(d *scheduled, began time.Time, run Run) {
+	err := run.Wait()
+	r.end(d, began, err)
+	if err == nil {
+		r.prune(d.Name, run.Operation().Location)
+	}
+}
+
+// end records how a run ended.
+func (r *Scheduler) end(d *scheduled, began time.Time, err error) {
+	if err != nil {
+		r.Log.Error("schedule took no snapshot", "schedule", d.Name, "error", err)
+	}
+	r.record(d, func(s *catalog.ScheduleState) {
+		s.LastError = ""
+		if err != nil {
+			s.LastError = err.Error()
+		} else {
+			s.LastSuccess = began
+		}
+	})
+	r.mu.Lock()
+	d.running = false
+	r.observe(d, time.Now())
+	r.mu.Unlock()
+}
+
+// prune begins a prune of the location of a snapshot, unless one began within the hour. Nobody
+// waits for that prune: its operation says how it went.
+func (r *Scheduler) prune(schedule, location string) {
+	if !r.Prune {
+		return
+	}
+	began, running := r.Snapshots.LastPrune(location)
+	if running || !began.IsZero() && time.Since(began) < pruneEvery {
+		return
+	}
+	r.Snapshots.BeginPrune(schedule, location)
+}
+
+// record stores a change of the state. When that fails, the change holds until the daemon ends.
+func (r *Scheduler) record(d *scheduled, change func(*catalog.ScheduleState)) {
+	r.recording.Lock()
+	defer r.recording.Unlock()
+	state, err := r.States.UpdateSchedule(context.Background(), d.Name, change)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.Log.Error("record state of schedule", "schedule", d.Name, "error", err)
+		change(&d.state)
+		return
+	}
+	d.state = state
+}
+
+func (r *Scheduler) find(name string) (*scheduled, error) {
+	var names []string
+	for _, d := range r.list {
+		if d.Name == name {
+			return d, nil
+		}
+		names = append(names, d.Name)
+	}
+	return nil, &UnknownError{Name: name, Known: names}
+}
+
+// List returns the schedules by name.
+func (r *Scheduler) List() []Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	list := make([]Status, 0, len(r.list))
+	for _, d := range r.list {
+		list = append(list, d.status(now))
+	}
+	return list
+}
+
+// SetPaused pauses or resumes a schedule, which outlives the daemon. *UnknownError; errors of the
+// catalog, and then nothing has changed.
+func (r *Scheduler) SetPaused(ctx context.Context, name string, paused bool) (Status, error) {
+	d, err := r.find(name)
+	if err != nil {
+		return Status{}, err
+	}
+	r.recording.Lock()
+	defer r.recording.Unlock()
+	state, err := r.States.UpdateSchedule(ctx, d.Name, func(s *catalog.ScheduleState) {
+		s.Paused, s.ConfigPaused = &paused, d.Paused
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now().Round(0)
+	before := d.paused()
+	d.state = state
+	if before && !paused {
+		d.rewind(now)
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default: // Run wakes up anyway
+	}
+	return d.status(now), nil
+}
+
+// RunNow begins a run whether it is due or not, and returns its operation. *UnknownError;
+// *RunningError; errors of the beginning.
+func (r *Scheduler) RunNow(ctx context.Context, name string) (catalog.Operation, error) {
+	d, err := r.find(name)
+	if err != nil {
+		return catalog.Operation{}, err
+	}
+	r.mu.Lock()
+	if d.running {
+		id := d.state.LastOperation
+		r.mu.Unlock()
+		return catalog.Operation{}, &RunningError{Name: name, Operation: id}
+	}
+	d.running = true
+	r.mu.Unlock()
+	began := time.Now().Round(0)
+	r.runs.Add(1) // before the run begins: Run must not return while it is going
+	run, err := r.begin(ctx, d, began)
+	if err != nil {
+		r.runs.Done()
+		return catalog.Operation{}, err
+	}
+	go func() {
+		defer r.runs.Done()
+		r.finish(d, began, run)
+	}()
+	return run.Operation(), nil
+}

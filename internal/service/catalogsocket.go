@@ -1,0 +1,103 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// catalogSocketSuffix names the socket beside a catalog: only one process can hold a catalog, so it serves
+// the others, such as a second mgmtctl that watches.
+const catalogSocketSuffix = ".sock"
+
+// catalogSocket serves the operations of the process that holds the catalog.
+type catalogSocket struct {
+	server *grpc.Server
+	path   string
+}
+
+// serveCatalogSocket listens on the socket. The caller holds the catalog, so a socket that is there
+// already is a dead process's.
+func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
+	path := catalogFile + catalogSocketSuffix
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(s.ctx, "unix", path)
+	if err != nil {
+		// Paths of sockets are short (108 bytes on Linux). To be watched is a convenience: the work
+		// goes on without it.
+		s.cfg.Log.Warn("serve catalog socket", "path", path, "error", err)
+		return nil, nil
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	b := &catalogSocket{server: grpc.NewServer(ServerOptions()...), path: path}
+	mgmtv1.RegisterOperationServiceServer(b.server, &operationService{s: s})
+	go func() { _ = b.server.Serve(l) }() // ends with close
+	return b, nil
+}
+
+// close lets watchers read to the end of their operation, but not for long.
+func (b *catalogSocket) close() {
+	done := time.AfterFunc(2*time.Second, b.server.Stop)
+	b.server.GracefulStop()
+	done.Stop()
+	_ = os.Remove(b.path)
+}
+
+// catalogHolder is the process that holds the catalog.
+type catalogHolder struct {
+	conn   *grpc.ClientConn
+	client mgmtv1.OperationServiceClient
+}
+
+// dialCatalogHolder reaches the process that holds the catalog. locked is the error that it gives when
+// nobody answers there.
+func (s *Server) dialCatalogHolder(ctx context.Context, locked error) (mgmtv1.OperationServiceClient,
+	error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder != nil {
+		return s.holder.client, nil
+	}
+	path := s.cfg.CatalogFile + catalogSocketSuffix
+	probe, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, locked
+	}
+	_ = probe.Close()
+	// a socket with mode 0600 in a folder of ours
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, errors.Join(locked, err)
+	}
+	s.holder = &catalogHolder{conn: conn, client: mgmtv1.NewOperationServiceClient(conn)}
+	return s.holder.client, ctx.Err()
+}
+
+// catalogOrHolder returns the catalog, or a client of the process that holds it.
+func (s *Server) catalogOrHolder(ctx context.Context) (*catalog.Catalog,
+	mgmtv1.OperationServiceClient, error) {
+	s.mu.Lock()
+	known := s.holder
+	s.mu.Unlock()
+	if known != nil {
+		return nil, known.client, nil
+	}
+	c, err := s.openCatalog(ctx)
+	if as[*catalog.LockedError](err) {
+		client, err := s.dialCatalogHolder(ctx, err)
+		return nil, client, err
+	}
+	return c, nil, err
+}

@@ -1,0 +1,338 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// storedRestore is what the catalog keeps of a restore, and all that a resume needs but the
+// identity.
+type storedRestore struct {
+	Plan   restore.Plan   `json:"plan"`
+	Tuning restore.Tuning `json:"tuning"`
+	// Location is the name of the storage location.
+	Location string `json:"location,omitempty"`
+}
+
+// restoreInputs is a snapshot and the management cluster that it is restored into.
+type restoreInputs struct {
+	location *Location
+	snapshot *snapshot.Snapshot
+	signed   store.Signed
+	store    *store.Store
+	target   *kube.Mgmt
+	kinds    []kube.Kind
+}
+
+// openRestore finds and opens the snapshot, checks its signature before it reads anything else of
+// it, and connects to the target.
+func (s *Server) openRestore(ctx context.Context, r restoreRequest, identity []byte) (
+	*restoreInputs, error) {
+	location, err := s.location(r.location)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.openLocation(ctx, location, identity, false)
+	if err != nil {
+		return nil, err
+	}
+	e, err := findSnapshot(ctx, st, r.source, r.snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return s.openSigned(ctx, location, st, e, r.target)
+}
+
+func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
+	e store.Signed, targetName string) (*restoreInputs, error) {
+	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
+	if vouched := location.Store.Plain && !st.Encrypted() &&
+		len(location.Store.TrustedKeyFiles) == 0; !vouched {
+		if err := e.RequireTrusted(); err != nil {
+			return nil, err
+		}
+	}
+	target, err := s.connect(ctx, targetSide, targetName)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := snapshot.Open(ctx, st, e.Envelope, s.cfg.Rows)
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := target.Reader().Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &restoreInputs{location: location, snapshot: snap, signed: e, store: st, target: target,
+		kinds: kinds}, nil
+}
+
+// plan makes the plan and returns the contents that it was made from.
+func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
+	progress func(done, total int64)) (
+	*restore.Plan, *snapshot.Contents, error) {
+	nodes, err := restore.Nodes(o.snapshot, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	contents, err := o.snapshot.Load(ctx, nodes, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	providers, err := o.target.Providers(ctx, o.kinds)
+	if err != nil {
+		return nil, nil, err
+	}
+	owners, err := ownership.Owners(ctx, o.store)
+	if err != nil {
+		return nil, nil, err
+	}
+	newest, gaps, err := o.chain(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := restore.NewPlan(ctx, restore.Input{
+		Snapshot: o.snapshot, Contents: contents,
+		Source: restore.Snapshot{
+			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),
+			Time:   o.signed.Time,
+			Source: object.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
+		},
+		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
+		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
+		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
+	})
+	return plan, contents, err
+}
+
+// chain returns the time of the source's newest snapshot and what is wrong in the chain from the
+// chosen one to it. Gaps before it are what retention leaves.
+func (o *restoreInputs) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
+	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	var later []store.Signed
+	for _, key := range keys {
+		if key.Time.Before(o.signed.Time) {
+			continue
+		}
+		newest = key.Time
+		e, err := o.store.GetEnvelope(ctx, key)
+		if err != nil {
+			gaps = append(gaps, "a later snapshot cannot be read: "+err.Error())
+			continue
+		}
+		later = append(later, e)
+	}
+	pruned, err := o.store.Pruned(ctx)
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	for _, f := range store.CheckChain(later, pruned.Removed[o.signed.Source.UID]) {
+		if f.Key.ID != o.signed.ID {
+			gaps = append(gaps, f.Message)
+		}
+	}
+	return newest, gaps, nil
+}
+
+// beginRestore begins the operation that restores a snapshot. A digest, unless it is empty, is that
+// of the plan which the operator has seen.
+func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restore.Spec,
+	tuning restore.Tuning, digest string) (*operationRun, error) {
+	if _, err := restore.Nodes(o.snapshot, spec); err != nil {
+		return nil, err
+	}
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name,
+		SnapshotID: string(o.signed.ID),
+		Source:     catalog.Side{Name: o.signed.Source.Name, UID: o.signed.Source.UID},
+		Target:     catalog.Side{Name: o.target.Name(), UID: o.target.UID()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		plan, contents, err := o.plan(ctx, spec, objectsRead(j))
+		if err != nil {
+			return err
+		}
+		stored := storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}
+		if err := preFlight(ctx, c, j, plan, tuning.Canary, digest, stored); err != nil {
+			return err
+		}
+		return o.run(ctx, j, plan, contents, tuning)
+	})
+}
+
+// objectsRead reports the objects that were read of a snapshot.
+func objectsRead(j *catalog.Journal) func(done, total int64) {
+	return func(done, total int64) { j.Progress("objects read", done, total) }
+}
+
+// preFlight tells the findings, refuses what must not run, and stores what a resume goes by before
+// anything changes.
+func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan,
+	canary, digest string, stored any) error {
+	if err := emit(ctx, j, plan.Findings); err != nil {
+		return err
+	}
+	if digest != "" && digest != plan.Digest() {
+		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
+	}
+	if err := plan.CheckCanary(canary); err != nil {
+		return err
+	}
+	if plan.Blocked {
+		return &restore.FindingsError{Findings: plan.Findings}
+	}
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return err
+	}
+	if _, err := c.PutPlan(ctx, j.Operation(), bytes.NewReader(text)); err != nil {
+		return err
+	}
+	for _, u := range plan.Units {
+		state := catalog.UnitPending
+		if u.Blocked {
+			state = catalog.UnitBlocked
+		}
+		if err := j.SetUnit(ctx, u.Name, state, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+	contents *snapshot.Contents, tuning restore.Tuning) error {
+	run := restore.RunOptions{
+		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
+		Writer: o.target.Writer(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
+		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
+	}
+	if err := o.store.CanFence(ctx); err == nil {
+		run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
+			return o.own(ctx, j, plan, u)
+		}
+	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
+		Message: "no ownership records are written: " + err.Error(),
+		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
+			"that it does not"}}); err != nil {
+		return err
+	}
+	return restore.Run(ctx, run)
+}
+
+// own records that a unit belongs to the target from now on, so that whoever has an older state
+// finds out.
+func (o *restoreInputs) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+	u restore.Unit) error {
+	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,
+		h *catalog.StepHandle) error {
+		return errors.Join(ownership.Claim(ctx, o.store, ownership.Request{
+			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
+			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
+			Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
+		}), h.SetUnit(catalog.UnitCopied))
+	})
+}
+
+// resumeRestore resumes a restore by its stored plan, on the same target and from the same
+// snapshot.
+func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	stored storedRestore, identity []byte) (*operationRun, error) {
+	o, err := s.reopenRestore(ctx, op, &stored, identity)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		contents, err := o.snapshot.Load(ctx, nodes, objectsRead(j))
+		if err != nil {
+			return err
+		}
+		if stored.Plan.Epochs == nil {
+			if stored.Plan.Epochs, err = o.sourceEpochs(ctx, &stored.Plan); err != nil {
+				return err
+			}
+		}
+		return o.run(ctx, j, &stored.Plan, contents, stored.Tuning)
+	})
+}
+
+// reopenRestore opens the snapshot and the target of a stored plan. Another store or target is a
+// usage error.
+func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored *storedRestore,
+	identity []byte) (*restoreInputs, error) {
+	location, err := s.location(stored.Location)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.openLocation(ctx, location, identity, false)
+	if err != nil {
+		return nil, err
+	}
+	if st.ID() != stored.Plan.Snapshot.StoreID {
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
+			" restores from another store", Hint: "name the store that it was started with"}
+	}
+	key, err := store.ParseEnvelopeKey(stored.Plan.Snapshot.Key)
+	if err != nil {
+		return nil, err
+	}
+	e, err := st.GetEnvelope(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	target := "" // standalone, the flags name one
+	if s.cfg.Daemon {
+		target = stored.Plan.Target.Name
+	}
+	o, err := s.openSigned(ctx, location, st, e, target)
+	if err != nil {
+		return nil, err
+	}
+	if o.target.UID() != stored.Plan.Target.UID {
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
+			" restores into management cluster " + stored.Plan.Target.Name + ", this is " + o.target.Name(),
+			Hint: "name the target that it was started with; another one would end up with half " +
+				"of the objects"}
+	}
+	return o, nil
+}
+
+// sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
+// name its source: these it may replace, and no others.
+func (o *restoreInputs) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64,
+	error) {
+	owners, err := ownership.Owners(ctx, o.store)
+	epochs := map[string]int64{}
+	for id, owned := range owners {
+		if owned.By.UID == plan.Snapshot.Source.UID {
+			epochs[id] = owned.Epoch
+		}
+	}
+	return epochs, err
+}

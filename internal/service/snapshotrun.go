@@ -1,0 +1,113 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/capture"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// snapshotRequest is a snapshot that an operator or a schedule asks for.
+type snapshotRequest struct {
+	source, location string // names
+	namespaces       []string
+	full             bool // write everything
+	ttl              time.Duration
+	// schedule is the name of the schedule, interval the time between two of its runs; empty when
+	// an operator asks.
+	schedule string
+	interval time.Duration
+}
+
+// beginSnapshot begins the operation that takes a snapshot.
+func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operationRun, error) {
+	location, err := s.location(w.location)
+	if err != nil {
+		return nil, err
+	}
+	source, err := s.connect(ctx, sourceSide, w.source)
+	if err != nil {
+		return nil, err
+	}
+	if o := location.Store; o.SigningKeyFile == "" && !o.Plain {
+		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots " +
+			"that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
+	}
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// last: it makes the store when there is none
+	st, err := s.openLocation(ctx, location, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	op, err := c.CreateOperation(ctx, catalog.Operation{
+		Kind: catalog.KindSnapshot, Source: catalog.Side{Name: source.Name(), UID: source.UID()},
+		Store: st.ID(), Location: location.Name, Schedule: w.schedule,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.snapshots.attempts.WithLabelValues(w.schedule).Inc()
+	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		began := time.Now()
+		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
+			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
+			Kubernetes: source.KubernetesVersion(),
+			Providers:  source.Providers, Rows: s.cfg.Rows, Store: st, Scope: capture.Scope{Namespaces: w.namespaces},
+			Interval: w.interval,
+			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
+			Cache: s.runCache,
+			Full:  w.full, TTL: w.ttl,
+		})
+		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
+		if err == nil && s.verifier != nil {
+			s.verifier.NewSnapshot(location.Name, source.UID())
+		}
+		return err
+	})
+}
+
+// program is what envelopes say of who wrote them.
+func (s *Server) program() string {
+	name := "mgmtctl "
+	if s.cfg.Daemon {
+		name = "mgmtd "
+	}
+	// Snapshots of other rows may have other edges of the same objects.
+	return strings.TrimSpace(name + s.cfg.Version + " " + s.cfg.Rows.Tag())
+}
+
+func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (
+	*snapshot.Result, error) {
+	r, err := snapshot.Create(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.UpdateOperation(ctx, j.Operation(),
+		func(op *catalog.Operation) { op.SnapshotID = string(r.ID) }); err != nil {
+		return r, err
+	}
+	if err := c.PutSnapshot(ctx, catalog.RecordOf(r.Signed)); err != nil {
+		return r, err
+	}
+	var events []catalog.Event
+	for _, m := range r.Missing {
+		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+			Code: object.CodeMissing, Ref: m.Ref,
+			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
+			Hint:    "the coverage of the source shows why"}))
+	}
+	if r.NotRemembered != nil {
+		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+			Code: object.CodeNotRemembered, Message: r.NotRemembered.Error(),
+			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
+	}
+	return r, j.Emit(ctx, events...)
+}

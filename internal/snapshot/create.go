@@ -1,0 +1,227 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/capture"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// captureTries is how often a capture starts from scratch after its resourceVersion expired in the
+// middle, or a kind was removed.
+const captureTries = 3
+
+// ErrTooLong reports that a run exceeded store.MaxRun, after which a prune may have removed what it
+// needs. The run left no snapshot, or one that it followed with another.
+var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it "+
+	"needs; take it again", strings.TrimSuffix(store.MaxRun.String(), "0m0s"))
+
+// errParentGone reports that the parent is not the newest snapshot any more, or was deleted:
+// nothing keeps a prune from deleting its keys. The run starts from scratch, with another parent or
+// none.
+var errParentGone = errors.New("the snapshot before was replaced or deleted while this " +
+	"one was taken")
+
+// Options of Create and CaptureInMemory.
+type Options struct {
+	Rows       *capi.Table // what is known of kinds; nil is the built-in table
+	Source     capture.Source
+	SourceName string
+	SourceUID  string
+	Kubernetes string
+	// Providers reads the provider inventory of the source.
+	Providers func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error)
+	Store     *store.Store
+	Scope     capture.Scope
+	Writer    string // version of this program, for the envelope
+	// State makes the run read and write only what changed since the parent; nil reads and writes
+	// everything.
+	State incremental.StateStore
+	// Cache holds the results of the last runs of this process, so that the next run need not open
+	// what State has; nil caches nothing.
+	Cache *incremental.RunCache
+	// Full reads and writes everything all the same, for example after keys were lost.
+	Full bool
+	// TTL is for how long the snapshot asks to be retained; 0 does not ask.
+	TTL time.Duration
+	// Interval is that of the schedule that creates the snapshot; 0 without a schedule.
+	Interval time.Duration
+	// WithContents returns the objects in memory too, so that the caller needs no identity to read
+	// them back. They are all read.
+	WithContents bool
+	// ExactLimit is capture.Options.ExactLimit.
+	ExactLimit int
+	Now        func() time.Time
+	// Progress receives what is counted, the count, and the total or 0.
+	Progress func(what string, done, total int64)
+}
+
+func (o *Options) setDefaults() {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+}
+
+func (o *Options) capture(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
+	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows, Baseline: baseline,
+		ExactLimit: o.ExactLimit}
+}
+
+// Result of Create.
+type Result struct {
+	store.Signed
+	Missing []graph.Missing
+	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes
+	// counts besides was stored before.
+	Wrote int64
+	// Read is how many objects were read from the source; the others are known from the parent.
+	Read int64
+	// NotRemembered is why the next run has to read and write everything, if it has to: the state
+	// could not be updated.
+	NotRemembered error
+	// Live and Contents are what was stored, if Options.WithContents is set.
+	Live     *Snapshot
+	Contents *Contents
+}
+
+// Create creates a snapshot: it captures the source at one resourceVersion, writes packs, shards,
+// the tree and, last, the signed envelope. It may run any number of times and concurrently; each
+// run creates a snapshot of its own. A run that fails leaves no snapshot, only keys that nothing
+// names; there is one exception: if its parent was deleted in the moment in which its envelope was
+// written, it follows that snapshot with another one. Create changes nothing on the source.
+func Create(ctx context.Context, o Options) (*Result, error) {
+	o.setDefaults()
+	expired, left := 0, 0
+	for {
+		r, err := createOnce(ctx, o)
+		switch {
+		case errors.Is(err, kube.ErrExpired), apierrors.IsNotFound(err):
+			// or a kind was removed since the source was asked for its kinds
+			expired++
+		case errors.Is(err, errParentGone), errors.Is(err, capture.ErrHistory):
+			left++
+			// the last try needs no parent
+			o.Full = o.Full || left == captureTries-1 || errors.Is(err, capture.ErrHistory)
+		default:
+			return r, err
+		}
+		if expired == captureTries || left == captureTries {
+			return r, err
+		}
+	}
+}
+
+// createOnce is one try of Create. Each phase gets the values of those before it and changes none
+// of them, with one exception: the nodes of the parent belong to the run.
+func createOnce(ctx context.Context, o Options) (*Result, error) {
+	r := &run{Options: o, began: o.Now(), chain: incremental.Chain{Store: o.Store,
+		Source: o.SourceUID, State: o.State, Cache: o.Cache}}
+	parent, err := r.chain.LoadParent(ctx, o.Full, r.began.UTC())
+	if err != nil {
+		return nil, err
+	}
+	captured, err := r.capture(ctx, parent)
+	if err != nil {
+		return nil, err
+	}
+	written, err := r.write(ctx, parent, captured)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := r.publish(ctx, parent, captured, written)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
+		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
+		Contents: captured.contents}
+	result.NotRemembered = r.remember(ctx, parent, captured, written, signed)
+	if o.WithContents {
+		result.Live = &Snapshot{Envelope: signed.Envelope, About: captured.about,
+			Graph: captured.cut.Graph, store: o.Store}
+	}
+	return result, nil
+}
+
+// run is what all phases of one try share. It does not change.
+type run struct {
+	Options
+	chain incremental.Chain
+	began time.Time
+}
+
+// captured is the result of the phase capture: the objects of the cut are in packs.
+type captured struct {
+	cut       *capture.Cut
+	about     About
+	head      incremental.Head
+	packs     []store.Key
+	packKeys  incremental.Keys
+	read      int64     // objects whose bytes came from the source
+	contents  *Contents // nil: not asked for
+	moved     movedNodes
+	speculate []incremental.Shard // written before the cut was known
+}
+
+// capture captures the source and writes the objects that are not stored yet into packs. No more
+// than a few packs are in memory at once.
+func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*captured, error) {
+	var contents *Contents
+	if r.WithContents {
+		var err error
+		if contents, err = newContents(nil); err != nil {
+			return nil, err
+		}
+	}
+	is, err := parent.Inspect(ctx, r.Source, r.Scope, r.Providers, r.Writer, r.Rows)
+	if err != nil {
+		return nil, err
+	}
+	var baseline *capture.Baseline
+	if contents == nil { // else all objects have to be read
+		baseline = parent.Baseline(is)
+	}
+	about := func(cut *capture.Cut) About {
+		return About{KubernetesVersion: r.Kubernetes, Kinds: cut.UsedKinds(),
+			Providers: is.Head.Providers}
+	}
+	w := &objectWriter{options: r.Options, parent: parent, began: r.began.UTC(), contents: contents,
+		incremental: baseline != nil, about: about, added: map[*graph.Node]*store.PackRef{}}
+	defer w.abort() // does nothing to packs that are closed
+	if err := w.nextPacks(ctx); err != nil {
+		return nil, err
+	}
+	cut, err := capture.Run(ctx, r.Options.capture(is.Head.Kinds, baseline), w)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.fetchPending(ctx, cut); err != nil {
+		return nil, err
+	}
+	packs, keys, err := w.close(cut)
+	if err != nil {
+		return nil, err
+	}
+	return &captured{cut: cut, about: about(cut), head: is.Head, packs: packs, packKeys: keys,
+		read: w.read, contents: contents, moved: nodeSet(w.pending), speculate: w.speculated}, nil
+}
+
+// remember stores what the next run can use.
+func (r *run) remember(ctx context.Context, parent *incremental.Parent, c *captured, w *written,
+	signed store.Signed) error {
+	return r.chain.Remember(ctx, parent, r.Source, incremental.Run{Snapshot: signed, Head: c.head,
+		Shards: w.shards, Cut: c.cut, Keys: w.keys, Shared: r.WithContents}, r.Now)
+}

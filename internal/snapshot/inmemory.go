@@ -1,0 +1,86 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mgmtd/mgmtd/internal/capture"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+)
+
+// CaptureInMemory captures a source into memory and stores nothing: a plan is made from it while
+// the source is reachable. Of the options it needs Source, SourceName, SourceUID, Kubernetes,
+// Providers and Scope. It changes nothing and may run any number of times.
+func CaptureInMemory(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
+	o.setDefaults()
+	for try := 1; ; try++ {
+		s, c, err := captureInMemoryOnce(ctx, o)
+		if err == nil || !errors.Is(err, kube.ErrExpired) || try == captureTries {
+			return s, c, err
+		}
+	}
+}
+
+func captureInMemoryOnce(ctx context.Context, o Options) (*Snapshot, *Contents, error) {
+	began := o.Now().UTC()
+	contents, err := newContents(nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	kinds, err := o.Source.Kinds(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	cut, err := capture.Run(ctx, o.capture(kinds, nil), contentsSink{contents})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := contents.complete(ctx, o.Source, cut); err != nil {
+		return nil, nil, err
+	}
+	providers, err := o.Providers(ctx, kinds)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Snapshot{Envelope: newEnvelope(o, cut, began),
+		About: About{KubernetesVersion: o.Kubernetes,
+			Kinds: cut.UsedKinds(), Providers: providers}, Graph: cut.Graph}, contents, nil
+}
+
+// contentsSink puts captured objects into Contents.
+type contentsSink struct{ contents *Contents }
+
+var _ capture.Sink = contentsSink{}
+
+// Prefetch implements capture.Sink.
+func (s contentsSink) Prefetch(n *graph.Node, raw []byte) error {
+	if raw != nil {
+		s.contents.put(n.Ref, raw)
+	}
+	return nil
+}
+
+// OnInitialList implements capture.Sink.
+func (s contentsSink) OnInitialList(context.Context, *capture.Cut) (func(context.Context) error,
+	error) {
+	return nil, nil
+}
+
+// Object implements capture.Sink.
+func (s contentsSink) Object(n *graph.Node, raw []byte) error { return s.Prefetch(n, raw) }
+
+// complete fetches the objects of a cut that the initial list did not give: they were not selected
+// then.
+func (c *Contents) complete(ctx context.Context, source capture.Source, cut *capture.Cut) error {
+	var missing []*graph.Node
+	for _, n := range cut.Graph.Nodes {
+		if _, there := c.bodies[n.Ref]; !there {
+			missing = append(missing, n)
+		}
+	}
+	return capture.Fetch(ctx, source, cut, missing, func(n *graph.Node, raw []byte) error {
+		c.put(n.Ref, raw)
+		return nil
+	})
+}

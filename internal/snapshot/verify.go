@@ -1,0 +1,166 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/capture"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// VerifyFinding is about an object or a pack that failed verification: CodeDamaged, or CodeEdges
+// for an object that names others than its shard says, since it was read by the rules of another
+// version or tampered with.
+type VerifyFinding struct {
+	Code    object.Code
+	Pack    store.Key
+	Ref     object.Ref // zero for the pack as a whole
+	Message string
+}
+
+// DefaultSample is the percentage of the packs that a sample reads.
+const DefaultSample = 10
+
+// Verification is the result of Verify.
+type Verification struct {
+	Objects, Packs int
+	Findings       []VerifyFinding // in the order of the packs
+}
+
+// Verify reads objects back from their packs and compares each with its shard: hash, metadata and
+// edges. With less than 100 percent it reads that share of the packs, chosen at random, and at
+// least one; Open has read all shards. No more than two packs are in memory at once. Errors are
+// about the verification itself: *store.KeyError, a cancelled context, the store gone.
+func (s *Snapshot) Verify(ctx context.Context, percent int, progress func(done, total int64)) (
+	Verification, error) {
+	byPack, err := objectsByPack(s.Graph.Nodes)
+	if err != nil {
+		return Verification{}, err
+	}
+	packs := slices.Sorted(maps.Keys(byPack))
+	if percent < 100 {
+		rand.Shuffle(len(packs), func(i, j int) {
+			packs[i], packs[j] = packs[j],
+				packs[i]
+		}) //nolint:gosec // G404: nobody gains by guessing a sample
+		packs = packs[:(len(packs)*percent+99)/100]
+	}
+	total := 0
+	for _, pack := range packs {
+		total += len(byPack[pack])
+	}
+	c := &verifier{claims: newClaims(s.About.Kinds), rules: capture.NewNodeReader(s.About.Kinds,
+		s.Graph.Rows),
+		total: int64(total), progress: progress}
+	found := make([][]VerifyFinding, len(packs))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for i, pack := range packs {
+		g.Go(func() error {
+			var err error
+			found[i], err = c.pack(gctx, s.store, store.Key(pack), byPack[pack])
+			return err
+		})
+	}
+	err = named(s.Envelope, g.Wait())
+	return Verification{Objects: total, Packs: len(packs), Findings: slices.Concat(found...)}, err
+}
+
+// objectsByPack returns the nodes in each pack, by the name of their entry.
+func objectsByPack(nodes []*graph.Node) (map[string]map[string]*graph.Node, error) {
+	byPack := map[string]map[string]*graph.Node{}
+	for _, n := range nodes {
+		name, err := entryName(n)
+		if err != nil {
+			return nil, err
+		}
+		if byPack[n.Pack] == nil {
+			byPack[n.Pack] = map[string]*graph.Node{}
+		}
+		byPack[n.Pack][name] = n
+	}
+	return byPack, nil
+}
+
+type verifier struct {
+	claims   claims
+	rules    *capture.NodeReader
+	total    int64
+	progress func(done, total int64)
+
+	mu   sync.Mutex
+	done int64
+}
+
+// pack verifies the objects of one pack.
+func (c *verifier) pack(ctx context.Context, st *store.Store, pack store.Key,
+	wanted map[string]*graph.Node) ([]VerifyFinding, error) {
+	var findings []VerifyFinding
+	left := maps.Clone(wanted)
+	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
+		n := left[name]
+		if n == nil {
+			return nil // of another snapshot
+		}
+		delete(left, name)
+		if f := c.object(n, body); f != nil {
+			findings = append(findings, *f)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.done++; c.progress != nil {
+			c.progress(c.done, c.total)
+		}
+		return nil
+	})
+	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
+		return append(findings, VerifyFinding{Code: object.CodeDamaged, Pack: pack,
+				Message: corrupt.Error()}),
+			nil
+	}
+	if store.IsMissing(err) {
+		return append(findings, VerifyFinding{Code: object.CodeDamaged, Pack: pack,
+			Message: string(pack) +
+				": it is not in the store"}), nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		findings = append(findings, VerifyFinding{Code: object.CodeDamaged, Pack: pack,
+			Ref:     left[name].Ref,
+			Message: "it is not in " + string(pack)})
+	}
+	return findings, err
+}
+
+// object compares one object with its node.
+func (c *verifier) object(n *graph.Node, body []byte) *VerifyFinding {
+	if why := c.claims.broken(n, body); why != "" {
+		return &VerifyFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+			Message: "it is not what its shard says: " + why}
+	}
+	k, _ := kube.FindKind(c.claims.kinds, n.GroupKind())
+	k.Version = n.Version
+	is := c.rules.Node(k, body)
+	is.Pack = n.Pack
+	want, err := json.Marshal(n)
+	if err != nil {
+		return &VerifyFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
+			Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
+	}
+	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
+		return &VerifyFinding{Code: object.CodeEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
+			Message: "this version reads other edges, labels or sizes from it than its shard says"}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+// Package envelope is the format of an envelope, the signed document of one snapshot.
+package envelope
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+)
+
+// Envelope is what is signed of a snapshot: when, of what, and which tree. It names no object and
+// holds no content.
+type Envelope struct {
+	// Format and StoreID are set by PutEnvelope.
+	Format  int    `json:"format"`
+	StoreID string `json:"storeID"`
+
+	ID layout.SnapshotID `json:"id"`
+	// when the cut was taken; PutEnvelope cuts it to milliseconds, UTC
+	Time time.Time `json:"time"`
+	// Source is the management cluster that was captured.
+	Source          Source `json:"source"`
+	ResourceVersion string `json:"resourceVersion"` // the cut
+	// Sequence counts the snapshots of a source from 1, Parent is the one before: together they
+	// show when one was taken away.
+	Sequence int64      `json:"sequence"`
+	Parent   *Parent    `json:"parent,omitempty"` // nil for the first
+	Tree     layout.Key `json:"tree"`
+	Counts   Counts     `json:"counts"`
+	// stored bytes of the shards and packs that the tree names
+	Bytes int64 `json:"bytes"`
+	// kinds ("Kind.group") that could not be read at ResourceVersion
+	NotInCut []string `json:"notInCut,omitempty"`
+	// only chosen namespaces were captured; which is said in the shards only
+	Partial bool   `json:"partial"`
+	Writer  string `json:"writer"` // program and version
+	// seconds of the schedule that took it, 0 when none did
+	Interval int64 `json:"interval"`
+	// Expires is until when it is kept at least, and after which no more unless something else
+	// keeps it; zero when it says nothing about that. PutEnvelope cuts it to milliseconds, UTC.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Source is a management cluster.
+type Source struct {
+	UID               string `json:"uid"`  // of its kube-system namespace
+	Name              string `json:"name"` // for people
+	KubernetesVersion string `json:"kubernetesVersion"`
+}
+
+// Parent names the snapshot before and the SHA-256 of its stored envelope.
+type Parent struct {
+	ID     layout.SnapshotID `json:"id"`
+	SHA256 string            `json:"sha256"`
+}
+
+// Counts of what is in a snapshot.
+type Counts struct {
+	Objects  int64 `json:"objects"`
+	Units    int64 `json:"units"`
+	Missing  int64 `json:"missing"`
+	NotInCut int64 `json:"notInCut"` // kinds
+}
+
+// Key returns the key under which the envelope belongs.
+func (e *Envelope) Key() layout.EnvelopeKey {
+	return layout.EnvelopeKey{Source: e.Source.UID, Time: e.Time, ID: e.ID}
+}
+
+// Place returns the store and the key that the envelope belongs to.
+func (e *Envelope) Place() (storeID, key string) { return e.StoreID, e.Key().String() }
+
+// Validate returns what breaks the format.
+func (e *Envelope) Validate() error {
+	if _, err := layout.ParseSnapshotID(string(e.ID)); err != nil {
+		return err
+	}
+	if e.Tree.Kind() != layout.KindTree {
+		return fmt.Errorf("tree %.120q is not the key of a tree", string(e.Tree))
+	}
+	if !layout.ValidSource(e.Source.UID) {
+		return fmt.Errorf("source %.40q is not a UID", e.Source.UID)
+	}
+	if !document.ValidTime(e.Time) {
+		return errors.New("time is not in whole milliseconds, or out of range")
+	}
+	if !e.Expires.IsZero() && !document.ValidTime(e.Expires) {
+		return errors.New("expires is not in whole milliseconds, or out of range")
+	}
+	if e.Sequence < 1 {
+		return errors.New("sequence is less than 1")
+	}
+	if e.Parent != nil {
+		if _, err := layout.ParseSnapshotID(string(e.Parent.ID)); err != nil ||
+			!layout.IsHex(e.Parent.SHA256, 64) {
+			return errors.New("parent is not an id and a SHA-256")
+		}
+	}
+	for _, n := range []int64{e.Counts.Objects, e.Counts.Units, e.Counts.Missing, e.Counts.NotInCut,
+		e.Bytes, e.Interval} {
+		if n < 0 {
+			return errors.New("a count is negative")
+		}
+	}
+	texts := append([]string{e.Source.Name, e.Source.KubernetesVersion, e.ResourceVersion, e.Writer},
+		e.NotInCut...)
+	for _, text := range texts {
+		if !document.Printable(text) {
+			return fmt.Errorf("%.80q does not print", text)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
+)
+
+// SignedOwner is an ownership record as it was read.
+type SignedOwner struct {
+	Owner
+	Trust Trust
+	KeyID string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
+	tag   string // of the bytes that were read
+}
+
+// RequireTrusted returns a *TrustError unless a trusted key signed the record.
+func (o *SignedOwner) RequireTrusted() error {
+	if o.Trust == Trusted {
+		return nil
+	}
+	return &TrustError{Key: record.OwnerKey(o.WorkloadID), Trust: o.Trust, KeyID: o.KeyID}
+}
+
+// Vouches tells whether a record is to be obeyed: a trusted key signed it, or it is of a plain
+// store that was opened as such and without trusted keys, as with envelopes.
+func (s *Store) Vouches(o SignedOwner) bool {
+	return s.accepted(o.Trust)
+}
+
+const maxOwner = 64 << 10
+
+// GetOwner reads and checks the ownership record of a workload cluster: the signature, then that it
+// is what its name says and of this store. It does not require a signature: see
+// SignedOwner.RequireTrusted. A bucket that cannot fence is read, too. Errors: ErrNotFound,
+// *CorruptError, *FormatError, ErrForeign.
+func (s *Store) GetOwner(ctx context.Context, workloadID string) (SignedOwner, error) {
+	if !layout.ValidSource(workloadID) {
+		return SignedOwner{}, fmt.Errorf("read owner: workload id %.40q is not a UID", workloadID)
+	}
+	key := record.OwnerKey(workloadID)
+	c, ok := s.bucket.(bucket.Conditional)
+	if !ok {
+		data, err := bucket.ReadAll(ctx, s.bucket, key, maxOwner)
+		if err != nil {
+			return SignedOwner{}, err
+		}
+		return s.openOwner(key, data, "")
+	}
+	data, tag, err := c.GetTagged(ctx, key)
+	if err != nil {
+		return SignedOwner{}, err
+	}
+	return s.openOwner(key, data, tag)
+}
+
+func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, error) {
+	if len(data) > maxOwner {
+		return SignedOwner{}, &CorruptError{Key: key, Reason: fmt.Sprintf("it is larger than %d bytes",
+			maxOwner)}
+	}
+	var o Owner
+	trust, keyID, err := s.signer().Open(key, data, &o)
+	if err != nil {
+		return SignedOwner{}, err
+	}
+	o.Time = o.Time.UTC()
+	return SignedOwner{Owner: o, Trust: trust, KeyID: keyID, tag: tag}, nil
+}
+
+// PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when
+// there must be none yet. It sets Format and StoreID and signs. ErrConflict when the record there
+// is not previous any more; *FenceError when this store cannot fence; an epoch that is not above
+// that of previous is refused. Whether previous is trusted is for the caller to look at.
+func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner) (SignedOwner,
+	error) {
+	c, err := s.fencing(ctx)
+	if err != nil {
+		return SignedOwner{}, err
+	}
+	next.Format, next.StoreID, next.Time = Format, s.ID(), next.Time.UTC().Truncate(time.Millisecond)
+	if err := next.Validate(); err != nil {
+		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
+	}
+	key, tag := record.OwnerKey(next.WorkloadID), ""
+	if previous != nil {
+		if previous.WorkloadID != next.WorkloadID || previous.tag == "" {
+			return SignedOwner{}, fmt.Errorf("write owner: the record before is not one that was read of %s",
+				next.WorkloadID)
+		}
+		if next.Epoch <= previous.Epoch {
+			return SignedOwner{}, fmt.Errorf("write owner of %s: epoch %d is not above %d", next.WorkloadID,
+				next.Epoch, previous.Epoch)
+		}
+		tag = previous.tag
+	}
+	data, err := s.signer().Encode(key, next, maxOwner)
+	if err != nil {
+		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
+	}
+	if err := s.checkStoreID(ctx); err != nil {
+		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
+	}
+	newTag, err := c.PutIf(ctx, key, data, tag)
+	if err != nil {
+		return SignedOwner{}, err
+	}
+	return s.openOwner(key, data, newTag)
+}
+
+// Owners calls fn for every ownership record, sorted by id. err is what GetOwner says of that
+// record; an error of fn ends the list and is returned as it is. Files with other names are passed
+// over.
+func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedOwner,
+	err error) error) error {
+	var ids []string
+	err := s.bucket.List(ctx, record.OwnerFolder, func(i bucket.Info) error {
+		id, ok := strings.CutSuffix(strings.TrimPrefix(i.Key, record.OwnerFolder), record.OwnerSuffix)
+		if ok && layout.ValidSource(id) {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		o, err := s.GetOwner(ctx, id)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err := fn(id, o, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
+)
+
+// Pruned is what trusted records say was removed on purpose.
+type Pruned struct {
+	Removed map[string][]Range // by source; sorted, apart
+	// Unusable are records that say nothing: damaged, or not signed by a trusted key.
+	Unusable []string
+	keys     []bucket.Info // of those that were read
+}
+
+const (
+	maxPruneRecord = 8 << 20
+	replaceAfter   = time.Hour
+)
+
+// prunedTries is how often the records are listed anew of which one was replaced by a newer one
+// meanwhile.
+const prunedTries = 3
+
+// Pruned reads all records of what was removed.
+func (s *Store) Pruned(ctx context.Context) (p Pruned, err error) {
+	for range prunedTries {
+		var replaced bool
+		if p, replaced, err = s.readPruned(ctx); err != nil || !replaced {
+			break
+		}
+	}
+	return p, err
+}
+
+// readPruned tells also whether a record went since it was listed: what was in it is in a newer
+// one, which may not have been listed.
+func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err error) {
+	p.Removed = map[string][]Range{}
+	var keys []bucket.Info
+	err = s.bucket.List(ctx, record.PruneFolder, func(i bucket.Info) error {
+		if record.IsPruneKey(i.Key) {
+			keys = append(keys, i)
+		}
+		return nil
+	})
+	if err != nil {
+		return p, false, err
+	}
+	for _, key := range keys {
+		var r record.Prune
+		trust, _, err := s.getSigned(ctx, key.Key, &r, maxPruneRecord)
+		switch {
+		case IsMissing(err):
+			replaced = true
+			continue
+		case IsUnusable(err), err == nil && !s.accepted(trust):
+			p.Unusable = append(p.Unusable, key.Key)
+			continue
+		case err != nil:
+			return p, false, err
+		}
+		p.keys = append(p.keys, key)
+		for source, ranges := range r.Removed {
+			p.Removed[source] = record.MergeRanges(append(p.Removed[source], ranges...))
+		}
+	}
+	return p, replaced, nil
+}
+
+// PutPruneRecord records, before snapshots are removed, which are, by source and sequence number,
+// together with what was read of earlier records less what is still there; then those go that are
+// not of this hour. It returns when that was by the clock of the storage.
+func (s *Store) PutPruneRecord(ctx context.Context, before Pruned, removed,
+	there map[string][]int64, now time.Time) (time.Time, error) {
+	now = now.UTC().Truncate(time.Millisecond)
+	key := record.PruneFolder + now.Format(layout.EnvelopeTime) + "-" +
+		string(NewSnapshotID()) + layout.EnvelopeSuffix
+	r := record.Prune{Header: s.signer().Header(key), Time: now,
+		Removed: map[string][]Range{}}
+	for source, ranges := range before.Removed {
+		r.Removed[source] = record.Without(ranges, there[source])
+	}
+	for source, numbers := range removed {
+		for _, n := range numbers {
+			r.Removed[source] = append(r.Removed[source], Range{From: n, To: n})
+		}
+	}
+	for source, ranges := range r.Removed {
+		if r.Removed[source] = record.MergeRanges(ranges); len(ranges) == 0 {
+			delete(r.Removed, source)
+		}
+	}
+	if err := s.putSigned(ctx, key, &r, maxPruneRecord); err != nil {
+		return time.Time{}, err
+	}
+	info, err := s.bucket.Stat(ctx, key)
+	if err == nil {
+		err = requireModTime(info)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, old := range before.keys {
+		if old.Modified.After(info.Modified.Add(-replaceAfter)) {
+			continue // another prune may just have written it, and be about to ask for its time
+		}
+		if err := s.remove(ctx, old.Key); err != nil && !errors.Is(err, ErrRetained) {
+			return time.Time{}, fmt.Errorf("replace prune record: %w", err)
+		}
+	}
+	return info.Modified, nil
+}

@@ -1,0 +1,37 @@
+package record
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+)
+
+// Pin keeps a snapshot from being removed. It is written once; its being there is what counts, so
+// that a damaged one keeps the snapshot, too.
+type Pin struct {
+	document.Header
+	Source string            `json:"source"`
+	ID     layout.SnapshotID `json:"id"`
+	Time   time.Time         `json:"time"`   // PutPin cuts it to milliseconds, UTC
+	Reason string            `json:"reason"` // for people; may be empty
+}
+
+// PinFolder has the pins.
+const PinFolder = "pins/"
+
+// PinKey is the key of the pin of a snapshot.
+func PinKey(k layout.EnvelopeKey) string {
+	return PinFolder + strings.TrimPrefix(k.String(),
+		layout.EnvelopeFolder)
+}
+
+// Validate returns what breaks the format.
+func (p *Pin) Validate() error {
+	if !document.Printable(p.Reason) {
+		return fmt.Errorf("%.80q does not print", p.Reason)
+	}
+	return nil
+}

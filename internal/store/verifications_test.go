@@ -1,0 +1,417 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	"github.com/mgmtd/mgmtd/internal/store/document"
+	"github.com/mgmtd/mgmtd/internal/store/layout"
+	"github.com/mgmtd/mgmtd/internal/store/record"
+)
+
+// testCheck is a good result of a level, some hours after the snapshot.
+func testCheck(level VerifyLevel, hours int) Verification {
+	return Verification{Level: level, Time: testTime.Add(time.Duration(hours) * time.Hour),
+		Writer: "mgmtd test", Outcome: OutcomeOK, Keys: 2, Bytes: 300}
+}
+
+func damagedCheck(level VerifyLevel, hours int) Verification {
+	c := testCheck(level, hours)
+	c.Outcome, c.Findings, c.First = OutcomeDamaged, 1,
+		[]VerificationFinding{{Code: "missing", Key: "packs/ab/x"}}
+	return c
+}
+
+func mustPutCheck(t *testing.T, s *Store, e Signed, c Verification) SignedVerification {
+	t.Helper()
+	signed, err := s.PutVerification(t.Context(), e, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
+}
+
+// checkFiles gives the keys of all checks in a store.
+func checkFiles(t *testing.T, root string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "checks", "*", "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range files {
+		files[i] = strings.TrimPrefix(f, root+"/")
+	}
+	return files
+}
+
+func TestCheckRoundTrip(t *testing.T) {
+	bothModes(t, func(t *testing.T, s *Store, root string) {
+		e := mustWriteSnapshot(t, s, 1, nil)
+		put := mustPutCheck(t, s, e, damagedCheck(LevelFull, 1))
+		want := damagedCheck(LevelFull, 1)
+		want.Format, want.StoreID, want.ID, want.Key = Format, s.ID(), put.ID, put.Key
+		want.Snapshot = VerifiedSnapshot{Source: testSource, SourceName: "prod", Time: e.Time, ID: e.ID,
+			SHA256: e.SHA256}
+		trust := Trusted
+		if !s.Encrypted() {
+			trust = Unsigned
+		}
+		if !reflect.DeepEqual(put.Verification, want) || put.Trust != trust {
+			t.Errorf("put gives %+v, want %+v", put, want)
+		}
+		if files := checkFiles(t, root); !slices.Equal(files, []string{put.Key}) ||
+			!strings.HasPrefix(put.Key, "checks/"+testSource+"/20260102T030505.678Z-"+string(e.ID)+
+				"/20260102T040405.678Z-") {
+			t.Errorf("files: %v, key %s", files, put.Key)
+		}
+		list, damaged, err := s.Verifications(t.Context(), e.Key())
+		if err != nil || len(damaged) > 0 || len(list) != 1 || !reflect.DeepEqual(list[0], put) {
+			t.Errorf("read: %+v, %v, %v", list, damaged, err)
+		}
+		if c, ok := s.DecidingVerification(e, list); !ok || c.Key != put.Key {
+			t.Errorf("verdict: %+v, %v", c, ok)
+		}
+		if _, _, err := s.Verified(t.Context(), testSource); !errors.Is(err, ErrNotFound) {
+			t.Errorf("verified: %v, want ErrNotFound", err)
+		}
+		if _, err := s.Snapshots(t.Context(), ""); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCheckRefused(t *testing.T) {
+	s, root := newTestStore(t, false)
+	e := mustWriteSnapshot(t, s, 1, nil)
+	for name, change := range map[string]func(*Verification){
+		"unknown level":             func(c *Verification) { c.Level = "deep" },
+		"unknown result":            func(c *Verification) { c.Outcome = "fine" },
+		"damaged without a finding": func(c *Verification) { c.Outcome = OutcomeDamaged },
+		"negative count":            func(c *Verification) { c.Objects = -1 },
+		"finding with an escape": func(c *Verification) {
+			c.First = []VerificationFinding{{Code: "x",
+				Key: "\x1b[2J"}}
+		},
+		"writer with a line": func(c *Verification) { c.Writer = "a\nb" },
+		"time that no key can carry": func(c *Verification) {
+			c.Time = time.Date(12026, 1, 1, 0, 0, 0, 0,
+				time.UTC)
+		},
+	} {
+		c := testCheck(LevelStructure, 1)
+		change(&c)
+		if _, err := s.PutVerification(t.Context(), e, c); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+	}
+	// Without a signing key it would count for nobody.
+	reader := mustOpen(t, Options{Bucket: directory.New(root)})
+	if _, err := reader.PutVerification(t.Context(), e, testCheck(LevelStructure, 1)); err == nil ||
+		reader.CanRecordVerifications() {
+		t.Errorf("without a signing key: %v", err)
+	}
+	if files := checkFiles(t, root); len(files) > 0 {
+		t.Errorf("left %v", files)
+	}
+	// Many findings: a few are named.
+	c := damagedCheck(LevelStructure, 1)
+	c.Findings, c.First = 50, slices.Repeat(c.First, 50)
+	if got := mustPutCheck(t, s, e, c); got.Findings != 50 || len(got.First) != record.MaxFirst {
+		t.Errorf("names %d of %d findings", len(got.First), got.Findings)
+	}
+}
+
+// TestSameCheckIsNotRecordedTwice within a day: the same result at the same level says nothing new.
+func TestSameCheckIsNotRecordedTwice(t *testing.T) {
+	s, root := newTestStore(t, false)
+	e := mustWriteSnapshot(t, s, 1, nil)
+	for _, step := range []struct {
+		c     Verification
+		files int
+	}{
+		{testCheck(LevelStructure, 1), 1},
+		{testCheck(LevelStructure, 2), 1},
+		{testCheck(LevelFull, 3), 2},         // another level
+		{testCheck(LevelStructure, 4), 2},    // the last of its level is the same
+		{damagedCheck(LevelStructure, 5), 3}, // another result
+		{testCheck(LevelStructure, 6), 4},
+		{testCheck(LevelStructure, 28), 4},
+		{testCheck(LevelStructure, 29), 5}, // a day later
+	} {
+		got := mustPutCheck(t, s, e, step.c)
+		if files := checkFiles(t, root); len(files) != step.files || !slices.Contains(files, got.Key) {
+			t.Errorf("after %s %s at %s: %v, gives %s", step.c.Level, step.c.Outcome, step.c.Time, files,
+				got.Key)
+		}
+	}
+	// What a stranger put there does not keep ours from being written.
+	other, _ := writeSnapshot(t.Context(), s, 2, nil)
+	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+	mustPutCheck(t, stranger, other, testCheck(LevelStructure, 1))
+	if got := mustPutCheck(t, s, other, testCheck(LevelStructure, 2)); got.Trust != Trusted {
+		t.Errorf("a stranger's check was taken for ours: %+v", got)
+	}
+}
+
+// TestI8CheckThatDoesNotCount: of these checks none makes a snapshot verified.
+func TestI8CheckThatDoesNotCount(t *testing.T) {
+	unsign := func(b []byte) []byte {
+		var f document.File
+		if err := document.Decode(b, &f); err != nil {
+			t.Fatal(err)
+		}
+		b, err := document.Encode(document.File{Payload: f.Payload})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, tt := range map[string]struct {
+		damaged bool // not only passed over
+		tamper  func(t *testing.T, s *Store, root string, c SignedVerification)
+	}{
+		"unsigned": {false, func(t *testing.T, _ *Store, root string, c SignedVerification) {
+			rewrite(t, root,
+				c.Key, unsign)
+		}},
+		"unsigned and changed": {false, func(t *testing.T, _ *Store, root string, c SignedVerification) {
+			rewrite(t, root, c.Key, func(b []byte) []byte {
+				return bytes.Replace(unsign(b),
+					[]byte(`\"keys\":2`), []byte(`\"keys\":9`), 1)
+			})
+		}},
+		"changed": {true, func(t *testing.T, _ *Store, root string, c SignedVerification) {
+			rewrite(t, root, c.Key, func(b []byte) []byte {
+				return bytes.Replace(b, []byte(`\"keys\":2`),
+					[]byte(`\"keys\":9`), 1)
+			})
+		}},
+		"cut short": {true, func(t *testing.T, _ *Store, root string, c SignedVerification) {
+			rewrite(t, root, c.Key, func(b []byte) []byte { return b[:len(b)/2] })
+		}},
+		"of a stranger": {false, func(t *testing.T, _ *Store, root string, c SignedVerification) {
+			if err := os.Remove(filepath.Join(root, c.Key)); err != nil {
+				t.Fatal(err)
+			}
+			stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+			e, err := stranger.GetEnvelope(t.Context(), EnvelopeKey{Source: c.Snapshot.Source,
+				Time: c.Snapshot.Time, ID: c.Snapshot.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustPutCheck(t, stranger, e, testCheck(LevelStructure, 1))
+		}},
+		"of another envelope of this name": {false, func(t *testing.T, s *Store, root string,
+			c SignedVerification) {
+			key := EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time, ID: c.Snapshot.ID}
+			e, err := s.GetEnvelope(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Counts.Missing++ // signed by us, but not the one that was verified
+			data, err := s.signer().Encode(e.Envelope.Key().String(), &e.Envelope, maxEnvelope)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, root, key.String(), func([]byte) []byte { return data })
+		}},
+		"of an envelope that is not signed any more": {false, func(t *testing.T, _ *Store, root string,
+			c SignedVerification) {
+			rewrite(t, root, EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time,
+				ID: c.Snapshot.ID}.String(), unsign)
+		}},
+		"of a snapshot that is gone": {false, func(t *testing.T, _ *Store, root string,
+			c SignedVerification) {
+			key := EnvelopeKey{Source: c.Snapshot.Source, Time: c.Snapshot.Time, ID: c.Snapshot.ID}
+			if err := os.Remove(filepath.Join(root, key.String())); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"replayed under another snapshot": {true, func(t *testing.T, s *Store, root string,
+			c SignedVerification) {
+			other := mustWriteSnapshot(t, s, 2, nil)
+			to := filepath.Join(root, record.VerificationFolderOf(other.Key()), filepath.Base(c.Key))
+			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(root, c.Key), to); err != nil {
+				t.Fatal(err)
+			}
+			if _, damaged, err := s.Verifications(t.Context(), other.Key()); err != nil ||
+				len(damaged) != 1 {
+				t.Errorf("the copy: %v, %v", damaged, err)
+			}
+		}},
+		"replayed as a newer one": {true, func(t *testing.T, _ *Store, root string,
+			c SignedVerification) {
+			to := strings.Replace(c.Key, "/20260102T04", "/20260102T09", 1)
+			if err := os.Rename(filepath.Join(root, c.Key), filepath.Join(root, to)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"of another store": {true, func(t *testing.T, s *Store, root string, c SignedVerification) {
+			other := *s
+			other.marker.StoreID = strings.Repeat("0", 32)
+			c.StoreID = other.ID()
+			data, err := other.signer().Encode(c.Key, c.Verification, maxVerification)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, root, c.Key, func([]byte) []byte { return data })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, root := newTestStore(t, false)
+			e := mustWriteSnapshot(t, s, 1, nil)
+			c := mustPutCheck(t, s, e, testCheck(LevelStructure, 1))
+			if got, by, err := s.Verified(t.Context(), testSource); err != nil || got.ID != e.ID ||
+				by.Key != c.Key {
+				t.Fatalf("before: %v, %v, %v", got.ID, by.Key, err)
+			}
+			tt.tamper(t, s, root, c)
+			if got, by, err := s.Verified(t.Context(), testSource); !errors.Is(err, ErrNotFound) {
+				t.Errorf("verified: %s by %s, %v", got.ID, by.Key, err)
+			}
+			keys, err := s.VerificationKeys(t.Context(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad := 0
+			for _, of := range keys {
+				_, damaged, err := s.ReadVerifications(t.Context(), of)
+				if err != nil {
+					t.Fatal(err)
+				}
+				bad += len(damaged)
+			}
+			if (bad > 0) != tt.damaged {
+				t.Errorf("%d damaged", bad)
+			}
+		})
+	}
+}
+
+// TestI8VerifiedIsSigned: that we found the snapshot of a stranger whole does not make it one to
+// rely on.
+func TestI8VerifiedIsSigned(t *testing.T) {
+	s, root := newTestStore(t, false)
+	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+	theirs := mustWriteSnapshot(t, stranger, 1, nil)
+	e, err := s.GetEnvelope(t.Context(), theirs.Key())
+	if err != nil || e.Trust != UnknownSigner {
+		t.Fatal(e.Trust, err)
+	}
+	mustPutCheck(t, s, e, testCheck(LevelStructure, 1))
+	if got, _, err := s.Verified(t.Context(), testSource); !errors.Is(err, ErrNotFound) {
+		t.Errorf("verified: %s, %v", got.ID, err)
+	}
+}
+
+// TestDamageCountsUntilACheckAsDeepFindsNone: a later check of a lower level does not supersede
+// damage.
+func TestDamageCountsUntilACheckAsDeepFindsNone(t *testing.T) {
+	s, _ := newTestStore(t, true)
+	e := mustWriteSnapshot(t, s, 1, nil)
+	for _, tt := range []struct {
+		checks []Verification // oldest first
+		want   int            // index
+	}{
+		{[]Verification{testCheck(LevelStructure, 1)}, 0},
+		{[]Verification{testCheck(LevelFull, 1), testCheck(LevelStructure, 2)}, 1},
+		{[]Verification{testCheck(LevelFull, 1), damagedCheck(LevelStructure, 2)}, 1},
+		// the key came back
+		{[]Verification{damagedCheck(LevelStructure, 1), testCheck(LevelStructure, 2)}, 1},
+		{[]Verification{damagedCheck(LevelStructure, 1), testCheck(LevelSample, 2)}, 0},
+		{[]Verification{damagedCheck(LevelFull, 1), testCheck(LevelStructure, 2)}, 0},
+		{[]Verification{damagedCheck(LevelFull, 1), testCheck(LevelFull, 2), testCheck(LevelStructure,
+			3)}, 2},
+		// it may have read other packs
+		{[]Verification{damagedCheck(LevelSample, 1), testCheck(LevelSample, 2)}, 0},
+		{[]Verification{damagedCheck(LevelSample, 1), damagedCheck(LevelFull, 2),
+			testCheck(LevelStructure, 3)},
+			1},
+	} {
+		var list []SignedVerification
+		for _, c := range tt.checks {
+			c.Snapshot.SHA256 = e.SHA256
+			list = append([]SignedVerification{{Verification: c, Trust: Unsigned}}, list...)
+		}
+		got, ok := s.DecidingVerification(e, list)
+		if want := tt.checks[tt.want]; !ok || !got.Time.Equal(want.Time) {
+			t.Errorf("%+v: %s %s at %s", tt.checks, got.Level, got.Outcome, got.Time)
+		}
+	}
+	if _, ok := s.DecidingVerification(e, nil); ok {
+		t.Error("a verdict of nothing")
+	}
+}
+
+func TestVerifiedIsTheNewestGoodOne(t *testing.T) {
+	bothModes(t, func(t *testing.T, s *Store, root string) {
+		var all []Signed
+		for n := range 4 {
+			all = append(all, mustWriteSnapshot(t, s, int64(n+1), nil))
+		}
+		mustPutCheck(t, s, all[0], testCheck(LevelStructure, 1))
+		want := mustPutCheck(t, s, all[1], testCheck(LevelFull, 2))
+		mustPutCheck(t, s, all[2], testCheck(LevelStructure, 3))
+		mustPutCheck(t, s, all[2], damagedCheck(LevelStructure, 4))
+		if e, c, err := s.Verified(t.Context(), testSource); err != nil || e.SHA256 != all[1].SHA256 ||
+			c.Key != want.Key {
+			t.Errorf("%s by %s, %v", e.ID, c.Key, err)
+		}
+		// An envelope that cannot be read is passed over.
+		mustPutCheck(t, s, all[3], testCheck(LevelStructure, 5))
+		rewrite(t, root, all[3].Key().String(), func([]byte) []byte { return []byte("{}") })
+		if e, _, err := s.Verified(t.Context(), testSource); err != nil || e.ID != all[1].ID {
+			t.Errorf("%s, %v", e.ID, err)
+		}
+		if _, _, err := s.Verified(t.Context(), "nobody"); !errors.Is(err, ErrNotFound) {
+			t.Errorf("of another source: %v", err)
+		}
+		if _, _, err := s.Verified(t.Context(), "../x"); err == nil || errors.Is(err, ErrNotFound) {
+			t.Errorf("of a path: %v", err)
+		}
+	})
+}
+
+func FuzzCheck(f *testing.F) {
+	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32), Encryption: encryptNo}, plain: true,
+		limits: formatLimits()}
+	k := VerificationKey{Snapshot: EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"},
+		Time: testTime, ID: "ba9876543210"}
+	c := damagedCheck(LevelFull, 0)
+	c.Format, c.StoreID, c.Key, c.ID = Format, s.ID(), k.String(), k.ID
+	c.Snapshot = VerifiedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID,
+		SHA256: layout.SHA256Hex(nil)}
+	data, err := s.signer().Encode(c.Key, c, maxVerification)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := s.openVerification(k.String(), data); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(k.String(), data)
+	f.Add("checks/a/b/c.json", []byte(`{"payload":"{\"format\":1}","signature":""}`))
+	f.Fuzz(func(t *testing.T, key string, data []byte) {
+		if k, ok := record.ParseVerificationKey(key); ok && (bucket.ValidateKey(key) != nil ||
+			k.String() != key) {
+			t.Errorf("%q became %q", key, k)
+		}
+		if c, err := s.openVerification(key, data); err == nil {
+			if k, ok := record.ParseVerificationKey(key); !ok || k.Snapshot.ID != c.Snapshot.ID ||
+				!k.Time.Equal(c.Time) {
+				t.Errorf("%q holds the check %+v", key, c)
+			}
+		}
+	})
+}
