@@ -5,9 +5,10 @@ import "github.com/spf13/cobra"
 func newCatalog(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "catalog",
-		Short: "Look after the catalog, which is disposable",
-		Long: `Look after the catalog: the index of snapshots, and the record of operations. The daemon has one, and standalone it is the file of --catalog.
+		Short: "Manage the catalog, which can be rebuilt",
+		Long: `Manage the catalog: the index of snapshots, and the record of operations. The daemon
+has one; standalone it is the file of --catalog.
 
-The index can be made anew from the storage at any time.`,
+The index can be rebuilt from the storage at any time.`,
 	}, newCatalogRebuild(p))
 }

@@ -14,16 +14,18 @@ func newCatalogRebuild(p *program) *cobra.Command {
 	req := &mgmtv1.RebuildCatalogRequest{}
 	cmd := &cobra.Command{
 		Use:   "rebuild [flags]",
-		Short: "Make the index of snapshots anew from the storage",
-		Long: `Make the index of snapshots anew from the envelopes in the storage: of all the daemon's storage locations, or the one of --location. What is not there any
-more is dropped from the index.
+		Short: "Rebuild the index of snapshots from the storage",
+		Long: `Rebuild the index of snapshots from the envelopes in the storage: of all storage
+locations of the daemon, or of the one that --location names. Snapshots that are no longer in the
+storage are dropped from the index.
 
 Changes: the index in the catalog.
-Does not change: operations, the storage. It may be run twice.
+Does not change: operations and the storage. It may run twice.
 
 Standalone it needs --store.
 
-Exit codes: 0 rebuilt, also when envelopes are damaged, which are listed; 1 other error; 2 usage; 10 store; 11 catalog locked.`,
+Exit codes: 0 rebuilt, also when envelopes are damaged, which are listed; 1 other error; 2 usage;
+10 store; 11 catalog locked.`,
 		Example: `  mgmtctl catalog rebuild
   mgmtctl catalog rebuild --standalone --store /backup/mgmt`,
 		Args: noArgs,

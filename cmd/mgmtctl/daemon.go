@@ -69,7 +69,7 @@ var insteadOf = []struct{ flag, instead string }{
 func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
 	for _, f := range insteadOf {
 		if p.given(f.flag) {
-			return usageError(cmd, "--%s needs --standalone: a daemon goes by its own config; %s", f.flag,
+			return usageError(cmd, "--%s needs --standalone: a daemon uses its own config; %s", f.flag,
 				f.instead)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// findingCommands are the commands and flags that mgmtctl adds to the hint of a finding. The service
-// names none, because a client of its API has others.
+// findingCommands are the commands and flags that mgmtctl adds to the hint of a finding. The
+// service names none, because a client of its API has others.
 var findingCommands = map[object.Code]string{
 	object.CodeSourceNotGone: "--source-is-gone, or --no-release",
 	object.CodeSnapshotAge:   "--no-release stops before the release",

@@ -20,7 +20,7 @@ type identityFlags struct {
 
 func (f *identityFlags) register(server, global *pflag.FlagSet) {
 	server.StringArrayVar(&f.files, "identity", nil, "age identity `FILE` that opens snapshots "+
-		"(repeatable); it is sent with the request, and kept only as long as that takes")
+		"(repeatable); it is sent with the request and never stored")
 	global.StringVar(&f.passphraseFile, "passphrase-file", "", "`FILE` whose first line is the "+
 		"passphrase of a protected identity, for scripts (default: ask on the terminal)")
 }

@@ -16,16 +16,18 @@ func newKeygen(p *program) *cobra.Command {
 		Short: "Make the keys that encrypt and sign snapshots",
 		Long: `Make the keys that encrypt and sign snapshots, as four files in a folder:
 
-  identity.txt   opens snapshots; keep it offline, and a copy of it elsewhere: without it no snapshot can be read; with --passphrase
-                 the file alone is of no use, and without the passphrase no snapshot can be read either
-  recipient.txt  the public half of it, to write snapshots to (--recipient)
+  identity.txt   opens snapshots; store it offline, with a copy elsewhere: without it no
+                 snapshot can be read; with --passphrase the file alone is of no use, and
+                 without the passphrase no snapshot can be read either
+  recipient.txt  its public half, to write snapshots to (--recipient)
   signing.key    signs snapshots (--signing-key); belongs to the host that takes them
-  signing.pub    the public half of it, to trust them (--trusted-key)
+  signing.pub    its public half, to trust them (--trusted-key)
 
 Changes: makes the folder and the files, readable by you alone.
-Does not change: files that are there are never overwritten. Nothing is sent anywhere.
+Does not change: existing files are never overwritten. Nothing is sent anywhere.
 
-Exit codes: 0 made; 1 other error, such as no space; 2 usage, or a file that is there already; 12 no passphrase.`,
+Exit codes: 0 made; 1 other error, such as no space; 2 usage, or a file exists already; 12 no
+passphrase.`,
 		Example: `  mgmtctl keygen --out keys
   mgmtctl keygen --out keys --passphrase`,
 		Args: noArgs,
@@ -72,7 +74,7 @@ func runKeygen(ctx context.Context, p *program, dir string, protect bool) error 
 		SigningKey: filepath.Join(dir, "signing.key"),
 		TrustedKey: filepath.Join(dir, "signing.pub"),
 	}
-	p.say("keep %s offline and a copy of it elsewhere: without it no snapshot can be read",
+	p.say("store %s offline, with a copy elsewhere: without it no snapshot can be read",
 		files.Identity)
 	return p.print(files, func(w io.Writer) {
 		var l pairs

@@ -77,7 +77,7 @@ func TestHelpNamesChangesExitCodesAndExamples(t *testing.T) {
 				t.Errorf("stderr: %s", r.stderr)
 			}
 			for _, line := range strings.Split(r.stdout, "\n") {
-				if len(line) > 160 {
+				if len([]rune(line)) > 100 {
 					t.Errorf("line of %d characters: %s", len(line), line)
 				}
 			}

@@ -11,8 +11,9 @@ import (
 func newMgmt(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "mgmt",
-		Short: "Look at management clusters",
-		Long: `Look at management clusters: those of the daemon's config, or standalone those of --source-kubeconfig and --target-kubeconfig.
+		Short: "List and check management clusters",
+		Long: `List and check management clusters: those of the daemon's config, or standalone those
+of --source-kubeconfig and --target-kubeconfig.
 
 Nothing is changed on them.`,
 	}, newMgmtList(p), newMgmtCheck(p))

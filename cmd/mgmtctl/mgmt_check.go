@@ -17,15 +17,17 @@ func newMgmtCheck(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [NAME] [flags]",
 		Short: "Check one management cluster",
-		Long: `Check one management cluster: whether it can be reached, our rights, its providers and their contracts, kinds without a known pause, and workload clusters
-that are paused or owned by another. NAME may be left out when there is only one.
+		Long: `Check one management cluster: whether it answers, which rights the credentials have,
+its providers and their contracts, kinds without a known pause, and workload clusters that are
+paused or owned by another management cluster. NAME may be left out when there is only one.
+docs/findings.md explains every finding.
 
 Changes: nothing.
 
 Standalone it needs --source-kubeconfig or --target-kubeconfig, one of them.
 
-Exit codes: 0 no finding of severity error; 1 other error, such as an unreachable daemon or management cluster; 2 usage; 3 findings of severity error;
-10 store.`,
+Exit codes: 0 no finding of severity error; 1 other error, such as an unreachable daemon or
+management cluster; 2 usage; 3 findings of severity error; 10 store.`,
 		Example: `  mgmtctl mgmt check prod
   mgmtctl mgmt check --standalone --target-kubeconfig new.kubeconfig -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {

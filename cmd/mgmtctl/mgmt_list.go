@@ -14,13 +14,16 @@ func newMgmtList(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List management clusters, and whether each answers",
-		Long: `List the management clusters that requests can name, and whether each answers. -o json has their providers too.
+		Long: `List the management clusters that requests can name, and whether each answers. -o json
+also has their providers.
 
 Changes: nothing.
 
-Exit codes: 0 listed, also those that do not answer; 1 other error, such as an unreachable daemon; 2 usage.`,
+Exit codes: 0 listed, also those that do not answer; 1 other error, such as an unreachable daemon;
+2 usage.`,
 		Example: `  mgmtctl mgmt list
-  mgmtctl mgmt list --standalone --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig`,
+  mgmtctl mgmt list --standalone --source-kubeconfig prod.kubeconfig \
+      --target-kubeconfig new.kubeconfig`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {

@@ -14,7 +14,7 @@ func newMove(p *program) *cobra.Command {
 		Short: "Move workload clusters from one living management cluster to another",
 		Long: `Move workload clusters from one management cluster to another while both live.
 
-At no moment do both reconcile a workload cluster. Look at the plan before you run it.`,
+At no moment do both reconcile a workload cluster. Read the plan before you run it.`,
 	}, newMovePlan(p), newMoveRun(p))
 }
 
@@ -40,9 +40,9 @@ func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 	addSelection(cmd, spec.Selection, "move")
 	addDropOwners(cmd, &spec.DropOwners)
 	addManagedFields(cmd, &f.managedFields)
-	set.BoolVar(&spec.Force, "force", false, "override the refusals that say so in their hint")
+	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
 	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+
-		"only a lock on the source keeps another host from doing the same")
+		"only a lock on the source prevents another host from doing the same")
 	completeMgmts(p, cmd, "source", "target")
 	return f
 }

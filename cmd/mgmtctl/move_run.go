@@ -14,26 +14,35 @@ func newMoveRun(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Move workload clusters from one management cluster to another",
-		Long: `Move workload clusters from one management cluster to another, each by itself: copied to the target, paused on the source, snapshot taken, copy verified,
-handed over, released on the target, retired from the source. A workload cluster runs on meanwhile; it is only not managed while it is paused.
+		Long: `Move workload clusters from one management cluster to another, in batches of
+--concurrency. Each workload cluster of a batch is paused on the source, captured in a snapshot,
+copied to the target, verified, handed over, released on the target, and retired from the source.
+Its machines and its API server run on; only its management is paused.
 
-Without --yes it shows the plan's summary and asks, which needs a terminal. With --plan FILE it runs what "move plan -o json" has printed, and refuses when the
-plan would be another by now; flags that decide a plan are then refused.
+Without --yes it shows a summary of the plan and asks, which needs a terminal. With --plan FILE it
+runs what "move plan -o json" has printed, and refuses when a new plan would differ; flags that
+decide a plan are then refused.
 
-Changes: on the target it creates objects and releases them. On the source it pauses what moves and, after the hand-over, deletes it there without
-its controllers seeing a deletion. The store gets a snapshot and ownership records. Nothing stays on the source that prevents a moved workload cluster from
-being created there again: suspend a GitOps tool that would do so.
-Does not change: machines, and everything else that the workload clusters run on. Different objects that are on the target are a finding, never overwritten.
-Nothing is deleted on the source before its snapshot and its copy are verified. What others on the source still need is copied and stays.
+Changes: on the target it creates objects and releases them. On the source it pauses what moves and,
+after the hand-over, deletes it there without its controllers seeing a deletion. The store gets
+snapshots and ownership records. Nothing stays on the source that prevents a moved workload cluster
+from being created there again: suspend a GitOps tool that would do so.
+Does not change: machines, and everything else that the workload clusters run on. A different object
+on the target is a finding and is never overwritten. Nothing is deleted on the source before its
+snapshot and its copy are verified. What others on the source still need is copied and stays.
 
-It can be interrupted, or die, and be resumed: "mgmtctl operation resume ID". Before a workload cluster is handed over, its move can be undone:
-"mgmtctl operation rollback ID"; after that it only goes forward.
+It can be interrupted, or die, and be resumed: "mgmtctl operation resume ID". Before a workload
+cluster is handed over, its move can be undone with "mgmtctl operation rollback ID"; after that it
+only goes forward.
 
-Standalone it needs --store, --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+Standalone it needs --store, --source-kubeconfig, --target-kubeconfig, and --recipient and
+--signing-key (or --plain).
 
-Exit codes: 0 moved; 1 other error, such as an unreachable management cluster; 2 usage, or confirmation missing; 3 findings block everything or the plan
-changed, nothing was done; 4 some was done and work is left, the commands that go on and that undo it are printed; 10 store; 11 fenced, owned or locked by
-another; 12 signing key or signature; 130 interrupted before any change.`,
+Exit codes: 0 moved; 1 other error, such as an unreachable management cluster; 2 usage, or
+confirmation missing; 3 findings block everything, or the plan changed, and nothing was done;
+4 something was done and work is left: the commands that go on and that undo it are printed;
+10 store; 11 fenced, owned or locked by another; 12 signing key or signature; 130 interrupted before
+any change.`,
 		Example: `  mgmtctl move run --source prod --target new --workload team-a/web
   mgmtctl move run --plan plan.json --yes --canary team-a/web --observe 5m
   mgmtctl move run --standalone --store /backup/mgmt --recipient age1... --signing-key signing.key \

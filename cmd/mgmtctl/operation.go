@@ -6,9 +6,10 @@ func newOperation(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "operation",
 		Short: "Show what ran and what runs; stop it, go on with it, undo it",
-		Long: `Show operations, which are the runs of snapshot, restore, move and verify; stop one, go on with one that stopped, undo a move.
+		Long: `List and show operations, which are the runs of snapshot, restore, move, verify and
+prune; stop one, resume one that stopped, undo a move.
 
-Operations are kept in the catalog: the daemon's, or standalone the file of --catalog.`,
+Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.`,
 	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p),
 		newOperationResume(p), newOperationRollback(p))
 }

@@ -12,18 +12,21 @@ func newOperationResume(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume ID|latest",
 		Short: "Go on with an operation that stopped or failed",
-		Long: `Go on with an operation that stopped, failed, or was cut off by a crash, from its stored plan. Steps that are done are not run again.
-An operation that succeeded is left as it is.
+		Long: `Resume an operation that stopped, failed, or was ended by a crash, from its stored
+plan. Steps that are done are not run again. For an operation that succeeded, nothing is done.
 
 Changes: what the operation has yet to change; see the help of the command that began it.
+Does not change: what is done already.
 
-Standalone it needs the flags of the command that began it; for a restore --store, --target-kubeconfig, and --identity and --trusted-key (or --plain);
-for a move --store, --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+Standalone it needs the flags of the command that began it: for a restore --store,
+--target-kubeconfig, and --identity and --trusted-key (or --plain); for a move --store,
+--source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
 
-Exit codes: those of the command that began it: 0 all done; 1 other error, such as no such operation; 2 usage; 3 findings; 4 work is left; 10 store;
-11 running already, or fenced, owned or locked by another; 12 identity or signature; 130 interrupted before any change.`,
-		Example: `  mgmtctl operation resume latest --standalone --store /backup/mgmt --identity identity.txt --trusted-key signing.pub \
-      --target-kubeconfig new.kubeconfig
+Exit codes: those of the command that began it: 0 all done; 1 other error, such as no such
+operation; 2 usage; 3 findings; 4 work is left; 10 store; 11 running already, or fenced, owned or
+locked by another; 12 identity or signature; 130 interrupted before any change.`,
+		Example: `  mgmtctl operation resume latest --standalone --store /backup/mgmt \
+      --identity identity.txt --trusted-key signing.pub --target-kubeconfig new.kubeconfig
   mgmtctl operation resume 1a2b3c4d5e6f --identity identity.txt`,
 		Args:              oneArg(operationArg),
 		ValidArgsFunction: p.completeOperations,

@@ -12,21 +12,28 @@ func newOperationRollback(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rollback ID|latest",
 		Short: "Undo a move as far as it was not handed over",
-		Long: `Undo a move that stopped or failed: workload clusters that were not handed over are removed from the target and released on the source, which is then equal
-to what it was. Those that were handed over can only go forward: they stay, and "mgmtctl operation resume ID" goes on with them.
+		Long: `Undo a move that stopped or failed: workload clusters that were not handed over are
+removed from the target and unpaused on the source, which is then equal to what it was. Those that
+were handed over can only go forward: they stay, and "mgmtctl operation resume ID" goes on with
+them.
 
-Changes: deletes on the target what the move has created there; takes the pause, the lock and the fence off the source.
-Does not change: what was on the target before, workload clusters that were handed over, the snapshots in the store.
+Changes: deletes on the target what the move has created there; removes the pause, the lock and the
+fence from the source.
+Does not change: what was on the target before, workload clusters that were handed over, the
+snapshots in the store.
 
 It can be interrupted, or die, and be run again.
 
-Standalone it needs the flags of the move: --store, --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
+Standalone it needs the flags of the move: --store, --source-kubeconfig, --target-kubeconfig, and
+--recipient and --signing-key (or --plain).
 
-Exit codes: 0 undone; 1 other error, such as no such operation or one that is no move; 2 usage; 3 findings, such as an object on the target that the removal
-would take with it; 4 work is left; 10 store; 11 running, or fenced, owned or locked by another; 12 signing key; 130 interrupted before any change.`,
+Exit codes: 0 undone; 1 other error, such as no such operation, or one that is not a move; 2 usage;
+3 findings, such as an object on the target that would be deleted too; 4 work is left; 10 store;
+11 running, or fenced, owned or locked by another; 12 signing key; 130 interrupted before any
+change.`,
 		Example: `  mgmtctl operation rollback latest
-  mgmtctl operation rollback 1a2b --standalone --store /backup/mgmt --signing-key signing.key --recipient age1... \
-      --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig`,
+  mgmtctl operation rollback 1a2b --standalone --store /backup/mgmt --signing-key signing.key \
+      --recipient age1... --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig`,
 		Args:              oneArg(operationArg),
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -14,12 +14,12 @@ func newOperationShow(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID|latest",
 		Short: "Show an operation and its workload clusters",
-		Long: `Show one operation: where it stands, and each of its workload clusters.
+		Long: `Show one operation: its state, and the state of each of its workload clusters.
 
 Changes: nothing.
 
-Exit codes: 0 shown, whatever became of the operation; 1 other error, such as no such operation; 2 usage, such as an ID that fits several;
-11 catalog locked.`,
+Exit codes: 0 shown, whatever the state of the operation; 1 other error, such as no such operation;
+2 usage, such as an ID that fits several; 11 catalog locked.`,
 		Example: `  mgmtctl operation show latest --standalone
   mgmtctl operation show 1a2b -o json`,
 		Args:              oneArg(operationArg),

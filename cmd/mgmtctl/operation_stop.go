@@ -12,12 +12,15 @@ import (
 func newOperationStop(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop ID|latest",
-		Short: "End a running operation after the steps at hand",
-		Long: `Ask a running operation to end after the steps at hand. It does not wait for that; "mgmtctl operation watch ID" does. The operation can be resumed.
+		Short: "Stop a running operation after its current steps",
+		Long: `Ask a running operation to stop after its current steps. The command does not wait for
+that; "mgmtctl operation watch ID" does. The operation can be resumed.
 
-Changes: the operation ends between two steps; what it has done stays done. One that has ended is left as it is.
+Changes: the operation ends between two steps; what it has done stays done. One that has ended is
+not changed.
 
-Exit codes: 0 asked, or ended already; 1 other error, such as no such operation; 2 usage, such as an ID that fits several; 11 catalog locked.`,
+Exit codes: 0 asked, or ended already; 1 other error, such as no such operation; 2 usage, such as an
+ID that fits several; 11 catalog locked.`,
 		Example: `  mgmtctl operation stop latest
   mgmtctl operation stop 1a2b --standalone`,
 		Args:              oneArg(operationArg),
@@ -39,7 +42,7 @@ func runOperationStop(ctx context.Context, p *program, c *connection, id string)
 	if isEnd(op.GetState()) {
 		p.say("operation %s is at work no more: %s", op.GetId(), stateWord(op.GetState()))
 	} else {
-		p.say("operation %s ends after the steps at hand; to watch it:\n  %s", op.GetId(),
+		p.say("operation %s stops after its current steps; to watch it:\n  %s", op.GetId(),
 			p.commandLine("operation", "watch", op.GetId()))
 	}
 	return p.print(op, func(w io.Writer) { p.writeOperation(w, op) })

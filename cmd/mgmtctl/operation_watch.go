@@ -16,13 +16,15 @@ func newOperationWatch(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch ID|latest",
 		Short: "Print the history of an operation, and follow it while it runs",
-		Long: `Print the history of an operation from its beginning, and follow it until its run ends. One that has ended prints its history.
-With -o json or yaml the result is printed at the end: the operation and all its events.
+		Long: `Print the history of an operation from its beginning, and follow it until its run
+ends. When it has ended already, only its history is printed. With -o json or yaml the result is
+printed at the end: the operation and all its events.
 
-Changes: nothing. To interrupt the watching does not interrupt the operation.
+Changes: nothing. Interrupting this command does not interrupt the operation.
 
-Exit codes: those of the operation when it has ended: 0 all done, 3 findings and nothing changed, 4 work is left, and so on; 1 other error, such as no such
-operation; 2 usage; 11 catalog locked; 130 interrupted.`,
+Exit codes: those of the operation when it has ended: 0 all done, 3 findings and nothing changed,
+4 work is left, and so on; 1 other error, such as no such operation; 2 usage; 11 catalog locked;
+130 interrupted.`,
 		Example: `  mgmtctl operation watch latest
   mgmtctl operation watch 1a2b --standalone -o json`,
 		Args:              oneArg(operationArg),

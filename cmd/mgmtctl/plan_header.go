@@ -89,7 +89,7 @@ func (h moveHeader) facts(l *pairs, _ *program) {
 func (h moveHeader) does(u *mgmtv1.PlanUnit) string {
 	switch {
 	case u.GetName() == "":
-		return "copy, and keep on the source what is needed there"
+		return "copy, and leave on the source what is needed there"
 	case u.GetStaysPaused():
 		return "move, stays paused as it was"
 	default:

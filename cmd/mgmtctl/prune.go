@@ -18,12 +18,14 @@ func newPrune(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "prune",
 		Short: "Remove snapshots that no rule keeps, and free their space",
-		Long: `Remove the snapshots of a store that no rule keeps, and then all content that no snapshot names.
+		Long: `Remove the snapshots of a store that no rule retains, and then all content that no
+snapshot names.
 
-A snapshot is kept while any of these keeps it: one of the --keep rules; its own expiry (--ttl, or the ttl of its schedule); a pin; being the newest of its
-source, the newest whole one, or the newest that is known to be verified; an operation that is not at its end; and the grace: a snapshot stays until a
-newer one has been there that long, since one that is being taken may build on it. With no --keep rule at all, snapshots that say no expiry are kept for
-ever.`,
+A snapshot is retained while any of these applies: one of the --keep rules; its own expiry (--ttl,
+or the ttl of its schedule); a pin; it is the newest of its source, the newest whole one, or the
+newest verified one; an operation that has not ended needs it; or the grace: until a newer snapshot
+is that old, a running snapshot may build on this one. Without any --keep rule, snapshots without an
+expiry are never removed.`,
 	}, newPrunePlan(p), newPruneRun(p))
 }
 
@@ -70,20 +72,20 @@ func newPruneFlags(cmd *cobra.Command) *pruneFlags {
 	set.Int32Var(&f.keep.KeepDaily, "keep-daily", 0, "the same of `N` days")
 	set.Int32Var(&f.keep.KeepWeekly, "keep-weekly", 0, "the same of `N` weeks, from Monday")
 	set.Int32Var(&f.keep.KeepMonthly, "keep-monthly", 0, "the same of `N` months")
-	set.Var(&ageFlag{&f.within}, "keep-within", "keep all that are not older than this, as seen "+
-		"from the newest: 30d, 12h")
+	set.Var(&ageFlag{&f.within}, "keep-within", "keep all that are at most this much older "+
+		"than the newest: 30d, 12h")
 	addGrace(cmd, &f.grace)
 	set.StringVar(&f.spec.Source, "source", "", "remove only snapshots of this source, by its "+
 		"`NAME` or UID")
-	set.BoolVar(&f.spec.AcceptGaps, "accept-gaps", false, "take it that snapshots which are "+
-		"missing without a record were removed on purpose, and record that")
+	set.BoolVar(&f.spec.AcceptGaps, "accept-gaps", false, "treat snapshots that are "+
+		"missing without a record as removed on purpose, and record that")
 	addLocation(cmd, &f.spec.Location)
 	return f
 }
 
 func addGrace(cmd *cobra.Command, value *time.Duration) {
-	cmd.Flags().Var(&ageFlag{value}, "grace", "how long what a snapshot that is being taken may "+
-		"need is safe (default 6h, at least 3h)")
+	cmd.Flags().Var(&ageFlag{value}, "grace", "how long content that a running snapshot may need "+
+		"is safe (default 6h, at least 3h)")
 }
 
 // checkGrace refuses a grace that is too short, before a server is asked.

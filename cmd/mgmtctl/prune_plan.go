@@ -18,16 +18,19 @@ func newPrunePlan(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan [flags]",
 		Short: "Show what a prune would remove",
-		Long: `Show of every snapshot in a store whether a prune would keep it, and why, and how much it would free. Through a daemon the rules are those of its
-configuration unless a --keep flag is given.
+		Long: `Show for every snapshot in a store whether a prune would retain it, and why, and how
+much space a prune would free. Through a daemon the rules are those of its config unless a --keep
+flag is given.
 
-Changes: nothing. Ages are told by the clock of this host, or the daemon's; a run goes by that of the storage.
+Changes: nothing. Ages are measured with the clock of this host or of the daemon; a run uses the
+clock of the storage.
 
-Standalone it needs --store; with --trusted-key it sees which snapshots count.
+Standalone it needs --store; with --trusted-key it also checks signatures.
 
-Exit codes: 0 shown; 1 other error; 2 usage; 3 envelopes cannot be read, so that no content would be removed; 10 store; 11 catalog locked; 12 a trusted key
-that is none.`,
-		Example: `  mgmtctl prune plan --standalone --store /backup/mgmt --trusted-key signing.pub --keep-daily 7 --keep-weekly 4
+Exit codes: 0 shown; 1 other error; 2 usage; 3 envelopes cannot be read, so that no content would be
+removed; 10 store; 11 catalog locked; 12 a trusted key that is not one.`,
+		Example: `  mgmtctl prune plan --standalone --store /backup/mgmt --trusted-key signing.pub \
+      --keep-daily 7 --keep-weekly 4
   mgmtctl prune plan -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -17,21 +17,25 @@ func newPruneRun(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Remove what no rule keeps",
-		Long: `Remove the snapshots that no rule keeps, and then all content that no snapshot names and that is older than the grace. Without --yes it shows the plan and
-asks, which needs a terminal; when other snapshots would go by then, it removes none. Through a daemon the rules are those of its configuration unless a
---keep flag is given.
+		Long: `Remove the snapshots that no rule retains, and then all content that no snapshot names
+and that is older than the grace. Without --yes it shows the plan and asks, which needs a terminal;
+when by then other snapshots would be removed, it removes none. Through a daemon the rules are those
+of its config unless a --keep flag is given.
 
-Changes: deletes from the store, for good. A signed record of which snapshots went is written first. What the storage retains (Object Lock) stays and is
-reported; a later prune removes it.
-Does not change: snapshots that are kept stay whole. It may run beside snapshots that are being taken, and be interrupted or die at any moment: what is
-left, the next prune removes. When an envelope cannot be read, no content is removed, for it may be needed.
+Changes: deletes from the store, for good. A signed record of the removed snapshots is written
+first. What the storage retains (Object Lock) stays and is reported; a later prune removes it.
+Does not change: snapshots that are retained stay whole. It may run while snapshots are taken, and
+be interrupted or die at any moment: the next prune removes the rest. When an envelope cannot be
+read, no content is removed, because that snapshot may need it.
 
 Standalone it needs --store and --signing-key (or --plain).
 
-Exit codes: 0 removed, or nothing to remove; 1 other error; 2 usage, or confirmation missing; 3 envelopes cannot be read, or the plan changed, and
-nothing was removed; 4 something was removed and content had to stay, or it was interrupted; 10 store; 11 catalog locked, or a prune is going; 12 signing key;
-130 interrupted before any change.`,
-		Example: `  mgmtctl prune run --standalone --store /backup/mgmt --signing-key signing.key --keep-last 10 --keep-daily 30
+Exit codes: 0 removed, or nothing to remove; 1 other error; 2 usage, or confirmation missing;
+3 envelopes cannot be read, or the plan changed, and nothing was removed; 4 something was removed
+and content had to stay, or it was interrupted; 10 store; 11 catalog locked, or a prune is running;
+12 signing key; 130 interrupted before any change.`,
+		Example: `  mgmtctl prune run --standalone --store /backup/mgmt --signing-key signing.key \
+      --keep-last 10 --keep-daily 30
   mgmtctl prune run --yes`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

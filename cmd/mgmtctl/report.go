@@ -33,7 +33,7 @@ func (p *program) conclude(o *outcome) error {
 		if len(p.identity.files) == 0 {
 			words = append(words, "--identity", "FILE")
 		}
-		p.say("it waits for an identity, which is never kept; to go on:\n  %s", p.commandLine(words...))
+		p.say("it waits for an identity, which is never stored; to go on:\n  %s", p.commandLine(words...))
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):
 		p.say("something was changed, and what is left is blocked by findings; once their causes are "+
 			"mended, run the %s again: it adopts what is there",

@@ -13,9 +13,11 @@ func newRestore(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "restore",
 		Short: "Bring workload clusters of a snapshot under a target management cluster",
-		Long: `Bring workload clusters of a snapshot under the control of a target management cluster.
+		Long: `Bring workload clusters of a snapshot under the control of a target management
+cluster.
 
-Objects are created paused, owners first, verified, and released last. Look at the plan before you run it.`,
+Objects are created paused, owners first, verified, and released last. Read the plan before you run
+it.`,
 	}, newRestorePlan(p), newRestoreRun(p))
 }
 
@@ -47,7 +49,7 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	addManagedFields(cmd, &f.managedFields)
 	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
 		"source runs any more")
-	set.BoolVar(&spec.Force, "force", false, "override the refusals that say so in their hint")
+	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
 	set.BoolVar(&spec.NoRelease, "no-release", false, "leave everything on the target paused")
 	return f
 }

@@ -12,16 +12,21 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-const rootLong = `mgmtctl takes snapshots of Cluster API management clusters, restores them, and moves workload clusters between them.
+const rootLong = `mgmtctl takes snapshots of Cluster API management clusters, restores them, and
+moves workload clusters between them.
 
-Every command says in its help what it changes, what it does not, and how it exits. Results go to stdout, everything else to stderr.
+The help of every command says what it changes, what it does not change, and its exit codes. Results
+go to stdout, everything else to stderr.
 
-It talks to a daemon: the one at --address, else the one at $XDG_RUNTIME_DIR/mgmtd.sock, /run/mgmtd.sock or /run/mgmtd/mgmtd.sock. Management clusters and
-storage locations are then those of the daemon's config, by name. With --standalone it needs no daemon: the service runs inside mgmtctl, for as long as the
-command does, and flags say what it works with. $KUBECONFIG is never read.
+It talks to a daemon: the one at --address, else the one at $XDG_RUNTIME_DIR/mgmtd.sock,
+/run/mgmtd.sock or /run/mgmtd/mgmtd.sock. Management clusters and storage locations are then those
+of the daemon's config, by name. With --standalone it needs no daemon: the service runs inside
+mgmtctl until the command ends, and flags name the store, the keys and the kubeconfigs. $KUBECONFIG
+is never read.
 
-The first Ctrl-C (or SIGTERM) stops between two steps, the second at once; either way, what was begun can be resumed. Through a daemon it only ends the
-watching: the operation goes on there, and the command that watches it is printed.
+The first Ctrl-C (or SIGTERM) stops between two steps, the second at once; in both cases the
+operation can be resumed. Through a daemon, Ctrl-C only ends the display: the operation goes on
+there, and the command that watches it is printed.
 
 Exit codes:
     0  all done
@@ -51,7 +56,7 @@ func newRoot(p *program) *cobra.Command {
 		Long:          rootLong,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// A typo or two is what "did you mean" is for.
+		// Suggest commands for up to two wrong letters.
 		SuggestionsMinimumDistance: 2,
 	}
 	p.format = formatTable
@@ -149,7 +154,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usageError(cmd, "takes no argument, got %q", args[0])
 }
 
-// oneArg wants exactly one argument and says what it is when it is not there.
+// oneArg requires exactly one argument; what names it in the error.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -162,7 +167,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// usageError says what is wrong with a command line, and where to look.
+// usageError reports what is wrong with a command line, and names the help.
 func usageError(cmd *cobra.Command, format string, args ...any) error {
 	name := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), "mgmtctl"), " ")
 	text := fmt.Sprintf(format, args...)
@@ -173,10 +178,10 @@ func usageError(cmd *cobra.Command, format string, args ...any) error {
 		cmd.CommandPath()+" --help")}
 }
 
-// usage prints what follows the long text of a help: cobra's own puts the flags of all groups into
-// one long list.
+// usage prints what follows the long text of a help. Cobra's own usage puts the flags of all groups
+// into one list.
 func (p *program) usage(cmd *cobra.Command) error {
-	const width = 120
+	const width = 100
 	var b strings.Builder
 	line := cmd.UseLine()
 	if cmd.HasAvailableSubCommands() {
@@ -216,8 +221,8 @@ func (p *program) usage(cmd *cobra.Command) error {
 	return err
 }
 
-// ownFlags are the flags that only cmd has, or has in the place of a global one, in the order of
-// its code.
+// ownFlags are the flags that only cmd has, and those that replace a global one, in the order of
+// the code.
 func (p *program) ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	own.SortFlags, cmd.Flags().SortFlags = false, false

@@ -17,9 +17,10 @@ func newSchedule(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "schedule",
 		Short: "Show the daemon's schedules, pause and resume them, run one now",
-		Long: `Show the schedules of the daemon's config and what became of them, pause and resume them, and run one now.
+		Long: `List the schedules of the daemon's config and their last runs, pause and resume them,
+and run one now.
 
-Schedules need a daemon; standalone, a timer of the system can run "mgmtctl snapshot create".`,
+Schedules need a daemon. Without one, a timer of the system can run "mgmtctl snapshot create".`,
 	}, newScheduleList(p), newSchedulePause(p), newScheduleResume(p), newScheduleRun(p))
 }
 

@@ -13,11 +13,13 @@ func newScheduleList(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List schedules",
-		Long: `List the schedules of the daemon's config, by name: when each is due, when it last ran and last succeeded, and what is wrong with it.
+		Long: `List the schedules of the daemon's config, by name: when each is due, when it last ran
+and last succeeded, and its last error.
 
 Changes: nothing.
 
-Exit codes: 0 listed, also when there is none or one is overdue; 1 other error, such as an unreachable daemon; 2 usage, such as --standalone.`,
+Exit codes: 0 listed, also when there is none or one is overdue; 1 other error, such as an
+unreachable daemon; 2 usage, such as --standalone.`,
 		Example: `  mgmtctl schedule list
   mgmtctl schedule list -o json`,
 		Args: noArgs,

@@ -12,11 +12,13 @@ import (
 func newSchedulePause(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause NAME",
-		Short: "Keep a schedule from beginning snapshots",
-		Long: `Keep a schedule from beginning snapshots until it is resumed, over restarts of the daemon too.
+		Short: "Pause a schedule",
+		Long: `Pause a schedule: it begins no snapshot until it is resumed, also after the daemon
+restarts.
 
 Changes: the daemon's record of the schedule, not its config.
-Does not change: a run under way goes on; "mgmtctl schedule run" works all the same. Pausing one that is paused changes nothing.
+Does not change: a running snapshot goes on; "mgmtctl schedule run" still works. Pausing a paused
+schedule changes nothing.
 
 Exit codes: 0 paused; 1 other error, such as no such schedule; 2 usage, such as --standalone.`,
 		Example:           `  mgmtctl schedule pause nightly`,
@@ -38,9 +40,10 @@ func newScheduleResume(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume NAME",
 		Short: "End the pause of a schedule",
-		Long: `End the pause of a schedule, also one that the daemon's config has set.
+		Long: `Resume a paused schedule, also one that the daemon's config has paused.
 
-Changes: the daemon's record of the schedule, not its config. Resuming one that is not paused changes nothing.
+Changes: the daemon's record of the schedule, not its config. Resuming a schedule that is not paused
+changes nothing.
 
 Exit codes: 0 resumed; 1 other error, such as no such schedule; 2 usage, such as --standalone.`,
 		Example:           `  mgmtctl schedule resume nightly`,

@@ -12,13 +12,16 @@ func newScheduleRun(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "run NAME",
 		Short: "Take the snapshot of a schedule now",
-		Long: `Take the snapshot of a schedule now, whether it is due or paused or not, and follow it.
+		Long: `Take the snapshot of a schedule now, whether it is due or paused or not, and follow
+it.
 
 Changes: writes a new snapshot to the schedule's storage location.
-Does not change: when the schedule is due next; the source is only read, and never paused. To interrupt the watching does not interrupt the snapshot.
+Does not change: when the schedule is due next. The source is only read, and never paused.
+Interrupting this command does not interrupt the snapshot.
 
-Exit codes: 0 snapshot taken; 1 other error, such as no such schedule or an unreachable source; 2 usage, such as --standalone; 4 stopped with something
-written; 10 store; 11 one of its runs is going; 12 signing key; 130 interrupted with nothing written.`,
+Exit codes: 0 snapshot taken; 1 other error, such as no such schedule or an unreachable source;
+2 usage, such as --standalone; 4 stopped with something written; 10 store; 11 one of its runs is
+going on; 12 signing key; 130 interrupted with nothing written.`,
 		Example:           `  mgmtctl schedule run nightly`,
 		Args:              oneArg(scheduleArg),
 		ValidArgsFunction: p.completeSchedules,

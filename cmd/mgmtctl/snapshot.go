@@ -5,10 +5,12 @@ import "github.com/spf13/cobra"
 func newSnapshot(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "snapshot",
-		Short: "Take snapshots and look into the store",
-		Long: `Take snapshots of a management cluster and look into the store.
+		Short: "Take, list, show, verify and compare snapshots",
+		Long: `Take snapshots of a management cluster, and list, show, verify and compare those in
+the store.
 
-A snapshot never pauses or changes its source. Nothing in the store is ever overwritten; only delete, unpin and "mgmtctl prune" remove anything.`,
+A snapshot never pauses or changes its source. Nothing in the store is ever overwritten; only
+delete, unpin and "mgmtctl prune" remove anything.`,
 	}, newSnapshotCreate(p), newSnapshotList(p), newSnapshotShow(p), newSnapshotCoverage(p),
 		newSnapshotVerify(p), newSnapshotDiff(p), newSnapshotGraph(p),
 		newSnapshotPin(p), newSnapshotUnpin(p), newSnapshotDelete(p))

@@ -17,13 +17,15 @@ func newSnapshotCoverage(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coverage [flags]",
 		Short: "Say of every object whether a snapshot would hold it, and why",
-		Long: `Say of every object in scope on the live source whether a snapshot would hold it, and why; then what is needed but missing.
+		Long: `Report for every object in scope on the live source whether a snapshot would include
+it, and why; then what is needed but missing.
 
 Changes: nothing, neither on the source nor in the store.
 
 Standalone it needs --source-kubeconfig.
 
-Exit codes: 0 nothing is missing; 1 other error, such as an unreachable source; 2 usage; 3 something that is needed is missing.`,
+Exit codes: 0 nothing is missing; 1 other error, such as an unreachable source; 2 usage; 3 something
+that is needed is missing.`,
 		Example: `  mgmtctl snapshot coverage --standalone --source-kubeconfig prod.kubeconfig
   mgmtctl snapshot coverage --namespace team-a -o json`,
 		Args: noArgs,

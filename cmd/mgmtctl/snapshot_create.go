@@ -16,18 +16,21 @@ func newSnapshotCreate(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Take a snapshot of a management cluster",
-		Long: `Take a snapshot of a management cluster: all its Cluster API objects as of one moment, and the Secrets, ConfigMaps and Namespaces that they need.
+		Long: `Take a snapshot of a management cluster: all its Cluster API objects as of one
+resourceVersion, and the Secrets, ConfigMaps and Namespaces that they need.
 
-Changes: writes a new snapshot to the store, and makes the store when there is none. The last thing written is the envelope; a run that dies leaves no
-snapshot, only data that nothing names. What did not change since the snapshot before is not written again but with --full.
-Does not change: the source is only read, and never paused; older snapshots stay as they are.
+Changes: writes a new snapshot to the store, and makes the store when there is none. The envelope is
+written last: a run that dies leaves no snapshot, only data that nothing names. Content that has not
+changed since the parent snapshot is reused, unless --full is given.
+Does not change: the source is only read, and never paused; older snapshots are not changed.
 
 Standalone it needs --store, --source-kubeconfig, and --recipient and --signing-key (or --plain).
 
-Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 usage; 4 stopped with something written; 10 store; 11 catalog locked;
-12 signing key; 130 interrupted with nothing written.`,
-		Example: `  mgmtctl snapshot create --standalone --store /backup/mgmt --source-kubeconfig prod.kubeconfig \
-      --recipient age1... --signing-key signing.key
+Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 usage; 4 stopped with
+something written; 10 store; 11 catalog locked; 12 signing key; 130 interrupted with nothing
+written.`,
+		Example: `  mgmtctl snapshot create --standalone --store /backup/mgmt \
+      --source-kubeconfig prod.kubeconfig --recipient age1... --signing-key signing.key
   mgmtctl snapshot create --namespace team-a --namespace team-b`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -42,8 +45,8 @@ Exit codes: 0 snapshot taken; 1 other error, such as an unreachable source; 2 us
 	}
 	cmd.Flags().BoolVar(&req.Full, "full", false, "write everything, also what is stored already; "+
 		"for a store that has lost data")
-	cmd.Flags().Var(&ageFlag{&ttl}, "ttl", "keep it for this long at least, 30d or 12h; after that "+
-		"prunes remove it unless a rule keeps it")
+	cmd.Flags().Var(&ageFlag{&ttl}, "ttl", "retain it for at least this long, 30d or 12h; after "+
+		"that prunes remove it unless a rule keeps it")
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	addNamespaces(cmd, &req.Namespaces, "capture only this namespace and what it needs from others")

@@ -18,23 +18,28 @@ func newSnapshotDelete(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete ID... [flags]",
 		Short: "Delete snapshots from the store",
-		Long: `Delete snapshots from the store, and then all content that no snapshot names and that is older than the grace, as a prune does. Without --yes it asks,
-which needs a terminal.
+		Long: `Delete snapshots from the store, and then all content that no snapshot names and that
+is older than the grace, as a prune does. Without --yes it asks, which needs a terminal.
 
-It refuses, and deletes none of them, when one is the newest of its source or the newest that is known to be verified, is pinned, or is needed by an
-operation; and until a newer snapshot has been there for the grace, since one that is being taken may build on it. An envelope that is damaged, or that no
-trusted key signed, is named by its key, with --damaged. One that the storage retains (Object Lock) stays, too, until its retention has ended; the others
-of those that are named are deleted.
+It refuses, and deletes none of them, when one is the newest of its source or the newest verified
+one, is pinned, or is needed by an operation; also until a newer snapshot is older than the grace,
+because a running snapshot may build on this one. An envelope that is damaged, or that no trusted
+key signed, is named by its key, with --damaged. A snapshot that the storage retains (Object Lock)
+stays until its retention has ended; the others that were named are deleted.
 
 Changes: deletes from the store, for good.
 Does not change: other snapshots.
 
 Standalone it needs --store and --signing-key (or --plain).
 
-Exit codes: 0 deleted; 1 other error, such as no such snapshot; 2 usage, or confirmation missing; 3 refused, or content had to stay, and nothing was
-deleted; 4 something was deleted and work is left; 10 store; 11 catalog locked, or a prune is going; 12 signing key; 130 interrupted before any change.`,
-		Example: `  mgmtctl snapshot delete 1a2b3c4d5e6f --standalone --store /backup/mgmt --signing-key signing.key
-  mgmtctl snapshot delete snapshots/8f14e45f-ea2a-4b7c-9d0e-1c2b3a4d5e6f/20260102T150405.000Z-1a2b3c4d5e6f.json --damaged`,
+Exit codes: 0 deleted; 1 other error, such as no such snapshot; 2 usage, or confirmation missing;
+3 refused, or content had to stay, and nothing was deleted; 4 something was deleted and work is
+left; 10 store; 11 catalog locked, or a prune is running; 12 signing key; 130 interrupted before any
+change.`,
+		Example: `  mgmtctl snapshot delete 1a2b3c4d5e6f --standalone --store /backup/mgmt \
+      --signing-key signing.key
+  mgmtctl snapshot delete --damaged \
+      snapshots/8f14e45f-ea2a-4b7c-9d0e-1c2b3a4d5e6f/20260102T150405.000Z-1a2b3c4d5e6f.json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usageError(cmd, "argument missing: the IDs of snapshots, or the beginnings of some")

@@ -17,17 +17,21 @@ func newSnapshotDiff(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff ID|latest {ID|latest|--live} [flags]",
 		Short: "Compare two snapshots, or one with the live source, object by object",
-		Long: `Compare a snapshot with a newer one, or with the live source. Each object that differs is listed with what became of it, and the fields that did:
-added, removed, replaced (deleted and made anew), changed. Objects that were written to without a change are counted. Values are never shown,
-since they may be secrets.
+		Long: `Compare a snapshot with a newer one, or with the live source. Each object that differs
+is listed as added, removed, replaced (deleted and created again) or changed, with the fields that
+changed. Objects that were written without a change are counted. Values are never shown, because
+they may be secrets.
 
 Changes: nothing.
 
-Standalone it needs --store and --identity (not for a plain store), and with --live also --source-kubeconfig.
+Standalone it needs --store and --identity (not for a plain store), and with --live also
+--source-kubeconfig.
 
-Exit codes: 0 compared, whether or not they differ; 1 other error, such as no such snapshot; 2 usage; 10 store; 12 identity or signature.`,
+Exit codes: 0 compared, whether or not they differ; 1 other error, such as no such snapshot;
+2 usage; 10 store; 12 identity or signature.`,
 		Example: `  mgmtctl snapshot diff 1a2b latest --identity identity.txt
-  mgmtctl snapshot diff latest --live --standalone --store /backup/mgmt --identity identity.txt --source-kubeconfig prod.kubeconfig`,
+  mgmtctl snapshot diff latest --live --standalone --store /backup/mgmt --identity identity.txt \
+      --source-kubeconfig prod.kubeconfig`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			want := 2
 			if req.GetLive() {

@@ -22,7 +22,8 @@ const (
 	graphYAML    graphFormat = "yaml"
 )
 
-// graphLimit is how many objects are drawn one by one without --all: a larger drawing is unreadable.
+// graphLimit is how many objects are drawn one by one without --all: a larger drawing is not
+// readable.
 const graphLimit = 500
 
 // mermaidEdges is how many edges Mermaid draws unless it is configured to draw more.
@@ -34,23 +35,28 @@ func newSnapshotGraph(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "graph [ID|latest] [flags]",
 		Short: "Draw the objects of a snapshot and what leads from one to another",
-		Long: `Draw the objects of a snapshot, the newest when none is named, or of a part of it with what it needs. Each workload cluster is a box with its objects in it;
-objects that several share, and those that none needs, are in boxes of their own. A solid arrow leads from an owner to what it owns, a dashed one from an
-object to what it names and does not own; what is needed and missing is red. Names are shown, but no value of any field.
+		Long: `Draw the objects of a snapshot, the newest when none is named, or a selection of it
+with what it needs. Each workload cluster is a box with its objects in it; shared objects, and those
+that no workload cluster needs, are in boxes of their own. A solid arrow leads from an owner to what
+it owns, a dashed one from an object to one that it names and does not own; missing objects are red.
+Names are shown, but no value of any field.
 
-Without a selection and with more than ` + fmt.Sprint(graphLimit) + ` objects each workload cluster is drawn as one box that counts them; --all draws them one by one.
+Without a selection, more than ` + fmt.Sprint(graphLimit) + ` objects are folded: each workload
+cluster is drawn as one box that counts its objects. --all draws them one by one.
 
   dot       for Graphviz (dot -Tpng), which draws large graphs best
   mermaid   for Markdown
-  svg       for a browser, as it is
+  svg       for a browser
   json      the objects and their edges, as yaml
 
 Changes: nothing.
 
 Standalone it needs --store and --identity (not for a plain store).
 
-Exit codes: 0 drawn; 1 other error, such as no such snapshot; 2 usage, such as a selection of what is not in it; 10 store; 12 identity or signature.`,
-		Example: `  mgmtctl snapshot graph --workload team-a/web --identity identity.txt -o svg > web.svg
+Exit codes: 0 drawn; 1 other error, such as no such snapshot; 2 usage, such as a selection that the
+snapshot does not have; 10 store; 12 identity or signature.`,
+		Example: `  mgmtctl snapshot graph --workload team-a/web --identity identity.txt -o svg \
+      > web.svg
   mgmtctl snapshot graph 1a2b --namespace team-a --identity identity.txt | dot -Tpng > team-a.png`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {

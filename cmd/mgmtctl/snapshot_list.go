@@ -17,15 +17,17 @@ func newSnapshotList(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags]",
 		Short: "List the snapshots in the store",
-		Long: `List the snapshots in the store, newest first, and what is known of their signatures: trusted, stranger (signed by a key that is not trusted),
-unsigned, unchecked (no --trusted-key was given) or damaged. VERIFIED says how deep the last verify looked, and when, or that it found damage; it is
-untrusted when no trusted key signed the result.
+		Long: `List the snapshots in the store, newest first, and the state of their signatures:
+trusted, stranger (signed by a key that is not trusted), unsigned, unchecked (no --trusted-key was
+given) or damaged. VERIFIED is the level and the age of the last verification, or that it found
+damage; it is untrusted when no trusted key signed that result.
 
 Changes: nothing. It needs no identity.
 
 Standalone it needs --store.
 
-Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 10 store; 12 a trusted key that is none.`,
+Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 10 store; 12 a trusted key
+that is not one.`,
 		Example: `  mgmtctl snapshot list --standalone --store /backup/mgmt --trusted-key signing.pub
   mgmtctl snapshot list -o json`,
 		Args: noArgs,
@@ -86,7 +88,7 @@ func snapshotNotes(s *mgmtv1.Snapshot) string {
 		notes = append(notes, "pinned")
 	}
 	if s.GetExpireTime().IsValid() {
-		notes = append(notes, "kept until "+s.GetExpireTime().AsTime().Format(time.RFC3339))
+		notes = append(notes, "retained until "+s.GetExpireTime().AsTime().Format(time.RFC3339))
 	}
 	if n := len(s.GetNotInCut()); n > 0 {
 		notes = append(notes, count(n, "kind")+" not in the cut")

@@ -14,9 +14,9 @@ func newSnapshotPin(p *program) *cobra.Command {
 	req := &mgmtv1.PinSnapshotRequest{}
 	cmd := &cobra.Command{
 		Use:   "pin ID|latest [flags]",
-		Short: "Keep a snapshot from being removed",
-		Long: `Keep a snapshot from being removed by prunes and by "snapshot delete", whatever rules and its expiry say, until it is unpinned. The pin is in the store,
-signed.
+		Short: "Protect a snapshot from removal",
+		Long: `Protect a snapshot from prunes and from "snapshot delete", whatever the rules and its
+expiry, until it is unpinned. The pin is stored in the store, signed.
 
 Changes: writes the pin. It may be run twice; the first reason stays.
 Does not change: the snapshot.
@@ -50,14 +50,16 @@ func newSnapshotUnpin(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unpin ID|latest [flags]",
 		Short: "Take the pin of a snapshot away",
-		Long: `Take the pin of a snapshot away: from then on it is kept only as long as rules and its expiry say. One that is not pinned is left as it is.
+		Long: `Remove the pin of a snapshot: from then on only the rules and its expiry retain it. A
+snapshot that is not pinned is not changed.
 
 Changes: deletes the pin.
 Does not change: the snapshot.
 
 Standalone it needs --store.
 
-Exit codes: 0 not pinned any more; 1 other error, such as no such snapshot, or a pin that the storage retains; 2 usage; 10 store.`,
+Exit codes: 0 no longer pinned; 1 other error, such as no such snapshot, or a pin that the storage
+retains; 2 usage; 10 store.`,
 		Example:           `  mgmtctl snapshot unpin 1a2b3c4d5e6f`,
 		Args:              oneArg(snapshotArg),
 		ValidArgsFunction: p.completeSnapshot,

@@ -17,15 +17,18 @@ func newSnapshotShow(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID|latest [flags]",
 		Short: "Show a snapshot and, with an identity, what is in it",
-		Long: `Show one snapshot. With --identity, or from a plain store, also its workload clusters and what they need that was not captured:
-this is not read from a snapshot that no --trusted-key signed, if one is given.
+		Long: `Show one snapshot. With --identity, or from a plain store, also its workload clusters
+and what they need that was not captured. When a --trusted-key is given, that part is read only from
+a snapshot that it signed.
 
 Changes: nothing.
 
 Standalone it needs --store.
 
-Exit codes: 0 shown; 1 other error, such as no such snapshot; 2 usage, such as an ID that fits several; 10 store; 12 identity or signature.`,
-		Example: `  mgmtctl snapshot show latest --standalone --store /backup/mgmt --identity identity.txt
+Exit codes: 0 shown; 1 other error, such as no such snapshot; 2 usage, such as an ID that fits
+several; 10 store; 12 identity or signature.`,
+		Example: `  mgmtctl snapshot show latest --standalone --store /backup/mgmt \
+      --identity identity.txt
   mgmtctl snapshot show 1a2b -o yaml`,
 		Args:              oneArg(snapshotArg),
 		ValidArgsFunction: completeLatest,
@@ -83,7 +86,7 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
 		l.add("pinned", yesNo(true))
 	}
 	if s.GetExpireTime().IsValid() {
-		l.add("kept until", s.GetExpireTime().AsTime().Format(time.RFC3339))
+		l.add("retained until", s.GetExpireTime().AsTime().Format(time.RFC3339))
 	}
 	l.add("key", s.GetKey())
 	l.write(w)

@@ -32,24 +32,32 @@ func newSnapshotVerify(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify ID|latest [flags]",
 		Short: "Check that a snapshot is whole",
-		Long: `Check that a snapshot in the store is whole. Levels:
+		Long: `Verify that a snapshot in the store is whole. Levels:
 
-  structure   every key that the snapshot names is there and its bytes fit their hash; it needs no identity
-  sample      every index opens, and all objects in some packs, chosen at random, are what it says (--percent); needs --identity
-  full        structure, and every object is what its index says: bytes, owners and edges; needs --identity
+  structure   every key that the snapshot names is there, and its bytes match their hash; needs
+              no identity
+  sample      every index opens, and in some packs, chosen at random, all objects are what the
+              index says (--percent); needs --identity
+  full        structure, and every object is what its index says: bytes, owners and edges; needs
+              --identity
 
-The envelope's signature is checked against --trusted-key at every level, and the store for what is missing beside it: the snapshot before,
-which may have been deleted (info, see operation watch), and later ones that the catalog remembers (a warning).
+Every level also checks the signature of the envelope against --trusted-key, and whether other
+snapshots of the source are missing: the parent, which may have been deleted (info, see operation
+watch), and later ones that the catalog has (a warning).
 
-Changes: nothing but the record of the result, signed, in the store, which "snapshot list" shows; --no-record leaves it out. The same result is
-recorded once a day.
+Changes: writes the signed result to the store, where "snapshot list" shows it; --no-record leaves
+it out. The same result is recorded once a day.
+Does not change: the snapshot.
 
-Standalone it needs --store, and --identity for the levels that say so (not for a plain store); without --signing-key (or --plain) the result is not
-recorded. A store that does not take the record is a warning.
+Standalone it needs --store, and --identity for the levels that say so (not for a plain store).
+Without --signing-key (or --plain) the result is not recorded. A store that refuses the record is a
+warning.
 
-Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not whole, the findings say what is missing or damaged; 10 store;
-11 catalog locked; 12 signature, trusted key or identity; 130 interrupted.`,
-		Example: `  mgmtctl snapshot verify latest --standalone --store /backup/mgmt --trusted-key signing.pub
+Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not whole: the findings say
+what is missing or damaged; 10 store; 11 catalog locked; 12 signature, trusted key or identity;
+130 interrupted.`,
+		Example: `  mgmtctl snapshot verify latest --standalone --store /backup/mgmt \
+      --trusted-key signing.pub
   mgmtctl snapshot verify latest --standalone --store /backup/mgmt --signing-key signing.key
   mgmtctl snapshot verify 1a2b3c4d5e6f --level full --identity identity.txt`,
 		Args:              oneArg(snapshotArg),
@@ -68,7 +76,7 @@ Exit codes: 0 whole; 1 other error, such as no such snapshot; 2 usage; 3 not who
 	addSource(cmd, &req.Source)
 	addLocation(cmd, &req.Location)
 	cmd.Flags().Var(newEnum(&level, levelStructure, levelSample, levelFull), "level",
-		"how deep to look: structure, sample or full")
+		"how deep to verify: structure, sample or full")
 	cmd.Flags().Int32Var(&req.Percent, "percent", 0, "how much of the packs a sample reads, `N` "+
 		"percent (default 10)")
 	cmd.Flags().BoolVar(&req.NoRecord, "no-record", false, "do not record the result in the store")

@@ -50,7 +50,8 @@ type standaloneFlags struct {
 
 func (f *standaloneFlags) register(set *pflag.FlagSet) {
 	set.SortFlags = false
-	set.StringVar(&f.store, "store", "", "`URL` of the store: file:///dir or the path of a directory; or "+
+	set.StringVar(&f.store, "store", "", "`URL` of the store: file:///dir or the path of a "+
+		"directory, or "+
 		"s3://bucket/prefix?endpoint=https://host:port&region=NAME (docs/config.md has all options)")
 	set.StringVar(&f.catalog, "catalog", "", "catalog `FILE` (default "+
 		"$XDG_STATE_HOME/mgmtd/catalog.db or ~/.local/state/mgmtd/catalog.db)")

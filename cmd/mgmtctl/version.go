@@ -16,7 +16,8 @@ func newVersion(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and the format of the store that it reads and writes",
-		Long: `Print the version of mgmtctl, the commit and the Go release that it was built from, and the format of the store that it reads and writes.
+		Long: `Print the version of mgmtctl, the commit and the Go release that it was built from,
+and the format of the store that it reads and writes.
 
 Changes: nothing. It asks no server.
 

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
 // listTries is how often a list is tried whose answer breaks off.
@@ -123,15 +125,11 @@ func (l *initialList) fromBaseline(ctx context.Context, k kube.Kind) (s *kindSta
 
 // retried calls fn again when an answer of the API server breaks off.
 func retried(ctx context.Context, fn func(again bool) error) error {
-	for attempt := 1; ; attempt++ {
-		err := fn(attempt > 1)
-		if err == nil || attempt == listTries || !kube.Transient(err) {
-			return err
-		}
-		if err := kube.Sleep(ctx, kube.Backoff(attempt, err)); err != nil {
-			return err
-		}
-	}
+	again := false
+	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
+		again = true
+		return kube.Backoff(failures, err), failures < listTries && kube.Transient(err)
+	}, func(context.Context) error { return fn(again) })
 }
 
 // useBaseline makes every kind as in the baseline, so that nothing is listed.

@@ -48,8 +48,8 @@ var (
 		capi.AnnotationWorkloadID}
 )
 
-// Node reads metadata and the reference fields of an object, each part once: of fifty thousand
-// objects it shows. It decodes nothing else.
+// Node reads metadata and the reference fields of an object and decodes nothing else. It walks each
+// part of the bytes once, since it is called for every object of a source.
 func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 	var parts [2]gjson.Result
 	var meta [8]gjson.Result
@@ -129,8 +129,8 @@ func pick(o gjson.Result, keys []string, values []gjson.Result) {
 // shared copies a string of an object's bytes that many nodes have. They have it in memory once.
 func shared(part string) string { return unique.Make(part).Value() }
 
-// text gives a value that is a text, and nothing for any other: whoever decodes the object to
-// create it sees nothing there either.
+// text returns a string value, and "" for any other type: the decoder that a restore creates the
+// object with reads nothing there either.
 func text(v gjson.Result) string {
 	if v.Type != gjson.String {
 		return ""
@@ -138,8 +138,8 @@ func text(v gjson.Result) string {
 	return v.Str
 }
 
-// clusterName says which workload cluster an object belongs to by its label, its spec or, for
-// certificate Secrets, its name. The object of that name need not exist.
+// clusterName returns the name of the workload cluster that an object belongs to: by its label, its
+// spec or, for certificate Secrets, its name. The Cluster need not exist.
 func (r *NodeReader) clusterName(n *graph.Node, label, spec gjson.Result) string {
 	switch {
 	case n.GroupKind() == capi.Cluster:

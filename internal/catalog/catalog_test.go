@@ -203,7 +203,7 @@ func TestOpenWaitsForTheLock(t *testing.T) {
 	openPath(t, path)
 }
 
-func TestOpenDamaged(t *testing.T) {
+func TestOpenReportsADamagedFile(t *testing.T) {
 	t.Parallel()
 	whole := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, whole)
@@ -319,7 +319,7 @@ func TestOpenAnotherProgramsFile(t *testing.T) {
 	}
 }
 
-func TestOpenFutureSchema(t *testing.T) {
+func TestOpenRefusesANewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, path)
 	err := c.update(t.Context(), func(tx *bolt.Tx) error {
@@ -352,7 +352,7 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 			t.Errorf("schema version %d, %v", version, err)
 		}
 		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,
-			bucketOperations, bucketSchedules, bucketVerifies, bucketKnown} {
+			bucketOperations, bucketSchedules, bucketVerifies, bucketSnapshotState} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}

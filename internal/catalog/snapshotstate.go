@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	bucketKnown = []byte("known")
+	bucketSnapshotState = []byte("known")
 
 	bucketParts = []byte("parts")
 	bucketKeys  = []byte("keys")
@@ -70,7 +70,7 @@ func (c *Catalog) snapshotState(ctx context.Context, storeID, source string) (in
 	secret := make([]byte, secretSize)
 	rand.Read(secret) // never fails
 	err = c.update(ctx, func(tx *bolt.Tx) error {
-		all, name := tx.Bucket(bucketKnown), stateName(storeID, source)
+		all, name := tx.Bucket(bucketSnapshotState), stateName(storeID, source)
 		if damaged && all.Bucket(name) != nil {
 			if err := all.DeleteBucket(name); err != nil {
 				return err
@@ -96,7 +96,7 @@ func (c *Catalog) readSnapshotState(ctx context.Context, storeID, source string)
 	err := c.view(ctx, func(tx *bolt.Tx) error {
 		state = incremental.State{Parts: map[store.ContentID][]byte{},
 			Keys: map[string]incremental.StoredKey{}}
-		b := tx.Bucket(bucketKnown).Bucket(stateName(storeID, source))
+		b := tx.Bucket(bucketSnapshotState).Bucket(stateName(storeID, source))
 		if b == nil {
 			return nil
 		}
@@ -142,7 +142,7 @@ func walkState(b *bolt.Bucket, key func(string, incremental.StoredKey), part fun
 func (c *Catalog) updateSnapshotState(ctx context.Context, storeID, source string,
 	delta incremental.StateDelta) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
-		b := tx.Bucket(bucketKnown).Bucket(stateName(storeID, source))
+		b := tx.Bucket(bucketSnapshotState).Bucket(stateName(storeID, source))
 		if b == nil {
 			return fmt.Errorf("%w: no snapshot state", ErrNotFound)
 		}
@@ -163,7 +163,7 @@ func (c *Catalog) updateSnapshotState(ctx context.Context, storeID, source strin
 // were lost. It may run twice.
 func (c *Catalog) ForgetSnapshotState(ctx context.Context, storeID, source string) error {
 	err := c.update(ctx, func(tx *bolt.Tx) error {
-		if b := tx.Bucket(bucketKnown).Bucket(stateName(storeID, source)); b != nil {
+		if b := tx.Bucket(bucketSnapshotState).Bucket(stateName(storeID, source)); b != nil {
 			return clearState(b)
 		}
 		return nil
@@ -221,7 +221,7 @@ func writeState(b *bolt.Bucket, delta incremental.StateDelta) error {
 }
 
 func checkSnapshotStates(tx *bolt.Tx, report func(error)) {
-	states := tx.Bucket(bucketKnown)
+	states := tx.Bucket(bucketSnapshotState)
 	report(states.ForEachBucket(func(name []byte) error {
 		if err := walkState(states.Bucket(name), func(string, incremental.StoredKey) {},
 			func(store.ContentID, []byte) {}); err != nil {

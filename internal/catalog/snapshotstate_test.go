@@ -24,7 +24,7 @@ func TestSnapshotStateIsUpdatedByDeltas(t *testing.T) {
 	}
 	update := func(change incremental.StateDelta) {
 		t.Helper()
-		for range 2 { // the second has another base before it
+		for range 2 { // the second finds another snapshot stored
 			if err := c.updateSnapshotState(t.Context(), "store", "source", change); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestDamagedSnapshotStateIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := c.update(t.Context(), func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketKnown).Bucket(stateName("store", "source")).Bucket(bucketParts).Put(
+		return tx.Bucket(bucketSnapshotState).Bucket(stateName("store", "source")).Bucket(bucketParts).Put(
 			make([]byte, 21), []byte("what"))
 	})
 	if err != nil {

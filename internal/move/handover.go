@@ -13,7 +13,7 @@ func handOverStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Ph
 
 // handOver is the point of no return of a unit. Its copy on the target is verified and paused. The
 // source is captured once more and must be unchanged; then the ownership record names the target.
-func (m *run) handOver(ctx context.Context, u restore.Unit, p *part) error {
+func (m *run) handOver(ctx context.Context, u restore.Unit, p *batch) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
 		return err

@@ -68,12 +68,12 @@ func node(kind, name, uid, version string) *graph.Node {
 // TestI2CompareFindsEveryChange: what is gone, made anew, written to or new on the source keeps a
 // unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
-	was := &part{Source: map[string]version{}}
+	was := &batch{Source: map[string]objectState{}}
 	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 		"11")} {
-		was.Source[n.Ref.String()] = version{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
+		was.Source[n.Ref.String()] = objectState{Unit: "ns/w", UID: n.UID, ResourceVersion: n.ResourceVersion}
 	}
-	was.Source["Secret/ns/other"] = version{Unit: "ns/other", UID: "u9"}
+	was.Source["Secret/ns/other"] = objectState{Unit: "ns/other", UID: "u9"}
 	was.Copy.Units = []restore.Unit{{Name: "ns/w",
 		Objects: []restore.Object{{Ref: node("Machine", "left-out", "", "").Ref, Action: restore.Skip}}}}
 	cluster := node("Cluster", "w", "u0", "1")
@@ -95,7 +95,7 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 		"new": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "m3", "u3", "12")}, false},
 	} {
-		v := &view{graph: graph.New(append(tt.nodes, cluster), nil)}
+		v := &sourceCapture{graph: graph.New(append(tt.nodes, cluster), nil)}
 		err := was.compare(v, "ns/w")
 		var changed *ChangedError
 		if (err == nil) != tt.ok || err != nil && !errors.As(err, &changed) {
@@ -116,11 +116,11 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 			Tuning: restore.Tuning{Concurrency: 2, Canary: "n/d"},
 			Units:  map[string]catalog.UnitState{"n/c": catalog.UnitRolledBack},
 		},
-		parts:   []*part{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
+		batches: []*batch{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}},
 	}
 	want := [][]string{{"n/d"}, {"n/e", "n/f"}}
-	if got := m.batches(); !slices.EqualFunc(got, want, slices.Equal) {
+	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("batches %v, want %v", got, want)
 	}
 	if m.results.blocked != 1 {
@@ -128,7 +128,7 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 	}
 }
 
-// TestLooksAreShared: everybody who asks for a look that began after a moment gets one, and those
+// TestCapturesAreShared: everybody who asks for a look that began after a moment gets one, and those
 // who ask together share it. TestOrphanedBindings: they keep no ClusterResourceSet on the source,
 // while those of Clusters that stay do.
 func TestOrphanedBindings(t *testing.T) {
@@ -148,9 +148,9 @@ func TestOrphanedBindings(t *testing.T) {
 	}
 }
 
-func TestLooksAreShared(t *testing.T) {
+func TestCapturesAreShared(t *testing.T) {
 	count := 0
-	l := &looks{look: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+	l := &captureCache{capture: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
 		count++
 		if count == 1 {
 			return nil, nil, errors.New("away")

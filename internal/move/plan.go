@@ -69,24 +69,24 @@ type Ends struct {
 	Source, Target Mgmt
 	Rows           *capi.Table // what is known of kinds; nil is the built-in table
 	Ownership      ownership.Store
-	// Look captures the source into memory.
-	Look func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
-	// LookTarget captures the target likewise.
-	LookTarget func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
+	// CaptureSource captures the source into memory.
+	CaptureSource func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
+	// CaptureTarget captures the target into memory.
+	CaptureTarget func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
 }
 
 // NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
 // Findings are in the plan; an error means that planning itself did not get through.
 func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
-	look, contents, err := e.Look(ctx)
+	source, contents, err := e.CaptureSource(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := restore.Nodes(look, spec.copySpec(nil))
+	nodes, err := restore.Nodes(source, spec.copySpec(nil))
 	if err != nil {
 		return nil, err
 	}
-	c := checker{Ends: e, spec: spec, nodes: nodes, contents: contents, graph: look.Graph}
+	c := checker{Ends: e, spec: spec, nodes: nodes, contents: contents, graph: source.Graph}
 	findings, err := c.run(ctx)
 	if err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks}
-	copied, err := e.planCopy(ctx, look, contents, spec.copySpec(nil),
-		restore.Snapshot{Source: e.Source.Side, Time: look.Envelope.Time}, findings, owners)
+	copied, err := e.planCopy(ctx, source, contents, spec.copySpec(nil),
+		restore.Snapshot{Source: e.Source.Side, Time: source.Envelope.Time}, findings, owners)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ import (
 func retireStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "retire"} }
 
 // retire takes units that are well on the target away from the source.
-func (m *run) retire(ctx context.Context, p *part, well []restore.Unit) {
+func (m *run) retire(ctx context.Context, p *batch, well []restore.Unit) {
 	if len(well) == 0 || ctx.Err() != nil {
 		return
 	}
@@ -58,7 +58,7 @@ func (m *run) retire(ctx context.Context, p *part, well []restore.Unit) {
 }
 
 // cascades looks once for all units of a batch.
-func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (
+func (m *run) cascades(ctx context.Context, p *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
 	doomed, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, u := range units {
@@ -88,7 +88,7 @@ func (m *run) cascades(ctx context.Context, p *part, units []restore.Unit) (
 // retireUnit takes one unit away, dependants first and the Cluster last, since it carries the lock.
 // Only its ClusterResourceSetBinding comes after it: the ClusterResourceSet of the source, which
 // knows no pause of a Cluster, would bind and apply anew.
-func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
+func (m *run) retireUnit(ctx context.Context, p *batch, u restore.Unit) error {
 	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		ref, err := clusterRef(u.Name)
@@ -99,7 +99,7 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		if err := m.disown(ctx, p, u); err != nil {
+		if err := m.removeOwnerRefs(ctx, p, u); err != nil {
 			return err
 		}
 		var dependants, cluster, bindings []restore.Object
@@ -122,9 +122,9 @@ func (m *run) retireUnit(ctx context.Context, p *part, u restore.Unit) error {
 	})
 }
 
-// disown takes the owner references of a unit off what it shared: the garbage collector would
+// removeOwnerRefs takes the owner references of a unit off what it shared: the garbage collector would
 // delete it with its last owner, whoever still needs it.
-func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
+func (m *run) removeOwnerRefs(ctx context.Context, p *batch, u restore.Unit) error {
 	leaving := map[types.UID]bool{}
 	in := map[object.Ref]bool{}
 	for _, o := range u.Objects {
@@ -161,7 +161,7 @@ func (m *run) disown(ctx context.Context, p *part, u restore.Unit) error {
 var errStranger = errors.New("another object has this name")
 
 // removeAll removes objects from the source, those of the last wave first.
-func (m *run) removeAll(ctx context.Context, p *part, objects []restore.Object) error {
+func (m *run) removeAll(ctx context.Context, p *batch, objects []restore.Object) error {
 	for _, wave := range slices.Backward(byWave(objects)) {
 		var g errgroup.Group
 		g.SetLimit(8)
@@ -227,11 +227,11 @@ func (m *run) retireShared(ctx context.Context) error {
 	if len(m.results.retired) == 0 || m.results.first != nil {
 		return nil // units that failed still need it, or may
 	}
-	v, err := m.looks.after(ctx, time.Now())
+	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
-	for _, p := range slices.Backward(m.parts) {
+	for _, p := range slices.Backward(m.batches) {
 		objects, err := m.unneeded(ctx, v, p)
 		if err != nil || len(objects) == 0 {
 			if err != nil {
@@ -259,10 +259,10 @@ func retryForbidden(ctx context.Context, fn func() error) error {
 	}, func(context.Context) error { return fn() })
 }
 
-// unneeded returns the shared objects of a part that nothing which stays on the source needs, in
+// unneeded returns the shared objects of a batch that nothing which stays on the source needs, in
 // their order. What selects its users by label, or is there for all namespaces, is kept as long as
 // it may have some.
-func (m *run) unneeded(ctx context.Context, v *view, p *part) ([]restore.Object, error) {
+func (m *run) unneeded(ctx context.Context, v *sourceCapture, p *batch) ([]restore.Object, error) {
 	g := v.graph
 	leaving := map[object.Ref]bool{}
 	for _, o := range p.Copy.Shared.Objects {

@@ -83,34 +83,34 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
 	stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
-	for _, p := range slices.Backward(m.parts) {
+	for _, p := range slices.Backward(m.batches) {
 		names := slices.DeleteFunc(p.units(), func(unit string) bool { return !back(unit) })
-		if m.undoPart(ctx, p, names, false, nil) == nil {
+		if m.undoBatch(ctx, p, names, false, nil) == nil {
 			continue
 		}
 		for _, name := range names {
-			if err := m.undoPart(ctx, p, []string{name}, false, nil); err != nil {
+			if err := m.undoBatch(ctx, p, []string{name}, false, nil); err != nil {
 				stuck[name] = true
 				errs = append(errs, fmt.Errorf("take the copy of %s back: %w", name, err))
 			}
 		}
 	}
-	if !shared || len(errs) > 0 || len(m.parts) == 0 {
+	if !shared || len(errs) > 0 || len(m.batches) == 0 {
 		return stuck, errs
 	}
 	keep, err := m.usedOnTarget(ctx)
 	if err != nil {
 		return stuck, append(errs, err)
 	}
-	for _, p := range slices.Backward(m.parts) {
-		if err := m.undoPart(ctx, p, nil, true, keep); err != nil {
+	for _, p := range slices.Backward(m.batches) {
+		if err := m.undoBatch(ctx, p, nil, true, keep); err != nil {
 			errs = append(errs, fmt.Errorf("take the copies of shared objects back: %w", err))
 		}
 	}
 	return stuck, errs
 }
 
-func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool,
+func (m *run) undoBatch(ctx context.Context, p *batch, units []string, shared bool,
 	keep map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
@@ -124,12 +124,12 @@ func (m *run) undoPart(ctx context.Context, p *part, units []string, shared bool
 
 // usedOnTarget finds shared objects of the copies that others on the target have come to need.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
-	s, _, err := m.LookTarget(ctx)
+	s, _, err := m.CaptureTarget(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ours := map[object.Ref]bool{}
-	for _, p := range m.parts {
+	for _, p := range m.batches {
 		for _, o := range p.Copy.Shared.Objects {
 			ours[o.Ref] = true
 		}
@@ -151,7 +151,7 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 // bucket.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
-	for _, p := range m.parts {
+	for _, p := range m.batches {
 		for _, u := range p.Copy.Units {
 			if m.over(u.Name) {
 				continue

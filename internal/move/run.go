@@ -19,8 +19,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// Parts keeps what is decided while a move runs; a *catalog.Catalog does.
-type Parts interface {
+// BatchStore stores the batches that a move plans while it runs. *catalog.Catalog implements it.
+type BatchStore interface {
 	PutPart(ctx context.Context, id catalog.OperationID, name string, r io.Reader) (catalog.PlanInfo,
 		error)
 	Part(ctx context.Context, id catalog.OperationID, name string) ([]byte, error)
@@ -33,7 +33,7 @@ type Options struct {
 	// Snapshot takes a snapshot of the source, keeps it in memory, and has verified its structure
 	// in the bucket when it returns.
 	Snapshot  func(ctx context.Context) (*snapshot.Result, error)
-	Parts     Parts
+	Batches   BatchStore
 	Journal   *catalog.Journal
 	Operation string
 	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
@@ -51,10 +51,10 @@ const DefaultConcurrency = 8
 // run is one run of a move.
 type run struct {
 	Options
-	looks *looks
-	began time.Time
-	parts []*part
-	slots chan struct{} // one a look at an object of the source
+	captures *captureCache
+	began    time.Time
+	batches  []*batch
+	slots    chan struct{} // one a look at an object of the source
 
 	mu      sync.Mutex
 	results results
@@ -74,15 +74,15 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	if o.Units == nil {
 		o.Units = map[string]catalog.UnitState{}
 	}
-	m := &run{Options: o, looks: &looks{look: o.Look}, began: time.Now(),
+	m := &run{Options: o, captures: &captureCache{capture: o.CaptureSource}, began: time.Now(),
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
 	for unit, state := range o.Units {
 		if state == catalog.UnitRetired {
 			m.results.retired[unit] = true
 		}
 	}
-	m.looks.seen, m.slots = m.share, make(chan struct{}, 8)
-	return m, m.loadParts(ctx)
+	m.captures.seen, m.slots = m.keepShared, make(chan struct{}, 8)
+	return m, m.loadBatches(ctx)
 }
 
 // Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
@@ -93,16 +93,16 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range m.parts {
-		m.carry(ctx, p)
+	for _, p := range m.batches {
+		m.copyAndHandOver(ctx, p)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
-	for _, batch := range m.batches() {
+	for _, units := range m.unplanned() {
 		// After a batch of which none came through the next one would fare no better, and stand
 		// still for it.
-		if m.enough(ctx) || !m.begin(ctx, batch) {
+		if m.enough(ctx) || !m.begin(ctx, units) {
 			break
 		}
 	}
@@ -133,11 +133,11 @@ func (m *run) over(unit string) bool {
 	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
 }
 
-// batches divides the units that no part knows yet: the canary alone first, then as many at a time
+// unplanned divides the units that no batch holds yet: the canary alone first, then as many at a time
 // as may be at work at once.
-func (m *run) batches() [][]string {
+func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
-	for _, p := range m.parts {
+	for _, p := range m.batches {
 		for _, name := range p.units() {
 			known[name] = true
 		}
@@ -154,11 +154,11 @@ func (m *run) batches() [][]string {
 			names = append(names, u.Name)
 		}
 	}
-	batches := slices.Collect(slices.Chunk(names, m.Tuning.Concurrency))
+	chunks := slices.Collect(slices.Chunk(names, m.Tuning.Concurrency))
 	if canary != nil {
-		batches = slices.Insert(batches, 0, canary)
+		chunks = slices.Insert(chunks, 0, canary)
 	}
-	return batches
+	return chunks
 }
 
 // enough tells whether no further batch is to begin.
@@ -199,19 +199,19 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses the units of a batch, decides what is copied, and carries it out. It reports whether
+// begin pauses the units of a batch, decides what is copied, and copies and hands it over. It reports whether
 // a unit came through. What cannot be decided is given back, as are units that do not come to a
 // stand: they work on while the cause is mended, and a resume begins anew with them.
-func (m *run) begin(ctx context.Context, batch []string) bool {
+func (m *run) begin(ctx context.Context, units []string) bool {
 	var mu sync.Mutex
 	var paused []string
 	var g errgroup.Group
 	since := time.Now()
-	for _, unit := range batch {
+	for _, unit := range units {
 		g.Go(func() error {
 			if err := m.pause(ctx, unit, since); err != nil {
 				m.fail(ctx, unit, err)
-				m.giveBack(ctx, unit)
+				m.unpauseSource(ctx, unit)
 				return nil
 			}
 			mu.Lock()
@@ -226,35 +226,35 @@ func (m *run) begin(ctx context.Context, batch []string) bool {
 	}
 	slices.Sort(paused)
 	// A snapshot and what is decided by it are no step: they change neither side, and a run that
-	// dies before the part is stored decides anew.
-	number := len(m.parts) + 1
-	p, err := m.decide(ctx, number, paused)
+	// dies before the batch is stored plans it again.
+	number := len(m.batches) + 1
+	p, err := m.planBatch(ctx, number, paused)
 	if err != nil {
-		_, lookErr := m.Parts.Part(ctx, m.Journal.Operation(), partName(number))
+		_, lookErr := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
 		for _, unit := range paused {
 			m.fail(ctx, unit, err)
 			if errors.Is(lookErr, catalog.ErrNotFound) {
-				m.giveBack(ctx, unit)
+				m.unpauseSource(ctx, unit)
 			}
 		}
 		return false
 	}
-	m.carry(ctx, p)
+	m.copyAndHandOver(ctx, p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
 }
 
-// giveBack lets a unit of which nothing is decided work on.
-func (m *run) giveBack(ctx context.Context, unit string) {
+// unpauseSource lets the source reconcile a unit again for which no batch was planned.
+func (m *run) unpauseSource(ctx context.Context, unit string) {
 	if err := m.unpause(ctx, unit, false, catalog.UnitPending); err != nil {
-		m.fail(ctx, unit, fmt.Errorf("give it back on the source: %w", err))
+		m.fail(ctx, unit, fmt.Errorf("unpause it on the source: %w", err))
 	}
 }
 
-// carry copies, hands over, releases and retires the units of a part.
-func (m *run) carry(ctx context.Context, p *part) {
-	m.giveBackBlocked(ctx, p)
+// copyAndHandOver copies, hands over, releases and retires the units of a batch.
+func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
+	m.unpauseBlocked(ctx, p)
 	todo := p.Copy
 	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
 		func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
@@ -342,9 +342,9 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 	}
 }
 
-// giveBackBlocked releases on the source the units that cannot be copied as they stand: nothing of
+// unpauseBlocked releases on the source the units that cannot be copied as they stand: nothing of
 // them is on the target.
-func (m *run) giveBackBlocked(ctx context.Context, p *part) {
+func (m *run) unpauseBlocked(ctx context.Context, p *batch) {
 	for _, u := range p.Copy.Units {
 		if !u.Blocked && !p.Copy.Blocked || m.over(u.Name) {
 			continue
@@ -375,8 +375,8 @@ func (m *run) finishShared(ctx context.Context) error {
 		}
 	}
 	seen := map[object.Ref]bool{}
-	for _, p := range m.parts {
-		if carried, err := m.carried(ctx, p); err != nil || !carried {
+	for _, p := range m.batches {
+		if handedOver, err := m.anyHandedOver(ctx, p); err != nil || !handedOver {
 			if err != nil {
 				return err
 			}
@@ -390,7 +390,7 @@ func (m *run) finishShared(ctx context.Context) error {
 		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
 		for i := range todo.Shared.Objects {
 			if o := &todo.Shared.Objects[i]; seen[o.Ref] && o.Late {
-				o.Action = restore.Skip // an earlier part creates it
+				o.Action = restore.Skip // an earlier batch creates it
 			}
 			seen[todo.Shared.Objects[i].Ref] = true
 		}
@@ -407,9 +407,9 @@ func (m *run) finishShared(ctx context.Context) error {
 	return nil
 }
 
-// carried tells whether a unit of a part was handed over, so that its shared objects are on the
+// anyHandedOver reports whether a unit of a batch was handed over, so that its shared objects are on the
 // target.
-func (m *run) carried(ctx context.Context, p *part) (bool, error) {
+func (m *run) anyHandedOver(ctx context.Context, p *batch) (bool, error) {
 	for _, u := range p.Copy.Units {
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
 		if err != nil || state == catalog.StepDone {
@@ -421,7 +421,7 @@ func (m *run) carried(ctx context.Context, p *part) (bool, error) {
 
 // observe watches the Machines of everything that was moved.
 func (m *run) observe(ctx context.Context) error {
-	for _, p := range m.parts {
+	for _, p := range m.batches {
 		moved := p.Copy
 		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })

@@ -157,11 +157,11 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		if err != nil {
 			return err
 		}
-		look, err := m.looks.after(ctx, since)
+		captured, err := m.captures.after(ctx, since)
 		if err != nil {
 			return err
 		}
-		nodes := nodesOf(look.graph, unit)
+		nodes := nodesOf(captured.graph, unit)
 		if err := m.awaitAtWork(ctx, ref, nodes); err != nil {
 			return err
 		}
@@ -220,11 +220,11 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 // awaitStand waits for the acknowledgements of a pause, for the objects as they are after it was
 // set, and for providers that hold a move back.
 func (m *run) awaitStand(ctx context.Context, unit string) error {
-	look, err := m.looks.after(ctx, time.Now())
+	captured, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
-	if err := m.await(ctx, nodesOf(look.graph, unit), "the source's controllers to "+
+	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
 		"acknowledge the pause", m.standing); err != nil {
 		return err
 	}
@@ -312,11 +312,11 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 		if err != nil {
 			return err
 		}
-		look, err := m.looks.after(ctx, time.Time{})
+		captured, err := m.captures.after(ctx, time.Time{})
 		if err != nil {
 			return err
 		}
-		nodes := nodesOf(look.graph, unit)
+		nodes := nodesOf(captured.graph, unit)
 		if err := m.unpauseOwn(ctx, ref, nodes); err != nil {
 			return err
 		}

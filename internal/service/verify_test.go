@@ -271,7 +271,8 @@ func TestVerifyOfADamagedEnvelope(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
-	if outcome != store.OutcomeDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") ||
+	if outcome != store.OutcomeDamaged || err == nil ||
+		!strings.Contains(err.Error(), "1 of 1 keys") ||
 		len(findings) != 1 || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
@@ -330,9 +331,9 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	}
 }
 
-// TestServerVerifiesByItself what it finds in its stores when it starts, and again only when it is
+// TestDaemonVerifiesByItself what it finds in its stores when it starts, and again only when it is
 // due.
-func TestServerVerifiesByItself(t *testing.T) {
+func TestDaemonVerifiesByItself(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)

@@ -25,7 +25,7 @@ func newClaims(kinds []kube.Kind) claims {
 
 // broken returns in what an object differs from its node, or "". Checks read nodes and writes use
 // the bytes, so the two must not differ in anything that a check depends on (invariant I8). A name
-// that occurs twice is refused: decoders differ in which value they take.
+// that occurs twice is refused: decoders differ in which value they use.
 func (c claims) broken(n *graph.Node, body []byte) string {
 	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != n.Content {
 		return "its bytes do not fit the hash"

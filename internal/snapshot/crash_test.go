@@ -81,7 +81,7 @@ func (c *crashed) open(b bucket.Bucket) *store.Store {
 	return st
 }
 
-// take takes a snapshot into a bucket that dies as it was told to from here on.
+// take creates a snapshot in a bucket that dies as die configures it.
 func (c *crashed) take(dir string, b *faultbucket.Mortal, how crashingState, die ...func()) (
 	*snapshot.Result, error) {
 	c.t.Helper()

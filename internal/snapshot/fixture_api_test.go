@@ -139,7 +139,7 @@ func (r *chainFixture) contents(e store.Envelope) map[object.Ref][]byte {
 	return r.verified(e).bodies
 }
 
-// verified opens a snapshot after a look at its structure.
+// verified opens a snapshot after a verification of its structure.
 func (r *chainFixture) verified(e store.Envelope) opened {
 	r.t.Helper()
 	report, err := r.st.VerifyStructure(r.t.Context(), e, nil)

@@ -22,8 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-// pinned is a source that stands still at one resourceVersion: whatever it is asked for is read
-// with an exact LIST at that one, also when the source has moved on since. Two things are not in
+// pinned is a source that is fixed at one resourceVersion: every request is answered with an exact
+// LIST at that one, also when the source has changed since. Two things are not in
 // it. CustomResourceDefinitions are read as they are now, as every capture reads them: what they do
 // to objects is not a matter of the resourceVersion at which the objects are read. And kinds of
 // which the server refuses an exact LIST can only be read at their newest state; newest has those.
@@ -38,7 +38,7 @@ type pinned struct {
 	elsewhere     []string // answers that were not of this resourceVersion
 }
 
-// Kinds keeps the answer.
+// Kinds records the answer.
 func (p *pinned) Kinds(ctx context.Context) ([]kube.Kind, error) {
 	kinds, err := p.Source.Kinds(ctx)
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *pinned) note(in map[object.GroupKind]bool, k kube.Kind) {
 	in[k.GroupKind] = true
 }
 
-// Changes of what stands still are not asked for.
+// Changes fails: a full capture at a fixed resourceVersion watches nothing.
 func (p *pinned) Changes(context.Context, kube.Kind, string, string,
 	func(bool, []byte) error) error {
 	return errors.New("a full capture watches nothing")
@@ -182,7 +182,7 @@ func (r *chainFixture) sameResult(is, want opened) {
 	}
 }
 
-// served compares with what the server itself says of each kind, beside all code that captures.
+// served compares with what the server itself returns for each kind, without any capture code.
 func (r *chainFixture) served(p *pinned, is opened) {
 	r.t.Helper()
 	found := 0

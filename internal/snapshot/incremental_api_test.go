@@ -201,13 +201,13 @@ func (c *changingSource) round(last *snapshot.Result, whole map[string]int64) *s
 	return next
 }
 
-// once calls fn when progress is first told.
+// once calls fn at the first progress.
 func once(fn func()) func(string, int64, int64) {
 	var done sync.Once
 	return func(string, int64, int64) { done.Do(fn) }
 }
 
-// change writes to some objects, deletes one, and makes one anew.
+// change writes to some objects, deletes one, and creates one again.
 func (c *changingSource) change(e store.Envelope) {
 	c.t.Helper()
 	s, err := snapshot.Open(c.t.Context(), c.st, e, nil)

@@ -99,7 +99,7 @@ func (p *interrupter) set(list ...ending) {
 	p.restarts = 0
 }
 
-// restarted tells whether a watch broke off and was begun again. One that breaks after its last
+// restarted reports whether a watch broke off and was begun again. One that breaks after its last
 // event need not be.
 func (p *interrupter) restarted() bool {
 	p.mu.Lock()
@@ -114,7 +114,7 @@ func (p *interrupter) gone() map[string]bool {
 	return maps.Clone(p.expired)
 }
 
-// begun notes a watch and tells whether it is to get 410: the first one that comes while one of
+// begun records a watch and reports whether it is to get 410: the first one that comes while one of
 // them has to.
 func (p *interrupter) begun(path string) (expired bool) {
 	p.mu.Lock()
@@ -133,7 +133,7 @@ func (p *interrupter) begun(path string) (expired bool) {
 	return false
 }
 
-// ends tells how a watch ends with this event, or -1.
+// ends returns how a watch ends with this event, or -1.
 func (p *interrupter) ends(path string, event []byte) int {
 	if gjson.GetBytes(event, "type").String() == "BOOKMARK" {
 		return -1

@@ -60,7 +60,7 @@ func TestAPIUnchangedSourceIsNotInspectedAgain(t *testing.T) {
 			t.Errorf("nothing was written: asked %d times", asked)
 		}
 		if taken.Wrote != taken.Size {
-			t.Errorf("nothing was written, but %d bytes beside the envelope", taken.Wrote-taken.Size)
+			t.Errorf("nothing was written, but %d bytes besides the envelope", taken.Wrote-taken.Size)
 		}
 	}
 	c.upgrade("machinesets.cluster.x-k8s.io")

@@ -93,10 +93,10 @@ func TestAPIRestoredEtcdMakesTheIndexUseless(t *testing.T) {
 	}
 	unknown("an earlier version")
 
-	base := known("other leases")
+	parent := known("other leases")
 	version := regexp.MustCompile(`"resourceVersion":"\d+"`)
 	h.leases = func(o kube.ListOptions, lease []byte) []byte {
-		if o.Exact != base.ResourceVersion {
+		if o.Exact != parent.ResourceVersion {
 			return lease
 		}
 		return version.ReplaceAll(lease, []byte(`"resourceVersion":"7"`))

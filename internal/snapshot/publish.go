@@ -175,7 +175,7 @@ func newEnvelope(o Options, cut *capture.Cut, at time.Time) store.Envelope {
 }
 
 // checkParentStillThere checks, once the envelope is stored, that the parent was not deleted just
-// before: whoever deleted it may have deleted keys that only it named then.
+// before: the prune that deleted it may have deleted keys that only it named then.
 func (r *run) checkParentStillThere(ctx context.Context, parent *incremental.Parent) error {
 	if parent.Snapshot == nil {
 		return nil

@@ -22,8 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 )
 
-// seedAndRounds returns the seed and how many rounds there are: one of each condition, unless it is said.
-// MGMTD_TEST_ROUNDS says how many, MGMTD_TEST_SEED does those of one seed again.
+// seedAndRounds returns the seed and how many rounds there are: one of each condition, unless it is
+// said. MGMTD_TEST_ROUNDS says how many, MGMTD_TEST_SEED does those of one seed again.
 func seedAndRounds(t *testing.T) (seed uint64, rounds int) {
 	t.Helper()
 	seed, rounds = 1, len(conditions)
@@ -91,7 +91,7 @@ func TestAPIRandomIncrementalIsFull(t *testing.T) {
 		}
 	}
 	for _, what := range []string{listedLittle, followedLittle, fromMemory, fromCatalog} {
-		// of the two ways; whether memory is kept is a matter of chance
+		// of the two ways; whether the cache is used is a matter of chance
 		for tries := 0; k.met[what] == 0 && tries < 20 && !t.Failed(); tries++ {
 			k.round(conditions[tries%2])
 		}
@@ -121,7 +121,7 @@ type randomRun struct {
 	last     opened
 	kinds    []kube.Kind // of last
 	notInCut []string    // of last
-	kept     bool        // what last left is in memory
+	cached   bool        // the cache holds the result of last
 	met      map[string]int
 
 	// Of one round.
@@ -199,7 +199,7 @@ func (k *randomRun) kindsNow() []kube.Kind {
 	return kinds
 }
 
-// options are those of the daemon, which keeps much in memory, or of one that was begun anew.
+// options are those of the daemon, which has a cache, or of one that was restarted.
 func (k *randomRun) options() snapshot.Options {
 	o := k.r.options()
 	o.Cache = []*incremental.RunCache{&k.r.cache, &k.r.cache, &k.r.cache, &k.r.cache, {},
@@ -284,7 +284,7 @@ func (k *randomRun) round(c condition) {
 		k.met[c.name]++
 	}
 	k.remember(taken, is)
-	k.kept = o.Cache == &k.r.cache
+	k.cached = o.Cache == &k.r.cache
 }
 
 func isBefore(version, than string) bool {
@@ -327,7 +327,7 @@ func (k *randomRun) readLittle(taken *snapshot.Result, is opened, o snapshot.Opt
 			k.t.Errorf("%s was read again", gk)
 		}
 	}
-	most := int64(2 * k.during) // looked at, and then changed
+	most := int64(2 * k.during) // listed, and then changed
 	for _, n := range is.Graph.Nodes {
 		was := k.last.Graph.Node(n.Ref)
 		if was == nil || was.UID != n.UID || was.ResourceVersion != n.ResourceVersion ||
@@ -346,7 +346,7 @@ func (k *randomRun) readLittle(taken *snapshot.Result, is opened, o snapshot.Opt
 	} else {
 		k.met[listedLittle]++
 	}
-	if k.kept && o.Cache == &k.r.cache {
+	if k.cached && o.Cache == &k.r.cache {
 		k.met[fromMemory]++
 	} else {
 		k.met[fromCatalog]++

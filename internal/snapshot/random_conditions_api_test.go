@@ -23,7 +23,7 @@ type condition struct {
 	quiet bool // nothing happens to the source
 	// objects says that things happen to objects alone: no kind has to be read again.
 	objects bool
-	// begin may change the options, and take snapshots before; it returns what tells in the end
+	// begin may change the options, and take snapshots before; met reports in the end
 	// whether it came to that.
 	begin func(*randomRun, *snapshot.Options) (met func() bool)
 }
@@ -69,13 +69,13 @@ var conditions = []condition{
 			o.State = k.r.c.SnapshotState(k.r.st.ID(), k.r.m.UID())
 			return func() bool { return true }
 		}},
-	{name: "the base is deleted", way: eitherWay, all: true,
+	{name: "the parent is deleted", way: eitherWay, all: true,
 		begin: func(k *randomRun, _ *snapshot.Options) func() bool {
 			k.r.removeSnapshots()
 			return func() bool { return true }
 		}},
 	{name: "other providers", way: eitherWay, all: true, begin: (*randomRun).otherProviders},
-	{name: "a part before", way: eitherWay, all: true,
+	{name: "a scope before", way: eitherWay, all: true,
 		begin: func(k *randomRun, o *snapshot.Options) func() bool {
 			part := *o
 			part.Scope.Namespaces = []string{k.w.namespaces[k.rand.IntN(len(k.w.namespaces))]}

@@ -69,7 +69,7 @@ type locked struct {
 	bucket string
 }
 
-// wantRetained fails unless the storage keeps the envelope for days, and all that it names for as
+// wantRetained fails unless the storage retains the envelope for days, and all that it names for as
 // long.
 func (l *locked) wantRetained(e store.Signed, days int) {
 	l.t.Helper()
@@ -159,7 +159,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 			open(10)
 			unchanged(10, 100, 8)
 			unchanged(10, 3, 0)
-			// Whoever deletes what a snapshot uses again hides it, and the next one does without.
+			// A deletion hides what a snapshot uses again, and the next one does without.
 			if err := l.client.RemoveObject(t.Context(), "locked", string(first.Tree),
 				minio.RemoveObjectOptions{}); err != nil {
 				t.Fatal(err)

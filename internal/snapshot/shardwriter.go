@@ -71,7 +71,7 @@ func writeShards(ctx context.Context, st *store.Store, parent *incremental.Paren
 		g.Go(func() (err error) {
 			defer func() { progress(count.Add(1), int64(len(list))) }()
 			for _, was := range reusable[s.Name()] {
-				if sameShard(was, s) && (was.Written || !was.Unchanged || parent.ReusableShard(was.At.Key)) {
+				if sameShard(was, s) && (!was.Unchanged || parent.ReusableShard(was.At.Key)) {
 					was.Shard = s
 					stored[i] = was
 					return nil

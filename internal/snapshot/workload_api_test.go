@@ -279,7 +279,7 @@ func (w *workload) remove() error {
 	return w.m.Writer().Delete(w.ctx, k, u.GetNamespace(), u.GetName(), u.GetUID(), "")
 }
 
-// again deletes an object and makes it anew under the same name. What it owned goes.
+// again deletes an object and creates it again under the same name. What it owned goes.
 func (w *workload) again() error {
 	k, u, err := w.pick(func(u *unstructured.Unstructured) bool {
 		return alive(u) &&

@@ -100,7 +100,7 @@ func (w *workload) pause() error {
 	return w.update(k, u)
 }
 
-// hold deletes an object that a finalizer keeps.
+// hold deletes an object that has a finalizer.
 func (w *workload) hold() error {
 	k, u, err := w.pick(alive, plain...)
 	if err != nil {

@@ -5,8 +5,8 @@
 //
 // A chain is the snapshots of one source in one store; the parent is its newest snapshot, which the
 // next one names in its envelope. The state is what is stored about the parent between two runs
-// (StateStore): under which keys its content is, and the index, which is what the source looked
-// like. A RunCache holds the same in the memory of a process. The lease fingerprint proves that
+// (StateStore): under which keys its content is, and the index, which is the source as that run
+// read it. A RunCache holds the same in the memory of a process. The lease fingerprint proves that
 // etcd was not restored since the parent, so that watches can start there.
 //
 // # Invariants

@@ -198,7 +198,7 @@ type Inspection struct {
 
 // Inspect asks a source for its kinds and providers. That costs more than all else where little has
 // changed: when nothing at all was written to the source since the parent, nor between the parent's
-// inspection and its cut, the answers are still right and are taken from the index. Inspect returns
+// inspection and its cut, the answers are still right and come from the index. Inspect returns
 // capture.ErrHistory when the source is older than the parent.
 func (p *Parent) Inspect(ctx context.Context, source capture.Source, scope capture.Scope,
 	providers func(context.Context, []kube.Kind) ([]kube.Provider, error), writer string, rows *capi.Table) (

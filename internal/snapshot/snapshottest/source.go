@@ -1,6 +1,6 @@
-// Package snapshottest has a source in memory, for tests of what becomes of snapshots once they are
-// taken. What a real API server answers, and when, is not its matter: the tests of package snapshot
-// that have one look after that.
+// Package snapshottest has a source in memory, for tests of what becomes of snapshots once they
+// exist. What a real API server answers is not tested with it, but by the API tests of package
+// snapshot.
 package snapshottest
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 // SecretText is in every Secret of a source: it must never be seen where no identity is.
-const SecretText = "c2VjcmV0LW9mLXRoZS1mbGVldA" //nolint:gosec // G101: it is there to be looked for
+const SecretText = "c2VjcmV0LW9mLXRoZS1mbGVldA" //nolint:gosec // G101: tests search for it
 
 // versions is how many resourceVersions a source can still be read at.
 const versions = 32

@@ -23,22 +23,23 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// part is what was decided for one batch of units once they stood still: it is stored, and a resume
-// goes by it.
-type part struct {
+// batch is what was planned for units once they were paused. It is stored: a resume carries out the
+// stored plan.
+type batch struct {
 	Number   int    `json:"number"`
 	Snapshot string `json:"snapshot"` // its id
 	// Copy is the plan of the copy.
 	Copy restore.Plan `json:"copy"`
 	// Source are the objects as the copy was made from them, by ref.
-	Source map[string]version `json:"source"`
+	Source map[string]objectState `json:"source"`
 
 	contents *snapshot.Contents // not stored; the source has them for as long as it matters
 	snapshot *snapshot.Snapshot
 }
 
-// version tells an object of the source from what it may become.
-type version struct {
+// objectState identifies a source object at a point in time, so that a later change of it is noticed
+// before the hand-over.
+type objectState struct {
 	Unit            string `json:"unit,omitempty"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
@@ -46,44 +47,44 @@ type version struct {
 	Content string `json:"content,omitempty"`
 }
 
-func (p *part) name() string { return partName(p.Number) }
+func (p *batch) name() string { return batchName(p.Number) }
 
-func partName(number int) string { return fmt.Sprintf("batch-%03d", number) }
+func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
 
 // suffix keeps the steps of batches that belong to no unit apart.
-func (p *part) suffix() string { return fmt.Sprintf("-b%d", p.Number) }
+func (p *batch) suffix() string { return fmt.Sprintf("-b%d", p.Number) }
 
-// loadParts reads the parts that earlier runs decided.
-func (m *run) loadParts(ctx context.Context) error {
+// loadBatches reads the batches that earlier runs planned.
+func (m *run) loadBatches(ctx context.Context) error {
 	for number := 1; ; number++ {
-		text, err := m.Parts.Part(ctx, m.Journal.Operation(), partName(number))
+		text, err := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
 		if errors.Is(err, catalog.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		p := &part{}
+		p := &batch{}
 		if err := json.Unmarshal(text, p); err != nil {
-			return fmt.Errorf("decode %s of operation %s: %w", partName(number), m.Operation, err)
+			return fmt.Errorf("decode %s of operation %s: %w", batchName(number), m.Operation, err)
 		}
-		m.parts = append(m.parts, p)
+		m.batches = append(m.batches, p)
 	}
 }
 
-// decide makes the part of a batch whose units stand still: the snapshot that holds them is in the
+// planBatch plans the batch of units that are paused: the snapshot that holds them is in the
 // bucket and verified, and the copy is planned.
-func (m *run) decide(ctx context.Context, number int, units []string) (*part, error) {
+func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch, error) {
 	r, err := m.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := &part{Number: number, Snapshot: string(r.ID), Source: map[string]version{},
+	p := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
-	m.share(r.Live.Graph)
-	restless, err := m.restless(p.snapshot, p.contents, units)
+	m.keepShared(r.Live.Graph)
+	findings, err := m.notPaused(p.snapshot, p.contents, units)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, restless,
+	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, findings,
 		owners)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	p.Copy = *copied
 	for _, o := range p.planned() {
 		n := r.Live.Graph.Node(o.Ref)
-		v := version{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
+		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		if n.GroupKind() == capi.Cluster {
 			if v.Content, err = withoutLock(r.Contents, n.Ref); err != nil {
 				return nil, err
@@ -109,19 +110,19 @@ func (m *run) decide(ctx context.Context, number int, units []string) (*part, er
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, fmt.Errorf("encode part: %w", err)
+		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	if _, err := m.Parts.PutPart(ctx, m.Journal.Operation(), p.name(),
+	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), p.name(),
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
-	m.parts = append(m.parts, p)
+	m.batches = append(m.batches, p)
 	return p, nil
 }
 
-// share keeps shared what was shared at planning: once some of its users are retired, it would seem
+// keepShared keeps shared what was shared at planning: once some of its users are retired, it would seem
 // to belong to the one that is left.
-func (m *run) share(g *graph.Graph) {
+func (m *run) keepShared(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
 			n.Unit, n.Shared = "", true
@@ -129,9 +130,9 @@ func (m *run) share(g *graph.Graph) {
 	}
 }
 
-// restless finds objects in the snapshot that did not stand still, after all: newcomers of the
+// notPaused finds objects in the snapshot that did not stand still, after all: newcomers of the
 // moment between the acknowledgements and the cut.
-func (m *run) restless(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
+func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
 	error) {
 	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
@@ -161,7 +162,7 @@ func (m *run) restless(s *snapshot.Snapshot, contents *snapshot.Contents, units 
 }
 
 // planned are the objects that are copied, or found equal on the target.
-func (p *part) planned() []restore.Object {
+func (p *batch) planned() []restore.Object {
 	var out []restore.Object
 	for _, u := range append([]restore.Unit{p.Copy.Shared}, p.Copy.Units...) {
 		for _, o := range u.Objects {
@@ -174,7 +175,7 @@ func (p *part) planned() []restore.Object {
 }
 
 // units are the names of the units that can run.
-func (p *part) units() []string {
+func (p *batch) units() []string {
 	var names []string
 	for _, u := range p.Copy.Units {
 		if !u.Blocked {
@@ -184,13 +185,13 @@ func (p *part) units() []string {
 	return names
 }
 
-// load gives a part of an earlier run its contents again, from the source, which must be as it was
+// load gives a batch of an earlier run its contents again, from the source, which must be as it was
 // in all units that are not handed over.
-func (m *run) load(ctx context.Context, p *part) error {
+func (m *run) load(ctx context.Context, p *batch) error {
 	if p.contents != nil {
 		return nil
 	}
-	v, err := m.looks.after(ctx, m.began)
+	v, err := m.captures.after(ctx, m.began)
 	if err != nil {
 		return err
 	}
@@ -200,8 +201,8 @@ func (m *run) load(ctx context.Context, p *part) error {
 
 // unchanged looks at the source once more: what the copy was made from must be all that is there,
 // and as it was.
-func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
-	v, err := m.looks.after(ctx, time.Now())
+func (m *run) unchanged(ctx context.Context, unit string, p *batch) error {
+	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func (m *run) unchanged(ctx context.Context, unit string, p *part) error {
 }
 
 // compare says what is not as it was in a unit of the source.
-func (p *part) compare(v *view, unit string) error {
+func (p *batch) compare(v *sourceCapture, unit string) error {
 	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {
 		now[n.Ref.String()] = n
