@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -197,25 +197,14 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 			}
 		}
 		return r.each(objects, func(o Object) error {
-			leaving := map[string]bool{}
+			leaving := map[types.UID]bool{}
 			for _, owner := range o.Owners {
 				if uid := r.uid(owner); r.unitOf[owner] == unit && uid != "" {
-					leaving[uid] = true
+					leaving[types.UID(uid)] = true
 				}
 			}
 			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-				refs := live.GetOwnerReferences()
-				kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
-					return leaving[string(ref.UID)]
-				})
-				if len(kept) == len(refs) {
-					return false
-				}
-				live.SetOwnerReferences(kept)
-				if len(kept) == 0 {
-					unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
-				}
-				return true
+				return RemoveOwnerRefs(live, leaving)
 			})
 			if apierrors.IsNotFound(err) {
 				return nil
