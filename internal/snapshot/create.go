@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -33,6 +34,7 @@ var errParentGone = errors.New("the snapshot before was replaced or deleted whil
 
 // Options of Create and CaptureInMemory.
 type Options struct {
+	Rows       *capi.Table // what is known of kinds; nil is the built-in table
 	Source     capture.Source
 	SourceName string
 	SourceUID  string
@@ -73,8 +75,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func (o *Options) capture(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
-	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Baseline: baseline,
+func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
+	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows, Baseline: baseline,
 		ExactLimit: o.ExactLimit}
 }
 
@@ -163,15 +165,17 @@ type run struct {
 
 // captured is the result of the phase capture: the objects of the cut are in packs.
 type captured struct {
-	cut       *capture.Cut
-	about     About
-	head      incremental.Head
-	packs     []store.Key
-	packKeys  incremental.Keys
-	read      int64     // objects whose bytes came from the source
-	contents  *Contents // nil: not asked for
-	moved     movedNodes
-	speculate []incremental.Shard // written before the cut was known
+	cut      *capture.Cut
+	about    About
+	head     incremental.Head
+	packs    []store.Key // that hold objects of the cut
+	packKeys incremental.Keys
+	read     int64     // objects whose bytes came from the source
+	contents *Contents // nil: not asked for
+
+	speculative []incremental.Shard // written before the cut was known
+	// moved are nodes of shards of the parent, or of speculative ones, that are in other packs now.
+	moved movedNodes
 }
 
 // capture captures the source and writes the objects that are not stored yet into packs. No more
@@ -184,7 +188,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 			return nil, err
 		}
 	}
-	is, err := parent.Inspect(ctx, r.Source, r.Scope, r.Providers, r.Writer)
+	is, err := parent.Inspect(ctx, r.Source, r.Scope, r.Providers, r.Writer, r.Rows)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +206,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 	if err := w.nextPacks(ctx); err != nil {
 		return nil, err
 	}
-	cut, err := capture.Run(ctx, r.Options.capture(is.Head.Kinds, baseline), w)
+	cut, err := capture.Run(ctx, r.captureOptions(is.Head.Kinds, baseline), w)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +218,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 		return nil, err
 	}
 	return &captured{cut: cut, about: about(cut), head: is.Head, packs: packs, packKeys: keys,
-		read: w.read, contents: contents, moved: nodeSet(w.pending), speculate: w.speculated}, nil
+		read: w.read, contents: contents, moved: nodeSet(w.pending), speculative: w.speculative}, nil
 }
 
 // remember stores what the next run can use.
