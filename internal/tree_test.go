@@ -3,11 +3,13 @@
 package internal_test
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -107,6 +109,9 @@ func TestDocsNamePathsThatExist(t *testing.T) {
 		found := 0
 		for _, match := range pathInDocs.FindAllStringSubmatch(string(text), -1) {
 			found++
+			if match[1] == exampleFile {
+				continue
+			}
 			if _, err := os.Stat(filepath.Join("..", match[1])); err != nil {
 				t.Errorf("%s names %s, which does not exist", doc, match[1])
 			}
@@ -114,5 +119,56 @@ func TestDocsNamePathsThatExist(t *testing.T) {
 		if found == 0 && doc != "README.md" {
 			t.Errorf("%s names no path at all: is the pattern still right?", doc)
 		}
+	}
+}
+
+// exampleFile is the file that the development guide tells a reader to create.
+const exampleFile = "internal/capi/example.go"
+
+// TestDevelopmentGuideAddsAProvider does what "Add a provider" says, in an overlay of the source
+// tree, and runs the tests of the table with it.
+func TestDevelopmentGuideAddsAProvider(t *testing.T) {
+	guide, err := os.ReadFile("../docs/development.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(guide), "   ```go\n")
+	block, _, ends := strings.Cut(block, "   ```\n")
+	if !found || !ends {
+		t.Fatal("docs/development.md has no Go block")
+	}
+	change := regexp.MustCompile("(?m)^   -\t(.*)\n   \\+\t(.*)$").FindStringSubmatch(string(guide))
+	table, err := os.ReadFile("capi/table.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(change) != 3 || strings.Count(string(table), change[1]) != 1 {
+		t.Fatalf("the guide changes %q, which is not one line of internal/capi/table.go", change)
+	}
+	dir, overlay := t.TempDir(), map[string]map[string]string{"Replace": {}}
+	for file, text := range map[string]string{
+		"capi/example.go": strings.ReplaceAll(block, "\n   ", "\n"),
+		"capi/table.go":   strings.Replace(string(table), change[1], change[2], 1),
+	} {
+		replaced, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		overlay["Replace"][replaced] = filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(overlay["Replace"][replaced], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "go", "test", "-overlay",
+		filepath.Join(dir, "overlay.json"), "./capi")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
