@@ -24,7 +24,7 @@ const (
 // keyID writes a minisign key id as minisign does.
 func keyID(id uint64) string { return fmt.Sprintf("%016X", id) }
 
-// sign returns the text of a minisign signature of payload, or "" without a signing key. The same
+// Sign returns the text of a minisign signature of payload, or "" without a signing key. The same
 // payload gives the same text.
 func (k *Keys) Sign(payload []byte, comment string) (string, error) {
 	if !k.CanSign() {
@@ -41,8 +41,8 @@ func (k *Keys) Sign(payload []byte, comment string) (string, error) {
 
 var errBadSignature = errors.New("the signature does not fit the payload")
 
-// check tells by whom payload is signed. A signature that claims a trusted key's id and does not
-// fit is an error, not a stranger: either the payload or the signature was changed.
+// Verify reports who signed payload. A signature that claims the id of a trusted key and does not
+// fit is an error, not an unknown signer: either the payload or the signature was changed.
 func (k *Keys) Verify(payload []byte, signature string) (Trust, string, error) {
 	if signature == "" {
 		return Unsigned, "", nil
