@@ -61,7 +61,7 @@ const (
 // move with its waits perhaps hours.
 var seconds = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400}
 
-func newMetrics(r prometheus.Registerer, version string) *metrics {
+func newMetrics(r prometheus.Registerer, version string) *metrics { //nolint:funlen // a table of all metrics
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: metricPrefix,
 			Name: name, Help: help}, labels))
