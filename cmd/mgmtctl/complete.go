@@ -10,11 +10,11 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// completeTimeout bounds what the shell waits for after a Tab.
+// completeTimeout bounds how long the shell waits after a Tab.
 const completeTimeout = 2 * time.Second
 
-// names asks a daemon for names; standalone there are none to be had without opening stores and
-// catalogs, and errors give none: a Tab must not talk.
+// names returns names from a daemon for completion. Standalone it returns none, because that would
+// open stores and catalogs. It ignores errors: completion must not print anything.
 func (p *program) names(cmd *cobra.Command, ask func(context.Context, *connection) ([]string,
 	error)) []string {
 	if p.standalone.enabled || p.checkDaemon(cmd) != nil {

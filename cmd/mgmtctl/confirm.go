@@ -19,7 +19,7 @@ func (p *program) confirm(ctx context.Context, question string) error {
 		err  error
 	}
 	replies := make(chan reply, 1)
-	// Left behind on an interrupt: a read from a terminal cannot be broken off.
+	// An interrupt leaves this goroutine behind: a read from a terminal cannot be cancelled.
 	go func() {
 		line, err := bufio.NewReader(p.stdin).ReadString('\n')
 		replies <- reply{line, err}

@@ -22,7 +22,7 @@ const (
 	pipeSize = 1 << 20
 )
 
-// connection is the way to a server, in this process or another.
+// connection has the clients of a server, in this process or another.
 type connection struct {
 	snapshots  mgmtv1.SnapshotServiceClient
 	restores   mgmtv1.RestoreServiceClient
@@ -32,7 +32,7 @@ type connection struct {
 	prunes     mgmtv1.PruneServiceClient
 	mgmts      mgmtv1.MgmtServiceClient
 	catalog    mgmtv1.CatalogServiceClient
-	// stop makes operations end between two steps; nil when they are not ours to stop.
+	// stop makes operations end between two steps; nil for a daemon, whose operations go on.
 	stop  func()
 	close func() error
 }
@@ -81,7 +81,8 @@ func (p *program) connect(cmd *cobra.Command) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	// With --address this was refused before; here nobody has said whether there is to be a daemon.
+	// With --address this was refused before. Without it, only now is it known that there is no
+	// daemon.
 	if err := p.refuseStandaloneFlags(cmd); err != nil {
 		return nil, errors.Join(err, c.close())
 	}

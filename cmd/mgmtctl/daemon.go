@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// socketTimeout is how long a daemon on this host may take to accept, reachTimeout how long one
-	// elsewhere may take to accept and to show its certificate.
+	// socketTimeout bounds how long a daemon on this host may take to accept, reachTimeout how long
+	// one elsewhere may take to accept and to show its certificate.
 	socketTimeout = time.Second
 	reachTimeout  = 5 * time.Second
-	// addressVariable gives --address when the flag is not there.
+	// addressVariable is the environment variable that replaces a missing --address.
 	addressVariable = "MGMTCTL_ADDRESS"
 )
 
@@ -34,7 +34,7 @@ const (
 // RuntimeDirectory.
 var systemSockets = []string{"/run/mgmtd.sock", "/run/mgmtd/mgmtd.sock"}
 
-// daemonFlags say where the daemon is, and who we are to it.
+// daemonFlags name the daemon and our certificate.
 type daemonFlags struct {
 	address                   string
 	caFile, certFile, keyFile string
@@ -50,8 +50,8 @@ func (f *daemonFlags) register(set *pflag.FlagSet) {
 	set.StringVar(&f.keyFile, "key-file", "", "`FILE` with the key of our certificate, for host:port")
 }
 
-// insteadOf says for each flag that decides what a service works with what to do through a daemon,
-// which goes by its own config.
+// insteadOf is, for each flag of --standalone, what to do when a daemon is used, which has its own
+// config.
 var insteadOf = []struct{ flag, instead string }{
 	{"source-kubeconfig", "name a management cluster of its config with --source"},
 	{"source-context", "name a management cluster of its config with --source"},
@@ -65,7 +65,7 @@ var insteadOf = []struct{ flag, instead string }{
 	{"catalog", "it has a catalog of its own"},
 }
 
-// refuseStandaloneFlags says that a daemon would not heed a flag.
+// refuseStandaloneFlags returns an error when a flag is given that a daemon would ignore.
 func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
 	for _, f := range insteadOf {
 		if p.given(f.flag) {
@@ -76,7 +76,8 @@ func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// address gives --address or its variable; empty when a daemon is to be looked for on this host.
+// address returns --address or its variable. It is empty when the daemon is to be found on this
+// host.
 func (p *program) address() string {
 	if p.daemon.address != "" {
 		return p.daemon.address
@@ -84,7 +85,7 @@ func (p *program) address() string {
 	return p.getenv(addressVariable)
 }
 
-// checkDaemon says which flags do not go together, before anything is opened.
+// checkDaemon returns an error when flags contradict each other, before anything is opened.
 func (p *program) checkDaemon(cmd *cobra.Command) error {
 	address := p.address()
 	tlsFlags := []string{"ca-file", "cert-file", "key-file"}
@@ -116,7 +117,7 @@ func (p *program) checkDaemon(cmd *cobra.Command) error {
 	return p.refuseStandaloneFlags(cmd)
 }
 
-// parseAddress splits an address into a network and what net.Dial wants of it.
+// parseAddress splits an address into the network and the address of net.Dial.
 func parseAddress(address string) (network, where string, err error) {
 	const want = "want unix:///path or host:port"
 	if path, ok := strings.CutPrefix(address, "unix://"); ok {
@@ -132,8 +133,8 @@ func parseAddress(address string) (network, where string, err error) {
 	return "tcp", net.JoinHostPort(host, port), nil
 }
 
-// connectDaemon dials the daemon that is named, else one of this host: the user's, then the
-// system's.
+// connectDaemon dials the daemon of --address, else one of this host: that of the user, then that
+// of the system.
 func (p *program) connectDaemon(ctx context.Context) (*connection, error) {
 	if address := p.address(); address != "" {
 		return p.connectAddress(ctx, address)
@@ -181,7 +182,7 @@ func (p *program) connectAddress(ctx context.Context, address string) (*connecti
 	return newConnection(dial(target, creds))
 }
 
-// tls reads our certificate and whom we trust.
+// tls reads our certificate and the certificate authority of the daemon.
 func (f *daemonFlags) tls() (*tls.Config, error) {
 	unusable := func(flag string, err error) error {
 		return &service.Error{Reason: service.ReasonUsage, Message: fmt.Sprintf("read --%s: %v", flag,
@@ -205,9 +206,9 @@ func (f *daemonFlags) tls() (*tls.Config, error) {
 		Certificates: []tls.Certificate{own}, NextProtos: []string{"h2"}}, nil
 }
 
-// probe asks whether something answers, and with TLS whether each side takes the other's
-// certificate. grpc itself would wait and retry, which helps nobody who asks whether a daemon is
-// there, and hides what is wrong with a certificate in the words of its own transport.
+// probe checks that something answers and, with TLS, that each side accepts the certificate of the
+// other. grpc would wait and retry, and report a certificate error in the words of its own
+// transport.
 func probe(ctx context.Context, network, where string, config *tls.Config) error {
 	limit := socketTimeout
 	if config != nil {
@@ -229,15 +230,15 @@ func probe(ctx context.Context, network, where string, config *tls.Config) error
 	}
 	defer func() { _ = conn.Close() }() // it was only asked
 	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })()
-	// In TLS 1.3 a client's handshake is over before the server has looked at its certificate: the
-	// first byte of the server, the beginning of HTTP/2, tells.
+	// In TLS 1.3 the handshake of a client ends before the server has checked its certificate. The
+	// first byte of the server, the beginning of HTTP/2, shows that it was accepted.
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("wait for its first answer: %w", err)
 	}
 	return nil
 }
 
-// unreachable says why a daemon cannot be talked to, and what to do about it.
+// unreachable returns the error for a daemon that does not answer, with a hint.
 func unreachable(address string, err error) error {
 	e := &service.Error{Reason: service.ReasonUnreachable,
 		Message: fmt.Sprintf("reach mgmtd at %s: %v", address, err),

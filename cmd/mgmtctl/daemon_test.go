@@ -114,8 +114,9 @@ func serveTLS(t *testing.T, f *fake, serverCA, clientCA *authority) string {
 	return port
 }
 
-// TestMutualTLS talks over TCP, and says on which side a certificate is wrong.
-func TestMutualTLS(t *testing.T) {
+// TestMutualTLSReportsWhichSideIsWrong connects over TCP, and asserts that the error names the side
+// whose certificate is wrong.
+func TestMutualTLSReportsWhichSideIsWrong(t *testing.T) {
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	f := newFake()
 	f.snapshots = testSnapshots()
@@ -188,7 +189,7 @@ func TestDaemonIsReachedByFlagAndVariable(t *testing.T) {
 	runner{fake: alone, getenv: environment}.run(t, "snapshot list"+readFlags).want(t, 0)
 }
 
-// TestIdentityIsSent reads identities here and sends them with the request, opened, as a daemon can
+// TestIdentityIsSent reads identities and sends them decrypted with the request: a daemon can
 // neither read our files nor ask for a passphrase.
 func TestIdentityIsSent(t *testing.T) {
 	dir, listener := listenShort(t)

@@ -54,7 +54,7 @@ func newGoodStore(t *testing.T) *goodStore {
 	must(t, os.WriteFile(g.file("target.kubeconfig"), []byte(kubeconfig), 0o600))
 	made, err := store.Keygen(g.file("keys"), time.Now())
 	must(t, err)
-	_, err = store.Keygen(g.file("stranger"), time.Now())
+	_, err = store.Keygen(g.file("other"), time.Now())
 	must(t, err)
 	g.recipient, err = age.ParseX25519Recipient(made.Recipient)
 	must(t, err)

@@ -42,15 +42,15 @@ var damageCommands = map[string][]string{
 	"prune":     {"prune", "plan", "--keep-last", "1"},
 	"watch":     {"operation", "watch", "latest"}, // of the command before, with what is info only
 
-	"show as a stranger": {"snapshot", "show", "latest", "STRANGER"},
-	"full as a stranger": {"snapshot", "verify", "latest", "--level", "full", "STRANGER"},
-	"show as nobody":     {"snapshot", "show", "latest"},
-	"full as nobody":     {"snapshot", "verify", "latest", "--level", "full"},
+	"show as another identity": {"snapshot", "show", "latest", "OTHER"},
+	"full as another identity": {"snapshot", "verify", "latest", "--level", "full", "OTHER"},
+	"show as nobody":           {"snapshot", "show", "latest"},
+	"full as nobody":           {"snapshot", "verify", "latest", "--level", "full"},
 }
 
 const (
 	hashText = `its bytes do not fit the hash in its name`
-	// The target of the table is not there: whoever gets as far as that found nothing wrong before.
+	// The target of the table does not exist: a command that reaches it found no damage.
 	targetText = `reach management cluster|connection refused`
 )
 
@@ -85,8 +85,8 @@ func (d *damaged) check(r run) {
 		switch a {
 		case "IDENTITY":
 			args = append(args, "--identity", d.file("keys/identity.txt"))
-		case "STRANGER":
-			args = append(args, "--identity", d.file("stranger/identity.txt"))
+		case "OTHER":
+			args = append(args, "--identity", d.file("other/identity.txt"))
 		case "FIRST":
 			args = append(args, string(d.signed[0].ID))
 		case "TARGET":
@@ -109,7 +109,7 @@ func (d *damaged) check(r run) {
 	}
 	ended, took := make(chan struct{}), make(chan int64, 1)
 	go func() { took <- watchMemory(cmd.Process.Pid, ended) }()
-	_ = cmd.Wait() // the exit code is looked at below
+	_ = cmd.Wait() // the exit code is checked below
 	close(ended)
 	text := out.String()
 	fail := func(format string, a ...any) {
@@ -134,7 +134,7 @@ func (d *damaged) check(r run) {
 }
 
 // damageRows are the stores. What is wrong with a key is found at every level and without an
-// identity; what is wrong inside is found by those that look inside.
+// identity; damage inside is found by levels that open the packs.
 var damageRows = []struct {
 	name   string
 	damage func(d *damaged)
@@ -237,10 +237,10 @@ var damageRows = []struct {
 		{"list", 0, `unsigned`}, {"structure", 12, `signature: .*it is not signed`},
 		{"plan", 12, `it is not signed`},
 	}},
-	{"a snapshot that a stranger signed", func(d *damaged) {
+	{"a snapshot that an unknown key signed", func(d *damaged) {
 		var err error
 		d.st, err = store.Open(d.t.Context(), store.Options{Bucket: directory.New(d.root),
-			Keys: d.load(d.t, "stranger", d.recipient.(*age.X25519Recipient).String())})
+			Keys: d.load(d.t, "other", d.recipient.(*age.X25519Recipient).String())})
 		must(d.t, err)
 		d.next(func(*store.Envelope) {})
 	}, []run{
@@ -407,7 +407,7 @@ var damageRows = []struct {
 	}, []run{{"structure", 0, `succeeded`}, {"full", 12,
 		`identity wrong: it is encrypted to other recipients`}, {"show", 12, `identity wrong`}}},
 	{"the identity of somebody else", func(*damaged) {},
-		[]run{{"show as a stranger", 12, `identity wrong`}, {"full as a stranger", 12, `identity wrong`},
+		[]run{{"show as another identity", 12, `identity wrong`}, {"full as another identity", 12, `identity wrong`},
 			{"structure", 0, `succeeded`}}},
 	{"no identity", func(*damaged) {}, []run{{"full as nobody", 12, `--identity`},
 		{"show as nobody", 0, `trust: +trusted`}}},
@@ -443,7 +443,7 @@ var damageRows = []struct {
 		d.write("mgmtd.json", bytes.Replace(d.read("mgmtd.json"), []byte(`"format":1`),
 			[]byte(`"format":2`), 1))
 	}, []run{
-		{"list", 1, `read mgmtd.json: format 2 is not known(.|\n)*hint: use a newer mgmtctl`},
+		{"list", 1, `read mgmtd.json: format 2 is not known(.|\n)*hint: use a newer version`},
 		{"structure", 1, `format 2 is not known`}, {"plan", 1, `format 2 is not known`},
 	}},
 	{"a snapshot of a later version", func(d *damaged) {
@@ -453,7 +453,7 @@ var damageRows = []struct {
 		})
 	}, []run{
 		{"list", 0, `damaged.*format 2 is not known`},
-		{"structure", 1, `read snapshots/.*: format 2 is not known(.|\n)*hint: use a newer mgmtctl`},
+		{"structure", 1, `read snapshots/.*: format 2 is not known(.|\n)*hint: use a newer version`},
 		{"plan", 1, `format 2 is not known`},
 		{"rebuild", 0, `format 2 is not known`},
 	}},
@@ -479,7 +479,7 @@ var damageRows = []struct {
 				`damaged: trees/.*the envelope counts 47 objects, the shards hold 46`},
 			{"show", 1, `the envelope counts 47 objects`},
 		}},
-	{"what an interrupted write leaves, and strangers' files", func(d *damaged) {
+	{"what an interrupted write leaves, and foreign files", func(d *damaged) {
 		for _, key := range []string{"packs/00/.tmp-ABC", ".tmp-X", "snapshots/.tmp-Y",
 			"snapshots/readme.txt", "packs/photo.jpg", "lost+found/x", "trees/00/" +
 				strings.Repeat("0", 64)} {

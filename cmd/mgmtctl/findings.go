@@ -10,8 +10,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// writeFindings writes findings grouped by severity, the worst first, then by code. What to do
-// about several of a kind is said once.
+// writeFindings writes findings grouped by severity, the worst first, then by code. A hint that
+// several findings of a code share is written once.
 func writeFindings(w io.Writer, findings []*mgmtv1.Finding) {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b *mgmtv1.Finding) int {

@@ -12,13 +12,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// enum is a flag that takes one of a few words.
+// enum is a flag that accepts one of a few words.
 type enum[T ~string] struct {
 	value *T
 	words []T
 }
 
-// newEnum makes an enum flag; the value that is there is the default.
+// newEnum makes an enum flag; the current value is the default.
 func newEnum[T ~string](value *T, words ...T) *enum[T] {
 	return &enum[T]{value: value,
 		words: words}
@@ -32,7 +32,7 @@ func (e *enum[T]) String() string {
 	return string(*e.value)
 }
 
-// Set takes a word; cobra puts the name of the flag before the error.
+// Set accepts one of the words; cobra puts the name of the flag before the error.
 func (e *enum[T]) Set(s string) error {
 	if !slices.Contains(e.words, T(s)) {
 		return fmt.Errorf("want %s", e.choices())
@@ -52,8 +52,8 @@ func (e *enum[T]) Type() string {
 
 func (e *enum[T]) choices() string { return strings.ReplaceAll(e.Type(), "|", " or ") }
 
-// checked is a repeatable flag whose every value is checked when it is read, so that the error
-// names the flag.
+// checked is a repeatable flag that validates each value when it is parsed, so that the error names
+// the flag.
 type checked struct {
 	values *[]string
 	check  func(string) error
@@ -80,7 +80,7 @@ func (c *checked) Set(s string) error {
 // Type is what the help shows as the value.
 func (c *checked) Type() string { return c.what }
 
-// checkedOne is a flag whose one value is checked when it is read.
+// checkedOne is a flag that validates its one value when it is parsed.
 type checkedOne struct {
 	value *string
 	check func(string) error
@@ -129,7 +129,7 @@ func checkSelector(s string) error {
 	return err
 }
 
-// moment is a flag that takes a point in time.
+// moment is a flag that accepts a point in time.
 type moment struct{ time.Time }
 
 // String is the present time.
@@ -140,8 +140,8 @@ func (m *moment) String() string {
 	return m.Format(time.RFC3339)
 }
 
-// Set takes RFC 3339. A time without a zone is refused: on the worst night nobody should have to
-// think about which zone was meant.
+// Set accepts RFC 3339. A time without a zone is refused: in an outage nobody should have to think
+// about which zone was meant.
 func (m *moment) Set(s string) error {
 	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
@@ -154,7 +154,7 @@ func (m *moment) Set(s string) error {
 // Type is what the help shows as the value.
 func (m *moment) Type() string { return "TIME" }
 
-// addSource adds --source to a command that looks at one source of several.
+// addSource adds --source to a command that reads one source of several.
 func addSource(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, "source", "", "`NAME` or UID of the source management cluster; "+
 		"needed only when there are several")

@@ -14,28 +14,30 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// lastWord bounds a call that is made although the command's context has ended, to learn how things
-// stand.
+// lastWord bounds a call that is made although the command's context has ended, to read the state
+// of the operation.
 const lastWord = 10 * time.Second
 
-// clocksApart is how much earlier than ours a time in the catalog may seem: it may be rounded down.
+// clocksApart is by how much the start time of our operation in the catalog may be before our own
+// clock: the catalog may round it down.
 const clocksApart = time.Second
 
-// outcome is a run of an operation as it was seen from here.
+// outcome is what a run of an operation came to, as seen by this command.
 type outcome struct {
 	operation *mgmtv1.Operation
 	findings  []*mgmtv1.Finding
-	// cause says why this command stopped the run; nil when it did not.
+	// cause is why this command stopped the run; nil when it did not.
 	cause *service.Error
-	// detached says that the run goes on without us.
+	// detached: the run goes on in the daemon.
 	detached bool
 }
 
-// starter is the call that sets an operation to work.
+// starter is the call that starts or resumes an operation.
 type starter func(context.Context) (*mgmtv1.Operation, error)
 
-// carryOut starts an operation, shows its progress until its run ends, prints what came of it, and
-// gives the exit code as an error. id is the operation's when it is there already, to be resumed.
+// carryOut starts an operation, shows its progress until its run ends, prints the result, and
+// returns the exit code as an error. id is the id of an operation that is resumed, empty for a new
+// one.
 func (p *program) carryOut(ctx context.Context, c *connection, id string, start starter) error {
 	begun := time.Now().Add(-clocksApart)
 	op, err := p.start(ctx, c, id, start)
@@ -53,8 +55,8 @@ func (p *program) carryOut(ctx context.Context, c *connection, id string, start 
 	return p.report(o)
 }
 
-// start calls start. An interrupt breaks the call off, and an operation may have begun all the
-// same: it is looked for, since it decides the exit code.
+// start calls start. An interrupt cancels the call, but the operation may have begun. In that case
+// start searches for it, because it decides the exit code.
 func (p *program) start(ctx context.Context, c *connection, id string, start starter) (
 	*mgmtv1.Operation, error) {
 	begun := time.Now().Add(-clocksApart)
@@ -82,8 +84,8 @@ func (p *program) start(ctx context.Context, c *connection, id string, start sta
 }
 
 // followOwn follows an operation that this command has started. When the command's context ends,
-// the operation is stopped between two steps and followed to there; through a daemon it goes on,
-// and only the watching ends. What happened before since, in an earlier run, is not shown again.
+// the operation is stopped between two steps and followed to its end; in a daemon it goes on, and
+// only following it ends. Events of an earlier run, before since, are not shown again.
 func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Operation,
 	since time.Time) (*outcome, error) {
 	if c.stop == nil {
@@ -97,20 +99,21 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 		}
 		return o, err
 	}
-	told := make(chan struct{})
+	said := make(chan struct{})
 	unregister := context.AfterFunc(ctx, func() {
-		defer close(told)
+		defer close(said)
 		p.say("stopping between two steps; interrupt again to stop at once")
 		c.stop()
 	})
 	defer func() {
 		if !unregister() {
-			<-told // or it would speak after the last word
+			<-said // so that it does not print after the result
 		}
 	}()
 	o, err := p.followQuietly(context.WithoutCancel(ctx), c, op.GetId(), since)
 	if err != nil {
-		// What changed, changed: the operation tells, if it can still be asked.
+		// The run may have changed something: its state decides the exit code, if the server still
+		// answers.
 		e := service.FromStatus(err)
 		p.say("mgmtctl: watch operation %s: %s", op.GetId(), e.Message)
 		if hint := hintOf(e); hint != "" {
@@ -124,7 +127,8 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 	return o, nil
 }
 
-// latest gives an operation as it is now, or as it was known when nobody tells.
+// latest returns the current state of an operation, or the last known one when the server does not
+// answer.
 func (p *program) latest(ctx context.Context, c *connection,
 	op *mgmtv1.Operation) *mgmtv1.Operation {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
@@ -148,7 +152,7 @@ func (p *program) followQuietly(ctx context.Context, c *connection, id string, s
 	})
 }
 
-// follow gives each event of an operation to show, until its run ends.
+// follow calls show for each event of an operation, until its run ends.
 func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome,
 	error) {
 	o, err := followEvents(ctx, c, id, show)
@@ -165,7 +169,7 @@ func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Eve
 
 func followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (
 	*outcome, error) {
-	// grpc keeps a stream that is left early until its context ends
+	// without this, grpc holds a stream that is left early until its context ends
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.operations.WatchOperation(ctx, &mgmtv1.WatchOperationRequest{Id: id})
@@ -190,7 +194,7 @@ func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationRespon
 		}
 		e := resp.GetEvent()
 		if runEnded {
-			// A resumed operation: what its earlier run found may be mended by now.
+			// This is a resumed operation: the findings of its earlier run may no longer apply.
 			o.findings, seen, runEnded = nil, map[string]bool{}, false
 		}
 		switch e.GetType() {
@@ -223,8 +227,8 @@ func isEnd(s mgmtv1.OperationState) bool {
 	}
 }
 
-// exitCode gives the exit code of an outcome: the server's word where it has one, except that only
-// we know of our interrupt.
+// exitCode returns the exit code of an outcome. The server decides it, except for an interrupt,
+// which only this process knows.
 func (o *outcome) exitCode() int {
 	op := o.operation
 	state := op.GetState()

@@ -57,6 +57,17 @@ var errorCommands = map[object.HintKey]string{
 	object.HintUnpin:         "mgmtctl snapshot unpin ID",
 	object.HintSnapshots:     "mgmtctl snapshot list",
 	object.HintFullSnapshot:  "mgmtctl snapshot create --full",
+	object.HintVerify:        "mgmtctl snapshot verify ID",
+	object.HintStoreURL:      "--store URL",
+	object.HintPlain:         "--plain",
+	object.HintNotPlain:      "leave out --plain",
+	object.HintRecipient:     "--recipient age1…, or --plain",
+	object.HintIdentity:      "--identity FILE",
+	object.HintSigningKey:    "--signing-key FILE",
+	object.HintTrustedKey:    "--trusted-key signing.pub",
+	object.HintKeyFolder:     "--out DIR",
+	object.HintSignOrNoFence: "--signing-key FILE, or --no-fence",
+	object.HintNoFence:       "--no-fence",
 }
 
 // withCommands adds commands to a hint.

@@ -12,7 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// identityFlags say which identities open snapshots.
+// identityFlags name the identities that open snapshots.
 type identityFlags struct {
 	files          []string
 	passphraseFile string
@@ -25,16 +25,16 @@ func (f *identityFlags) register(server, global *pflag.FlagSet) {
 		"passphrase of a protected identity, for scripts (default: ask on the terminal)")
 }
 
-// readIdentity reads the files of --identity as one; without the flag it gives nothing. The bytes
-// go into requests only. Passphrases are used here and go nowhere.
+// readIdentity reads the files of --identity as one; without the flag it returns nil. The bytes go
+// into requests only. Passphrases are used here and sent nowhere.
 func (p *program) readIdentity(ctx context.Context) ([]byte, error) {
 	return service.ReadIdentities(p.identity.files, func(file string) ([]byte, error) {
 		return p.passphrase(ctx, "passphrase of "+file)
 	})
 }
 
-// newPassphrase gets a passphrase to protect a new identity with; on the terminal it has to be
-// typed twice.
+// newPassphrase reads a passphrase that protects a new identity; on the terminal it has to be typed
+// twice.
 func (p *program) newPassphrase(ctx context.Context) ([]byte, error) {
 	first, err := p.passphrase(ctx, "passphrase for the new identity")
 	if err != nil || p.identity.passphraseFile != "" {
@@ -48,7 +48,8 @@ func (p *program) newPassphrase(ctx context.Context) ([]byte, error) {
 	return first, err
 }
 
-// passphrase reads one from --passphrase-file, or asks for it on the terminal without showing it.
+// passphrase reads a passphrase from --passphrase-file, or asks for it on the terminal without
+// showing it.
 func (p *program) passphrase(ctx context.Context, what string) ([]byte, error) {
 	var line []byte
 	if file := p.identity.passphraseFile; file != "" {
@@ -79,8 +80,8 @@ func (p *program) passphrase(ctx context.Context, what string) ([]byte, error) {
 	return line, nil
 }
 
-// openTerminal gives the terminal of the person who typed the command, wherever stdin and stderr
-// go; nil when there is none.
+// openTerminal opens the controlling terminal, wherever stdin and stderr go; it returns nil when
+// there is none.
 func openTerminal() *os.File {
 	if f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
 		return f
@@ -91,7 +92,7 @@ func openTerminal() *os.File {
 	return nil
 }
 
-// askHidden asks on a terminal. An interrupt gives the terminal its echo back.
+// askHidden asks on a terminal without echo, which an interrupt turns on again.
 func askHidden(ctx context.Context, f *os.File, what string) ([]byte, error) {
 	fd := int(f.Fd())
 	state, err := term.GetState(fd)
@@ -105,14 +106,14 @@ func askHidden(ctx context.Context, f *os.File, what string) ([]byte, error) {
 		err  error
 	}
 	replies := make(chan reply, 1)
-	// Left behind on an interrupt: a read from a terminal cannot be broken off.
+	// An interrupt leaves this goroutine behind: a read from a terminal cannot be cancelled.
 	go func() {
 		line, err := term.ReadPassword(fd)
 		replies <- reply{line, err}
 	}()
 	select {
 	case <-ctx.Done():
-		_ = term.Restore(fd, state) // there is nothing else that could be done
+		_ = term.Restore(fd, state) // an error cannot be handled here
 		return nil, context.Cause(ctx)
 	case r := <-replies:
 		if r.err != nil {

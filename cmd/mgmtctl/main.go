@@ -20,14 +20,14 @@ import (
 )
 
 func main() {
-	// client-go logs through klog what it also returns as errors.
+	// client-go also logs the errors that it returns.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	os.Exit(Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Run runs mgmtctl once with args and returns its exit code. The first interrupt makes it stop in
-// good order, the second makes it return at once, with its work left where it is.
+// Run runs mgmtctl once with args and returns its exit code. The first interrupt stops it between
+// two steps; the second returns at once and leaves its work for a resume.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -93,9 +93,9 @@ func TestHelpNamesChangesExitCodesAndExamples(t *testing.T) {
 	}
 }
 
-// TestFlagsAnywhere gives the flags that every command accepts before the command, in the middle
+// TestFlagsAreAcceptedAnywhere puts the flags of every command before the command, in the middle
 // and after it.
-func TestFlagsAnywhere(t *testing.T) {
+func TestFlagsAreAcceptedAnywhere(t *testing.T) {
 	for _, line := range []string{
 		"--standalone --store /s -o json snapshot list",
 		"snapshot --standalone --store=/s -ojson list",
@@ -128,7 +128,7 @@ func listenShort(t *testing.T) (string, net.Listener) {
 	return dir, listener
 }
 
-// TestDaemonHasItsOwnConfig refuses flags that a daemon would not heed.
+// TestDaemonHasItsOwnConfig refuses flags that a daemon would ignore.
 func TestDaemonHasItsOwnConfig(t *testing.T) {
 	dir, listener := listenShort(t)
 	f := newFake()
@@ -141,8 +141,8 @@ func TestDaemonHasItsOwnConfig(t *testing.T) {
 	golden(t, "snapshot_list", got.stdout)
 }
 
-// TestCatalogFile follows the XDG rules.
-func TestCatalogFile(t *testing.T) {
+// TestCatalogFileFollowsXDG follows the XDG rules.
+func TestCatalogFileFollowsXDG(t *testing.T) {
 	tests := []struct {
 		name string
 		env  map[string]string

@@ -18,13 +18,13 @@ At no moment do both reconcile a workload cluster. Read the plan before you run 
 	}, newMovePlan(p), newMoveRun(p))
 }
 
-// moveFlags are what decides a plan; plan and run share them.
+// moveFlags are the flags that decide a plan; plan and run share them.
 type moveFlags struct {
 	spec          *mgmtv1.MoveSpec
 	managedFields managedFields
 }
 
-// moveFlagNames are the flags that a plan holds already.
+// moveFlagNames are the flags that a plan already contains.
 var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector",
 	"drop-owner", "managed-fields", "force", "no-fence"}
 
@@ -47,7 +47,7 @@ func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 	return f
 }
 
-// read gives what the flags say.
+// read returns the work that the flags ask for.
 func (f *moveFlags) read(cmd *cobra.Command) (*moveWork, error) {
 	f.spec.ManagedFields = f.managedFields.request()
 	if f.spec.GetSource() != "" && f.spec.GetSource() == f.spec.GetTarget() {
@@ -57,7 +57,7 @@ func (f *moveFlags) read(cmd *cobra.Command) (*moveWork, error) {
 	return &moveWork{spec: f.spec}, nil
 }
 
-// moveWork is a move as it was asked for.
+// moveWork is a requested move.
 type moveWork struct{ spec *mgmtv1.MoveSpec }
 
 func (m *moveWork) kind() string { return kindMove }

@@ -77,8 +77,9 @@ func testMgmts() []*mgmtv1.Mgmt {
 	}
 }
 
-// TestDaemonResults keeps each result that needs a daemon, or a move, in a golden file.
-func TestDaemonResults(t *testing.T) {
+// TestDaemonResultsInEveryFormat compares each result that needs a daemon, or a move, with a golden
+// file.
+func TestDaemonResultsInEveryFormat(t *testing.T) {
 	tests := []struct {
 		name string
 		line string
@@ -143,8 +144,8 @@ func TestDaemonResults(t *testing.T) {
 	}
 }
 
-// TestMoveSpec carries every flag into the request.
-func TestMoveSpec(t *testing.T) {
+// TestMoveRequestHasEveryFlag asserts that every flag is in the request.
+func TestMoveRequestHasEveryFlag(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events = testMove(succeeded, 0, nil), testEvents(succeeded)
 	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d "+
@@ -167,8 +168,9 @@ func TestMoveSpec(t *testing.T) {
 	}
 }
 
-// TestMoveStandalone names the sides for the service in this process.
-func TestMoveStandalone(t *testing.T) {
+// TestMoveStandaloneNamesBothSides asserts that the service in this process gets the names of both
+// sides.
+func TestMoveStandaloneNamesBothSides(t *testing.T) {
 	f := newFake()
 	f.movePlan = testMovePlan()
 	runner{fake: f}.run(t, "move plan --source prod --target new"+moveStandalone).want(t, 3)
@@ -177,9 +179,9 @@ func TestMoveStandalone(t *testing.T) {
 	}
 }
 
-// TestMovePlanFile runs what "move plan" has printed; plans of restores are no plans of moves, nor
-// the other way round.
-func TestMovePlanFile(t *testing.T) {
+// TestMoveRunsThePlanOfAFile runs the output of "move plan". A plan of a restore is refused, as is
+// that of a move for a restore.
+func TestMoveRunsThePlanOfAFile(t *testing.T) {
 	f := newFake()
 	f.movePlan, f.plan, f.operation, f.events = testMovePlan(), testPlan(),
 		testMove(succeeded, 0, nil), testEvents(succeeded)
@@ -209,8 +211,8 @@ func TestMovePlanFile(t *testing.T) {
 		"it is the plan of a move")
 }
 
-// TestIncompleteMove prints how to go on, and how to undo it while that can be done.
-func TestIncompleteMove(t *testing.T) {
+// TestIncompleteMovePrintsHowToGoOn also prints how to undo the move while that is possible.
+func TestIncompleteMovePrintsHowToGoOn(t *testing.T) {
 	const resume, rollback = "mgmtctl operation resume 65f1a2b3c4d5\n",
 		"mgmtctl operation rollback 65f1a2b3c4d5\n"
 	tests := []struct {
@@ -242,8 +244,8 @@ func TestIncompleteMove(t *testing.T) {
 	}
 }
 
-// TestNeedsIdentity says how to give it.
-func TestNeedsIdentity(t *testing.T) {
+// TestNeededIdentityIsAskedFor asserts that the command to give it is printed.
+func TestNeededIdentityIsAskedFor(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events = testOperation(mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY, 12,
 		true), testEvents(failed)
@@ -251,9 +253,9 @@ func TestNeedsIdentity(t *testing.T) {
 		"65f1a2b3c4d5 --identity FILE\n")
 }
 
-// TestMoveNeeds asks for the flags of a move when it is resumed or rolled back, once it is known to
-// be one.
-func TestMoveNeeds(t *testing.T) {
+// TestResumedMoveNeedsItsFlags asserts that resume and rollback ask for the flags of a move once
+// the operation is known to be one.
+func TestResumedMoveNeedsItsFlags(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testMove(stopped, 4, nil), testEvents(succeeded)
 	runner{fake: f}.run(t, "operation resume latest --standalone --store /s").want(t, 2).
@@ -268,8 +270,8 @@ func TestMoveNeeds(t *testing.T) {
 	}
 }
 
-// TestStopEnded says that there was nothing to stop.
-func TestStopEnded(t *testing.T) {
+// TestStopOfAnEndedOperationSaysSo says that there was nothing to stop.
+func TestStopOfAnEndedOperationSaysSo(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation = testMove(succeeded, 0, nil)
 	r.run(t, "operation stop 65").want(t, 0).stderrHas(t, "at work no more: succeeded")
@@ -291,8 +293,8 @@ func TestScheduleRunFollowsItsSnapshot(t *testing.T) {
 	}
 }
 
-// TestCompleteNames asks the daemon, and stays silent without one.
-func TestCompleteNames(t *testing.T) {
+// TestCompletionAsksTheDaemon completes names of a daemon, and none without one.
+func TestCompletionAsksTheDaemon(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.schedules, f.mgmts, f.operation = testSchedules(), testMgmts(), testOperation(succeeded, 0, true)
 	for line, want := range map[string]string{

@@ -38,7 +38,7 @@ locked by another; 12 identity or signature; 130 interrupted before any change.`
 	}
 }
 
-// needsOfKind are the flags that an operation needs to go on.
+// needsOfKind are the flags that a resume of each kind of operation needs.
 var needsOfKind = map[string][]need{
 	"snapshot":  needsOfSnapshot,
 	kindRestore: needsOfRestore,
@@ -47,8 +47,8 @@ var needsOfKind = map[string][]need{
 
 func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
 	id string) error {
-	// Only the catalog knows what the operation is, and so what it needs; neither the store nor a
-	// management cluster has been opened yet.
+	// The flags that are needed depend on the operation, which only the catalog knows. Neither the
+	// store nor a management cluster has been opened yet.
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 	if err != nil {
 		return err
 	}
-	// By its whole id: "latest" may be another one by now.
+	// The whole id is used: "latest" may name another operation by now.
 	req := &mgmtv1.ResumeOperationRequest{Id: op.GetId(), Identity: identity}
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.operations.ResumeOperation(ctx, req)

@@ -56,7 +56,7 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 			return err
 		}
 	}
-	// By its whole id: "latest" may be another one by now.
+	// The whole id is used: "latest" may name another operation by now.
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.operations.RollbackOperation(ctx, &mgmtv1.RollbackOperationRequest{Id: op.GetId()})
 		return resp.GetOperation(), err

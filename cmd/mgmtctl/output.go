@@ -52,7 +52,7 @@ func (p *program) print(machine any, table func(io.Writer)) error {
 	return nil
 }
 
-// toJSON gives indented JSON of a message, or of a struct that holds some as json.RawMessage.
+// toJSON returns indented JSON of a message, or of a struct that has messages as json.RawMessage.
 func toJSON(v any) ([]byte, error) {
 	var raw []byte
 	var err error
@@ -65,8 +65,8 @@ func toJSON(v any) ([]byte, error) {
 		return nil, fmt.Errorf("write JSON: %w", err)
 	}
 	var out bytes.Buffer
-	// protojson varies its spaces from build to build so that nobody relies on them; indented anew,
-	// the same result has the same bytes.
+	// protojson varies its spaces from build to build, so that nobody relies on them. It is indented
+	// again here, so that equal results have equal bytes.
 	if err := json.Indent(&out, raw, "", "  "); err != nil {
 		return nil, fmt.Errorf("write JSON: %w", err)
 	}
@@ -74,12 +74,13 @@ func toJSON(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// rawJSON gives a message in the JSON that users see: lowerCamelCase, with fields at their default.
+// rawJSON returns a message in the JSON that users see: lowerCamelCase, with fields at their
+// default.
 func rawJSON(m proto.Message) (json.RawMessage, error) {
 	return protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 }
 
-// rawList gives messages as JSON; no message is an empty list, not null.
+// rawList returns messages as JSON; no message is an empty list, not null.
 func rawList[M proto.Message](messages []M) ([]json.RawMessage, error) {
 	list := make([]json.RawMessage, 0, len(messages))
 	for _, m := range messages {
@@ -92,7 +93,7 @@ func rawList[M proto.Message](messages []M) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// table aligns rows of cells; an empty cell is a dash, so that cells can be counted.
+// table aligns rows of cells. An empty cell is a dash, so that columns can be counted.
 type table struct {
 	rows [][]string
 }
@@ -125,7 +126,7 @@ func (l *pairs) add(name, value string) {
 	}
 }
 
-// addRow adds a row as it is; one without a name goes on with the one before.
+// addRow adds a row as it is; a row without a name continues the one before.
 func (l *pairs) addRow(name, value string) {
 	if name != "" {
 		name += ":"
@@ -135,7 +136,7 @@ func (l *pairs) addRow(name, value string) {
 
 func (l *pairs) write(w io.Writer) { l.t.write(w) }
 
-// age says how long ago something was.
+// age returns how long ago something was.
 func (p *program) age(t *timestamppb.Timestamp) string {
 	if !t.IsValid() || t.AsTime().Unix() == 0 {
 		return ""
@@ -143,7 +144,7 @@ func (p *program) age(t *timestamppb.Timestamp) string {
 	return duration.HumanDuration(max(0, p.now().Sub(t.AsTime())))
 }
 
-// when says when something was and how long ago that is.
+// when returns when something was and how long ago that is.
 func (p *program) when(t *timestamppb.Timestamp) string {
 	if age := p.age(t); age != "" {
 		return fmt.Sprintf("%s (%s ago)", t.AsTime().UTC().Format(time.RFC3339), age)
@@ -151,7 +152,7 @@ func (p *program) when(t *timestamppb.Timestamp) string {
 	return ""
 }
 
-// size gives bytes for people.
+// size returns bytes in a unit for people.
 func size(n int64) string {
 	const unit = 1024
 	if n < unit {
@@ -164,7 +165,8 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, "KMGT"[i])
 }
 
-// word gives a value of an enum as its lower-case word: OPERATION_STATE_ROLLED_BACK is rolled-back.
+// word returns a value of an enum as its lower-case word: OPERATION_STATE_ROLLED_BACK is
+// rolled-back.
 func word(value fmt.Stringer, prefix string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(value.String(), prefix), "_", "-"))
 }
@@ -186,7 +188,7 @@ func kindText(r *mgmtv1.Ref) string {
 	return r.GetKind() + "." + r.GetGroup()
 }
 
-// count says how many of something there are: "1 unit", "2 units".
+// count returns a number with its noun: "1 unit", "2 units".
 func count[N int | int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -194,7 +196,7 @@ func count[N int | int64](n N, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// counts says how many there are of each word, the most common first: "12 released, 1 blocked".
+// counts returns how often each word occurs, the most frequent first: "12 released, 1 blocked".
 func counts(words map[string]int) string {
 	keys := make([]string, 0, len(words))
 	for k := range words {

@@ -37,7 +37,7 @@ type planDocument struct {
 	Summary  json.RawMessage   `json:"summary"`
 }
 
-// piece is what the streams of all plans carry; pieces that are a header give nil to all of these.
+// piece is one message of the stream of a plan. All methods return nil for a header.
 type piece interface {
 	GetUnit() *mgmtv1.PlanUnit
 	GetObject() *mgmtv1.PlanObject
@@ -60,8 +60,8 @@ func receiveAll[M any](stream grpc.ServerStreamingClient[M]) ([]*M, error) {
 	}
 }
 
-// receivePlan reads the stream of a plan to its end. headerOf gives the header that a piece
-// carries, if it does.
+// receivePlan reads the stream of a plan to its end. headerOf returns the header of a piece that is
+// one.
 func receivePlan[P any, M interface {
 	*P
 	piece
@@ -99,7 +99,7 @@ func receivePlan[P any, M interface {
 	return pl, nil
 }
 
-// document gives the plan as it is printed for machines.
+// document returns the plan as JSON and YAML print it.
 func (pl *plan) document() (*planDocument, error) {
 	d := &planDocument{Kind: pl.header.kind()}
 	var errs [5]error
@@ -114,8 +114,8 @@ func (pl *plan) document() (*planDocument, error) {
 	return d, nil
 }
 
-// readPlan reads what "plan -o json" or "-o yaml" of this kind has printed. A file that is no such
-// plan is a usage error.
+// readPlan reads the output of "plan -o json" or "-o yaml" of this kind. Any other file is a usage
+// error.
 func readPlan(kind, file string) (*plan, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -155,8 +155,7 @@ func parsePlan(kind string, text []byte) (*plan, error) {
 		return nil, err
 	}
 	if pl.summary.GetDigest() == "" {
-		// Without a digest the server would accept any plan, which is not what the operator asked
-		// for.
+		// Without a digest the server would accept any plan. The operator asked for this one.
 		return nil, errors.New("no summary.digest in it")
 	}
 	return pl, nil
@@ -174,14 +173,14 @@ func parseRaw(raw json.RawMessage, m proto.Message) error {
 	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(raw, m)
 }
 
-// blocked reports whether findings keep a part of the plan, or all of it, from running.
+// blocked reports whether findings block some of the plan, or all of it.
 func (pl *plan) blocked() bool {
 	return pl.summary.GetBlocked() ||
 		pl.summary.GetBlockedUnits() > 0
 }
 
-// write writes the plan for people. Objects are counted by kind: there may be tens of thousands,
-// and JSON has each.
+// write writes the plan for people. Objects are counted by kind: there may be tens of thousands.
+// JSON lists each.
 func (pl *plan) write(w io.Writer, p *program) {
 	pl.writeHeader(w, p)
 	if len(pl.units) > 0 {
@@ -203,7 +202,7 @@ func (pl *plan) write(w io.Writer, p *program) {
 	fmt.Fprintf(w, "\n%s\n", pl.summaryText())
 }
 
-// writeSummary writes what one must know before saying yes.
+// writeSummary writes what an operator must know before confirming.
 func (pl *plan) writeSummary(w io.Writer, p *program) {
 	pl.writeHeader(w, p)
 	var worth []*mgmtv1.Finding

@@ -9,21 +9,21 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// header is that part of a plan in which restores and moves differ.
+// header is the part of a plan in which restores and moves differ.
 type header interface {
 	// message is the header as the server sent it.
 	message() proto.Message
 	// kind is the word for what is planned, and the command that runs it.
 	kind() string
-	// facts adds what the plan is about.
+	// facts adds the snapshot, the management clusters and the options.
 	facts(*pairs, *program)
-	// does says what happens to a unit that is not blocked.
+	// does describes what happens to a unit that is not blocked.
 	does(*mgmtv1.PlanUnit) string
-	// check says what a header that was read from a file lacks.
+	// check returns an error when a header that was read from a file is incomplete.
 	check() error
 }
 
-// newHeader gives an empty header of a kind, to read one into.
+// newHeader returns an empty header of a kind, to decode one into.
 func newHeader(kind string) header {
 	if kind == kindMove {
 		return moveHeader{&mgmtv1.MoveHeader{}}
@@ -104,5 +104,5 @@ func (h moveHeader) check() error {
 	return nil
 }
 
-// sideText names a management cluster so that it cannot be taken for another.
+// sideText names a management cluster with its UID, since names may be reused.
 func sideText(name, uid string) string { return fmt.Sprintf("%s (%s)", name, uid) }

@@ -14,9 +14,9 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// planned is work that is looked at as a plan before it runs: a restore or a move.
+// planned is work that is planned before it runs: a restore or a move.
 type planned interface {
-	// kind is the word for it.
+	// kind is the noun of its commands.
 	kind() string
 	// request asks the server for the plan.
 	request(ctx context.Context, c *connection) (*plan, error)
@@ -45,13 +45,13 @@ func runPlan(ctx context.Context, p *program, c *connection, work planned) error
 	return nil
 }
 
-// runFlags are those of "run" beside what decides the plan.
+// runFlags are the flags of "run" that do not decide the plan.
 type runFlags struct {
 	tuning   *mgmtv1.RestoreTuning
 	observe  time.Duration
 	planFile string
 	yes      bool
-	// plan is the one of --plan, nil without.
+	// plan is the plan of --plan, nil without the flag.
 	plan *plan
 }
 
@@ -74,8 +74,8 @@ func newRunFlags(cmd *cobra.Command, verb string, concurrency int) *runFlags {
 	return f
 }
 
-// read checks the flags that are not right one by one, and reads the plan of --plan. decided are
-// the flags that a plan holds already.
+// read validates the flags, and reads the plan of --plan. decided are the flags that a plan already
+// contains.
 func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []string,
 	needs []need) error {
 	for _, name := range decided {
@@ -101,7 +101,7 @@ func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []s
 	return err
 }
 
-// consented says whether there is a yes, or somebody to ask for it.
+// consented returns an error when there is neither --yes nor a terminal to ask on.
 func (f *runFlags) consented(p *program, cmd *cobra.Command) error {
 	if f.yes || p.interactive {
 		return nil
@@ -109,36 +109,36 @@ func (f *runFlags) consented(p *program, cmd *cobra.Command) error {
 	return usageError(cmd, "confirmation missing: give --yes, since there is no terminal to ask on")
 }
 
-// runPlanned shows the plan, asks, and carries it out; with --yes it goes right to work.
+// runPlanned shows the plan, asks, and carries it out; with --yes it starts at once.
 func runPlanned(ctx context.Context, p *program, c *connection, work planned, f *runFlags) error {
 	digest := ""
 	if f.plan != nil {
 		digest = f.plan.summary.GetDigest()
 	}
 	if !f.yes {
-		looked := f.plan
-		if looked == nil {
+		shown := f.plan
+		if shown == nil {
 			var err error
-			if looked, err = work.request(ctx, c); err != nil {
+			if shown, err = work.request(ctx, c); err != nil {
 				return err
 			}
 		}
-		looked.writeSummary(p.stderr, p)
-		if looked.summary.GetBlocked() {
+		shown.writeSummary(p.stderr, p)
+		if shown.summary.GetBlocked() {
 			return exit(service.ExitFindings)
 		}
 		if err := p.confirm(ctx, fmt.Sprintf("%s%s this?", strings.ToUpper(work.kind()[:1]),
 			work.kind()[1:])); err != nil {
 			return err
 		}
-		digest = looked.summary.GetDigest()
+		digest = shown.summary.GetDigest()
 	}
 	err := p.carryOut(ctx, c, "", func(ctx context.Context) (*mgmtv1.Operation,
 		error) {
 		return work.begin(ctx, c, f.tuning, digest)
 	})
 	if service.ExitCode(err) == service.ExitFindings && f.yes {
-		// The refusal itself is one sentence, the findings are in the plan.
+		// The error has no findings; the plan has them.
 		if pl, err := work.request(ctx, c); err == nil {
 			pl.writeSummary(p.stderr, p)
 		}

@@ -14,22 +14,21 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// program is one run of mgmtctl. What it takes from its surroundings is here, so that a test can
-// run it.
+// program is one run of mgmtctl. Everything that it uses of its environment is a field, so that a
+// test can run it.
 type program struct {
 	stdin  io.Reader
 	stdout io.Writer
 	stderr *console
 	getenv func(string) string
 	now    func() time.Time
-	// signals brings interrupts; nil brings none.
+	// signals delivers interrupts; nil delivers none.
 	signals <-chan os.Signal
-	// interactive says that there is someone to ask.
+	// interactive: there is somebody to ask.
 	interactive bool
-	// terminal opens the terminal that a passphrase is asked on, or gives nil; nil is as if there
-	// were none.
+	// terminal opens the terminal that a passphrase is asked on; nil, or a nil result, means none.
 	terminal func() *os.File
-	// bars says that stderr can draw.
+	// bars: stderr can show progress bars.
 	bars bool
 	// serve makes the server of --standalone.
 	serve func(standaloneFlags, *program) (server, error)
@@ -40,7 +39,7 @@ type program struct {
 	daemon     daemonFlags
 	identity   identityFlags
 	flags      flagGroups
-	// endTimeout frees what --timeout holds.
+	// endTimeout releases the timer of --timeout.
 	endTimeout context.CancelFunc
 }
 
@@ -51,13 +50,14 @@ var (
 		Message: "the time given with --timeout is over"}
 )
 
-// exit ends a command that has said all there is to say with an exit code.
+// exit is the error of a command that has printed everything already; it is its exit code.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// run executes the command and handles interrupts: the first ends the command's context, and what
-// that means is up to the command (see follow); the second gives up waiting for it.
+// run executes the command and handles interrupts. The first one ends the context of the command;
+// what that means is up to the command (see follow). After the second one run returns without the
+// command.
 func (p *program) run(ctx context.Context, args []string) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -69,8 +69,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 			return code
 		case <-p.signals:
 			if interrupts > 0 {
-				// The goroutine is left behind: the operator wants out, and the work can be resumed
-				// from its journal as after a crash.
+				// The goroutine is left behind. The work can be resumed from its journal, as after a crash.
 				return service.ExitInterrupted
 			}
 			cancel(errInterrupted)
@@ -107,12 +106,12 @@ func ended(e *service.Error) bool {
 	return e.Reason == service.ReasonInterrupted || e.Reason == service.ReasonTimeout
 }
 
-// say tells the person in front of the terminal something that is not a result.
+// say prints to stderr what is not a result.
 func (p *program) say(format string, args ...any) {
 	fmt.Fprintf(p.stderr, format+"\n", args...)
 }
 
-// console is stderr. While a progress bar is drawn there, text goes above it.
+// console is stderr. While a progress bar is shown, text is written above it.
 type console struct {
 	mu    sync.Mutex
 	w     io.Writer

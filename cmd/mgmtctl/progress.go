@@ -11,14 +11,14 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// progress shows on stderr how an operation goes.
+// progress shows the events of an operation on stderr.
 type progress interface {
 	show(*mgmtv1.Event)
-	// end leaves stderr as it was.
+	// end removes what progress has drawn.
 	end()
 }
 
-// newProgress gives a bar on a terminal and lines elsewhere.
+// newProgress returns a bar on a terminal and lines elsewhere.
 func (p *program) newProgress() progress {
 	if p.bars {
 		return newBar(p.stderr)
@@ -26,8 +26,8 @@ func (p *program) newProgress() progress {
 	return &lines{w: p.stderr, units: map[string]string{}}
 }
 
-// notable gives what is worth a line at once, or nothing: states of the operation, sentences, and
-// whatever goes wrong. Findings are not, the report has them.
+// notable returns the text of an event that is printed at once, or "": states of the operation,
+// messages, and errors. Findings are not printed here, the report has them.
 func notable(e *mgmtv1.Event) string {
 	switch e.GetType() {
 	case mgmtv1.EventType_EVENT_TYPE_OPERATION, mgmtv1.EventType_EVENT_TYPE_MESSAGE:
@@ -45,17 +45,17 @@ func notable(e *mgmtv1.Event) string {
 	return ""
 }
 
-// linesInterval is how often lines repeats a number: a log of a night's run must stay readable.
+// linesInterval is how often lines prints a number, so that the log of a long run stays readable.
 const linesInterval = 5 * time.Second
 
 // lines writes progress as lines, for logs.
 type lines struct {
 	w     io.Writer
 	units map[string]string
-	// what and last are the number that was written last, and when.
+	// what is the counted thing of the last printed number, last is when that was.
 	what string
 	last time.Time
-	// pending is a number that was held back.
+	// pending is a number that was not printed yet.
 	pending *mgmtv1.Event
 }
 
@@ -81,7 +81,7 @@ func (l *lines) show(e *mgmtv1.Event) {
 	}
 }
 
-// flush writes the number that was held back.
+// flush prints the pending number.
 func (l *lines) flush() {
 	if l.pending == nil {
 		return
@@ -100,7 +100,7 @@ func (l *lines) flush() {
 
 func (l *lines) end() { l.flush() }
 
-// bar draws one bar at a time, for what is being counted, and writes what is worth a line above it.
+// bar shows one bar at a time, for what is being counted, and prints notable events above it.
 type bar struct {
 	w     *console
 	bars  *mpb.Progress
@@ -132,8 +132,8 @@ func (b *bar) show(e *mgmtv1.Event) {
 	b.bar.SetCurrent(e.GetDone())
 }
 
-// begin adds a bar, or a spinner when nobody knows how much there will be. It starts without a
-// total, since a bar that has one ends for good when it is full, and a total can grow.
+// begin adds a bar, or a spinner when the total is unknown. It starts without a total, because a
+// bar with a total ends for good when it is full, and a total can grow.
 func (b *bar) begin(e *mgmtv1.Event) {
 	b.what = e.GetProgress()
 	filler, counter := mpb.BarFillerBuilder(mpb.SpinnerStyle()), decor.CurrentNoUnit(" %d ")

@@ -51,7 +51,7 @@ objects verified: 7 (units: 1 released)
 	})
 }
 
-// TestRunTalksOnStderr keeps stdout for the result.
+// TestRunTalksOnStderr asserts that stdout has the result only.
 func TestRunTalksOnStderr(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
@@ -116,7 +116,7 @@ func (l *lockedBuffer) wait(t *testing.T, texts ...string) {
 	}
 }
 
-// TestResumeShowsItsOwnRun does not tell the earlier run's story again.
+// TestResumeShowsItsOwnRun does not show the events of the earlier run.
 func TestResumeShowsItsOwnRun(t *testing.T) {
 	f := newFake()
 	f.operation = testOperation(succeeded, 0, true)
@@ -131,8 +131,8 @@ func TestResumeShowsItsOwnRun(t *testing.T) {
 	}
 }
 
-// TestFindingsOfEarlierRun forgets what was found before a resume.
-func TestFindingsOfEarlierRun(t *testing.T) {
+// TestResumeForgetsFindingsOfTheEarlierRun reports only what was found after the resume.
+func TestResumeForgetsFindingsOfTheEarlierRun(t *testing.T) {
 	f := newFake()
 	f.operation = testOperation(succeeded, 0, true)
 	f.events = append(testEvents(stopped), stateEvent(running),

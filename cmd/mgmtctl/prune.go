@@ -11,7 +11,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// kindPrune is the word for the operation.
+// kindPrune is the kind of the operation.
 const kindPrune = "prune"
 
 func newPrune(p *program) *cobra.Command {
@@ -29,7 +29,7 @@ expiry are never removed.`,
 	}, newPrunePlan(p), newPruneRun(p))
 }
 
-// ageFlag is a flag that takes a duration with days.
+// ageFlag is a flag that accepts a duration with days.
 type ageFlag struct{ value *time.Duration }
 
 // String is the present value.
@@ -40,7 +40,7 @@ func (a *ageFlag) String() string {
 	return a.value.String()
 }
 
-// Set takes "30d", "12h", "1d12h".
+// Set accepts "30d", "12h", "1d12h".
 func (a *ageFlag) Set(s string) error {
 	d, err := service.ParseAge(s)
 	if err == nil {
@@ -88,7 +88,7 @@ func addGrace(cmd *cobra.Command, value *time.Duration) {
 		"is safe (default 6h, at least 3h)")
 }
 
-// checkGrace refuses a grace that is too short, before a server is asked.
+// checkGrace refuses a grace that is too short before it reaches a server.
 func checkGrace(cmd *cobra.Command, grace time.Duration) (*durationpb.Duration, error) {
 	if !cmd.Flags().Changed("grace") {
 		return nil, nil
@@ -100,7 +100,7 @@ func checkGrace(cmd *cobra.Command, grace time.Duration) (*durationpb.Duration, 
 	return durationpb.New(grace), nil
 }
 
-// read makes the spec of the flags. Rules that are not given are those of the daemon's config.
+// read returns the spec of the flags. Rules that are not given come from the config of the daemon.
 func (f *pruneFlags) read(cmd *cobra.Command) (err error) {
 	for _, name := range keepFlagNames {
 		if !cmd.Flags().Changed(name) {
@@ -118,7 +118,7 @@ func (f *pruneFlags) read(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// consented says whether there is a yes, or somebody to ask for it.
+// consented returns an error when there is neither --yes nor a terminal to ask on.
 func (p *program) consented(cmd *cobra.Command, yes bool) error {
 	if yes || p.interactive {
 		return nil
@@ -126,7 +126,7 @@ func (p *program) consented(cmd *cobra.Command, yes bool) error {
 	return usageError(cmd, "confirmation missing: give --yes, since there is no terminal to ask on")
 }
 
-// amountText says how much is stored.
+// amountText returns how much is stored.
 func amountText(a *mgmtv1.PruneAmount) string {
 	return fmt.Sprintf("%s, %s", count(a.GetKeys(), "key"), size(a.GetBytes()))
 }

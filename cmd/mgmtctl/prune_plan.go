@@ -150,7 +150,7 @@ func (pl *prunePlan) write(w io.Writer, p *program) {
 	l.write(w)
 }
 
-// rulesText says rules as the flags that they would be.
+// rulesText returns rules in the form of their flags.
 func rulesText(r *mgmtv1.Retention) string {
 	var words []string
 	for i, n := range []int32{r.GetKeepLast(), r.GetKeepHourly(), r.GetKeepDaily(), r.GetKeepWeekly(),

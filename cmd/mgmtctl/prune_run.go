@@ -8,7 +8,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// needsOfPrune: what is removed goes on record, signed.
+// needsOfPrune has the signing key, because the record of removed snapshots is signed.
 var needsOfPrune = []need{needStore, needSigningKey}
 
 func newPruneRun(p *program) *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// report prints what came of an operation and gives its exit code as an error.
+// report prints the result of an operation and returns its exit code as an error.
 func (p *program) report(o *outcome) error {
 	if err := p.print(o.operation, func(w io.Writer) { p.writeReport(w, o) }); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (p *program) report(o *outcome) error {
 	return p.conclude(o)
 }
 
-// conclude tells how to go on, and gives the exit code as an error.
+// conclude prints how to go on, and returns the exit code as an error.
 func (p *program) conclude(o *outcome) error {
 	id := o.operation.GetId()
 	code := o.exitCode()
@@ -59,8 +59,8 @@ func (p *program) conclude(o *outcome) error {
 	return exit(code)
 }
 
-// onlyBlocked tells whether every unit is done but for those that pre-flight blocks: a resume goes
-// by the same plan and would not touch them.
+// onlyBlocked reports whether every unit is done but those that pre-flight blocks. A resume uses
+// the same plan and would not touch them.
 func onlyBlocked(op *mgmtv1.Operation) bool {
 	blocked := false
 	for name, state := range op.GetUnits() {
@@ -76,7 +76,8 @@ func onlyBlocked(op *mgmtv1.Operation) bool {
 	return blocked && op.GetState() == mgmtv1.OperationState_OPERATION_STATE_FAILED
 }
 
-// handedOver tells whether a move has handed a workload cluster over: what is, can only go forward.
+// handedOver reports whether a move has handed over a workload cluster, which can then only go
+// forward.
 func handedOver(op *mgmtv1.Operation) bool {
 	for name, state := range op.GetUnits() {
 		if name != "" && slices.Contains([]string{"handed-over", "released", "retired"}, state) {
@@ -116,7 +117,7 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 	}
 }
 
-// addFacts adds what an operation is about.
+// addFacts adds the sides, location, snapshot, units and message of an operation.
 func (l *pairs) addFacts(op *mgmtv1.Operation) {
 	l.add("source", op.GetSource())
 	l.add("target", op.GetTarget())
@@ -126,8 +127,7 @@ func (l *pairs) addFacts(op *mgmtv1.Operation) {
 	l.add("message", op.GetMessage())
 }
 
-// writeUnitsLeft writes the units that are not where they should be at the end, the part that
-// somebody has to look at.
+// writeUnitsLeft writes the units that have not reached their final state.
 func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	if op.GetState() == mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED || !isEnd(op.GetState()) {
 		return
@@ -144,7 +144,7 @@ func writeUnitsLeft(w io.Writer, op *mgmtv1.Operation) {
 	}
 }
 
-// restedStates are those in which nothing is left to do for a unit; in a move, one that is released
+// restedStates are the states in which nothing is left to do for a unit. In a move, a released unit
 // has yet to be retired.
 var restedStates = []string{"released", "retired", "rolled-back"}
 
@@ -169,7 +169,7 @@ func unitCounts(op *mgmtv1.Operation) string {
 	return counts(states)
 }
 
-// unitText names a unit; the part that units share has no name.
+// unitText names a unit; the shared objects have no name.
 func unitText(name string) string {
 	if name == "" {
 		return "(shared)"
@@ -177,7 +177,7 @@ func unitText(name string) string {
 	return name
 }
 
-// eventText is an event as a line for people.
+// eventText returns an event as one line.
 func eventText(e *mgmtv1.Event) string {
 	var words []string
 	switch e.GetType() {
@@ -215,7 +215,7 @@ func progressText(e *mgmtv1.Event) string {
 	return fmt.Sprintf("%s: %d", e.GetProgress(), e.GetDone())
 }
 
-// lasted says how long an operation took, pauses between its runs included.
+// lasted returns how long an operation took, including the time between its runs.
 func lasted(op *mgmtv1.Operation) string {
 	return duration.HumanDuration(max(0, op.GetUpdateTime().AsTime().Sub(op.GetCreateTime().AsTime())))
 }

@@ -21,14 +21,14 @@ it.`,
 	}, newRestorePlan(p), newRestoreRun(p))
 }
 
-// restoreFlags are what decides a plan; plan and run share them.
+// restoreFlags are the flags that decide a plan; plan and run share them.
 type restoreFlags struct {
 	spec          *mgmtv1.RestoreSpec
 	at            moment
 	managedFields managedFields
 }
 
-// restoreFlagNames are the flags that a plan holds already.
+// restoreFlagNames are the flags that a plan already contains.
 var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload",
 	"selector", "source-is-gone", "force", "no-release", "drop-owner",
 	"managed-fields", "location"}
@@ -54,7 +54,7 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	return f
 }
 
-// read gives what the flags say.
+// read returns the work that the flags ask for.
 func (f *restoreFlags) read(cmd *cobra.Command) (*restoreWork, error) {
 	if !f.at.IsZero() {
 		if f.spec.GetSnapshot() != "" {
@@ -66,7 +66,7 @@ func (f *restoreFlags) read(cmd *cobra.Command) (*restoreWork, error) {
 	return &restoreWork{spec: f.spec}, nil
 }
 
-// restoreWork is a restore as it was asked for.
+// restoreWork is a requested restore.
 type restoreWork struct {
 	spec     *mgmtv1.RestoreSpec
 	identity []byte

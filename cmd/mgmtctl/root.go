@@ -39,12 +39,12 @@ Exit codes:
    12  identity missing or wrong, signature missing or not trusted
   130  interrupted before any change, or by a second Ctrl-C`
 
-// flagGroups are the flags that every command accepts, in the groups in which the help shows them.
+// flagGroups are the flags of every command, in the groups of the help.
 type flagGroups struct {
 	server, standalone, global *pflag.FlagSet
 }
 
-// lookup finds a flag that every command accepts; nil when there is none of that name.
+// lookup returns a flag of every command by name, nil when there is none.
 func (g flagGroups) lookup(name string) *pflag.Flag {
 	return cmp.Or(g.server.Lookup(name), g.standalone.Lookup(name), g.global.Lookup(name))
 }
@@ -106,7 +106,7 @@ func newRoot(p *program) *cobra.Command {
 	return root
 }
 
-// begin runs before every command, once its flags are read.
+// begin runs before every command, after its flags are parsed.
 func (p *program) begin(cmd *cobra.Command) error {
 	if p.timeout < 0 {
 		return usageError(cmd, "--timeout is negative")
@@ -119,11 +119,11 @@ func (p *program) begin(cmd *cobra.Command) error {
 	return nil
 }
 
-// reachesServer annotates commands for which the flags of --standalone mean something.
+// reachesServer annotates commands that use the flags of --standalone.
 const reachesServer = "reaches-server"
 
-// newGroup makes a command that only holds others, "snapshot" for one. Without one of them it is a
-// usage error: a script that forgot the verb must not pass.
+// newGroup makes a command that only has subcommands, such as "snapshot". Without a subcommand it
+// is a usage error: a script that forgot the verb must fail.
 func newGroup(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	var names []string
 	for _, verb := range verbs {

@@ -20,8 +20,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// TestExitCodeOfOutcome follows the table of exit codes from the operation that ended.
-func TestExitCodeOfOutcome(t *testing.T) {
+// TestExitCodeFollowsTheOperation compares the exit codes of ended operations with the table.
+func TestExitCodeFollowsTheOperation(t *testing.T) {
 	tests := []struct {
 		name    string
 		op      *mgmtv1.Operation
@@ -90,9 +90,9 @@ func TestTimeoutStopsLikeAnInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptWhileBeginning finds the operation that began although the call that began it was
-// broken off.
-func TestInterruptWhileBeginning(t *testing.T) {
+// TestInterruptWhileBeginningFindsTheOperation finds the operation although the call that began it
+// was cancelled.
+func TestInterruptWhileBeginningFindsTheOperation(t *testing.T) {
 	for _, begun := range []bool{true, false} {
 		f := newFake()
 		f.operation, f.events = testOperation(stopped, 0, true), testEvents(stopped)
@@ -163,8 +163,8 @@ func TestSignalEndsAWaitForAServer(t *testing.T) {
 	_ = listener.Close()
 }
 
-// TestSecondInterrupt does not wait for anything.
-func TestSecondInterrupt(t *testing.T) {
+// TestSecondInterruptReturnsAtOnce waits for nothing.
+func TestSecondInterruptReturnsAtOnce(t *testing.T) {
 	f := newFake()
 	release := make(chan struct{})
 	defer close(release)
@@ -178,8 +178,8 @@ func TestSecondInterrupt(t *testing.T) {
 	runner{fake: f, signals: signals}.run(t, "snapshot create"+writeFlags).want(t, 130)
 }
 
-// TestWatchIsOnlyWatching leaves the operation alone.
-func TestWatchIsOnlyWatching(t *testing.T) {
+// TestInterruptedWatchLeavesTheOperation does not stop the operation.
+func TestInterruptedWatchLeavesTheOperation(t *testing.T) {
 	f := newFake()
 	f.operation, f.events, f.untilStop = testOperation(running, 0, true), testEvents(stopped), true
 	signals := make(chan os.Signal, 1)
@@ -188,8 +188,9 @@ func TestWatchIsOnlyWatching(t *testing.T) {
 		130).stderrHas(t, "interrupted")
 }
 
-// TestWatchBreaks asks the operation what came of it.
-func TestWatchBreaks(t *testing.T) {
+// TestBrokenWatchReadsTheOperation reads the result of the operation when the stream of events
+// breaks.
+func TestBrokenWatchReadsTheOperation(t *testing.T) {
 	f := newFake()
 	f.operation, f.events, f.watchErr = testOperation(failed, 4, true), testEvents(failed)[:2],
 		status.Error(codes.Internal, "event is damaged")
@@ -255,7 +256,7 @@ func (r readHook) Read(b []byte) (int, error) {
 	return r.Reader.Read(b)
 }
 
-// TestBlockedPlanIsNotAsked does not ask about what cannot run.
+// TestBlockedPlanIsNotAsked does not ask for a confirmation of a plan that cannot run.
 func TestBlockedPlanIsNotAsked(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
@@ -267,7 +268,7 @@ func TestBlockedPlanIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestRefusalShowsFindings tells which findings were meant.
+// TestRefusalShowsFindings prints the findings of a refused run.
 func TestRefusalShowsFindings(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
@@ -280,8 +281,8 @@ func TestRefusalShowsFindings(t *testing.T) {
 			"owner-missing MachineSet.cluster.x-k8s.io/team-a/web-1")
 }
 
-// TestPlanFile runs what "restore plan" has printed, in both formats.
-func TestPlanFile(t *testing.T) {
+// TestRestoreRunsThePlanOfAFile runs the output of "restore plan", in both formats.
+func TestRestoreRunsThePlanOfAFile(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		t.Run(format, func(t *testing.T) {
 			f := newFake()
@@ -311,8 +312,8 @@ func TestPlanFile(t *testing.T) {
 	}
 }
 
-// TestRestoreSpec carries every flag into the request.
-func TestRestoreSpec(t *testing.T) {
+// TestRestoreRequestHasEveryFlag asserts that every flag is in the request.
+func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
 	keys := t.TempDir()
@@ -346,8 +347,9 @@ func TestRestoreSpec(t *testing.T) {
 	}
 }
 
-// TestResumeNeeds asks for the flags that the operation needs, once it is known which it is.
-func TestResumeNeeds(t *testing.T) {
+// TestResumedRestoreNeedsItsFlags asks for the flags that the operation needs, once its kind is
+// known.
+func TestResumedRestoreNeedsItsFlags(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testOperation(stopped, 4, true), testEvents(succeeded)
 	runner{fake: f}.run(t, "operation resume latest --standalone --store /s").want(t, 2).
@@ -361,7 +363,7 @@ func TestResumeNeeds(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
+func TestPrintedCommandsAreQuoted(t *testing.T) {
 	f := newFake()
 	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
 	runner{fake: f}.run(t, "restore run --yes --standalone --store /s --plain --trusted-key it's "+
@@ -369,8 +371,8 @@ func TestCommandLine(t *testing.T) {
 		stderrHas(t, `mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --trusted-key 'it'\''s' --trusted-key b --target-kubeconfig 't$x'`)
 }
 
-// TestDaemonGoesAway says that the operation may go on without us, and how to see.
-func TestDaemonGoesAway(t *testing.T) {
+// TestLostDaemonMayGoOn asserts that mgmtctl says how to watch the operation.
+func TestLostDaemonMayGoOn(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events, f.watchErr = testOperation(running, 0, true), testEvents(failed)[:2],
 		status.Error(codes.Unavailable, "error reading from server: EOF")

@@ -55,7 +55,7 @@ func (p *program) writeSchedule(w io.Writer, s *mgmtv1.Schedule) {
 	l.write(w)
 }
 
-// scheduleNotes says what somebody should look at.
+// scheduleNotes returns what an operator should know about a schedule.
 func scheduleNotes(s *mgmtv1.Schedule) string {
 	var notes []string
 	if s.GetOverdue() {
@@ -70,7 +70,7 @@ func scheduleNotes(s *mgmtv1.Schedule) string {
 	return strings.Join(notes, ", ")
 }
 
-// until says how far ahead something is.
+// until returns how far ahead something is.
 func (p *program) until(t *timestamppb.Timestamp) string {
 	if !t.IsValid() || t.AsTime().Unix() == 0 {
 		return ""

@@ -36,8 +36,8 @@ import (
 //	$BLIND            $READ without the identity
 //	$MOVE             what a move needs: the store, the keys, both sides
 //	$GO_ON            what an operation or a plan needs that says itself which sides it is about
-//	$LOOK             what looks at the source alone needs
-//	$CATALOG          what needs the catalog alone needs
+//	$INSPECT          what a command needs that reads the source only
+//	$CATALOG          what a command needs that reads the catalog only
 //	$AT_X             puts a store at $WORK/x in the place of $WORK/store, for each of the places below; $AT_MAIN says that it is $WORK/store
 //	$AT_LOCKED        puts a bucket with Object Lock, which retains what is written for a day, in the place of $WORK/store
 //	$BUCKET           the folder with what is in that bucket
@@ -57,7 +57,7 @@ import (
 //
 // An argument such as $READ, which begins with a flag and holds several, counts as several.
 
-// places are folders beside the store that a script can name with $AT_X, where X is the name in
+// places are folders next to the store that a script can name with $AT_X, where X is the name in
 // upper case.
 var places = []string{"missing", "file", "photos", "foreign", "newer", "empty"}
 
@@ -80,20 +80,20 @@ func (l *lab) run(t *testing.T, mode string) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("find scripts: %v", err)
 	}
-	var beside, alone []string
+	var parallel, alone []string
 	for _, f := range files {
 		switch {
 		case !runsIn(t, f, mode):
 		case strings.HasPrefix(filepath.Base(f), "alone_"):
 			alone = append(alone, f)
 		default:
-			beside = append(beside, f)
+			parallel = append(parallel, f)
 		}
 	}
 	if mode == modeDaemon {
 		l.mgmtd = buildDaemon(t)
 	}
-	t.Run("beside", func(t *testing.T) { testscript.Run(t, l.params(mode, beside...)) })
+	t.Run("parallel", func(t *testing.T) { testscript.Run(t, l.params(mode, parallel...)) })
 	for _, f := range alone {
 		t.Run("alone", func(t *testing.T) { testscript.Run(t, l.params(mode, f)) })
 	}
@@ -101,7 +101,7 @@ func (l *lab) run(t *testing.T, mode string) {
 
 var onlyLine = regexp.MustCompile(`(?m)^# only (\w+)(: .+)?$`)
 
-// runsIn tells whether a script runs in a mode. One that does not must say why.
+// runsIn reports whether a script runs in a mode. One that does not must say why.
 func runsIn(t *testing.T, file, mode string) bool {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -251,7 +251,7 @@ func (a access) standalone() map[string]string {
 		"GO_ON": write + " --identity " + a.file("keys/identity.txt") + " --trusted-key " +
 			a.file("keys/signing.pub") + " --target-kubeconfig " +
 			a.target.KubeconfigFile,
-		"LOOK":    "--standalone --source-kubeconfig " + a.source.KubeconfigFile,
+		"INSPECT": "--standalone --source-kubeconfig " + a.source.KubeconfigFile,
 		"CATALOG": catalog,
 	}
 	vars["AT_MAIN"] = "--store " + a.file("store")
@@ -274,7 +274,7 @@ func (a access) daemon() map[string]string {
 		"BLIND":       address,
 		"MOVE":        address + " --source " + a.source.Name + " --target " + a.target.Name,
 		"GO_ON":       address + " --identity " + a.file("keys/identity.txt"),
-		"LOOK":        address + " --source " + a.source.Name,
+		"INSPECT":     address + " --source " + a.source.Name,
 		"CATALOG":     address,
 	}
 	vars["AT_MAIN"], vars["AT_LOCKED"] = "--location main", "--location locked"

@@ -8,7 +8,7 @@ import (
 
 // This file has the flags that restores and moves share.
 
-// addSelection adds the flags that pick a part. verb is what is done to it.
+// addSelection adds the flags that select workload clusters. verb is what is done to them.
 func addSelection(cmd *cobra.Command, s *mgmtv1.Selection, verb string) {
 	addNamespaces(cmd, &s.Namespaces, verb+" this namespace, whole")
 	cmd.Flags().Var(&checked{&s.Workloads, checkWorkload, "NS/NAME"}, "workload", verb+

@@ -66,7 +66,7 @@ func (p *program) writeSnapshots(w io.Writer, snapshots []*mgmtv1.Snapshot) {
 	t.write(w)
 }
 
-// verified says in short what verifies found of a snapshot; empty when nothing is known.
+// verified returns in short what verifications found of a snapshot; empty when there was none.
 func (p *program) verified(v *mgmtv1.Verification) string {
 	switch v.GetResult() {
 	case mgmtv1.VerifyResult_VERIFY_RESULT_UNSPECIFIED:
@@ -78,7 +78,7 @@ func (p *program) verified(v *mgmtv1.Verification) string {
 	}
 }
 
-// snapshotNotes says what makes a snapshot less than a whole one.
+// snapshotNotes returns in what respect a snapshot is incomplete.
 func snapshotNotes(s *mgmtv1.Snapshot) string {
 	var notes []string
 	if s.GetPartial() {
@@ -99,7 +99,7 @@ func snapshotNotes(s *mgmtv1.Snapshot) string {
 	return strings.Join(notes, ", ")
 }
 
-// sourceText names a snapshot's source: a damaged envelope has no name, its key has the UID.
+// sourceText names the source of a snapshot. A damaged envelope has no name; its key has the UID.
 func sourceText(s *mgmtv1.Snapshot) string {
 	if s.GetSource() == "" {
 		return s.GetSourceUid()

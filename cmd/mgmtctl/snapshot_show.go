@@ -92,7 +92,7 @@ func (p *program) writeSnapshot(w io.Writer, s *mgmtv1.Snapshot) {
 	l.write(w)
 }
 
-// verifiedWhen says at length what verifies found of a snapshot.
+// verifiedWhen returns in full what verifications found of a snapshot.
 func (p *program) verifiedWhen(v *mgmtv1.Verification) string {
 	switch v.GetResult() {
 	case mgmtv1.VerifyResult_VERIFY_RESULT_UNSPECIFIED:
@@ -126,7 +126,7 @@ func writeUnits(w io.Writer, units []*mgmtv1.UnitSummary) {
 	}
 }
 
-// summaryText names a unit, or the shared part of a namespace.
+// summaryText names a unit, or the shared objects of a namespace.
 func summaryText(u *mgmtv1.UnitSummary) string {
 	switch {
 	case u.GetName() != "":

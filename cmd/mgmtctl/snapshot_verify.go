@@ -8,7 +8,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// verifyLevel is how deep a verify looks.
+// verifyLevel is how much a verification checks.
 type verifyLevel string
 
 const (
@@ -23,7 +23,7 @@ var verifyLevels = map[verifyLevel]mgmtv1.VerifyLevel{
 	levelFull:      mgmtv1.VerifyLevel_VERIFY_LEVEL_FULL,
 }
 
-// request gives the level of the API.
+// request returns the level of the API.
 func (l verifyLevel) request() mgmtv1.VerifyLevel { return verifyLevels[l] }
 
 func newSnapshotVerify(p *program) *cobra.Command {

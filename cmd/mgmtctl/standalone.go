@@ -22,13 +22,13 @@ type server interface {
 	// Stop makes running operations end between two steps. It returns at once and may be called
 	// twice.
 	Stop()
-	// Close waits for operations and frees what is open.
+	// Close waits for operations and closes the catalog.
 	Close() error
 }
 
 var _ server = (*service.Server)(nil)
 
-// standaloneFlags say what the service works with when it runs inside mgmtctl.
+// standaloneFlags configure the service when it runs inside mgmtctl.
 type standaloneFlags struct {
 	enabled          bool
 	store            string
@@ -42,8 +42,8 @@ type standaloneFlags struct {
 	targetKubeconfig string
 	targetContext    string
 
-	// sourceName and targetName are the command's --source and --target: without a daemon's config,
-	// they name what the kubeconfigs lead to.
+	// sourceName and targetName are the command's --source and --target. Without the config of a
+	// daemon, they name the management clusters of the kubeconfigs.
 	sourceName string
 	targetName string
 }
@@ -72,15 +72,15 @@ func (f *standaloneFlags) register(set *pflag.FlagSet) {
 		"means its current one")
 }
 
-// need is a flag that a command cannot do without when it runs standalone.
+// need is a flag that a standalone command requires.
 type need struct {
 	flag        string
 	unlessPlain bool
-	// reason of the error when the flag is missing; empty means a usage error.
+	// reason of the error for a missing flag; empty means a usage error.
 	reason service.Reason
 }
 
-// What commands need. The order is that of the error message.
+// The needs of commands, in the order of the error message.
 var (
 	needStore      = need{flag: "store"}
 	needRecipient  = need{flag: "recipient", unlessPlain: true}
@@ -95,7 +95,8 @@ var (
 	needsOfRestore  = []need{needStore, needIdentity, needTrustedKey, needTarget}
 )
 
-// check says what is missing or does not go together, before anything is opened.
+// check returns an error when flags are missing or contradict each other, before anything is
+// opened.
 func (p *program) check(cmd *cobra.Command, needs []need) error {
 	f := &p.standalone
 	if !f.enabled {
@@ -143,13 +144,13 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 	return err
 }
 
-// given reports whether a flag that every command has was given a value.
+// given reports whether a flag of every command was set.
 func (p *program) given(name string) bool {
 	f := p.flags.lookup(name)
 	return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
 }
 
-// commandLine gives a command that runs with the same server as this one, ready to be pasted into a
+// commandLine returns a command that uses the same server as this one, ready to be pasted into a
 // shell.
 func (p *program) commandLine(words ...string) string {
 	words = append([]string{"mgmtctl"}, words...)
@@ -181,7 +182,7 @@ func (p *program) commandLine(words ...string) string {
 	return strings.Join(words, " ")
 }
 
-// quote makes one word of s for a POSIX shell.
+// quote quotes s as one word of a POSIX shell.
 func quote(s string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,"
 	if s != "" && strings.Trim(s, plain) == "" {
@@ -190,12 +191,12 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// catalogFile is where the catalog is: by flag, else in the user's state folder.
+// catalogFile returns the path of the catalog: the flag, else a file in the user's state folder.
 func (p *program) catalogFile() (string, error) {
 	if p.standalone.catalog != "" {
 		return p.standalone.catalog, nil
 	}
-	// A relative XDG folder is to be ignored, says its specification.
+	// The XDG specification says to ignore a relative folder.
 	state := p.getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(state) {
 		home := p.getenv("HOME")
@@ -208,7 +209,7 @@ func (p *program) catalogFile() (string, error) {
 	return filepath.Join(state, "mgmtd", "catalog.db"), nil
 }
 
-// serveStandalone makes the service from the flags. Nothing is opened before a call needs it.
+// serveStandalone makes the service from the flags. It opens nothing: the first call does.
 func serveStandalone(f standaloneFlags, p *program) (server, error) {
 	catalog, err := p.catalogFile()
 	if err != nil {
@@ -237,8 +238,8 @@ func serveStandalone(f standaloneFlags, p *program) (server, error) {
 	return service.New(cfg), nil
 }
 
-// makeKeys is here since this is the file that knows the service as more than its API: keys are
-// made on the operator's own machine.
+// makeKeys makes keys on the host of the operator, without a server. It is in this file because
+// only this one uses the service as more than its API.
 func makeKeys(dir string, passphrase []byte) error {
 	if err := service.Keygen(dir, passphrase); err != nil {
 		return fmt.Errorf("make keys: %w", err)

@@ -28,8 +28,8 @@ import (
 // state is what must not change: objects with their UIDs and versions, files with their hashes.
 type state map[string]string
 
-// look takes the state of the script's namespace on both servers, and of its store.
-func (l *lab) look(ts *testscript.TestScript) state {
+// captureState reads the state of the script's namespace on both servers, and of its store.
+func (l *lab) captureState(ts *testscript.TestScript) state {
 	all := state{}
 	var mu sync.Mutex
 	set := func(key, value string) {
@@ -105,13 +105,13 @@ func (l *lab) refuses(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: refuses CODE ARG...")
 	}
-	before := l.look(ts)
+	before := l.captureState(ts)
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(before)),
 		func(key string) bool { return strings.HasPrefix(key, "source: Cluster.") }) {
 		ts.Fatalf("the source holds no Clusters in %s: this proves nothing", ts.Getenv("NS"))
 	}
 	exits(ts, neg, split(args))
-	if d := before.differences(l.look(ts)); len(d) > 0 {
+	if d := before.differences(l.captureState(ts)); len(d) > 0 {
 		ts.Fatalf("something changed:\n%s", strings.Join(d, "\n"))
 	}
 	if args[0] == "11" {

@@ -28,11 +28,11 @@ Exit codes: 0 printed; 2 usage.`,
 	}
 }
 
-// release is the version that the linker is told (-X main.release); without it, it is that of the
-// module.
+// release is the version that the linker sets (-X main.release); without it the version is that of
+// the module.
 var release string
 
-// build is what is known of this binary.
+// build describes this binary.
 type build struct {
 	Version     string `json:"version"`
 	Commit      string `json:"commit"`

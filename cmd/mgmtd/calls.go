@@ -54,7 +54,7 @@ func logCalls(log *slog.Logger) []grpc.ServerOption {
 	}
 }
 
-// ourServices begins the full names of the methods of our own API.
+// ourServices is the prefix of the full names of the methods of our API.
 const ourServices = "/mgmt.v1."
 
 // readsOnly reports whether a method, named in full, changes nothing. A method of our API says so

@@ -28,10 +28,10 @@ type Main struct {
 	Config  *config.Config
 	Log     *slog.Logger
 	Version string
-	// NotifySocket is where systemd wants to be told; empty when it does not.
+	// NotifySocket is the socket on which systemd receives notifications; empty without systemd.
 	NotifySocket string
 	// Ready is called once everything is served, with the addresses of the API over TCP and of the
-	// metrics; nil where there is none.
+	// metrics; nil where one is not served.
 	Ready func(tcp, metrics net.Addr)
 
 	service  *service.Server
@@ -41,12 +41,11 @@ type Main struct {
 	stopping atomic.Bool
 }
 
-// lastWord is how long calls may take to end once no operation runs any more.
-const lastWord = 5 * time.Second
+// lastCalls is how long calls may take to end once no operation runs.
+const lastCalls = 5 * time.Second
 
-// Run serves until ctx ends, then ends in good order: it accepts nothing more, schedules begin
-// nothing more, operations end after the step at hand. It returns nil then, and an error when it
-// could not begin or go on.
+// Run serves until ctx ends. Then it accepts no more calls, schedules begin no more runs, and
+// operations end after their current step. It returns an error when it could not begin or continue.
 func (m *Main) Run(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
@@ -58,7 +57,7 @@ func (m *Main) Run(ctx context.Context) error {
 	failed := make(chan error, 3)
 	err := m.begin(ctx, registry, failed)
 	if err == nil {
-		m.tell("READY=1")
+		m.notify("READY=1")
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
@@ -68,7 +67,7 @@ func (m *Main) Run(ctx context.Context) error {
 	return errors.Join(err, m.end())
 }
 
-// begin takes the catalog before it listens: two daemons must not both answer.
+// begin opens the catalog before it listens, so that two daemons never both answer.
 func (m *Main) begin(ctx context.Context, registry *prometheus.Registry,
 	failed chan<- error) error {
 	var tcp, metrics net.Addr
@@ -116,8 +115,8 @@ func (m *Main) begin(ctx context.Context, registry *prometheus.Registry,
 	return nil
 }
 
-// serve serves the API on a listener; without credentials it is a socket that only we, and root,
-// can open.
+// serve serves the API on a listener. A listener without credentials is a socket that only our
+// user, and root, can open.
 func (m *Main) serve(l net.Listener, c credentials.TransportCredentials, failed chan<- error) {
 	options := append(logCalls(m.Log), service.ServerOptions()...)
 	if c != nil {
@@ -153,10 +152,10 @@ func (m *Main) serveMetrics(l net.Listener, registry *prometheus.Registry, faile
 	}()
 }
 
-// end ends what begin began, however far it came.
+// end stops everything that begin started, however far begin came.
 func (m *Main) end() error {
 	m.stopping.Store(true)
-	m.tell("STOPPING=1")
+	m.notify("STOPPING=1")
 	m.health.Shutdown()
 	m.service.Stop()
 	var calls sync.WaitGroup
@@ -164,8 +163,8 @@ func (m *Main) end() error {
 		calls.Go(s.GracefulStop)
 	}
 	m.service.Drain()
-	// Who watches reads how the operation ended; who keeps a call open for longer is cut off.
-	cut := time.AfterFunc(lastWord, func() {
+	// Watchers have time to read how their operation ended; longer calls are cut off.
+	cut := time.AfterFunc(lastCalls, func() {
 		for _, s := range m.servers {
 			s.Stop()
 		}

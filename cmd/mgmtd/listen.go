@@ -12,8 +12,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
-// listenUnix makes a socket that only our user can open. One that a dead process left is removed;
-// one that answers, and anything that is no socket, is not.
+// listenUnix makes a socket that only our user can open. It removes the socket of a dead process,
+// but neither a socket that answers nor a file that is no socket.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -44,9 +44,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// tell tells systemd how we are, in its protocol of one datagram. Nobody listening is no error: it
-// is told for the benefit of who does.
-func (m *Main) tell(state string) {
+// notify sends a state to systemd, in its protocol of one datagram. An error is ignored: the daemon
+// runs without systemd as well.
+func (m *Main) notify(state string) {
 	if m.NotifySocket == "" {
 		return
 	}

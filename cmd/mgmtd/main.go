@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	// client-go logs through klog what it also returns as errors.
+	// client-go logs through klog the errors that it also returns.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	signals := make(chan os.Signal, 4)
@@ -39,8 +39,8 @@ type flags struct {
 	logFormat string
 }
 
-// run runs mgmtd once and returns its exit code. The first SIGTERM or SIGINT ends it in good order,
-// the second at once.
+// run runs mgmtd once and returns its exit code. The first SIGTERM or SIGINT ends it after the
+// current steps, the second at once.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer,
 	signals <-chan os.Signal) int {
 	var f flags
@@ -102,7 +102,7 @@ func usage(err error) error {
 		Hint: `see "mgmtd --help"`}
 }
 
-// release is the version that the linker is told (-X main.release); without it, it is that of the
+// release is the version that the linker sets (-X main.release); empty for the version of the
 // module.
 var release string
 
@@ -125,7 +125,7 @@ func serve(ctx context.Context, f flags, stdout, stderr io.Writer, signals <-cha
 	}
 	cfg, err := config.Load(f.config)
 	if err != nil {
-		// Its hints stand in its lines.
+		// The hints are part of its lines.
 		return &service.Error{Reason: service.ReasonUsage, Message: err.Error(),
 			Hint: "docs/config.md has every field"}
 	}

@@ -229,7 +229,7 @@ func TestSecondDaemonNamesTheFirst(t *testing.T) {
 	}
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineErrorsSayWhatToDo(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	write(t, dir, "bad.yaml", "apiVersion: mgmtd.dev/v1alpha1\nkind: Config\nspec: {plain: maybe}\n")
 	for _, test := range []struct {
@@ -417,7 +417,7 @@ func TestNotifyReportsReadyToSystemd(t *testing.T) {
 	}
 	defer conn.Close()
 	m := &Main{Log: slog.New(slog.DiscardHandler), NotifySocket: filepath.Join(dir, "notify")}
-	m.tell("READY=1")
+	m.notify("READY=1")
 	buf := make([]byte, 64)
 	n, err := conn.Read(buf)
 	if err != nil || string(buf[:n]) != "READY=1" {

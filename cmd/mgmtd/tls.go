@@ -12,8 +12,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/service/config"
 )
 
-// certificates are read anew when their files change, as whatever renews them does not restart us.
-// Files that do not fit together (a renewal has written one of two) leave those in use that did.
+// certificates reads the certificate files again when they change: their renewal does not restart
+// mgmtd. When the files do not fit together (a renewal has written one of two), the old ones stay
+// in use.
 type certificates struct {
 	listen config.Listen
 	log    *slog.Logger
@@ -35,7 +36,7 @@ func newCertificates(l config.Listen, log *slog.Logger) (*certificates, error) {
 	return c, nil
 }
 
-// config asks for the certificates at each handshake.
+// config returns a configuration that checks the files at each handshake.
 func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,

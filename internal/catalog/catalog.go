@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// defaultLockTimeout is long enough for a mgmtctl that is just finishing, and short enough for
-	// an operator who waits.
+	// defaultLockTimeout is long enough for a mgmtctl that is just ending, and short enough for an
+	// operator to wait.
 	defaultLockTimeout = 2 * time.Second
 	lockRetryInterval  = 50 * time.Millisecond
 )
 
-// Options of [Open]; the zero value is right outside of tests.
+// Options of [Open]; production uses the zero value.
 type Options struct {
 	// LockTimeout is how long to wait for another process to close the file; 0 means 2 s.
 	LockTimeout time.Duration
-	// Now gives the times that are stored; nil means time.Now.
+	// Now returns the times that are stored; nil means time.Now.
 	Now func() time.Time
-	// Commit is around each commit, which do makes; nil means nothing is. Tests end the process
-	// there.
+	// Commit wraps each commit, which it makes by calling do; nil commits directly. Tests end the
+	// process there.
 	Commit func(do func() error) error
 }
 
@@ -56,9 +56,9 @@ type Catalog struct {
 	interrupted map[OperationID]struct{}
 }
 
-// Open opens the catalog at path and makes it when there is none: its folder with mode 0700, the
-// file with 0600. It brings an older schema up to date. The file stays locked until Close; the id
-// of this process is left in path.pid for others to name.
+// Open opens the catalog at path. When there is none, it makes one: the folder with mode 0700, the
+// file with 0600. It migrates an older schema. The file stays locked until Close. Open writes the
+// id of this process to path.pid, so that other processes can name the holder of the lock.
 //
 // Errors: *LockedError after the lock timeout, *DamagedError, *FutureSchemaError, ErrNoSpace, the
 // context's while waiting for the lock. None of them changes an existing file.
@@ -97,8 +97,8 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 	return c, nil
 }
 
-// prepare checks that the file is whole enough to work with, brings its schema up to date and notes
-// what a dead process left running.
+// prepare checks the size of the file, migrates its schema, and notes the operations that a dead
+// process left running.
 func (c *Catalog) prepare() error {
 	if err := c.checkSize(); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (c *Catalog) checkSize() error {
 // Path returns the path of the file.
 func (c *Catalog) Path() string { return c.path }
 
-// Close waits for transactions in progress, ends the watchers, and unlocks the file. It may be
-// called twice.
+// Close waits for transactions in progress, ends the watchers, and unlocks the file. A second call
+// does nothing.
 func (c *Catalog) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
@@ -166,8 +166,8 @@ func lock(ctx context.Context, path string, timeout time.Duration) (*bolt.DB, er
 	}
 }
 
-// openBolt tries once to open and lock the file. Damaged pages make bbolt panic or touch memory
-// that is not there; both come back as *DamagedError.
+// openBolt tries once to open and lock the file. Damaged pages make bbolt panic or read outside of
+// its memory map; openBolt returns both as *DamagedError.
 func openBolt(path string) (db *bolt.DB, err error) {
 	var file *os.File
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -203,8 +203,8 @@ func openBolt(path string) (db *bolt.DB, err error) {
 	return nil, fmt.Errorf("open catalog: %w", wrapNoSpace(err))
 }
 
-// closeToOthers takes the rights of group and others from a file that was made with a wider mode,
-// for example by a copy.
+// closeToOthers removes the rights of group and others from a file with a wider mode, for example a
+// copy.
 func closeToOthers(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm()&0o077 == 0 {

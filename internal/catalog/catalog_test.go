@@ -203,7 +203,7 @@ func TestOpenWaitsForTheLock(t *testing.T) {
 	openPath(t, path)
 }
 
-func TestOpenDamaged(t *testing.T) {
+func TestOpenReportsADamagedFile(t *testing.T) {
 	t.Parallel()
 	whole := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, whole)
@@ -319,7 +319,7 @@ func TestOpenAnotherProgramsFile(t *testing.T) {
 	}
 }
 
-func TestOpenFutureSchema(t *testing.T) {
+func TestOpenRefusesANewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, path)
 	err := c.update(t.Context(), func(tx *bolt.Tx) error {

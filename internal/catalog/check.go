@@ -9,10 +9,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Check reads everything in the catalog and returns all that is wrong with it: records that cannot
-// be decoded, indexes that do not agree with what they index, and damage to the pages of the file.
-// It changes nothing, and keeps writers waiting meanwhile. It returns the context's error as the
-// only finding when that has ended.
+// Check reads everything in the catalog and returns all problems: records that cannot be decoded,
+// indexes that disagree with their records, and damaged pages. It changes nothing, and blocks
+// writers meanwhile. When the context has ended, its error is the only finding.
 func (c *Catalog) Check(ctx context.Context) []error {
 	var found []error
 	report := func(err error) {
@@ -37,8 +36,8 @@ func (c *Catalog) Check(ctx context.Context) []error {
 	return found
 }
 
-// checkPages runs bbolt's check. It needs a writing transaction to be safe from writers, which is
-// rolled back.
+// checkPages runs bbolt's check, in a writing transaction that it rolls back: in a reading one,
+// writers could change the pages meanwhile.
 func (c *Catalog) checkPages() error {
 	tx, err := c.db.Begin(true)
 	if err != nil {

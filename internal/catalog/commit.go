@@ -9,21 +9,20 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// pending is a write that waits for a commit. Its fields after fn are guarded by Catalog.commitMu.
+// pending is a write that waits for a commit. Catalog.commitMu guards the fields after fn.
 type pending struct {
 	fn   func(*bolt.Tx) error
 	done bool
 	err  error
 }
 
-// update runs fn in a writing transaction and returns when it is on disk. Writes that arrive while
-// another commit is in progress share the next one, so that 32 goroutines wait for two fsyncs and
-// not for 32. (bbolt's own Batch waits 10 ms for company, even when nobody comes.)
+// update runs fn in a writing transaction and returns when that is on disk. Writes that arrive
+// during a commit share the next one, so that 32 goroutines wait for two fsyncs and not for 32.
+// (bbolt's own Batch waits 10 ms for more writes, even when none come.)
 //
-// fn may run more than once, in any goroutine: it must leave nothing behind but what it writes to
-// the transaction, and results in variables that it sets anew each time. When it returns an error,
-// nothing of it is written. A context that has ended keeps fn from being queued; after that it is
-// not looked at.
+// fn may run more than once, in any goroutine. It must change only the transaction and variables
+// that it sets from scratch in each run. When fn returns an error, nothing of it is written. A
+// context that has ended prevents fn from being queued; after that, update ignores the context.
 func (c *Catalog) update(ctx context.Context, fn func(*bolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -45,9 +44,9 @@ func (c *Catalog) update(ctx context.Context, fn func(*bolt.Tx) error) error {
 	return p.err
 }
 
-// commit writes a batch in one transaction. A write that fails by itself is taken out and the rest
-// is run again without it; when the commit as a whole fails, each is tried alone, for a huge plan
-// on a full disk must not take the small record of a finished step with it.
+// commit writes a batch in one transaction. When one write fails, commit removes it and runs the
+// others again. When the commit as a whole fails, commit tries each write alone: a huge plan on a
+// full disk must not fail the small record of a finished step.
 func (c *Catalog) commit(batch []*pending) {
 	for len(batch) > 0 {
 		current := -1
@@ -81,8 +80,8 @@ func (c *Catalog) commit(batch []*pending) {
 	}
 }
 
-// view runs fn in a reading transaction. fn must be short and call no code of others: bbolt cannot
-// grow its file while a reader is there, so a reader that waits for a writer would wait forever.
+// view runs fn in a reading transaction. fn must be short and must not call code of others: bbolt
+// cannot grow its file during a read, so a reader that waits for a writer would wait forever.
 func (c *Catalog) view(ctx context.Context, fn func(*bolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -90,9 +89,9 @@ func (c *Catalog) view(ctx context.Context, fn func(*bolt.Tx) error) error {
 	return c.transaction(c.db.View, fn)
 }
 
-// transaction calls run (Update or View) and turns what damaged pages do to bbolt (panics, and
-// reads outside of the memory map) into *DamagedError: the catalog is disposable, the daemon around
-// it is not.
+// transaction calls run (Update or View). Damaged pages make bbolt panic or read outside of the
+// memory map; transaction returns both as *DamagedError. The catalog is disposable, the daemon
+// around it is not.
 func (c *Catalog) transaction(run func(func(*bolt.Tx) error) error, fn func(*bolt.Tx) error) (
 	err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

@@ -1,26 +1,29 @@
-// Package catalog is the local memory of mgmtd and mgmtctl: the index of the snapshots in the
-// bucket, and the journal of operations. It is one bbolt file, and this is the only package that
-// knows bbolt.
+// Package catalog is the local database of mgmtd and mgmtctl: the index of the snapshots in the
+// bucket, and the journal of operations. It is one bbolt file, and only this package uses bbolt.
 //
 // # Vocabulary
 //
 // An operation is one run (snapshot, restore, move, verify, prune). It has a plan (opaque bytes),
-// units (one workload cluster each, with a state), steps (what changes something; one phase, or one
-// wave of a phase, of one unit) and events (its history, in order). A journal is the handle with
-// which a run works on its operation: [Journal.Do] is the one place where something changes.
+// units (one workload cluster each, with a state), steps and events. A step is one phase, or one
+// wave of a phase, of one unit; only a step changes anything outside of the catalog. Events are the
+// history, in order. A journal is the handle with which a run works on its operation:
+// [Journal.Do] runs a step.
 //
 // # Invariants
 //
-//   - I4: the catalog is disposable. Whatever is wrong with the file, the way on is to move it away; the index is rebuilt from the bucket.
-//   - I5: a step that is recorded done does not run again; one that is not, runs again, as a step converges. A record is on disk (fsync) before the call
-//     that makes it returns.
-//   - I6: no content of an object is ever in here, and no bare hash of it, by which a guess could be confirmed. Refs, names and UIDs are; callers keep secret values out of messages, results and values.
-//   - One process at a time: the file is locked for as long as it is open, so an operation found running at [Open] was interrupted.
+//   - I4: the catalog is disposable. Whatever is wrong with the file, an operator moves it away, and
+//     the index is rebuilt from the bucket.
+//   - I5: a step that is recorded done does not run again. A step that is not recorded done runs
+//     again: it converges. A record is on disk (fsync) before the call that makes it returns.
+//   - I6: the catalog holds no content of objects, and no bare hash of content, which could confirm
+//     a guess. It holds refs, names and UIDs; callers omit secret values from messages and values.
+//   - One process at a time: the file is locked while it is open. So an operation that is running
+//     when [Open] reads it was interrupted.
 //
 // # Bucket tree
 //
 // Times in keys are nanoseconds since 1970 as 16 hex digits, sequence numbers 8 bytes big endian,
-// values JSON unless said otherwise. keys.go makes and takes apart every key.
+// values JSON unless said otherwise. keys.go makes and parses every key.
 //
 //	meta
 //	  schema                                   version, 4 bytes big endian
@@ -35,13 +38,13 @@
 //	known
 //	  <store>/<source>                         state that a snapshot leaves for the next one
 //	    secret                                 of the content ids, 32 bytes
-//	    base                                   key and SHA-256 of that snapshot's envelope; absent when there is none
+//	    base                                   key and SHA-256 of that snapshot's envelope, if any
 //	    parts
 //	      <content id>                         sealed part of the index of the source
 //	    keys
 //	      <key>                                incremental.StoredKey of a shard or pack
 //	running
-//	  <operation id>                           empty; there is one for each operation whose state is running
+//	  <operation id>                           empty; one for each operation in state running
 //	operations
 //	  <operation id>
 //	    record                                 Operation, without units
@@ -56,5 +59,5 @@
 //	    plan
 //	      info                                 PlanInfo
 //	      <number of chunk>                    a piece of the zstd stream, at most 256 KiB
-//	    part-<name>                            like plan: a part of it that was made while the operation ran
+//	    part-<name>                            like plan: the plan of a batch, made in the run
 package catalog

@@ -15,7 +15,7 @@ type noSpaceError struct{}
 
 func (noSpaceError) Error() string { return "no space left for the catalog" }
 
-// Hint tells the operator what to do.
+// Hint says what to do.
 func (noSpaceError) Hint() string {
 	return "make room on its disk, or name a file elsewhere"
 }
@@ -24,7 +24,7 @@ func (noSpaceError) Hint() string {
 func (noSpaceError) HintKey() object.HintKey { return object.HintCatalogFull }
 
 var (
-	// ErrNotFound is wrapped by errors about an operation, snapshot or plan that is not in
+	// ErrNotFound is wrapped by errors about an operation, snapshot, plan or state that is not in
 	// the catalog.
 	ErrNotFound = errors.New("not found")
 	// ErrExists is wrapped when an operation is created under an id that is taken.
@@ -32,7 +32,7 @@ var (
 	// ErrClosed is wrapped by every call after Close; watchers that are waiting end with it.
 	ErrClosed = errors.New("catalog is closed")
 	// ErrNoSpace is wrapped when the disk or the quota is full. Nothing of the call was written,
-	// and what was there is whole; make room and try again.
+	// and older records are intact: make room and try again.
 	ErrNoSpace error = noSpaceError{}
 	// ErrNotRunning is wrapped when a step is to begin in an operation whose state is not running.
 	ErrNotRunning = errors.New("operation is not running")
@@ -40,7 +40,7 @@ var (
 	// the program.
 	ErrStepInFlight = errors.New("step is in flight already")
 	// ErrPlanFixed is wrapped when a plan would be replaced after the first step began: a resume
-	// must go by the plan that the run began with.
+	// must use the plan that the run began with.
 	ErrPlanFixed = errors.New("plan cannot change any more")
 
 	// errRecord marks records that cannot be decoded; callers see a DamagedError.
@@ -72,7 +72,7 @@ func (e *LockedError) Hint() string {
 type DamagedError struct {
 	// Path of the catalog.
 	Path string
-	// Cause is what was found.
+	// Cause is the damage.
 	Cause error
 }
 
@@ -111,7 +111,7 @@ func moveAway(path string) string {
 		"disposable, its index is rebuilt from the bucket", path, path)
 }
 
-// AmbiguousError says that several things have an id with this beginning.
+// AmbiguousError says that a prefix fits several ids.
 type AmbiguousError struct {
 	// What the prefix is of: operation or snapshot.
 	What string
@@ -150,8 +150,8 @@ func (c *Catalog) wrap(err error) error {
 	return wrapNoSpace(err)
 }
 
-// wrapNoSpace marks errors of a full disk. bbolt formats some of them with %s, so that only their
-// text tells.
+// wrapNoSpace marks errors of a full disk. bbolt formats some of them with %s, so it compares their
+// text as well.
 func wrapNoSpace(err error) error {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		if err != nil && (errors.Is(err, full) || strings.Contains(err.Error(), full.Error())) {

@@ -24,7 +24,7 @@ const (
 	EventUnit EventType = "unit"
 	// EventStep: Step, of Unit, went into State; Message is the error of a failed one.
 	EventStep EventType = "step"
-	// EventProgress: see Progress. Only watchers see it, it is not kept and has no Seq.
+	// EventProgress: see Progress. It is sent to watchers only; it is not stored and has no Seq.
 	EventProgress EventType = "progress"
 	// EventFinding: a check of Unit, or of everything, found Finding.
 	EventFinding EventType = "finding"
@@ -50,12 +50,12 @@ const (
 	// eventPage is how many events one transaction reads; between two pages writers may grow the
 	// file.
 	eventPage = 256
-	// maxMessage cuts messages and error texts: an API server can answer with a whole object.
+	// maxMessage limits messages and error texts: an API server can answer with a whole object.
 	maxMessage = 4096
 )
 
-// Events returns the history of an operation after an event, 0 for all of it. It ends with what is
-// stored when it gets there; Watch goes on. The last pair may hold an error: ErrNotFound for the
+// Events returns the history of an operation after an event, 0 for all of it. It ends with the last
+// stored event; Watch waits for more. The last pair may hold an error: ErrNotFound for the
 // operation, or the context's.
 func (c *Catalog) Events(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event,
 	error] {
@@ -119,8 +119,8 @@ func (c *Catalog) emit(ctx context.Context, id OperationID, events []Event) erro
 	return c.updateOperation(ctx, id, func(*opTx) ([]Event, error) { return events, nil })
 }
 
-// appendEvents numbers and stores events, within the transaction that changes what they tell of:
-// there is no change without its event.
+// appendEvents numbers and stores events, in the transaction of the change that they report: there
+// is no change without its event.
 func (o *opTx) appendEvents(list []Event) error {
 	if len(list) == 0 {
 		return nil
@@ -165,8 +165,7 @@ func decodeEvent(value []byte) (Event, error) {
 	return decode[Event]("event", value)
 }
 
-// shorten cuts a text to what the catalog keeps of it, and makes it valid UTF-8, which JSON and
-// gRPC want.
+// shorten limits a text to maxMessage and makes it valid UTF-8, which JSON and gRPC need.
 func shorten(text string) string {
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + " …"

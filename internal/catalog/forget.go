@@ -104,8 +104,8 @@ func deleteOperations(tx *bolt.Tx, keys [][]byte) (deleted int, err error) {
 	return deleted, nil
 }
 
-// forgettable reports whether nobody resumes the operation any more: it is final, or it has ended
-// and is of a kind that is begun again from scratch.
+// forgettable reports whether the operation is never resumed: it is final, or it has ended and is
+// of a kind that starts from scratch.
 func (op Operation) forgettable() bool {
 	restarts := op.Kind == KindSnapshot || op.Kind == KindVerify || op.Kind == KindPrune
 	return op.State.Final() || restarts && op.State.Ended()

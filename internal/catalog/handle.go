@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// StepHandle is what fn notes things with while its step runs. It may be used by many goroutines.
+// StepHandle records what a step does while it runs. It may be used by many goroutines.
 type StepHandle struct {
 	j      *Journal
 	step   Step
@@ -20,19 +20,19 @@ type StepHandle struct {
 // Step returns the step.
 func (h *StepHandle) Step() Step { return h.step }
 
-// Attempt is 1 the first time that Do runs the step; in a higher one, see what Values has of the
-// earlier ones.
+// Attempt is 1 the first time that Do runs the step. In a later attempt, Values has what the
+// earlier ones recorded.
 func (h *StepHandle) Attempt() int { return h.record.Attempts }
 
-// Values returns what the step recorded so far, in all its attempts, by key.
+// Values returns the values that all attempts of the step recorded, by key.
 func (h *StepHandle) Values(ctx context.Context) (map[string]json.RawMessage, error) {
 	return h.j.Values(ctx, h.step)
 }
 
-// Record notes values, all of them with one fsync; they are on disk when it returns, and stay when
-// the step fails or the process dies. A value with a key that is there replaces it. It heeds no
-// cancelled context, for it tells of what exists: the UID of an object that was created must be
-// known before the object loses the mark that tells it from a stranger's.
+// Record stores values, all of them with one fsync. They are on disk when it returns, and stay when
+// the step fails or the process dies. A value replaces an older one with the same key. Record
+// ignores a cancelled context, because a value describes an object that exists: the UID of a
+// created object must be stored before the object loses the mark that identifies it as ours.
 func (h *StepHandle) Record(ctx context.Context, values ...Value) error {
 	for _, v := range values {
 		if v.Key == "" || !json.Valid(v.Data) {
@@ -48,7 +48,7 @@ func (h *StepHandle) Record(ctx context.Context, values ...Value) error {
 	return nil
 }
 
-// SetUnit moves the unit of the step into a state when the step ends well, atomically with that.
+// SetUnit changes the state of the step's unit when the step succeeds, atomically with its end.
 func (h *StepHandle) SetUnit(state UnitState) error {
 	if err := state.check(); err != nil {
 		return err

@@ -20,7 +20,8 @@ const (
 	ticksPerSecond    = 16
 )
 
-// ParseOperationID checks a whole id. To look one up by its beginning, use Catalog.FindOperation.
+// ParseOperationID checks a whole id. Catalog.FindOperation finds an operation by a prefix of its
+// id.
 func ParseOperationID(s string) (OperationID, error) {
 	if len(s) != operationIDLength || !isHexPrefix(s) {
 		return "", fmt.Errorf("operation id %q: want %d lower-case hex digits", s, operationIDLength)
@@ -30,8 +31,8 @@ func ParseOperationID(s string) (OperationID, error) {
 
 func (id OperationID) String() string { return string(id) }
 
-// newOperationID makes an id for now that sorts after last. last is heeded only within a minute, or
-// a clock that once was wrong would shape all ids to come.
+// newOperationID returns an id for now that sorts after last, if last is at most a minute ahead.
+// Otherwise a clock that once was wrong would determine all later ids.
 func newOperationID(now time.Time, last OperationID) OperationID {
 	const minute = 60 * ticksPerSecond << randomBits
 	tick := uint64(now.Unix())*ticksPerSecond + uint64(now.Nanosecond())/uint64(

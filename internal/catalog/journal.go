@@ -13,10 +13,9 @@ import (
 
 // JournalOptions of Catalog.Journal; the zero value reports steps to nobody.
 type JournalOptions struct {
-	// OnStep, when set, is told of every step twice: before it runs, once it is on record as begun
-	// or undoing, and after it ended. An error before the step keeps it from running and fails it;
-	// an error after it is not heeded. It is where the journal is mirrored to a place that survives
-	// this host.
+	// OnStep, when set, is called for every step twice: before the step runs, when it is recorded
+	// as begun or undoing, and after it ended. An error of the first call fails the step, which
+	// then does not run; an error of the second is ignored.
 	OnStep func(ctx context.Context, r StepRecord) error
 }
 
@@ -38,9 +37,9 @@ func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
 // Operation returns the id of the operation.
 func (j *Journal) Operation() OperationID { return j.id }
 
-// Do is the one place where something changes. It skips a step that is done. Otherwise it records
-// the step begun (on disk), runs fn, and records the step done or failed; the events follow from
-// the records.
+// Do is the only place that changes anything outside of the catalog. It skips a step that is done.
+// Otherwise it records the step begun (on disk), runs fn, and records the step done or failed; the
+// events follow from the records.
 //
 // Cancelling ctx stops between steps: Do then begins no step, but the context of fn is not
 // cancelled, so that a step in flight ends cleanly. fn must be able to run twice: after a crash
@@ -54,15 +53,15 @@ func (j *Journal) Do(ctx context.Context, step Step, fn func(ctx context.Context
 	return j.run(ctx, step, doing, fn)
 }
 
-// Undo mirrors Do: it runs fn to take back what the step did, wholly or in part, and records it
-// undone. The values of the step are deleted then; fn can still read them. A step that was never
-// begun or is undone already is skipped.
+// Undo mirrors Do: it runs fn to revert the step, wholly or in part, and records it undone. The
+// values of the step are deleted then; fn can still read them. A step that was never begun or is
+// undone already is skipped.
 func (j *Journal) Undo(ctx context.Context, step Step, fn func(ctx context.Context,
 	h *StepHandle) error) error {
 	return j.run(ctx, step, undoing, fn)
 }
 
-// direction is what differs between Do and Undo.
+// direction holds the differences between Do and Undo.
 type direction struct {
 	verb               string
 	begun, ended, lost StepState
@@ -112,8 +111,7 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 	return failed
 }
 
-// claim keeps the same step from running twice at once, through this journal or another of the same
-// operation.
+// claim prevents the same step from running twice at once, through any journal of the operation.
 func (j *Journal) claim(step Step) (release func(), err error) {
 	key := string(j.id) + "/" + step.String()
 	j.c.mu.Lock()
@@ -159,17 +157,17 @@ func (j *Journal) begin(ctx context.Context, step Step, d direction) (StepRecord
 	return record, err
 }
 
-// end records how the step ended and tells of it.
+// end records how the step ended and calls OnStep.
 func (j *Journal) end(ctx context.Context, h *StepHandle, d direction, failed error) error {
 	record, err := j.recordEnd(ctx, h, d, failed)
 	if err == nil {
-		_ = j.onStep(context.WithoutCancel(ctx), record) // what is done is done
+		_ = j.onStep(context.WithoutCancel(ctx), record) // the step has ended already
 	}
 	return err
 }
 
 // recordEnd records how the step ended and, atomically with that, the unit's state. It ignores the
-// end of the context: what was done must be on record.
+// end of the context: what was done must be recorded.
 func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, failed error) (
 	StepRecord, error) {
 	now := j.c.now()
@@ -215,8 +213,8 @@ func (j *Journal) State(ctx context.Context, step Step) (StepState, error) {
 	return record.State, nil
 }
 
-// Values returns what a step recorded so far, in all its attempts, by key. It is empty for a step
-// that recorded nothing.
+// Values returns the values that all attempts of a step recorded, by key; none for a step that
+// recorded nothing.
 func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMessage, error) {
 	values := map[string]json.RawMessage{}
 	err := j.c.viewOperation(ctx, j.id, bucketValues, func(b *bolt.Bucket) error {
@@ -237,8 +235,9 @@ func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMes
 	return values, nil
 }
 
-// SetUnit moves a unit into a state outside of a step, for example a unit that pre-flight blocks;
-// message says why. Within a step, StepHandle.SetUnit does it atomically with the end of the step.
+// SetUnit changes the state of a unit outside of a step, for example of a unit that pre-flight
+// blocks; message says why. Within a step, StepHandle.SetUnit does it atomically with the end of
+// the step.
 func (j *Journal) SetUnit(ctx context.Context, unit string, state UnitState, message string) error {
 	err := j.c.updateOperation(ctx, j.id, func(o *opTx) ([]Event, error) {
 		return []Event{{Type: EventUnit, Unit: unit, State: string(state), Message: message}},
@@ -250,8 +249,8 @@ func (j *Journal) SetUnit(ctx context.Context, unit string, state UnitState, mes
 	return nil
 }
 
-// Emit appends findings and messages to the history, all of them with one fsync. Other events
-// follow from what they tell of.
+// Emit appends findings and messages to the history, all of them with one fsync. Events of other
+// types are appended with the change that they report.
 func (j *Journal) Emit(ctx context.Context, events ...Event) error {
 	for _, e := range events {
 		if e.Type != EventFinding && e.Type != EventMessage {
@@ -265,7 +264,7 @@ func (j *Journal) Emit(ctx context.Context, events ...Event) error {
 	return nil
 }
 
-// Progress notes how far the run is. It costs next to nothing: watchers see the newest count about
+// Progress counts what the run has done. It writes nothing: watchers see the newest count about
 // four times a second, and it is stored with the next record.
 func (j *Journal) Progress(what string, done, total int64) {
 	j.c.setProgress(j.id, Progress{What: what, Done: done, Total: total})

@@ -40,7 +40,7 @@ func stepState(t testing.TB, j *Journal, step Step) StepState {
 	return record.State
 }
 
-func TestStepKeys(t *testing.T) {
+func TestStepKeysParseBack(t *testing.T) {
 	for key, step := range map[string]Step{
 		"team-a/one/create/03":  testStep,
 		"team-a/one/create":     {Unit: "team-a/one", Phase: "create"},
@@ -120,7 +120,7 @@ func TestDoRunsOnce(t *testing.T) {
 	}
 }
 
-func TestDoAgainAfterFailure(t *testing.T) {
+func TestDoRunsAFailedStepAgain(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
 	broken := errors.New("webhook refused: denied")
@@ -256,7 +256,7 @@ func TestUndoRunsOnceForAStepThatRan(t *testing.T) {
 	}
 }
 
-func TestDoConcurrently(t *testing.T) {
+func TestDoRunsManyStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
 	j := running(t, c)
@@ -343,7 +343,7 @@ func waitFor(t *testing.T, condition func() bool) {
 }
 
 // A write that fails must take none of its neighbours in the same commit with it.
-func TestCommitTakesTheBadOneOut(t *testing.T) {
+func TestCommitLeavesOutTheWriteThatFails(t *testing.T) {
 	c := openTest(t)
 	broken := errors.New("broken")
 	c.commitMu.Lock()
@@ -410,9 +410,9 @@ func TestLongErrorsAreCut(t *testing.T) {
 	}
 }
 
-// TestOnStep: whoever mirrors the journal is told before a step runs, can keep it from running, and
-// is told how it ended.
-func TestOnStep(t *testing.T) {
+// TestOnStepIsCalledBeforeAndAfterEachStep: whoever mirrors the journal is told before a step runs,
+// can keep it from running, and is told how it ended.
+func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c, Running)
 	var told []string

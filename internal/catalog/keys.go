@@ -29,8 +29,8 @@ var (
 	keyPlanInfo = []byte("info")
 )
 
-// snapshotKey orders snapshots by time. The other parts keep two stores that hold a copy of the
-// same snapshot apart.
+// snapshotKey orders snapshots by time. The other parts distinguish copies of a snapshot in two
+// stores.
 func snapshotKey(s SnapshotRecord) []byte {
 	return fmt.Appendf(nil, "%016x/%s/%s/%s", s.Time.UnixNano(), s.ID, s.StoreID, s.Source)
 }
@@ -40,7 +40,7 @@ func snapshotIDKey(s SnapshotRecord) []byte {
 	return fmt.Appendf(nil, "%s/%s/%s", s.ID, s.StoreID, s.Source)
 }
 
-// checkSnapshotKey refuses what snapshotKey did not make.
+// checkSnapshotKey returns an error for a key that snapshotKey cannot have made.
 func checkSnapshotKey(key []byte) error {
 	parts := strings.Split(string(key), "/")
 	if len(parts) != 4 || len(parts[0]) != 16 {
@@ -52,7 +52,7 @@ func checkSnapshotKey(key []byte) error {
 	return nil
 }
 
-// checkKeyPart refuses what would make a snapshot's key ambiguous.
+// checkKeyPart returns an error for a part that would make a snapshot's key ambiguous.
 func checkKeyPart(what, part string) error {
 	if part == "" || strings.ContainsAny(part, "/\x00") {
 		return fmt.Errorf("%s %q: must not be empty or contain a slash", what, part)

@@ -9,16 +9,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// A migration brings a catalog from the version before to its version. It runs once, in a
-// transaction with those that follow it.
+// A migration brings a catalog from the previous version to its version. It runs once, in one
+// transaction with the migrations that follow it.
 type migration struct {
 	version uint32
 	name    string
 	run     func(*bolt.Tx) error
 }
 
-// migrations in the order of their versions. Never change one that was released; add another, and a
-// test for it.
+// migrations, in the order of their versions. Never change one that was released: add another, and
+// a test for it.
 var migrations = []migration{
 	{1, "make the buckets", makeBuckets},
 	{2, "make the bucket of schedules", makeSchedules},
@@ -28,15 +28,14 @@ var migrations = []migration{
 	{6, "derive the causes of stops from the messages", deriveStopCauses},
 }
 
-// oldStopMessages are the messages from which the daemon read, before version 6, why an operation
-// was stopped.
+// oldStopMessages are the messages by which versions before 6 recognized the cause of a stop.
 var oldStopMessages = map[string]StopCause{
 	"stopped on request":             StopRequested,
 	"stopped since the daemon ended": StopDaemonEnded,
 	"the process at work on it died": StopProcessDied,
 }
 
-// deriveStopCauses gives stopped operations their cause. It leaves a damaged record as it is.
+// deriveStopCauses sets the cause of stopped operations. It skips a damaged record.
 func deriveStopCauses(tx *bolt.Tx) error {
 	operations := tx.Bucket(bucketOperations)
 	return operations.ForEachBucket(func(k []byte) error {
@@ -82,8 +81,8 @@ func makeBuckets(tx *bolt.Tx) error {
 	return nil
 }
 
-// migrate runs those migrations of the list that the file has not seen. It does not write to a file
-// that is up to date, newer (*FutureSchemaError) or something else than a catalog (*DamagedError).
+// migrate runs the migrations that are newer than the file. It writes nothing to a file that is up
+// to date, newer (*FutureSchemaError) or not a catalog (*DamagedError).
 func (c *Catalog) migrate(list []migration) error {
 	known := list[len(list)-1].version
 	var found uint32

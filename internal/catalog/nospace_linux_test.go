@@ -14,13 +14,13 @@ import (
 )
 
 // A real file system runs full: a small tmpfs, mounted in the namespaces of a child process.
-func TestNoSpace(t *testing.T) {
+func TestFullDiskLosesNoRecord(t *testing.T) {
 	t.Parallel()
 	if folder := os.Getenv(noSpaceEnv); folder != "" {
 		childNoSpace(folder)
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNoSpace$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFullDiskLosesNoRecord$")
 	cmd.Env = append(os.Environ(), noSpaceEnv+"="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -29,32 +29,31 @@ type Operation struct {
 	Store string `json:"store,omitempty"`
 	// Location is the name of the storage location, empty when it has none.
 	Location string `json:"location,omitempty"`
-	// Schedule is the name of the schedule that began it, empty when somebody asked for it.
+	// Schedule is the name of the schedule that began it, empty when an operator did.
 	Schedule string `json:"schedule,omitempty"`
 	// SnapshotID is the snapshot that it made or reads.
 	SnapshotID string `json:"snapshotID,omitempty"`
-	// Message says why it is not succeeded, Code the same as a stable code; both are empty
+	// Message says why it has not succeeded, Code is the stable code of the same; both are empty
 	// otherwise.
 	Message string `json:"message,omitempty"`
 	Code    string `json:"code,omitempty"`
 	// StopCause decides whether a daemon resumes the operation by itself.
 	StopCause StopCause `json:"stopCause,omitempty"`
 	// Changed is true once a step was begun: something outside of the catalog may have changed. It
-	// is false again after a run that knows better (Outcome.Untouched).
+	// is false again after a run that changed nothing (Outcome.Untouched).
 	Changed bool `json:"changed,omitempty"`
-	// Back is true once somebody asked for its rollback: whoever goes on with it goes on in that
-	// direction.
+	// Back is true once a rollback was requested: a resume continues the rollback.
 	Back bool `json:"back,omitempty"`
 	// Runs counts how often it went into running: the first time and each resume or rollback.
 	Runs int `json:"runs,omitempty"`
-	// Progress as last reported, sorted by what is counted.
+	// Progress as last reported, sorted by Progress.What.
 	Progress []Progress `json:"progress,omitempty"`
-	// Units and the state of each. Stored apart, as there may be thousands and each changes about
-	// ten times.
+	// Units and the state of each. They are stored apart: there may be thousands, and each changes
+	// about ten times.
 	Units map[string]UnitState `json:"units,omitempty"`
 }
 
-// Side is a management cluster as an operation knows it.
+// Side is a management cluster of an operation.
 type Side struct {
 	// Name is its display name.
 	Name string `json:"name,omitempty"`
@@ -72,8 +71,8 @@ type OperationFilter struct {
 }
 
 // CreateOperation stores a new operation with state planned and returns it with its id and times.
-// Of op, the state, the times, the progress and the outcome are not looked at; an id is chosen when
-// it has none. Two calls make two operations, or wrap ErrExists when an id was given.
+// It ignores the state, the times, the progress and the outcome of op, and chooses an id when op
+// has none. Two calls make two operations, or wrap ErrExists when an id was given.
 func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation, error) {
 	given, units := op.ID, op.Units
 	now := c.now()
@@ -189,9 +188,9 @@ func (c *Catalog) Operations(ctx context.Context, filter OperationFilter) ([]Ope
 	return found, nil
 }
 
-// Interrupted returns the operations that a process left running when it died; newest first. Their
-// callers move them to stopped or to needs-identity (which takes them off this list), for nobody
-// works on them.
+// Interrupted returns the operations that a process left running when it died, newest first. No
+// process works on them: the caller moves them to stopped or to needs-identity, which removes them
+// from this list.
 func (c *Catalog) Interrupted(ctx context.Context) ([]Operation, error) {
 	running, err := c.Operations(ctx, OperationFilter{States: []State{Running}})
 	if err != nil {
@@ -259,8 +258,8 @@ type opTx struct {
 	op Operation
 }
 
-// updateOperation runs fn on an operation, in the way of update, and stores op.op and the events
-// that fn returns.
+// updateOperation runs fn on an operation, as update does, and stores op.op and the events that fn
+// returns.
 func (c *Catalog) updateOperation(ctx context.Context, id OperationID, fn func(o *opTx) ([]Event,
 	error)) error {
 	return c.update(ctx, func(tx *bolt.Tx) error {
@@ -283,7 +282,7 @@ func (c *Catalog) updateOperation(ctx context.Context, id OperationID, fn func(o
 	})
 }
 
-// finish stores the record and appends the events; watchers are told after the commit.
+// finish stores the record and appends the events; watchers are notified after the commit.
 func (o *opTx) finish(events ...Event) error {
 	record := o.op
 	record.Units = nil
@@ -298,8 +297,8 @@ func (o *opTx) finish(events ...Event) error {
 	return o.appendEvents(events)
 }
 
-// bucket returns a bucket of the operation; *DamagedError, by way of errRecord, when a damaged file
-// lacks it.
+// bucket returns a bucket of the operation. When a damaged file lacks it, the error wraps
+// errRecord.
 func (o *opTx) bucket(name []byte) (*bolt.Bucket, error) { return operationBucket(o.b, name) }
 
 func operationBucket(b *bolt.Bucket, name []byte) (*bolt.Bucket, error) {

@@ -14,7 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-func TestStateTransitions(t *testing.T) {
+func TestOnlyListedTransitionsAreAllowed(t *testing.T) {
 	t.Parallel()
 	all := []State{Planned, Running, Succeeded, Stopped, Failed, RolledBack, NeedsIdentity}
 	// How to get there from planned.
@@ -103,7 +103,7 @@ func TestOneOfManyResumesWins(t *testing.T) {
 	}
 }
 
-func TestCreateOperation(t *testing.T) {
+func TestCreateOperationIgnoresStateAndOutcome(t *testing.T) {
 	c := openTest(t)
 	want := Operation{
 		Kind:   KindMove,
@@ -144,7 +144,7 @@ func TestCreateOperation(t *testing.T) {
 	}
 }
 
-func TestOperationsNewestFirst(t *testing.T) {
+func TestOperationsAreListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
 	var want []OperationID
@@ -168,7 +168,7 @@ func TestOperationsNewestFirst(t *testing.T) {
 	}
 }
 
-func TestFindOperation(t *testing.T) {
+func TestFindOperationByPrefix(t *testing.T) {
 	c := openTest(t)
 	for _, id := range []OperationID{"aa0000000001", "aa0000000002", "bb0000000000"} {
 		if _, err := c.CreateOperation(t.Context(), Operation{ID: id, Kind: KindVerify}); err != nil {

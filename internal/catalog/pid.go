@@ -8,18 +8,18 @@ import (
 	"syscall"
 )
 
-// pidPath is where the holder of a catalog's lock leaves its process id. The lock itself cannot be
-// asked who holds it.
+// pidPath is the file to which the holder of a catalog's lock writes its process id. The lock
+// itself does not name its holder.
 func pidPath(path string) string { return path + ".pid" }
 
-// writePID leaves the id of this process for others to name; call it with the lock held. The file
-// is for messages only: where it cannot be written (a full disk, from which the operator may want
-// to read the catalog right now), the old one is removed, for a wrong name is worse than none.
+// writePID writes the id of this process; call it with the lock held. Other processes read it for
+// messages only. When it cannot be written (a full disk, from which the operator may want to read
+// the catalog right now), writePID removes the old file: a wrong id is worse than none.
 func writePID(path string) {
 	temporary := pidPath(path) + ".new"
 	err := os.WriteFile(temporary, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
 	if err == nil {
-		// Renamed, so that nobody reads half a number.
+		// The rename is atomic: a reader never sees half a number.
 		err = os.Rename(temporary, pidPath(path))
 	}
 	if err != nil {
@@ -30,8 +30,8 @@ func writePID(path string) {
 
 func removePID(path string) { _ = os.Remove(pidPath(path)) }
 
-// holder returns the id of the process that left it beside the catalog, 0 when there is none or
-// that process is gone.
+// holder returns the id of the process that holds the catalog, 0 when it is unknown or that process
+// has ended.
 func holder(path string) int {
 	text, err := os.ReadFile(pidPath(path))
 	if err != nil {
@@ -44,7 +44,8 @@ func holder(path string) int {
 	return pid
 }
 
-// alive reports whether a process exists; another user's does too, though it may not be signalled.
+// alive reports whether a process exists. A process of another user exists too, although it must
+// not be signalled.
 func alive(pid int) bool {
 	process, err := os.FindProcess(pid)
 	if err != nil {

@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// chunkSize keeps a plan from needing one long run of free pages in the file.
+	// chunkSize is small, so that a plan does not need one long run of free pages in the file.
 	chunkSize = 256 << 10
-	// maxPlanSize is far above any plan; one is held in memory while it is stored.
+	// maxPlanSize is far above any plan; a plan is in memory while it is stored.
 	maxPlanSize = 1 << 30
-	// planWindow is how far back the compression looks, and with that the least memory that
-	// decompression must be granted.
+	// planWindow is the window of the compression, and the least memory that decompression needs.
 	planWindow = 4 << 20
 )
 
@@ -58,9 +57,9 @@ func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (Pla
 	})
 }
 
-// PutPart stores a part of the plan that is made while the operation runs, under a name of
-// lower-case letters, digits and dashes, whole or not at all and only once: what a step was decided
-// by must not change under it. Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the
+// PutPart stores a part of the plan that is made while the operation runs, whole or not at all and
+// only once: what a step was decided by must not change under it. name consists of lower-case
+// letters, digits and dashes. Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the
 // operation; ErrNoSpace.
 func (c *Catalog) PutPart(ctx context.Context, id OperationID, name string, r io.Reader) (PlanInfo,
 	error) {
@@ -144,7 +143,7 @@ func (c *Catalog) Plan(ctx context.Context, id OperationID) ([]byte, error) {
 	return c.document(ctx, id, bucketPlan)
 }
 
-// Part returns a part of the plan, likewise.
+// Part returns a part of the plan, as Plan does.
 func (c *Catalog) Part(ctx context.Context, id OperationID, name string) ([]byte, error) {
 	bucket, err := partBucket(name)
 	if err != nil {
@@ -189,7 +188,7 @@ func (c *Catalog) document(ctx context.Context, id OperationID, name []byte) ([]
 }
 
 func decompressPlan(compressed []byte, info PlanInfo) ([]byte, error) {
-	// The limit keeps a damaged chunk from unfolding into all of the memory.
+	// The limit prevents a damaged chunk from expanding into all memory.
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxMemory(uint64(max(info.Size, planWindow))))
 	if err != nil {

@@ -75,7 +75,7 @@ func TestPutPlanWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestPlanDamaged(t *testing.T) {
+func TestDamagedPlanIsReported(t *testing.T) {
 	for name, damage := range map[string]func(plan *bolt.Bucket) error{
 		"chunk missing": func(plan *bolt.Bucket) error { return plan.Delete(sequenceKey(0)) },
 		"chunk changed": func(plan *bolt.Bucket) error {
@@ -107,8 +107,9 @@ func TestPlanDamaged(t *testing.T) {
 	}
 }
 
-// TestPartIsFixed: what was decided while an operation runs is stored once, and only while it runs.
-func TestPartIsFixed(t *testing.T) {
+// TestPartOfAPlanIsWrittenOnce: what was decided while an operation runs is stored once, and only
+// while it runs.
+func TestPartOfAPlanIsWrittenOnce(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c)
 	put := func(name, text string) error {

@@ -15,16 +15,16 @@ type Progress struct {
 	Total int64 `json:"total,omitempty"`
 }
 
-// liveProgress is the progress of a run. It lives in memory, since a counter that goes up a
-// thousand times a second must not fsync each time, and is stored along with whatever is written to
-// the operation next, which is the end of a step at the latest.
+// liveProgress is the progress of a run. It is in memory, because a counter that changes a thousand
+// times a second must not fsync each time. It is stored with the next write to the operation, which
+// is the end of a step at the latest.
 type liveProgress struct {
 	counts map[string]Progress
-	// revision of each count, from 1, so that a watcher knows which it has not seen.
+	// revision of each count, from 1, so that a watcher finds the counts that it has not seen.
 	revisions map[string]int
 }
 
-// setProgress notes a count; watchers look at it by themselves.
+// setProgress sets a count; watchers poll it.
 func (c *Catalog) setProgress(id OperationID, p Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,8 +39,8 @@ func (c *Catalog) setProgress(id OperationID, p Progress) {
 	}
 }
 
-// progressSince returns the counts that changed since the revisions in seen, sorted, and brings
-// seen up to date.
+// progressSince returns the counts that changed since the revisions in seen, sorted, and updates
+// seen.
 func (c *Catalog) progressSince(id OperationID, seen map[string]int) []Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Catalog) progressSince(id OperationID, seen map[string]int) []Progress 
 	return news
 }
 
-// mergedProgress returns what is stored, overridden by what is known in memory.
+// mergedProgress returns the stored progress, overridden by that in memory.
 func (c *Catalog) mergedProgress(id OperationID, stored []Progress) []Progress {
 	c.mu.Lock()
 	defer c.mu.Unlock()

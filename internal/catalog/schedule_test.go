@@ -37,7 +37,7 @@ func TestScheduleStateSurvives(t *testing.T) {
 	}
 }
 
-func TestReplaceSnapshots(t *testing.T) {
+func TestReplaceSnapshotsRetainsVerifications(t *testing.T) {
 	c, err := Open(t.Context(), t.TempDir()+"/catalog.db", Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// SnapshotRecord is what the index knows of a snapshot: what its envelope says, and what verify
-// found. It names no object of it.
+// SnapshotRecord is the index entry of a snapshot: what its envelope says, and the last
+// verification. It names no object.
 type SnapshotRecord struct {
 	// StoreID is the id of the store that holds it.
 	StoreID string `json:"storeID"`
@@ -51,7 +51,7 @@ type SnapshotRecord struct {
 // Verification is the outcome of one verify.
 type Verification struct {
 	Time time.Time `json:"time"`
-	// Level is how deep it looked.
+	// Level is the depth of the verify.
 	Level store.VerifyLevel `json:"level"`
 	// OK is false when there was a finding of severity error or worse.
 	OK bool `json:"ok"`
@@ -74,8 +74,8 @@ func (f SnapshotFilter) fits(s SnapshotRecord) bool {
 		(f.NotAfter.IsZero() || !s.Time.After(f.NotAfter))
 }
 
-// PutSnapshot adds a snapshot to the index, or replaces what is known of it. The same snapshot
-// (store, source and id) may be put any number of times.
+// PutSnapshot adds a snapshot to the index, or replaces its entry. The same snapshot (store, source
+// and id) may be put any number of times.
 func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("put snapshot: %w", err)
@@ -86,7 +86,7 @@ func (c *Catalog) PutSnapshot(ctx context.Context, s SnapshotRecord) error {
 	}
 	err = c.update(ctx, func(tx *bolt.Tx) error {
 		ids, snapshots := tx.Bucket(bucketSnapshotIDs), tx.Bucket(bucketSnapshots)
-		// The time is part of the key; one that changed must not leave a second record behind.
+		// The time is part of the key: a changed time must not leave a second record.
 		if old := ids.Get(snapshotIDKey(s)); old != nil {
 			if err := snapshots.Delete(bytes.Clone(old)); err != nil {
 				return err
@@ -114,9 +114,9 @@ func RecordOf(e store.Signed) SnapshotRecord {
 	}
 }
 
-// PutVerification notes what a verify found of a snapshot; s is put where it is not in the index.
-// Damage stays until a verify that settles it (store.VerifyLevel.Supersedes), and what is known of
-// a later time is not replaced by an older one. It may run any number of times.
+// PutVerification records the outcome of a verify; it adds s to the index when it is not there.
+// Damage stays until a verify that supersedes it (store.VerifyLevel.Supersedes), and an older
+// outcome does not replace a later one. It may run any number of times.
 func (c *Catalog) PutVerification(ctx context.Context, s SnapshotRecord, v Verification) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("put verification: %w", err)
@@ -144,7 +144,8 @@ func (c *Catalog) PutVerification(ctx context.Context, s SnapshotRecord, v Verif
 	return nil
 }
 
-// LaterVerification returns which of two says how a snapshot stands; either may be nil.
+// LaterVerification returns the one of two verifications that decides the state of a snapshot;
+// either may be nil.
 func LaterVerification(a, b *Verification) *Verification {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
@@ -158,8 +159,8 @@ func LaterVerification(a, b *Verification) *Verification {
 	return b
 }
 
-// ReplaceSnapshots makes the index of one store anew, in one transaction: snapshots that are not in
-// the list are dropped from it. What verify found of the others stays, unless the list knows of a
+// ReplaceSnapshots makes the index of one store from scratch, in one transaction: it drops
+// snapshots that are not in the list. The others retain their verification, unless the list has a
 // later one (as with PutVerification). It returns how many are new and how many were dropped, and
 // may run any number of times.
 func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []SnapshotRecord) (
@@ -218,8 +219,8 @@ func (c *Catalog) ReplaceSnapshots(ctx context.Context, storeID string, list []S
 	return added, dropped, nil
 }
 
-// ForgetSnapshots drops snapshots of one store from the index, by the keys of their envelopes. One
-// that is not in it is success, so it may run any number of times.
+// ForgetSnapshots drops snapshots of one store from the index, by the keys of their envelopes. It
+// ignores keys that are not in the index, so it may run any number of times.
 func (c *Catalog) ForgetSnapshots(ctx context.Context, storeID string, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -274,9 +275,9 @@ func (c *Catalog) Snapshots(ctx context.Context, filter SnapshotFilter) ([]Snaps
 	return found, nil
 }
 
-// GetSnapshot returns the one snapshot that fits the filter (whose limit is not looked at) and
-// whose id begins with prefix. Errors: ErrNotFound; *AmbiguousError when several fit, which
-// includes copies of one snapshot in two stores.
+// GetSnapshot returns the one snapshot that fits the filter and whose id begins with prefix; it
+// ignores the filter's limit. Errors: ErrNotFound; *AmbiguousError when several fit, also copies of
+// one snapshot in two stores.
 func (c *Catalog) GetSnapshot(ctx context.Context, prefix string, filter SnapshotFilter) (
 	SnapshotRecord, error) {
 	var found []SnapshotRecord
@@ -338,8 +339,8 @@ func decodeSnapshot(value []byte) (SnapshotRecord, error) {
 // checked is implemented by the records that the catalog stores as JSON.
 type checked interface{ check() error }
 
-// decode reads a stored record. A catalog may be damaged, or changed by hand: what comes back is
-// sound or an error that wraps errRecord.
+// decode reads a stored record. A catalog may be damaged or edited by hand: decode returns a valid
+// record, or an error that wraps errRecord.
 func decode[T checked](what string, value []byte) (T, error) {
 	var record, none T
 	if err := json.Unmarshal(value, &record); err != nil {

@@ -35,7 +35,7 @@ func ids(list []SnapshotRecord) (out []string) {
 	return out
 }
 
-func TestSnapshotsNewestFirst(t *testing.T) {
+func TestSnapshotsAreListedNewestFirst(t *testing.T) {
 	c := openTest(t)
 	for _, n := range []int{3, 1, 2} {
 		if err := c.PutSnapshot(t.Context(), testSnapshot(n)); err != nil {
@@ -137,9 +137,9 @@ func TestPutSnapshotRefusesAmbiguousKeys(t *testing.T) {
 	}
 }
 
-// TestPutVerification: damage stays until a verify that looks as deep finds none; the rest of the
-// record is left alone.
-func TestPutVerification(t *testing.T) {
+// TestPutVerificationRetainsDamageUntilSuperseded: damage stays until a verify that looks as deep
+// finds none; the rest of the record is left alone.
+func TestPutVerificationRetainsDamageUntilSuperseded(t *testing.T) {
 	c := openTest(t)
 	at := func(hours int, level store.VerifyLevel, ok bool) Verification {
 		return Verification{Time: time.Date(2026, 3, 2, hours, 0, 0, 0, time.UTC), Level: level, OK: ok}
@@ -199,7 +199,7 @@ func TestPutVerification(t *testing.T) {
 	}
 }
 
-func TestForgetSnapshots(t *testing.T) {
+func TestForgetSnapshotsDropsThemFromTheIndex(t *testing.T) {
 	c := openTest(t)
 	a, b := testSnapshot(1), testSnapshot(2)
 	elsewhere := a

@@ -21,7 +21,7 @@ func (k Kind) check() error {
 	return oneOf("operation kind", k, KindSnapshot, KindRestore, KindMove, KindVerify, KindPrune)
 }
 
-// State is where an operation stands.
+// State is the state of an operation.
 //
 //	planned ──▶ running ──┬──▶ succeeded
 //	               ▲      ├──▶ rolled-back
@@ -30,9 +30,9 @@ func (k Kind) check() error {
 //	               │      └──▶ needs-identity ─┤
 //	               └────────── resume ─────────┘
 //
-// Work, a rollback's too, is done in running only. A process that dies leaves its operation
-// running; the next one to open the catalog finds it with Catalog.Interrupted and moves it to
-// stopped, or to needs-identity. succeeded and rolled-back are final.
+// An operation works, also on a rollback, in running only. A process that dies leaves its operation
+// running; the next process that opens the catalog finds it with Catalog.Interrupted and moves it
+// to stopped, or to needs-identity. succeeded and rolled-back are final.
 type State string
 
 // The states of an operation.
@@ -49,7 +49,7 @@ const (
 	Failed State = "failed"
 	// RolledBack: undone before the hand-over. Final.
 	RolledBack State = "rolled-back"
-	// NeedsIdentity: waits for an identity, which is kept in memory only; can be resumed with one.
+	// NeedsIdentity: waits for an identity, which is never stored; can be resumed with one.
 	NeedsIdentity State = "needs-identity"
 )
 
@@ -64,8 +64,8 @@ var transitions = map[State][]State{
 	NeedsIdentity: {Running},
 }
 
-// Ended reports whether the operation, or its present run, is over: nothing more happens unless
-// somebody resumes it.
+// Ended reports whether the operation, or its present run, is over: nothing more happens without a
+// resume.
 func (s State) Ended() bool { return s != Planned && s != Running }
 
 // Final reports whether the operation can never run again.
@@ -98,8 +98,8 @@ func (c StopCause) check() error {
 	return oneOf("stop cause", c, "", StopRequested, StopDaemonEnded, StopProcessDied)
 }
 
-// UnitState is where a unit stands within its operation. Which follows which is the business of the
-// flow (restore, move); the catalog keeps it.
+// UnitState is the state of a unit within its operation. The flow (restore, move) decides which
+// state follows which; the catalog only stores it.
 type UnitState string
 
 // The states of a unit.
@@ -119,7 +119,7 @@ func (s UnitState) check() error {
 		UnitRetired, UnitBlocked, UnitRolledBack)
 }
 
-// StepState is what the journal knows of a step. A step without a record was never begun.
+// StepState is the recorded state of a step. A step without a record was never begun.
 //
 //	none, undone, undo-failed ──Do──▶ begun ──┬──▶ done
 //	                                    ▲     └──▶ failed ──┐

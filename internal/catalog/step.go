@@ -12,10 +12,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// noUnit stands in a step's key for the unit of a step that belongs to none.
+// noUnit replaces the unit in the key of a step without one.
 const noUnit = "-"
 
-// Step names what one call of Journal.Do does: one phase, or one wave of a phase, of one unit.
+// Step names one call of Journal.Do: one phase, or one wave of a phase, of one unit.
 type Step struct {
 	// Unit is the unit, "namespace/name"; empty when the step belongs to no unit.
 	Unit string
@@ -26,8 +26,8 @@ type Step struct {
 }
 
 // String returns the key under which the step is recorded: "namespace/name/create/03",
-// "namespace/name/pause", "-/retire". It stays the same from run to run, which is how a resume
-// knows what is done.
+// "namespace/name/pause", "-/retire". It is the same in each run, so that a resume finds the steps
+// that are done.
 func (s Step) String() string {
 	unit := s.Unit
 	if unit == "" {
@@ -39,7 +39,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s/%s/%02d", unit, s.Phase, s.Wave)
 }
 
-// ParseStep takes apart what String made.
+// ParseStep is the reverse of String.
 func ParseStep(key string) (Step, error) {
 	var s Step
 	head := key
@@ -72,7 +72,7 @@ func (s *Step) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// check refuses steps that would share a key with another.
+// check returns an error for a step that would share a key with another.
 func (s Step) check() error {
 	switch {
 	case s.Phase == "" || isNumber(s.Phase) ||
@@ -97,7 +97,7 @@ func cutLast(s string) (before, after string, ok bool) {
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// StepRecord is what the journal knows of a step that was begun at least once.
+// StepRecord is the record of a step that was begun at least once.
 type StepRecord struct {
 	Step  Step      `json:"step"`
 	State StepState `json:"state"`
@@ -121,7 +121,8 @@ func decodeStep(value []byte) (StepRecord, error) {
 	return decode[StepRecord]("step", value)
 }
 
-// Value is something that a step notes while it runs, such as the UID of an object that it created.
+// Value is something that a step records while it runs, such as the UID of an object that it
+// created.
 type Value struct {
 	Key string
 	// Data is JSON, without secrets.
@@ -167,7 +168,7 @@ func getStep(steps *bolt.Bucket, step Step) (*StepRecord, error) {
 	return &record, nil
 }
 
-// viewOperation runs fn, in the way of view, on a bucket of an operation.
+// viewOperation runs fn, as view does, on a bucket of an operation.
 func (c *Catalog) viewOperation(ctx context.Context, id OperationID, name []byte,
 	fn func(*bolt.Bucket) error) error {
 	return c.view(ctx, func(tx *bolt.Tx) error {
@@ -208,7 +209,8 @@ func (o *opTx) putValues(step Step, values []Value) error {
 	return nil
 }
 
-// deleteValues drops what a step recorded, once it is undone: what the values tell of is gone.
+// deleteValues deletes the values of a step that is undone: what they describe does not exist any
+// more.
 func (o *opTx) deleteValues(step Step) error {
 	b, err := o.bucket(bucketValues)
 	if err != nil {

@@ -13,21 +13,21 @@ type Outcome struct {
 	Code string
 	// Cause is set when the operation goes into stopped or needs-identity.
 	Cause StopCause
-	// Untouched says that the steps of the run that ends here found that they could not change
-	// anything.
+	// Untouched says that the run changed nothing, although it began steps.
 	Untouched bool
 }
 
 // SetState moves an operation to another state and returns it. *TransitionError when State does not
-// allow it, so of two resumes at once one wins; ErrNotFound. The end of the context is not heeded:
-// that it was cancelled is the usual reason for the call.
+// allow it, so that one of two resumes at once wins; ErrNotFound. SetState ignores the end of the
+// context: a cancelled run is the usual reason for the call.
 func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Outcome) (Operation,
 	error) {
 	err := c.updateOperation(context.WithoutCancel(ctx), id, func(o *opTx) ([]Event, error) {
 		if !o.op.State.CanBecome(to) {
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
 		}
-		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code, why.Cause
+		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code,
+			why.Cause
 		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
 			o.op.Changed = false
 		}
@@ -46,8 +46,8 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 	return c.Operation(context.WithoutCancel(ctx), id)
 }
 
-// forgetRun drops what memory holds of an operation's run that just ended, or of the one before
-// that which just began.
+// forgetRun deletes from memory what belongs to the run of an operation that has just ended, or to
+// the run before the one that has just begun.
 func (c *Catalog) forgetRun(id OperationID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,8 +56,8 @@ func (c *Catalog) forgetRun(id OperationID) {
 }
 
 // UpdateOperation changes the sides, the store, the snapshot and the direction of an operation,
-// which a run may learn late. change must only assign: it may run more than once. What it does to
-// other fields is dropped. ErrNotFound when there is no such operation.
+// which a run may learn late. change must only assign: it may run more than once. Changes of other
+// fields are dropped. ErrNotFound when there is no such operation.
 func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 	change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {

@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// unlock gives the lock of a bbolt file up. Closing the file is not enough as long as its memory
-// map is there, which bbolt cannot be asked to remove after it panicked.
+// unlock releases the lock of a bbolt file. Closing the file does not release it while its memory
+// map exists, and bbolt cannot remove the map after a panic.
 func unlock(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }

@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// progressInterval is how often a watcher is told of progress: often enough for a bar that moves.
+// progressInterval is the time between two reports of progress to a watcher: often enough for a bar
+// that moves.
 const progressInterval = 250 * time.Millisecond
 
-// Watch returns the history of an operation after an event, 0 for all of it, then what happens, as
-// it happens, and ends when the operation or its present run has ended and all its events were
-// given. A late watcher misses nothing but old progress. A slow one keeps nobody waiting: it reads
-// from the file what it has not seen. The last pair may hold an error: ErrNotFound, ErrClosed, or
-// the context's.
+// Watch returns the history of an operation after an event, 0 for all of it, then new events as
+// they are stored. It ends when the operation or its present run has ended and all its events were
+// returned. A late watcher misses only old progress. A slow watcher blocks nobody: it reads from
+// the file what it has not seen. The last pair may hold an error: ErrNotFound, ErrClosed, or the
+// context's.
 //
-// Watching an operation that Interrupted lists waits until somebody moves it on.
+// A watch of an operation that Interrupted lists waits until its state changes.
 func (c *Catalog) Watch(ctx context.Context, id OperationID, afterSeq int64) iter.Seq2[Event,
 	error] {
 	return func(yield func(Event, error) bool) {
@@ -26,8 +27,7 @@ func (c *Catalog) Watch(ctx context.Context, id OperationID, afterSeq int64) ite
 	}
 }
 
-// watch gives events to yield until the operation has ended or yield wants no more, and returns nil
-// then.
+// watch calls yield with events until the operation has ended or yield returns false.
 func (c *Catalog) watch(ctx context.Context, id OperationID, afterSeq int64,
 	yield func(Event) bool) error {
 	seen := map[string]int{}

@@ -27,11 +27,12 @@ func watchAll(t *testing.T, c *Catalog, id OperationID, after int64) []string {
 	return got
 }
 
-func TestWatchLate(t *testing.T) {
+func TestLateWatcherGetsTheWholeHistory(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)
-	finding := &object.Finding{Severity: object.Error, Code: "owner-missing", Ref: object.Ref{Kind: "Secret",
-		Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
+	finding := &object.Finding{Severity: object.Error, Code: "owner-missing",
+		Ref: object.Ref{Kind: "Secret",
+			Namespace: "a", Name: "b"}, Message: "m", Hint: "h"}
 	err := j.Emit(t.Context(), Event{Type: EventMessage, Message: "hello"}, Event{Type: EventFinding,
 		Unit: "a/b", Finding: finding})
 	if err != nil {
@@ -66,7 +67,7 @@ func TestWatchLate(t *testing.T) {
 }
 
 // A watcher of a run that was resumed must not end at the event that ended the run before.
-func TestWatchLive(t *testing.T) {
+func TestWatcherGetsEventsAsTheyAreStored(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
 	j := running(t, c)
@@ -119,7 +120,7 @@ func TestWatchLive(t *testing.T) {
 }
 
 // A slow watcher never blocks the writer.
-func TestWatchSlow(t *testing.T) {
+func TestSlowWatcherBlocksNobody(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
 	j := running(t, c)
@@ -141,7 +142,7 @@ func TestWatchSlow(t *testing.T) {
 	}
 }
 
-func TestWatchProgress(t *testing.T) {
+func TestWatcherGetsProgress(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
 	j := running(t, c)

@@ -30,10 +30,10 @@ type batch struct {
 	Snapshot string `json:"snapshot"` // its id
 	// Copy is the plan of the copy.
 	Copy restore.Plan `json:"copy"`
-	// Source are the objects as the copy was made from them, by ref.
+	// Source are the states of the source objects that the copy is made from, by ref.
 	Source map[string]objectState `json:"source"`
 
-	contents *snapshot.Contents // not stored; the source has them for as long as it matters
+	contents *snapshot.Contents // not stored: load reads it from the source again
 	snapshot *snapshot.Snapshot
 }
 
@@ -43,16 +43,17 @@ type objectState struct {
 	Unit            string `json:"unit,omitempty"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
-	// Content of a Cluster without our lock, which changes its resourceVersion from run to run.
+	// Content is set for a Cluster only: a hash without our lock, which changes the resourceVersion in
+	// each run.
 	Content string `json:"content,omitempty"`
 }
 
-func (p *batch) name() string { return batchName(p.Number) }
+func (b *batch) name() string { return batchName(b.Number) }
 
 func batchName(number int) string { return fmt.Sprintf("batch-%03d", number) }
 
-// suffix keeps the steps of batches that belong to no unit apart.
-func (p *batch) suffix() string { return fmt.Sprintf("-b%d", p.Number) }
+// suffix ends the names of steps that belong to no unit, so that each batch has its own.
+func (b *batch) suffix() string { return fmt.Sprintf("-b%d", b.Number) }
 
 // loadBatches reads the batches that earlier runs planned.
 func (m *run) loadBatches(ctx context.Context) error {
@@ -64,27 +65,27 @@ func (m *run) loadBatches(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p := &batch{}
-		if err := json.Unmarshal(text, p); err != nil {
+		b := &batch{}
+		if err := json.Unmarshal(text, b); err != nil {
 			return fmt.Errorf("decode %s of operation %s: %w", batchName(number), m.Operation, err)
 		}
-		m.batches = append(m.batches, p)
+		m.batches = append(m.batches, b)
 	}
 }
 
-// planBatch plans the batch of units that are paused: the snapshot that holds them is in the
-// bucket and verified, and the copy is planned.
+// planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies it
+// in the bucket, plans the copy, and stores the batch.
 func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch, error) {
 	r, err := m.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	p := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
+	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, snapshot: r.Live}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.keepShared(r.Live.Graph)
-	findings, err := notPaused(p.snapshot, p.contents, units)
+	findings, err := notPaused(b.snapshot, b.contents, units)
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +93,13 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, err
 	}
-	copied, err := m.planCopy(ctx, r.Live, r.Contents, m.Plan.Spec.copySpec(units), name, findings,
-		owners)
+	copied, err := m.planCopy(ctx, restore.Input{Snapshot: r.Live, Contents: r.Contents, Source: name,
+		Spec: m.Plan.Spec.copySpec(units), Owners: owners, Findings: findings})
 	if err != nil {
 		return nil, err
 	}
-	p.Copy = *copied
-	for _, o := range p.planned() {
+	b.Copy = *copied
+	for _, o := range b.planned() {
 		n := r.Live.Graph.Node(o.Ref)
 		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		if n.GroupKind() == capi.Cluster {
@@ -106,22 +107,22 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 				return nil, err
 			}
 		}
-		p.Source[n.Ref.String()] = v
+		b.Source[n.Ref.String()] = v
 	}
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(b)
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), p.name(),
+	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), b.name(),
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}
-	m.batches = append(m.batches, p)
-	return p, nil
+	m.batches = append(m.batches, b)
+	return b, nil
 }
 
-// keepShared keeps shared what was shared at planning: once some of its users are retired, it would seem
-// to belong to the one that is left.
+// keepShared marks the objects of a graph as shared that were shared when the move was planned. Without
+// it, an object with one user left would become a part of that unit.
 func (m *run) keepShared(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
@@ -130,8 +131,8 @@ func (m *run) keepShared(g *graph.Graph) {
 	}
 }
 
-// notPaused finds objects in the snapshot that did not stand still, after all: newcomers of the
-// moment between the acknowledgements and the cut.
+// notPaused reports objects of the snapshot that are not paused. They were created between the
+// acknowledgements of the pause and the cut of the snapshot.
 func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
 	error) {
 	var findings []object.Finding
@@ -146,7 +147,7 @@ func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string
 		if err != nil {
 			return nil, err
 		}
-		why := standing(n, u)
+		why := whyNotPaused(n, u)
 		if how := capi.PauseOf(n.GroupKind()); why == "" && (how == capi.PauseSpec ||
 			how == capi.PauseAnnotation) && !restore.PausedByUs(u) {
 			why = "its switch is not set"
@@ -161,10 +162,10 @@ func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string
 	return findings, nil
 }
 
-// planned are the objects that are copied, or found equal on the target.
-func (p *batch) planned() []restore.Object {
+// planned returns the objects that are copied, or found equal on the target.
+func (b *batch) planned() []restore.Object {
 	var out []restore.Object
-	for _, u := range append([]restore.Unit{p.Copy.Shared}, p.Copy.Units...) {
+	for _, u := range append([]restore.Unit{b.Copy.Shared}, b.Copy.Units...) {
 		for _, o := range u.Objects {
 			if o.Action != restore.Skip && !u.Blocked {
 				out = append(out, o)
@@ -174,10 +175,10 @@ func (p *batch) planned() []restore.Object {
 	return out
 }
 
-// units are the names of the units that can run.
-func (p *batch) units() []string {
+// units returns the names of the units that are not blocked.
+func (b *batch) units() []string {
 	var names []string
-	for _, u := range p.Copy.Units {
+	for _, u := range b.Copy.Units {
 		if !u.Blocked {
 			names = append(names, u.Name)
 		}
@@ -185,45 +186,46 @@ func (p *batch) units() []string {
 	return names
 }
 
-// load gives a batch of an earlier run its contents again, from the source, which must be as it was
-// in all units that are not handed over.
-func (m *run) load(ctx context.Context, p *batch) error {
-	if p.contents != nil {
+// load captures the contents of a batch that an earlier run planned. The source must be unchanged in
+// all units that are not handed over.
+func (m *run) load(ctx context.Context, b *batch) error {
+	if b.contents != nil {
 		return nil
 	}
 	v, err := m.captures.after(ctx, m.began)
 	if err != nil {
 		return err
 	}
-	p.contents, p.snapshot = v.contents, v.source
+	b.contents, b.snapshot = v.contents, v.source
 	return nil
 }
 
-// unchanged looks at the source once more: what the copy was made from must be all that is there,
-// and as it was.
-func (m *run) unchanged(ctx context.Context, unit string, p *batch) error {
+// unchanged captures the source again and compares a unit with the state that the copy was made from.
+// It returns a *ChangedError for the first difference.
+func (m *run) unchanged(ctx context.Context, unit string, b *batch) error {
 	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
-	return p.compare(v, unit)
+	return b.compare(v, unit)
 }
 
-// compare says what is not as it was in a unit of the source.
-func (p *batch) compare(v *sourceCapture, unit string) error {
+// compare returns a *ChangedError for the first object of a unit that was created, changed or deleted
+// on the source.
+func (b *batch) compare(v *sourceCapture, unit string) error {
 	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {
 		now[n.Ref.String()] = n
 	}
-	for _, u := range p.Copy.Units {
+	for _, u := range b.Copy.Units {
 		for _, o := range u.Objects {
 			if o.Action == restore.Skip {
 				delete(now, o.Ref.String()) // left out of the copy with a reason
 			}
 		}
 	}
-	for _, ref := range slices.Sorted(maps.Keys(p.Source)) {
-		was := p.Source[ref]
+	for _, ref := range slices.Sorted(maps.Keys(b.Source)) {
+		was := b.Source[ref]
 		if was.Unit != unit {
 			continue
 		}
@@ -247,14 +249,15 @@ func (p *batch) compare(v *sourceCapture, unit string) error {
 		}
 	}
 	for _, ref := range slices.Sorted(maps.Keys(now)) {
-		if _, known := p.Source[ref]; !known {
+		if _, known := b.Source[ref]; !known {
 			return &ChangedError{Why: ref + " is new"}
 		}
 	}
 	return nil
 }
 
-// withoutLock is a hash over a Cluster but for our lock and what changes with it.
+// withoutLock returns a hash over a Cluster without our lock, its resourceVersion and its managed
+// fields.
 func withoutLock(c *snapshot.Contents, ref object.Ref) (string, error) {
 	u, err := decode(c, ref)
 	if err != nil {

@@ -45,8 +45,8 @@ func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 	return c.findings, err
 }
 
-// checkFence: without a record that the other side finds, two operators on two hosts can both hand
-// over.
+// checkFence reports a store that cannot hold ownership records. Without a record that the other side
+// finds, two operators on two hosts can both hand over.
 func checkFence(ctx context.Context, c *checker) error {
 	err := c.Ownership.CanFence(ctx)
 	switch {
@@ -74,7 +74,7 @@ func checkUnits(_ context.Context, c *checker) error {
 	return nil
 }
 
-// checkNode looks for states in which a unit had better not be moved.
+// checkNode reports states of an object in which its unit must not, or should not, be moved.
 func (c *checker) checkNode(n *graph.Node) error {
 	if n.Unit == "" {
 		return nil
@@ -147,8 +147,8 @@ func (c *checker) unlessForced(code object.Code) object.Severity {
 	return object.Error
 }
 
-// checkPools: a pool of addresses that serves workload clusters on both sides would hand out the
-// same address twice.
+// checkPools reports pools of addresses that workload clusters which stay use, too. On both sides such
+// a pool would hand out the same address twice.
 func checkPools(_ context.Context, c *checker) error {
 	in := map[string]bool{}
 	for _, n := range c.nodes {
@@ -193,8 +193,8 @@ func checkRights(ctx context.Context, c *checker) error {
 	return err
 }
 
-// checkCascade looks on the source for objects that the garbage collector would delete once their
-// owners are retired.
+// checkCascade reports objects of the source that the garbage collector would delete once their owners
+// are retired.
 func checkCascade(ctx context.Context, c *checker) error {
 	doomed, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, n := range c.nodes {
@@ -216,8 +216,8 @@ func checkCascade(ctx context.Context, c *checker) error {
 	return err
 }
 
-// initLock tells of the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
-// time initialise a control plane: it is never captured and goes with its Cluster.
+// initLock reports whether r is the ConfigMap with which the kubeadm bootstrap provider lets one
+// machine at a time initialise a control plane. It is never captured and is deleted with its Cluster.
 func initLock(r object.Ref, units map[object.Ref]string) bool {
 	name, ok := strings.CutSuffix(r.Name, "-lock")
 	if !ok || r.GroupKind() != kube.ConfigMapKind.GroupKind {

@@ -1,24 +1,37 @@
-// Package move brings workload clusters from one living management cluster to another. A move is a
-// snapshot, a restore and a hand-over: what it shares with these is done by packages snapshot and
-// restore, and here is what only a move needs: pausing the source, handing over, retiring, and the
-// way back.
+// Package move moves workload clusters from one living management cluster to another. A move is a
+// snapshot, a restore and a hand-over. Packages snapshot and restore do what they have in common; this
+// package has what only a move needs: pause the source, hand over, retire, and roll back.
 //
-// # The way of a unit
+// # Vocabulary
+//
+//   - source, target: the management clusters that a move moves from and to.
+//   - unit: a workload cluster with all objects that belong to it alone.
+//   - shared object: an object that several units need. It is copied with the first of them, and retired
+//     when nothing on the source needs it.
+//   - batch: the units that are paused together and are in one snapshot.
+//   - lock: the annotation mgmtd.dev/operation "<operation>/<run>" on each Cluster of the source.
+//   - hand-over: the ownership record in the bucket names the target. It is the point of no return.
+//   - release: the copy is unpaused on the target. Retire: the unit is deleted on the source.
+//   - repause: the copy is paused again, because it is not healthy after its release.
+//
+// # The states of a unit
 //
 //	pending ── pause ──▶ paused ── snapshot, copy, verify ──▶ copied ── hand-over ──▶ handed-over ── release ──▶ released ── retire ──▶ retired
 //	   ▲                                                        │                         ▲                         │
-//	   └────────────────────── roll back ───────────────────────┘                         └──────── brake ──────────┘
+//	   └────────────────────── roll back ───────────────────────┘                         └──────── repause ────────┘
 //
-// Units go through it in batches: those of a batch are paused together, stand in one snapshot, and
-// each goes on by itself from there.
+// Units move in batches: those of a batch are paused together and are in one snapshot. From there each
+// unit proceeds by itself.
 //
 // # Invariants
 //
-//   - I1: the source stands still from before the copy begins until it is retired, and the copy stands still until the hand-over is on record. At no moment
-//     do two management clusters reconcile one workload cluster.
-//   - I2: nothing is deleted on the source before its snapshot is verified in the bucket, its copy is verified on the target, and the copy is well after its
-//     release.
-//   - I5: every step looks before it writes, and may run twice. Until the hand-over of a unit its rollback leaves the source equal to what it was.
-//   - The lock: the annotation mgmtd.dev/operation "<operation>/<run>" on each Cluster of the source. Every write to a source is checked against it, so that a
-//     process that was only suspended finds out that another one went on.
+//   - I1: the source is paused from before the copy begins until it is retired, and the copy is paused
+//     until the hand-over is recorded. At no moment do two management clusters reconcile one workload
+//     cluster.
+//   - I2: nothing is deleted on the source before its snapshot is verified in the bucket, its copy is
+//     verified on the target, and the copy is healthy after its release.
+//   - I5: every step reads before it writes, and may run twice. Until the hand-over of a unit its
+//     rollback leaves the source equal to what it was.
+//   - Every write to a source Cluster is checked against the lock. So a process that was only suspended
+//     finds out that another one resumed the operation.
 package move

@@ -65,7 +65,7 @@ func node(kind, name, uid, version string) *graph.Node {
 	return n
 }
 
-// TestI2CompareFindsEveryChange: what is gone, made anew, written to or new on the source keeps a
+// TestI2CompareFindsEveryChange: what is gone, created again, written to or new on the source keeps a
 // unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
 	was := &batch{Source: map[string]objectState{}}
@@ -88,7 +88,7 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 		"left out stays": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "left-out", "u7", "3")}, true},
 		"gone": {[]*graph.Node{node("Machine", "m1", "u1", "10")}, false},
-		"made anew": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
+		"created again": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u3",
 			"11")}, false},
 		"written to": {[]*graph.Node{node("Machine", "m1", "u1", "12"), node("Machine", "m2", "u2",
 			"11")}, false},
@@ -128,10 +128,9 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 	}
 }
 
-// TestCapturesAreShared: everybody who asks for a look that began after a moment gets one, and those
-// who ask together share it. TestOrphanedBindings: they keep no ClusterResourceSet on the source,
-// while those of Clusters that stay do.
-func TestOrphanedBindings(t *testing.T) {
+// TestBindingWithoutAClusterKeepsNoClusterResourceSet checks which objects count as orphaned: only the
+// Binding of a Cluster that is gone. The Binding of a Cluster that stays needs its ClusterResourceSet.
+func TestBindingWithoutAClusterKeepsNoClusterResourceSet(t *testing.T) {
 	t.Parallel()
 	binding := func(name string) object.Ref {
 		return object.Ref{Group: capi.ClusterResourceSetBinding.Group,
@@ -148,7 +147,9 @@ func TestOrphanedBindings(t *testing.T) {
 	}
 }
 
-func TestCapturesAreShared(t *testing.T) {
+// TestCaptureThatBeganLateEnoughIsShared checks that a capture serves all who ask for one that began
+// after an earlier moment, and that a failed capture is repeated.
+func TestCaptureThatBeganLateEnoughIsShared(t *testing.T) {
 	count := 0
 	l := &captureCache{capture: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
 		count++
@@ -166,16 +167,9 @@ func TestCapturesAreShared(t *testing.T) {
 		}
 	}
 	if count != 2 {
-		t.Errorf("%d looks, want 2: one that failed is not kept, one that worked is", count)
+		t.Errorf("%d captures, want 2: a failed one is repeated, a good one is shared", count)
 	}
 	if _, err := l.after(t.Context(), time.Now()); err != nil || count != 3 {
-		t.Errorf("%d looks, %v", count, err)
-	}
-}
-
-func TestByWave(t *testing.T) {
-	waves := byWave([]restore.Object{{Wave: 1}, {Wave: 1}, {Wave: 2}, {Wave: 5}})
-	if len(waves) != 3 || len(waves[0]) != 2 || waves[2][0].Wave != 5 {
-		t.Errorf("waves %v", waves)
+		t.Errorf("%d captures, %v", count, err)
 	}
 }

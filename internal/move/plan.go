@@ -22,24 +22,25 @@ type Spec struct {
 	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`
 }
 
-// copySpec is the same for the copy, of some units or, with nil, of all.
+// copySpec returns the restore.Spec of the copy of some units; nil selects all.
 func (s Spec) copySpec(only []string) restore.Spec {
 	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners,
 		ManagedFields: s.ManagedFields, SourceAtWork: true, Only: only}
 }
 
 // Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no
-// secret. What is copied is planned anew, batch by batch, once the source stands still.
+// secret. The copy of each batch is planned again once the units of the batch are paused.
 type Plan struct {
 	Source object.Side `json:"source"`
 	Target object.Side `json:"target"`
 	Spec   Spec        `json:"spec"`
 	// Copy is the plan of the copy, with the findings of both sides.
 	Copy restore.Plan `json:"copy"`
-	// Locks are the locks of other operations that were found, by unit: with Spec.Force these are
-	// taken over, and no other.
+	// Locks are the locks of other operations that pre-flight found, by unit. With Spec.Force a run
+	// replaces these locks, and no other.
 	Locks map[string]string `json:"locks,omitempty"`
-	// Epochs are those of the ownership records that were found, by id of the workload cluster.
+	// Epochs are the epochs of the ownership records that pre-flight found, by id of the workload
+	// cluster.
 	Epochs map[string]int64 `json:"epochs,omitempty"`
 }
 
@@ -64,7 +65,7 @@ type Mgmt struct {
 	Kubernetes string
 }
 
-// Ends are both sides and what belongs to the way between them.
+// Ends are both sides of a move, and the ownership records that decide between them.
 type Ends struct {
 	Source, Target Mgmt
 	Ownership      ownership.Store
@@ -75,7 +76,7 @@ type Ends struct {
 }
 
 // NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
-// Findings are in the plan; an error means that planning itself did not get through.
+// Findings are in the plan; an error means that planning itself failed.
 func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	source, contents, err := e.CaptureSource(ctx)
 	if err != nil {
@@ -95,28 +96,25 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{Source: e.Source.Side, Target: e.Target.Side, Spec: spec, Locks: c.locks}
-	copied, err := e.planCopy(ctx, source, contents, spec.copySpec(nil),
-		restore.Snapshot{Source: e.Source.Side, Time: source.Envelope.Time}, findings, owners)
+	copied, err := e.planCopy(ctx, restore.Input{Snapshot: source, Contents: contents,
+		Source: restore.Snapshot{Source: e.Source.Side, Time: source.Envelope.Time},
+		Spec:   spec.copySpec(nil), Owners: owners, Findings: findings})
 	if err != nil {
 		return nil, err
 	}
 	p.Copy, p.Epochs = *copied, copied.Epochs
 	if len(p.Copy.Units) == 0 {
 		return nil, &restore.SelectionError{Reason: "the selection holds no workload cluster",
-			Has: "a move takes workload clusters, and what they share with them"}
+			Has: "a move moves workload clusters, and what they share"}
 	}
 	return p, nil
 }
 
-// planCopy plans the copy of what stands in s.
-func (e Ends) planCopy(ctx context.Context, s *snapshot.Snapshot, contents *snapshot.Contents,
-	spec restore.Spec, name restore.Snapshot, findings []object.Finding,
-	owners map[string]ownership.Record) (*restore.Plan, error) {
-	return restore.NewPlan(ctx, restore.Input{
-		Snapshot: s, Contents: contents, Source: name, Target: e.Target.Side, Reader: e.Target.Reader,
-		Prober: e.Target.Prober, Kinds: e.Target.Kinds,
-		Providers: e.Target.Providers, Spec: spec, Owners: owners, Findings: findings,
-	})
+// planCopy plans a copy to the target. It sets the fields of in that describe the target.
+func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, error) {
+	in.Target, in.Reader, in.Prober = e.Target.Side, e.Target.Reader, e.Target.Prober
+	in.Kinds, in.Providers = e.Target.Kinds, e.Target.Providers
+	return restore.NewPlan(ctx, in)
 }
 
 // nodesOf returns the nodes of one unit.

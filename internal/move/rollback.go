@@ -13,8 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// ForwardError says that units are past their hand-over: all others are rolled back, and these can
-// only go on.
+// ForwardError means that units are past their hand-over. They can only be resumed; all others are
+// rolled back.
 type ForwardError struct{ Units []string }
 
 func (e *ForwardError) Error() string {
@@ -27,8 +27,8 @@ func (e *ForwardError) Hint() string {
 	return "resume the operation to bring them to their end; to have them back, move them back"
 }
 
-// Rollback takes back what a move did with the units that are not handed over: their copies are
-// removed from the target, and they are released on the source, which then is equal to what it was.
+// Rollback undoes a move for the units that are not handed over: it removes their copies from the
+// target and unpauses them on the source, which then is equal to what it was.
 // It may run again after any crash. Errors: *ForwardError when units were handed over; those of the
 // journal and of both sides.
 func Rollback(ctx context.Context, o Options) error {
@@ -59,8 +59,8 @@ func Rollback(ctx context.Context, o Options) error {
 	return errors.Join(errs...)
 }
 
-// goBack gives a unit back on the source. A hand-over that was begun may still be on its way to the
-// bucket: a newer record in the name of the source makes it fail.
+// goBack returns a unit to the source. The write of a hand-over that was begun may still reach the
+// bucket; a newer ownership record for the source makes that conditional write fail.
 func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
@@ -77,21 +77,20 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 	return m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
 }
 
-// undo takes the copies of units back and, at the end, the shared objects. Units whose copy cannot
-// be taken back are stuck: they stay paused on the source, and the others are not kept waiting for
-// them.
+// undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot be
+// removed are stuck: they stay paused on the source, and do not hold up the others.
 func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
 	stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
-	for _, p := range slices.Backward(m.batches) {
-		names := slices.DeleteFunc(p.units(), func(unit string) bool { return !back(unit) })
-		if m.undoBatch(ctx, p, names, false, nil) == nil {
+	for _, b := range slices.Backward(m.batches) {
+		names := slices.DeleteFunc(b.units(), func(unit string) bool { return !back(unit) })
+		if m.undoBatch(ctx, b, names, false, nil) == nil {
 			continue
 		}
 		for _, name := range names {
-			if err := m.undoBatch(ctx, p, []string{name}, false, nil); err != nil {
+			if err := m.undoBatch(ctx, b, []string{name}, false, nil); err != nil {
 				stuck[name] = true
-				errs = append(errs, fmt.Errorf("take the copy of %s back: %w", name, err))
+				errs = append(errs, fmt.Errorf("remove the copy of %s: %w", name, err))
 			}
 		}
 	}
@@ -102,35 +101,35 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 	if err != nil {
 		return stuck, append(errs, err)
 	}
-	for _, p := range slices.Backward(m.batches) {
-		if err := m.undoBatch(ctx, p, nil, true, keep); err != nil {
-			errs = append(errs, fmt.Errorf("take the copies of shared objects back: %w", err))
+	for _, b := range slices.Backward(m.batches) {
+		if err := m.undoBatch(ctx, b, nil, true, keep); err != nil {
+			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
 		}
 	}
 	return stuck, errs
 }
 
-func (m *run) undoBatch(ctx context.Context, p *batch, units []string, shared bool,
+func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bool,
 	keep map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
-			Plan: &p.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: p.suffix()},
+			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		},
 		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Keep: keep,
 	})
 }
 
-// usedOnTarget finds shared objects of the copies that others on the target have come to need.
+// usedOnTarget returns the shared objects of the copies that other objects on the target need by now.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, _, err := m.CaptureTarget(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ours := map[object.Ref]bool{}
-	for _, p := range m.batches {
-		for _, o := range p.Copy.Shared.Objects {
+	for _, b := range m.batches {
+		for _, o := range b.Copy.Shared.Objects {
 			ours[o.Ref] = true
 		}
 	}
@@ -147,12 +146,12 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	return keep, nil
 }
 
-// forward finds the units past the point of no return: by the journal or, whatever it says, by the
-// bucket.
+// forward returns the units past the point of no return: those that the journal or an ownership record
+// in the bucket shows as handed over.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
-	for _, p := range m.batches {
-		for _, u := range p.Copy.Units {
+	for _, b := range m.batches {
+		for _, u := range b.Copy.Units {
 			if m.over(u.Name) {
 				continue
 			}

@@ -30,15 +30,15 @@ type BatchStore interface {
 type Options struct {
 	Ends
 	Plan *Plan
-	// Snapshot takes a snapshot of the source, keeps it in memory, and has verified its structure
-	// in the bucket when it returns.
+	// Snapshot takes a snapshot of the source and verifies its structure in the bucket. The result
+	// holds the contents in memory.
 	Snapshot  func(ctx context.Context) (*snapshot.Result, error)
 	Batches   BatchStore
 	Journal   *catalog.Journal
 	Operation string
 	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
 	Attempt int
-	// Units are the states of the units that the journal knows.
+	// Units are the states of the units in the journal.
 	Units  map[string]catalog.UnitState
 	Tuning restore.Tuning
 }
@@ -54,13 +54,13 @@ type run struct {
 	captures *captureCache
 	began    time.Time
 	batches  []*batch
-	slots    chan struct{} // one a look at an object of the source
+	slots    chan struct{} // limits concurrent reads of objects of the source
 
 	mu      sync.Mutex
 	results results
 }
 
-// results is what became of the units in this run.
+// results collects how the units of this run ended.
 type results struct {
 	failed  map[string]bool
 	retired map[string]bool
@@ -85,23 +85,23 @@ func newRun(ctx context.Context, o Options) (*run, error) {
 	return m, m.loadBatches(ctx)
 }
 
-// Run carries out a plan, or goes on with it: steps that the journal knows as done are skipped. It
-// may run again after any crash. Cancelling ctx stops it between two steps. Errors:
+// Run executes a plan, or resumes it: it skips steps that are done in the journal. It may run again
+// after any crash. Cancelling ctx stops it between two steps. Errors:
 // *restore.IncompleteError; the context's; those of the journal.
 func Run(ctx context.Context, o Options) error {
 	m, err := newRun(ctx, o)
 	if err != nil {
 		return err
 	}
-	for _, p := range m.batches {
-		m.copyAndHandOver(ctx, p)
+	for _, b := range m.batches {
+		m.copyAndHandOver(ctx, b)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
 	for _, units := range m.unplanned() {
-		// After a batch of which none came through the next one would fare no better, and stand
-		// still for it.
+		// After a batch without a single moved unit the next one would most likely fail, too, and
+		// its units would be paused for nothing.
 		if m.enough(ctx) || !m.begin(ctx, units) {
 			break
 		}
@@ -127,18 +127,18 @@ func Run(ctx context.Context, o Options) error {
 		Left: left, First: m.results.first}
 }
 
-// over tells of units with which nothing more is to be done.
+// over reports whether nothing is left to do for a unit.
 func (m *run) over(unit string) bool {
 	state := m.Units[unit]
 	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
 }
 
-// unplanned divides the units that no batch holds yet: the canary alone first, then as many at a time
-// as may be at work at once.
+// unplanned divides the units that no batch holds yet: first the canary alone, then groups of
+// Tuning.Concurrency units.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
-	for _, p := range m.batches {
-		for _, name := range p.units() {
+	for _, b := range m.batches {
+		for _, name := range b.units() {
 			known[name] = true
 		}
 	}
@@ -161,7 +161,8 @@ func (m *run) unplanned() [][]string {
 	return chunks
 }
 
-// enough tells whether no further batch is to begin.
+// enough reports whether no further batch is begun: the run is cancelled, the canary failed, or
+// Tuning.MaxFailures is reached.
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,7 +172,7 @@ func (m *run) enough(ctx context.Context) bool {
 		len(m.results.failed) >= m.Tuning.MaxFailures
 }
 
-// left counts units that were not begun.
+// left counts the units that were not begun.
 func (m *run) left() int {
 	n := 0
 	for _, u := range m.Plan.Copy.Units {
@@ -199,9 +200,9 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses the units of a batch, decides what is copied, and copies and hands it over. It reports whether
-// a unit came through. What cannot be decided is given back, as are units that do not come to a
-// stand: they work on while the cause is mended, and a resume begins anew with them.
+// begin pauses units, plans their batch, copies it and hands it over. It reports whether at least one
+// unit was retired. Units that cannot be paused, or whose batch cannot be planned, are unpaused: the
+// source reconciles them while the cause is fixed, and a resume begins from scratch with them.
 func (m *run) begin(ctx context.Context, units []string) bool {
 	var mu sync.Mutex
 	var paused []string
@@ -225,10 +226,10 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 		return false
 	}
 	slices.Sort(paused)
-	// A snapshot and what is decided by it are no step: they change neither side, and a run that
-	// dies before the batch is stored plans it again.
+	// The snapshot and the plan of the batch are no step: they change neither side. A run that dies
+	// before the batch is stored plans it again.
 	number := len(m.batches) + 1
-	p, err := m.planBatch(ctx, number, paused)
+	b, err := m.planBatch(ctx, number, paused)
 	if err != nil {
 		_, lookErr := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
 		for _, unit := range paused {
@@ -239,7 +240,7 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 		}
 		return false
 	}
-	m.copyAndHandOver(ctx, p)
+	m.copyAndHandOver(ctx, b)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
@@ -252,16 +253,17 @@ func (m *run) unpauseSource(ctx context.Context, unit string) {
 	}
 }
 
-// copyAndHandOver copies, hands over, releases and retires the units of a batch.
-func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
-	m.unpauseBlocked(ctx, p)
-	todo := p.Copy
-	todo.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
+// copyAndHandOver copies the units of a batch to the target, hands them over, releases them there and
+// retires them on the source.
+func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
+	m.unpauseBlocked(ctx, b)
+	todo := b.Copy
+	todo.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 		func(u restore.Unit) bool { return u.Blocked || m.over(u.Name) })
 	if len(todo.Units) == 0 || todo.Blocked {
 		return
 	}
-	if err := m.load(ctx, p); err != nil {
+	if err := m.load(ctx, b); err != nil {
 		m.failAll(ctx, todo.Units, err)
 		return
 	}
@@ -277,12 +279,12 @@ func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
+		Plan: &todo, Snapshot: b.snapshot, Contents: b.contents, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Kinds: m.Target.Kinds,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{
-			StepSuffix: p.suffix(), RequirePause: true, LeaveSharedPaused: true,
-			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, p) },
+			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true,
+			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, b) },
 			OnHealthy: func(u restore.Unit) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -295,11 +297,11 @@ func (m *run) copyAndHandOver(ctx context.Context, p *batch) {
 		return
 	}
 	m.note(todo.Units, healthy, err)
-	m.retire(ctx, p, healthy)
+	m.retire(ctx, b, healthy)
 }
 
-// lockAgain takes the lock over from earlier runs. A Cluster that is gone while its retirement is
-// on record was the last of its unit but for its Binding.
+// lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is no
+// error once its retirement was begun: retireUnit deletes the Cluster last, except for its Binding.
 func (m *run) lockAgain(ctx context.Context, unit string) error {
 	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
 	if err != nil {
@@ -322,7 +324,7 @@ func (m *run) failAll(ctx context.Context, units []restore.Unit, err error) {
 	}
 }
 
-// note keeps which units of a copy did not come through. Their findings are in the history already.
+// note records which units of a copy failed. Their findings are in the history already.
 func (m *run) note(units, healthy []restore.Unit, err error) {
 	if err == nil {
 		return
@@ -342,14 +344,14 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 	}
 }
 
-// unpauseBlocked releases on the source the units that cannot be copied as they stand: nothing of
-// them is on the target.
-func (m *run) unpauseBlocked(ctx context.Context, p *batch) {
-	for _, u := range p.Copy.Units {
-		if !u.Blocked && !p.Copy.Blocked || m.over(u.Name) {
+// unpauseBlocked unpauses on the source the units of a batch that are blocked: nothing of them is on
+// the target.
+func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
+	for _, u := range b.Copy.Units {
+		if !u.Blocked && !b.Copy.Blocked || m.over(u.Name) {
 			continue
 		}
-		for _, f := range p.Copy.Findings {
+		for _, f := range b.Copy.Findings {
 			if f.Severity >= object.Error && (f.Unit == u.Name || f.Unit == "") {
 				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
 			}
@@ -363,72 +365,16 @@ func (m *run) unpauseBlocked(ctx context.Context, p *batch) {
 	}
 }
 
-// finishShared releases the shared objects on the target. A ClusterResourceSet that is at work
-// there would apply to units of later batches before these are handed over, so none is released
-// before the last unit of its namespace.
-func (m *run) finishShared(ctx context.Context) error {
-	released := map[string]bool{}
-	for _, u := range m.Plan.Copy.Units {
-		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked &&
-			m.Units[u.Name] != catalog.UnitRolledBack {
-			released[u.Name] = m.results.retired[u.Name]
-		}
-	}
-	seen := map[object.Ref]bool{}
-	for _, p := range m.batches {
-		if handedOver, err := m.anyHandedOver(ctx, p); err != nil || !handedOver {
-			if err != nil {
-				return err
-			}
-			continue // nothing of it is on the target
-		}
-		if err := m.load(ctx, p); err != nil {
-			return err
-		}
-		todo := p.Copy
-		todo.Units = nil // their states are in released
-		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
-		for i := range todo.Shared.Objects {
-			if o := &todo.Shared.Objects[i]; seen[o.Ref] && o.Late {
-				o.Action = restore.Skip // an earlier batch creates it
-			}
-			seen[todo.Shared.Objects[i].Ref] = true
-		}
-		err := restore.FinishShared(ctx, restore.RunOptions{
-			Plan: &todo, Snapshot: p.snapshot, Contents: p.contents, Reader: m.Target.Reader,
-			Writer: m.Target.Writer, Kinds: m.Target.Kinds,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: p.suffix()},
-		}, released)
-		if err != nil {
-			return fmt.Errorf("release shared objects: %w", err)
-		}
-	}
-	return nil
-}
-
-// anyHandedOver reports whether a unit of a batch was handed over, so that its shared objects are on the
-// target.
-func (m *run) anyHandedOver(ctx context.Context, p *batch) (bool, error) {
-	for _, u := range p.Copy.Units {
-		state, err := m.Journal.State(ctx, handOverStep(u.Name))
-		if err != nil || state == catalog.StepDone {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
-// observe watches the Machines of everything that was moved.
+// observe watches the Machines of all units that were retired on the source.
 func (m *run) observe(ctx context.Context) error {
-	for _, p := range m.batches {
-		moved := p.Copy
-		moved.Units = slices.DeleteFunc(slices.Clone(p.Copy.Units),
+	for _, b := range m.batches {
+		moved := b.Copy
+		moved.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: p.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
+			Plan: &moved, Contents: b.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
-			Hooks: restore.Hooks{StepSuffix: p.suffix()},
+			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}); err != nil {
 			return err
 		}

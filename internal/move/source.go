@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,28 +20,11 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// annotationBlockMove is set by providers on what must not be moved yet, and removed when they are
-// ready (clusterctl contract).
+// annotationBlockMove is set by providers on objects that must not be moved yet, and removed when they
+// are ready (clusterctl contract).
 const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 
-// LockedError says that another operation, or a later run of this one, is at work on a workload
-// cluster.
-type LockedError struct{ Workload, Holder string }
-
-func (e *LockedError) Error() string {
-	return "workload cluster " + e.Workload + " is locked by operation " + e.Holder
-}
-
-// Hint tells the operator what to do.
-func (e *LockedError) Hint() string {
-	operation, _, _ := strings.Cut(e.Holder, "/")
-	return "resume operation " + operation + " or roll it back first"
-}
-
-// HintKey names the command that shows an operation.
-func (e *LockedError) HintKey() object.HintKey { return object.HintOperation }
-
-// ChangedError says that the source is not what the copy was made from.
+// ChangedError means that the source differs from what the copy was made from.
 type ChangedError struct{ Why string }
 
 func (e *ChangedError) Error() string { return "the source changed while it was paused: " + e.Why }
@@ -56,73 +37,8 @@ func (e *ChangedError) Hint() string {
 
 func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "pause"} }
 
-// lock is what stands in the annotation of a source Cluster.
-func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt) }
-
-// mayWrite looks at the lock of a source Cluster: nil when it is ours, or of an earlier run of
-// ours.
-func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
-	held := cluster.GetAnnotations()[capi.AnnotationOperation]
-	operation, attempt, _ := strings.Cut(held, "/")
-	if n, err := strconv.Atoi(attempt); err == nil && operation == m.Operation && n <= m.Attempt {
-		return nil
-	}
-	return &LockedError{Workload: unit, Holder: held}
-}
-
-// mayLock is mayWrite for the first write: the lock may be free, or one that was there at planning
-// and is taken over by force. What stands still by somebody else's hand without a lock is a copy
-// that is not at its end.
-func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
-	held := cluster.GetAnnotations()[capi.AnnotationOperation]
-	if held == "" && !restore.PausedByUs(cluster) || held != "" &&
-		m.Plan.Spec.Force.Has(object.CodeLocked) &&
-		m.Plan.Locks[unit] == held {
-		return nil
-	}
-	return m.mayWrite(unit, cluster)
-}
-
-// holdLock makes sure that the lock is ours, with the number of this run, and that the Cluster
-// stands still. Whoever ended the pause before the hand-over, when forward is false, keeps it from
-// happening; after it, the pause is set again.
-func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
-	ref, err := clusterRef(unit)
-	if err != nil {
-		return err
-	}
-	again := false
-	err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
-		if err := m.mayWrite(unit, u); err != nil {
-			return false, err
-		}
-		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-		if again = !paused || !restore.PausedByUs(u); again && !forward {
-			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
-		}
-		held := u.GetAnnotations()[capi.AnnotationOperation]
-		restore.Annotate(u, capi.AnnotationOperation, m.lock())
-		if again {
-			restore.Pause(u)
-			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
-				return false, err
-			}
-		}
-		return again || held != m.lock(), nil
-	})
-	if err != nil || !again {
-		return err
-	}
-	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
-		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
-			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
-				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
-				"sides did meanwhile"}))
-	return m.awaitStand(ctx, unit)
-}
-
-// change reads an object of the source and writes what fn makes of it, until both are of the same
-// moment.
+// change reads an object of the source, lets fn change it and writes it. It repeats that after a
+// conflict.
 func (m *run) change(ctx context.Context, ref object.Ref, fn func(u *unstructured.Unstructured) (
 	changed bool, err error)) error {
 	k, ok := kube.FindKind(m.Source.Kinds, ref.GroupKind())
@@ -148,9 +64,9 @@ func (m *run) change(ctx context.Context, ref object.Ref, fn func(u *unstructure
 	return err
 }
 
-// pause brings a unit of the source to a stand: lock and switch, then the acknowledgement of every
-// object that gives one. A True that is left from an earlier pause would pass at once, so before
-// the switch is set every object has to have shown that it is at work.
+// pause pauses a unit of the source: it sets lock and switch, then waits for every object that
+// acknowledges a pause. A condition Paused=True that an earlier pause left behind would pass at once. So
+// every object must show Paused=False before the switch is set.
 func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		ref, err := clusterRef(unit)
@@ -189,12 +105,12 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 				}
 			}
 		}
-		return errors.Join(m.awaitStand(ctx, unit), h.SetUnit(catalog.UnitPaused))
+		return errors.Join(m.awaitPaused(ctx, unit), h.SetUnit(catalog.UnitPaused))
 	})
 }
 
-// awaitAtWork waits until every object of a unit shows that it is not paused, but for those that
-// were paused before. Once the switch is set by us it waits no more.
+// awaitAtWork waits until every object of a unit shows Paused=False, except for objects that were
+// paused before the move. It does not wait once the switch is set, by us or by somebody else.
 func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.Node) error {
 	k, _ := kube.FindKind(m.Source.Kinds, ref.GroupKind())
 	live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
@@ -217,22 +133,22 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 		})
 }
 
-// awaitStand waits for the acknowledgements of a pause, for the objects as they are after it was
-// set, and for providers that hold a move back.
-func (m *run) awaitStand(ctx context.Context, unit string) error {
+// awaitPaused captures the source, waits until all objects of a unit acknowledged the pause and no
+// provider blocks the move, and then for Tuning.Settle.
+func (m *run) awaitPaused(ctx context.Context, unit string) error {
 	captured, err := m.captures.after(ctx, time.Now())
 	if err != nil {
 		return err
 	}
 	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
-		"acknowledge the pause", standing); err != nil {
+		"acknowledge the pause", whyNotPaused); err != nil {
 		return err
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
 }
 
-// standing says why an object does not stand still yet; "" when it does.
-func standing(_ *graph.Node, u *unstructured.Unstructured) string {
+// whyNotPaused returns why an object does not count as paused yet; "" when it does.
+func whyNotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
@@ -253,8 +169,8 @@ func kindOf(u *unstructured.Unstructured) object.GroupKind {
 	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
 }
 
-// await polls objects of the source until problem finds none with any of them. One that is gone is
-// none.
+// await polls objects of the source until problem returns "" for all of them. An object that is gone
+// has no problem.
 func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
 	problem func(n *graph.Node, u *unstructured.Unstructured) string) error {
 	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, m.Tuning.Wait, nodes,
@@ -271,7 +187,7 @@ func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n 
 	for _, n := range nodes {
 		k, ok := kube.FindKind(m.Source.Kinds, n.GroupKind())
 		if how := capi.PauseOf(n.GroupKind()); !ok || how == capi.PauseNone || how == capi.PauseUnknown {
-			continue // nothing is known of how it stands still
+			continue // it has no pause that we know
 		}
 		m.slots <- struct{}{}
 		g.Go(func() error {
@@ -304,8 +220,8 @@ func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n 
 	return left, first, err
 }
 
-// unpause gives a unit of the source back as it was. wait waits until its controllers work again;
-// the next pause does so, too, before it begins.
+// unpause undoes the pause of a unit of the source. With wait it waits until the controllers reconcile
+// the unit again. Without it, the next pause waits for that.
 func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog.UnitState) error {
 	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -321,40 +237,34 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 		if err := m.unpauseOwn(ctx, ref, nodes); err != nil {
 			return err
 		}
-		gave, stays := false, false
+		unpaused, staysPaused := false, false
 		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 			if !m.locked(u) {
-				return false, nil // never paused by us, or given back by a run that died then
+				return false, nil // never paused by us, or unpaused by a run that died afterwards
 			}
 			if err := m.mayWrite(unit, u); err != nil {
 				return false, err
 			}
-			gave = true
+			unpaused = true
 			restore.Unpause(u)
 			restore.Unannotate(u, capi.AnnotationOperation)
 			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
-			stays = paused || annotated
+			staysPaused = paused || annotated
 			return true, nil
 		})
 		if err != nil {
 			return err
 		}
-		if wait && gave && !stays {
+		if wait && unpaused && !staysPaused {
 			m.awaitWorking(ctx, unit, nodes)
 		}
 		return h.SetUnit(state)
 	})
 }
 
-// locked tells whether a source Cluster carries the lock of this operation, whichever run took it.
-func (m *run) locked(cluster *unstructured.Unstructured) bool {
-	operation, _, _ := strings.Cut(cluster.GetAnnotations()[capi.AnnotationOperation], "/")
-	return operation == m.Operation
-}
-
-// unpauseOwn gives back, before its Cluster, what has a pause of its own in a unit that is locked
-// by us.
+// unpauseOwn unpauses the objects of a unit that have a switch of their own. It comes before the
+// Cluster is unpaused, which also frees the lock, and does nothing unless we hold the lock.
 func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph.Node) error {
 	ours := false
 	if err := m.change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
@@ -377,8 +287,8 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph
 	return nil
 }
 
-// awaitWorking waits for controllers to take up what was given back. That they do not is told: the
-// source is as it was.
+// awaitWorking waits until controllers reconcile an unpaused unit again. A timeout is only a finding:
+// the source itself is what it was.
 func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again",
 		func(n *graph.Node, u *unstructured.Unstructured) string {
@@ -390,6 +300,6 @@ func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*graph.Node
 	if err != nil && ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
 			object.Finding{Severity: object.Warning, Code: object.CodeNotWorking, Message: err.Error(),
-				Hint: "look at the logs of the source's controllers"}))
+				Hint: "read the logs of the source's controllers"}))
 	}
 }

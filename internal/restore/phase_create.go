@@ -19,7 +19,7 @@ import (
 
 // createWaves creates the waves of one unit that come before its release, or those after it.
 func (r *run) createWaves(ctx context.Context, u Unit, late bool) error {
-	for _, wave := range waves(u.Objects) {
+	for _, wave := range Waves(u.Objects) {
 		if wave[0].Late != late {
 			continue
 		}

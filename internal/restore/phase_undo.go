@@ -111,7 +111,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 			return err // the Cluster goes with its wave
 		}
 	}
-	list := waves(u.Objects)
+	list := Waves(u.Objects)
 	slices.Reverse(list)
 	for _, wave := range list {
 		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,

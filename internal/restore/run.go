@@ -100,7 +100,7 @@ func (r *run) prepareRun(ctx context.Context) error {
 				r.setUID(o.Ref, o.UID)
 			}
 		}
-		for _, wave := range waves(u.Objects) {
+		for _, wave := range Waves(u.Objects) {
 			values, err := r.Journal.Values(ctx, r.createStep(u.Name, wave[0].Wave))
 			if err != nil {
 				return err
@@ -121,8 +121,8 @@ func (r *run) prepareRun(ctx context.Context) error {
 	return nil
 }
 
-// waves divides objects, which are in order, by their wave.
-func waves(objects []Object) [][]Object {
+// Waves divides objects, which must be sorted by wave, into one slice per wave.
+func Waves(objects []Object) [][]Object {
 	var out [][]Object
 	for len(objects) > 0 {
 		n := slices.IndexFunc(objects, func(o Object) bool { return o.Wave != objects[0].Wave })

@@ -11,13 +11,13 @@ import (
 
 func TestWavesDivideSortedObjects(t *testing.T) {
 	var sizes []int
-	for _, wave := range waves([]Object{{Wave: 1}, {Wave: 1}, {Wave: 2}, {Wave: 5}}) {
+	for _, wave := range Waves([]Object{{Wave: 1}, {Wave: 1}, {Wave: 2}, {Wave: 5}}) {
 		sizes = append(sizes, len(wave))
 	}
 	if len(sizes) != 3 || sizes[0] != 2 || sizes[1] != 1 || sizes[2] != 1 {
 		t.Errorf("waves of %v objects", sizes)
 	}
-	if len(waves(nil)) > 0 {
+	if len(Waves(nil)) > 0 {
 		t.Error("no objects have a wave")
 	}
 }

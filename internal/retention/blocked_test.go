@@ -61,8 +61,8 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 	}
 }
 
-// A snapshot that somebody hid may be found again: what it names stays until an operator says that
-// it is gone for good.
+// A hidden snapshot may be found again: the content that it names stays until an operator accepts
+// the gap.
 func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -100,7 +100,7 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	whole(t, st)
 }
 
-// An envelope that nobody vouches for may lie over one that counts.
+// An envelope without a trusted signature may have replaced one that counted.
 func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 	b := newClocked(t)
 	open := func(k *store.Keys) *store.Store {
@@ -240,8 +240,8 @@ func TestDeleteRefusesWhatHasToStay(t *testing.T) {
 	whole(t, st)
 }
 
-// Who names snapshots that the storage retains hears which of them stay; with none of the others
-// gone it is a refusal.
+// The deletion of named snapshots reports which of them the storage retains. It is a refusal when
+// the storage retains all of them.
 func TestDeleteReportsWhatTheStorageRetains(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -13,7 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// garbage is the content that no snapshot names, and what keeps it from being removed.
+// garbage is the content that no snapshot names, and the findings that block its removal.
 type garbage struct {
 	content      []store.StoredContent // older than the grace
 	frees, waits Amount
@@ -29,7 +29,7 @@ func (g *garbage) block(code object.Code, message, hint string) {
 }
 
 // findGarbage lists the content that the snapshots in stay do not name. present are all snapshots
-// that are there, among which gaps are looked for. The result is never nil.
+// that are there, among which gaps are searched. The result is never nil.
 func findGarbage(ctx context.Context, o *Options, stay, present []Snapshot, now time.Time) (
 	*garbage,
 	error) {

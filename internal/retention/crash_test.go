@@ -97,8 +97,8 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 }
 
-// Two daemons write snapshots of two sources to one place while two prunes run, and nothing that
-// they need goes.
+// Two daemons write snapshots of two sources to one store while two prunes run. The prunes remove
+// nothing that the daemons need.
 func TestPrunesRemoveNothingThatWritersNeed(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -120,7 +120,7 @@ func TestPrunesRemoveNothingThatWritersNeed(t *testing.T) {
 				clock.Lock()
 				b.pass(9 * time.Minute)
 				clock.Unlock()
-				// Its last one is its base: it is the newest.
+				// Its last one is its parent: it is the newest.
 				if _, err := w.put(t.Context(), b.time(), nil); err != nil && !errors.Is(err, errTooLong) {
 					errs <- err
 					return
@@ -136,7 +136,8 @@ func TestPrunesRemoveNothingThatWritersNeed(t *testing.T) {
 				o.Grace = MinGrace
 				r, err := prune(t.Context(), o)
 				if err != nil && strings.HasPrefix(err.Error(), "stat prunes/") {
-					continue // an hour passed since it wrote its record, and the other one replaced it
+					// an hour passed since it wrote its record, and the other one replaced it
+					continue
 				}
 				if err != nil {
 					errs <- err

@@ -85,8 +85,8 @@ func (e *BlockedError) Hint() string {
 // HintKey names the command that deletes them.
 func (e *BlockedError) HintKey() object.HintKey { return object.HintDeleteDamaged }
 
-// PlanChangedError reports that other snapshots would go than in the plan that was approved. Nothing
-// was removed.
+// PlanChangedError reports that other snapshots would go than in the plan that was approved.
+// Nothing was removed.
 type PlanChangedError struct{}
 
 func (e *PlanChangedError) Error() string {

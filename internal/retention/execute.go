@@ -129,8 +129,8 @@ func (e *execution) removeSnapshots(ctx context.Context) error {
 	})
 }
 
-// recordTooOld reports that the remaining snapshots stay, key the first of them. It is an error when
-// they were named.
+// recordTooOld reports that the remaining snapshots stay, key the first of them. It is an error
+// when they were named.
 func (e *execution) recordTooOld(key store.EnvelopeKey, remaining int) error {
 	if e.Delete != nil {
 		return &RefusedError{Key: key, Reason: "it took longer than " + AgeText(recordMaxAge) +

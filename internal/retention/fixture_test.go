@@ -114,15 +114,15 @@ func openPlain(t *testing.T, b bucket.Bucket) *store.Store {
 	return st
 }
 
-// taker takes snapshots of one source without a source: what matters to a prune is which keys they
-// name.
+// taker writes snapshots of one source without reading one: a prune depends only on the keys that
+// they name.
 type taker struct {
 	st       *store.Store
 	source   string
 	sequence int64
 	last     *store.Signed
 	lastTree store.Tree
-	// storing is held from the last look at the clock until the envelope is there.
+	// storing runs the last step: the check of the clock, and the write of the envelope.
 	storing func(began time.Time, store func() error) error
 }
 

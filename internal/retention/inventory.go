@@ -125,8 +125,8 @@ func readSnapshot(ctx context.Context, st *store.Store, s store.StoredSnapshot) 
 	}
 }
 
-// readPins lists the pins and reads why they were put. A pin that cannot be read, or that an unknown
-// signer put, pins all the same.
+// readPins lists the pins and reads why they were put. A pin that cannot be read, or that an
+// unknown signer put, pins all the same.
 func readPins(ctx context.Context, st *store.Store) (map[store.EnvelopeKey]Reason, error) {
 	list, err := st.Pins(ctx, "")
 	if err != nil {

@@ -50,8 +50,8 @@ func retainNewestWhole(usable []*Verdict) {
 	}
 }
 
-// retainNewestVerified retains the newest verified snapshot, and the newest verified one that is not
-// partial.
+// retainNewestVerified retains the newest verified snapshot, and the newest verified one that is
+// not partial.
 func retainNewestVerified(usable []*Verdict, verified func(store.EnvelopeKey) bool) {
 	found, foundWhole := false, false
 	for _, v := range usable {
@@ -63,8 +63,8 @@ func retainNewestVerified(usable []*Verdict, verified func(store.EnvelopeKey) bo
 	}
 }
 
-// retainNewestStored retains the snapshot that the storage received last. A host with a wrong clock,
-// or an attacker, can date its snapshots in the future, where they are the newest for ever.
+// retainNewestStored retains the snapshot that the storage received last. A host with a wrong
+// clock, or an attacker, can date its snapshots in the future, where they are the newest for ever.
 func retainNewestStored(usable []*Verdict) {
 	latest := 0
 	for i, v := range usable {

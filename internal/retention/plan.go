@@ -29,16 +29,17 @@ type Options struct {
 	// Source is the UID of the one source whose snapshots may go; empty means all.
 	Source string
 	// Delete names the snapshots that go, in place of those that the policy does not retain. One
-	// that has to stay is a *RefusedError, and then none goes. Those that the storage retains are an
-	// error, too: a *RefusedError when it retains all of them, a *RetainedError when others went.
+	// that has to stay is a *RefusedError, and then none goes. Those that the storage retains are
+	// an error, too: a *RefusedError when it retains all of them, a *RetainedError when others
+	// went.
 	Delete []store.EnvelopeKey
 	// Damaged allows Delete to name snapshots that are damaged, or not signed by a trusted key.
 	Damaged bool
 	// AcceptGaps records that snapshots which are missing without a record were removed on purpose.
 	// Damaged does so, too.
 	AcceptGaps bool
-	// Approved is the digest of the plan that was approved: Execute returns a *PlanChangedError for a
-	// plan with another digest. Empty approves any plan.
+	// Approved is the digest of the plan that was approved: Execute returns a *PlanChangedError for
+	// a plan with another digest. Empty approves any plan.
 	Approved string
 	// Verified reports whether a snapshot is known to be whole; nil means none.
 	Verified func(store.EnvelopeKey) bool
@@ -153,8 +154,8 @@ func NewPlan(ctx context.Context, o Options) (*Plan, error) {
 	return p, err
 }
 
-// CountContent adds to a plan how much would go, content included, and the findings that keep
-// content from being removed. It reads the trees of all snapshots that stay, and changes nothing in
+// CountContent adds to a plan how much would go, content included, and the findings that block
+// the removal of content. It reads the trees of all snapshots that stay, and changes nothing in
 // the store.
 func CountContent(ctx context.Context, o Options, p *Plan) error {
 	if err := o.applyDefaults(); err != nil {

@@ -49,7 +49,7 @@ func TestPolicyRetainsTheNewestOfEachPeriod(t *testing.T) {
 		"within is seen from the newest": {Policy{Within: 24 * time.Hour},
 			at("2026-01-02T10:00", "2026-01-01T10:00", "2026-01-01T09:59"),
 			[][]string{{"within 1d"}, {"within 1d"}, nil}},
-		"any rule keeps": {Policy{Last: 1, Daily: 2, Monthly: 2, Within: time.Hour},
+		"any rule retains": {Policy{Last: 1, Daily: 2, Monthly: 2, Within: time.Hour},
 			at("2026-01-01T10:00", "2026-01-01T09:30", "2025-12-31T10:00", "2025-12-30T10:00"),
 			[][]string{{"last", "daily 2026-01-01", "monthly 2026-01", "within 1h"}, {"within 1h"},
 				{"daily 2025-12-31", "monthly 2025-12"}, nil}},
@@ -57,7 +57,7 @@ func TestPolicyRetainsTheNewestOfEachPeriod(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, tt.policy.Match(tt.in)); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
+				t.Errorf("matches (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -71,7 +71,7 @@ func TestPolicyCountsInUTC(t *testing.T) {
 		time.UTC)}
 	want := [][]string{{"daily 2026-01-01"}, nil}
 	if diff := cmp.Diff(want, Policy{Daily: 5}.Match(in)); diff != "" {
-		t.Errorf("kept (-want +got):\n%s", diff)
+		t.Errorf("matches (-want +got):\n%s", diff)
 	}
 }
 

@@ -165,8 +165,8 @@ func TestGraceCountsFromTheNewerSnapshot(t *testing.T) {
 	}
 }
 
-// A run builds on what was the newest snapshot when it began. Another one may end meanwhile, and a
-// prune run that keeps the newest only.
+// The parent of a run is the newest snapshot when the run begins. Another run may end meanwhile,
+// and a prune may remove all but the newest.
 func TestPruneLeavesTheParentOfARunInProgress(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -177,7 +177,7 @@ func TestPruneLeavesTheParentOfARunInProgress(t *testing.T) {
 	o := options(st, b, Policy{Last: 1})
 	o.Grace = MinGrace
 	w.storing = func(_ time.Time, publish func() error) error {
-		other.take(t, began.Add(time.Minute), nil) // names nothing of the base
+		other.take(t, began.Add(time.Minute), nil) // names nothing of the parent
 		b.pass(store.MaxRun)
 		if r := mustPrune(t, o); len(r.Removed) > 0 {
 			t.Errorf("removed %v", r.Removed)
@@ -195,7 +195,7 @@ func TestPruneLeavesTheParentOfARunInProgress(t *testing.T) {
 	}
 }
 
-// What a run writes is named by nothing until its envelope is there.
+// No envelope names what a run in progress has written.
 func TestPruneLeavesYoungContent(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

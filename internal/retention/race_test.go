@@ -193,10 +193,10 @@ func TestPruneThatSleptRemovesNothingByAnOldRecord(t *testing.T) {
 	st := openPlain(t, b)
 	(&taker{st: st, source: sourceA}).hourly(t, b, 5)
 	b.pass(24 * time.Hour)
-	slow, looked := options(st, b, Policy{Last: 5}), false
+	slow, planned := options(st, b, Policy{Last: 5}), false
 	slow.Verified = func(store.EnvelopeKey) bool {
-		if !looked {
-			looked = true
+		if !planned {
+			planned = true
 			mustPrune(t, options(st, b, Policy{Last: 2}))
 			b.pass(2 * time.Hour)
 		}
@@ -259,7 +259,8 @@ func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {
 	}
 }
 
-// A plan that was approved is not executed when other snapshots would go by now; content may differ.
+// A plan that was approved is not executed when other snapshots would go by now; content may
+// differ.
 func TestExecuteRefusesAnotherPlanThanTheApprovedOne(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -15,8 +15,8 @@ import (
 // and overwrite the record after them.
 const recordMaxAge = 20 * time.Minute
 
-// maxAcceptedGap limits the length of a gap that AcceptGaps records. A snapshot every 30 seconds for
-// a year makes fewer.
+// maxAcceptedGap limits the length of a gap that AcceptGaps records. A snapshot every 30 seconds
+// for a year makes fewer.
 const maxAcceptedGap = 2_000_000
 
 // maxClockSkew is how far our clock may be from the storage's without a finding.
@@ -93,8 +93,8 @@ func (e *execution) decide(now time.Time) error {
 	return nil
 }
 
-// sequences returns the sequence numbers of the snapshots that go and of those that stay, by source.
-// An unusable envelope proves nothing about sequence numbers.
+// sequences returns the sequence numbers of the snapshots that go and of those that stay, by
+// source. An unusable envelope proves nothing about sequence numbers.
 func (e *execution) sequences() (removed, there map[string][]int64) {
 	removed, there = map[string][]int64{}, map[string][]int64{}
 	for _, v := range e.result.Snapshots {

@@ -26,8 +26,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
-// dayOld is a bucket that wrote everything a day ago, but for the records by which a prune asks it
-// for the time. MinIO takes times from nobody.
+// dayOld is a bucket that reports everything as a day old, except the prune records, whose time is
+// the storage's clock. MinIO does not allow to set the time of an object.
 type dayOld struct{ *s3.Bucket }
 
 func (b dayOld) at(i bucket.Info) bucket.Info {
@@ -114,7 +114,7 @@ func (p *prunedBucket) snapshot() {
 
 func (p *prunedBucket) last() store.Signed { return p.taken[len(p.taken)-1] }
 
-// named are the keys that a snapshot needs.
+// named returns the keys that a snapshot needs.
 func (p *prunedBucket) named(e store.Signed) map[string]bool {
 	p.t.Helper()
 	tree, err := p.st.GetTree(p.t.Context(), e.Tree)
@@ -128,19 +128,18 @@ func (p *prunedBucket) named(e store.Signed) map[string]bool {
 	return named
 }
 
-// garbage are the keys that snapshots need, and the last one does not. The envelopes are not among
-// them.
+// garbage returns the keys of content that only snapshots before the last one need.
 func (p *prunedBucket) garbage() map[string]bool {
 	p.t.Helper()
-	all, kept := map[string]bool{}, p.named(p.last())
+	all, named := map[string]bool{}, p.named(p.last())
 	for _, e := range p.taken {
 		maps.Copy(all, p.named(e))
 	}
-	maps.DeleteFunc(all, func(k string, _ bool) bool { return kept[k] })
+	maps.DeleteFunc(all, func(k string, _ bool) bool { return named[k] })
 	return all
 }
 
-// envelopes are those of all snapshots but the last.
+// envelopes returns the keys of the envelopes of all snapshots but the last.
 func (p *prunedBucket) envelopes() map[string]bool {
 	keys := map[string]bool{}
 	for _, e := range p.taken[:len(p.taken)-1] {
@@ -149,7 +148,7 @@ func (p *prunedBucket) envelopes() map[string]bool {
 	return keys
 }
 
-// amount is what keys come to, by what the server says.
+// amount adds up the sizes of keys, as the server reports them.
 func (p *prunedBucket) amount(sets ...map[string]bool) (a Amount) {
 	p.t.Helper()
 	for _, keys := range sets {
@@ -190,7 +189,7 @@ func (p *prunedBucket) prune(frees Amount) *Result {
 	return r
 }
 
-// want compares what a prune did. What the storage retains must be reported.
+// want compares what a prune did, and the finding for what the storage retains.
 func (p *prunedBucket) want(r *Result, removed map[string]bool, freed,
 	retained Amount) {
 	p.t.Helper()
@@ -213,7 +212,7 @@ func (p *prunedBucket) want(r *Result, removed map[string]bool, freed,
 	}
 }
 
-// wantFull fails unless snapshots are what a verify of the level full calls whole.
+// wantFull fails unless a full verification finds the snapshots whole.
 func (p *prunedBucket) wantFull(list ...store.Signed) {
 	p.t.Helper()
 	for _, e := range list {
@@ -239,7 +238,7 @@ func (p *prunedBucket) wantFull(list ...store.Signed) {
 	}
 }
 
-// versions are the ids of all that the bucket keeps, delete markers too, by key.
+// versions are the ids of all versions in the bucket, delete markers included, by key.
 func (p *prunedBucket) versions() map[string][]string {
 	p.t.Helper()
 	all := map[string][]string{}
@@ -253,8 +252,8 @@ func (p *prunedBucket) versions() map[string][]string {
 	return all
 }
 
-// unlock ends the retention of keys that begin so, as somebody does who may bypass governance, and
-// waits for the end; or it gives what was refused.
+// unlock ends the retention of all keys with a prefix, with the right to bypass governance, and
+// waits for the end. It returns the error of a refusal.
 func (p *prunedBucket) unlock(prefix string) (refused error) {
 	p.t.Helper()
 	n, governance, until := 0, minio.Governance, time.Now()
@@ -280,9 +279,9 @@ func (p *prunedBucket) unlock(prefix string) (refused error) {
 	return refused
 }
 
-// TestAPIPruneBesideObjectLock: what is retained stays whole and is reported, each time; when the
-// retention is over it goes, and nothing else does.
-func TestAPIPruneBesideObjectLock(t *testing.T) {
+// What Object Lock retains stays whole and is reported each time. When the retention is over it
+// goes, and nothing else does.
+func TestAPIPruneLeavesWhatObjectLockRetains(t *testing.T) {
 	for _, kind := range s3test.Kinds {
 		server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
 		for _, mode := range []s3.LockMode{s3.LockGovernance, s3.LockCompliance} {
@@ -310,7 +309,7 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 							"prunes/")
 					})
 					if diff := cmp.Diff(before, after); diff != "" {
-						t.Errorf("what the bucket keeps (-before +after):\n%s", diff)
+						t.Errorf("versions in the bucket (-before +after):\n%s", diff)
 					}
 					return
 				}
@@ -334,8 +333,8 @@ func TestAPIPruneBesideObjectLock(t *testing.T) {
 	}
 }
 
-// wantLeft fails unless of what the bucket had, all is there, in all versions, that does not belong
-// to what was removed; and nothing of that.
+// wantLeft fails unless the bucket has exactly the versions that it had before, but for those of
+// the removed snapshots.
 func (p *prunedBucket) wantLeft(before map[string][]string) {
 	p.t.Helper()
 	want, got := maps.Clone(before), p.versions()
@@ -349,11 +348,11 @@ func (p *prunedBucket) wantLeft(before map[string][]string) {
 			"prunes/")
 	})
 	if diff := cmp.Diff(want, got); diff != "" {
-		p.t.Errorf("what the bucket keeps (-want +got):\n%s", diff)
+		p.t.Errorf("versions in the bucket (-want +got):\n%s", diff)
 	}
 }
 
-// goneOf are the keys of content that are not named.
+// goneOf returns the keys of content that are not in named.
 func goneOf(before map[string][]string, named map[string]bool) map[string]bool {
 	gone := map[string]bool{}
 	for key := range before {
@@ -364,9 +363,9 @@ func goneOf(before map[string][]string, named map[string]bool) map[string]bool {
 	return gone
 }
 
-// TestAPIPruneTakesAllVersions: in a bucket that keeps versions nothing of what is removed stays
-// behind, neither older bytes nor delete markers, and all versions of the rest do.
-func TestAPIPruneTakesAllVersions(t *testing.T) {
+// In a versioned bucket a prune removes all versions of a key, delete markers included, and no
+// version of any other key.
+func TestAPIPruneRemovesAllVersions(t *testing.T) {
 	for _, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
@@ -393,7 +392,7 @@ func TestAPIPruneTakesAllVersions(t *testing.T) {
 	}
 }
 
-// rewrite deletes a key as whoever knows nothing of versions does, and writes it twice as it was.
+// rewrite deletes a key without naming a version, and writes its bytes again, twice.
 func (p *prunedBucket) rewrite(key string) {
 	p.t.Helper()
 	o, err := p.client.GetObject(p.t.Context(), p.bucket, key, minio.GetObjectOptions{})

@@ -230,7 +230,8 @@ func TestInterruptedVerifyBeginsAgain(t *testing.T) {
 		rest(time.Minute)
 		f.saw("0s one/a structure")
 		f.stop()
-		f = newVerifyFixture(t, path, structureDaily(), func(f *verifyFixture) { f.takes = 30 * time.Hour },
+		f = newVerifyFixture(t, path, structureDaily(),
+			func(f *verifyFixture) { f.takes = 30 * time.Hour },
 			"one")
 		rest(31 * time.Hour)
 		// one that was due while it was going comes after it, once
@@ -288,8 +289,8 @@ func TestVerifyOfAForgedSnapshotWaits(t *testing.T) {
 	})
 }
 
-// TestFullVerifyTakesThePlaceOfTheOther: it looks at the structure, too.
-func TestFullVerifyTakesThePlaceOfTheOther(t *testing.T) {
+// TestFullVerifyReplacesTheOther: it looks at the structure, too.
+func TestFullVerifyReplacesTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := structureDaily()
 		o.FullEvery = 72 * time.Hour

@@ -14,8 +14,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// catalogSocketSuffix names the socket beside a catalog: only one process can hold a catalog, so it serves
-// the others, such as a second mgmtctl that watches.
+// catalogSocketSuffix is added to the path of a catalog. Only one process can open a catalog; it
+// serves the others on this socket, for example a second mgmtctl that watches.
 const catalogSocketSuffix = ".sock"
 
 // catalogSocket serves the operations of the process that holds the catalog.
@@ -24,8 +24,8 @@ type catalogSocket struct {
 	path   string
 }
 
-// serveCatalogSocket listens on the socket. The caller holds the catalog, so a socket that is there
-// already is a dead process's.
+// serveCatalogSocket listens on the socket. The caller holds the catalog, so an existing socket is
+// that of a dead process.
 func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
 	path := catalogFile + catalogSocketSuffix
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -33,8 +33,8 @@ func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
 	}
 	l, err := (&net.ListenConfig{}).Listen(s.ctx, "unix", path)
 	if err != nil {
-		// Paths of sockets are short (108 bytes on Linux). To be watched is a convenience: the work
-		// goes on without it.
+		// The path of a socket is limited to 108 bytes on Linux. Operations run without a socket
+		// too; other processes then cannot watch them.
 		s.cfg.Log.Warn("serve catalog socket", "path", path, "error", err)
 		return nil, nil
 	}
@@ -47,7 +47,7 @@ func serveCatalogSocket(s *Server, catalogFile string) (*catalogSocket, error) {
 	return b, nil
 }
 
-// close lets watchers read to the end of their operation, but not for long.
+// close stops the server. Watchers have two seconds to read the end of their operation.
 func (b *catalogSocket) close() {
 	done := time.AfterFunc(2*time.Second, b.server.Stop)
 	b.server.GracefulStop()
@@ -61,9 +61,10 @@ type catalogHolder struct {
 	client mgmtv1.OperationServiceClient
 }
 
-// dialCatalogHolder reaches the process that holds the catalog. locked is the error that it gives when
-// nobody answers there.
-func (s *Server) dialCatalogHolder(ctx context.Context, locked error) (mgmtv1.OperationServiceClient,
+// dialCatalogHolder connects to the process that holds the catalog. It returns the error locked
+// when no process answers.
+func (s *Server) dialCatalogHolder(ctx context.Context, locked error) (
+	mgmtv1.OperationServiceClient,
 	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +77,7 @@ func (s *Server) dialCatalogHolder(ctx context.Context, locked error) (mgmtv1.Op
 		return nil, locked
 	}
 	_ = probe.Close()
-	// a socket with mode 0600 in a folder of ours
+	// The socket has mode 0600: no credentials are needed.
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, errors.Join(locked, err)

@@ -108,7 +108,8 @@ func (y *crashFixture) live(dir string) *life {
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	l := &life{t: y.t, fixture: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir + "/store"))}
+	l := &life{t: y.t, fixture: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir +
+		"/store"))}
 	l.Server = New(Config{
 		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
 		Retention: Retention{Policy: retention.Policy{Last: 2}},

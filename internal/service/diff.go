@@ -21,27 +21,22 @@ var changes = map[snapshot.ChangeKind]mgmtv1.Difference{
 	snapshot.Touched:  mgmtv1.Difference_DIFFERENCE_TOUCHED,
 }
 
+// DiffSnapshots implements the API.
 func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.DiffSnapshotsResponse]) error {
-	ctx := stream.Context()
-	if req.GetLive() == (req.GetTo() != "") {
-		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
-			"or with the live source", Hint: "name two snapshots, or one and --live"}
+	if err := checkDiff(req); err != nil {
+		return err
 	}
+	ctx := stream.Context()
 	st, err := s.s.openStore(ctx, req.GetLocation(), req.GetIdentity())
 	if err != nil {
 		return err
 	}
-	from, err := openSide(ctx, st, req.GetSource(), req.GetFrom())
+	from, err := openVersion(ctx, st, req.GetSource(), req.GetFrom())
 	if err != nil {
 		return err
 	}
-	var to snapshot.Version
-	if req.GetLive() {
-		to, err = s.liveSide(ctx, req, from.Envelope)
-	} else {
-		to, err = openSide(ctx, st, req.GetSource(), req.GetTo())
-	}
+	to, err := s.laterVersion(ctx, st, req, from.Envelope)
 	if err != nil {
 		return err
 	}
@@ -61,7 +56,26 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	return nil
 }
 
-func openSide(ctx context.Context, st *store.Store, source, ref string) (snapshot.Version, error) {
+// laterVersion opens the later version of a comparison: a snapshot, or the live source.
+func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
+	req *mgmtv1.DiffSnapshotsRequest, from store.Envelope) (snapshot.Version, error) {
+	if req.GetLive() {
+		return s.liveVersion(ctx, req, from)
+	}
+	return openVersion(ctx, st, req.GetSource(), req.GetTo())
+}
+
+// checkDiff refuses a comparison with two other sides, or with none.
+func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
+	if req.GetLive() == (req.GetTo() != "") {
+		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
+			"or with the live source", Hint: "name two snapshots, or one and --live"}
+	}
+	return nil
+}
+
+// openVersion opens a snapshot to compare or to draw.
+func openVersion(ctx context.Context, st *store.Store, source, ref string) (snapshot.Version, error) {
 	e, err := findSnapshot(ctx, st, source, ref)
 	if err != nil {
 		return snapshot.Version{}, err
@@ -73,8 +87,8 @@ func openSide(ctx context.Context, st *store.Store, source, ref string) (snapsho
 	return snapshot.Version{Snapshot: opened}, err
 }
 
-// liveSide looks at the source that a snapshot was taken of.
-func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
+// liveVersion captures the source of a snapshot.
+func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnapshotsRequest,
 	e store.Envelope) (snapshot.Version, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
 		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
@@ -96,7 +110,7 @@ func (s *snapshotService) liveSide(ctx context.Context, req *mgmtv1.DiffSnapshot
 	return snapshot.Version{Snapshot: live, Contents: contents}, err
 }
 
-// inNamespaces takes what is in one of the namespaces, and the Namespace itself.
+// inNamespaces reports whether an object is in one of the namespaces, or is one of them.
 func inNamespaces(r object.Ref, namespaces []string) bool {
 	if len(namespaces) == 0 {
 		return true

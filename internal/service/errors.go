@@ -24,9 +24,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/verify"
 )
 
-// This file is the one table between errors, what goes over gRPC, and exit codes. An error crosses
-// as a status whose ErrorInfo holds a Reason, and comes back as an *Error with the same one; so
-// mgmtctl exits alike with the server in its own process and with a daemon.
+// This file maps errors to gRPC statuses and exit codes. An error crosses the wire as a status
+// whose ErrorInfo holds a Reason, and comes back as an *Error with the same one. So mgmtctl exits
+// alike with the server in its own process and with a daemon.
 
 // The exit codes of mgmtctl.
 const (
@@ -62,8 +62,9 @@ const (
 	ReasonTimeout     Reason = "TIMEOUT"     // --timeout passed
 	ReasonUnsupported Reason = "UNSUPPORTED" // this version of the server cannot do it
 	// findings block everything; nothing changed
-	ReasonFindings         Reason = "FINDINGS"
-	ReasonPlanChanged      Reason = "PLAN_CHANGED"      // the plan looked at is not the plan now
+	ReasonFindings Reason = "FINDINGS"
+	// the plan has changed since the operator saw it
+	ReasonPlanChanged      Reason = "PLAN_CHANGED"
 	ReasonIncomplete       Reason = "INCOMPLETE"        // something changed and work is left
 	ReasonStoreMissing     Reason = "STORE_MISSING"     // there is no store
 	ReasonStoreDenied      Reason = "STORE_DENIED"      // the store refuses access
@@ -77,9 +78,9 @@ const (
 	ReasonInterrupted Reason = "INTERRUPTED" // cancelled by the caller
 )
 
-// reasons gives each reason its gRPC code and its exit code. Where several share a gRPC code, a
-// status without one of our reasons (from grpc itself, from a proxy, from a newer server) is read
-// as the one marked bare; as INTERNAL when none is.
+// reasons gives each reason its gRPC code and its exit code. Several reasons may share a gRPC code.
+// A status without one of our reasons (from grpc itself, a proxy or a newer server) gets the reason
+// that is marked bare; INTERNAL when none is.
 var reasons = []struct {
 	reason Reason
 	code   codes.Code
@@ -116,15 +117,15 @@ type mapping struct {
 	reason Reason
 }
 
-// mappings gives the errors of the packages below their reasons; the first that matches counts.
-// What is on no line is INTERNAL.
+// mappings gives the errors of other packages their reasons; the first match counts. An error
+// without a match is INTERNAL.
 var mappings = []mapping{
 	// Damage counts even if recording it was interrupted.
 	{as[*verify.DamagedError], ReasonFindings},
 	{as[*verify.RemovedError], ReasonNotFound},
-	// An *Error says itself what it is, and an interrupt is one whatever it broke off. A deadline
-	// is different: the packages below set their own, so that it counts only when nothing else
-	// fits.
+	// An *Error has a reason of its own, and a cancelled call is INTERRUPTED whatever it
+	// interrupted. A deadline is last: packages set deadlines of their own, so that it counts only
+	// when nothing else fits.
 	{is(context.Canceled), ReasonInterrupted},
 	{as[*restore.IncompleteError], ReasonIncomplete},
 	{as[*restore.FindingsError], ReasonFindings},
@@ -154,7 +155,7 @@ var mappings = []mapping{
 	{is(store.ErrNoSpace), ReasonNoSpace},
 	{is(store.ErrStoreMissing), ReasonStoreMissing},
 	{is(store.ErrForeign), ReasonStoreMissing},
-	{is(store.ErrNotFound), ReasonDamaged}, // something names a key that is gone
+	{is(store.ErrNotFound), ReasonDamaged}, // a stored document names a missing key
 	{is(store.ErrDenied), ReasonStoreDenied},
 	{is(store.ErrUnreachable), ReasonStoreUnreachable},
 	{as[*catalog.LockedError], ReasonLocked},
@@ -172,7 +173,7 @@ func is(target error) func(error) bool {
 	return func(err error) bool { return errors.Is(err, target) }
 }
 
-// isNoStore tells of a place that holds something else.
+// isNoStore reports an error about a place that holds something other than a store.
 func isNoStore(err error) bool {
 	e, ok := errors.AsType[*store.FormatError](err)
 	return ok && e.Format == 0
@@ -200,10 +201,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap gives the cause, nil when the error came over the wire.
+// Unwrap returns the cause, nil when the error came over the wire.
 func (e *Error) Unwrap() error { return e.err }
 
-// ExitCode gives the exit code of the error's reason.
+// ExitCode returns the exit code of the error's reason.
 func (e *Error) ExitCode() int {
 	for _, r := range reasons {
 		if r.reason == e.Reason {
@@ -240,8 +241,8 @@ func ToStatus(err error) error {
 		return err
 	}
 	e := classify(err)
-	// Protobuf refuses text that is not UTF-8, and an error may quote anything: a broken message
-	// must not turn into a lost reason.
+	// Protobuf refuses text that is not UTF-8, and an error may quote anything: without this, a
+	// broken message would lose its reason.
 	s := status.New(e.code(), strings.ToValidUTF8(e.Message, "\uFFFD"))
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: errorDomain}
 	if e.Hint != "" {
@@ -257,8 +258,8 @@ func ToStatus(err error) error {
 	return detailed.Err()
 }
 
-// FromStatus is the inverse of ToStatus. Errors that never crossed a wire are taken too and go by
-// the same table, so that callers need not know. nil gives nil.
+// FromStatus is the inverse of ToStatus. It accepts errors that never crossed a wire and classifies
+// them by the same table. nil gives nil.
 func FromStatus(err error) *Error {
 	if err == nil {
 		return nil
@@ -282,8 +283,8 @@ func FromStatus(err error) *Error {
 	return e
 }
 
-// fromWire reports whether err is a status. An *Error around one is not: it was given its reason
-// knowingly.
+// fromWire reports whether err is a status. An *Error around a status is not: its reason was chosen
+// on purpose.
 func fromWire(err error) (*status.Status, bool) {
 	if as[*Error](err) {
 		return nil, false
@@ -291,7 +292,7 @@ func fromWire(err error) (*status.Status, bool) {
 	return status.FromError(err)
 }
 
-// ExitCode gives the exit code of mgmtctl for an error, from this side of the wire or the other.
+// ExitCode returns the exit code of mgmtctl for an error of either side of the wire.
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitDone
@@ -316,7 +317,7 @@ func classify(err error) *Error {
 	return e
 }
 
-// hint finds what an error, or the first in its chain that has a hint, tells the operator to do.
+// hint returns the hint of the first error in the chain that has one.
 func hint(err error) string {
 	var hinter interface {
 		error
@@ -361,8 +362,8 @@ func bareReason(code codes.Code) Reason {
 	return ReasonInternal
 }
 
-// ServerOptions are what a gRPC server that carries this service needs, whatever it listens on:
-// they pass every error through ToStatus, so that no handler can forget to.
+// ServerOptions are the options of every gRPC server for this service: they convert each error with
+// ToStatus, so that no handler can forget it.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,

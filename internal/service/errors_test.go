@@ -48,8 +48,8 @@ func TestReasonsCrossTheWire(t *testing.T) {
 	}
 }
 
-// TestExitCodes pins the documented codes.
-func TestExitCodes(t *testing.T) {
+// TestEachReasonHasItsExitCode pins the documented codes.
+func TestEachReasonHasItsExitCode(t *testing.T) {
 	for reason, want := range map[Reason]int{
 		ReasonInternal: 1, ReasonUnreachable: 1, ReasonNoSpace: 1, ReasonNotFound: 1, ReasonTimeout: 1,
 		ReasonDamaged: 1, ReasonUnsupported: 1,
@@ -79,8 +79,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestBareStatus reads statuses that do not come from our table.
-func TestBareStatus(t *testing.T) {
+// TestStatusWithoutReasonGetsOneByItsCode reads statuses that do not come from our table.
+func TestStatusWithoutReasonGetsOneByItsCode(t *testing.T) {
 	for code, want := range map[codes.Code]Reason{
 		codes.Unavailable:        ReasonUnreachable,
 		codes.Canceled:           ReasonInterrupted,
@@ -98,7 +98,7 @@ func TestBareStatus(t *testing.T) {
 	}
 }
 
-func TestErrorsOfPackages(t *testing.T) {
+func TestErrorsOfPackagesHaveReasons(t *testing.T) {
 	tests := []struct {
 		name     string
 		err      error
@@ -127,17 +127,17 @@ func TestErrorsOfPackages(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an answer in any
-// encoding.
-func TestTextThatIsNotUTF8(t *testing.T) {
+// TestReasonSurvivesTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an
+// answer in any encoding.
+func TestReasonSurvivesTextThatIsNotUTF8(t *testing.T) {
 	got := FromStatus(ToStatus(&Error{Reason: ReasonIdentity, Message: "open \xff", Hint: "see \xff"}))
 	if got.Reason != ReasonIdentity || got.Message != "open \uFFFD" || got.Hint != "see \uFFFD" {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// TestErrorAroundStatus keeps the reason that was given over that of the cause.
-func TestErrorAroundStatus(t *testing.T) {
+// TestErrorAroundAStatusRetainsItsReason keeps the reason that was given over that of the cause.
+func TestErrorAroundAStatusRetainsItsReason(t *testing.T) {
 	got := FromStatus(ToStatus(&Error{Reason: ReasonLocked, Message: "m",
 		err: status.Error(codes.NotFound, "cause")}))
 	if got.Reason != ReasonLocked {
@@ -145,8 +145,8 @@ func TestErrorAroundStatus(t *testing.T) {
 	}
 }
 
-// TestServerOptions shows that handlers may return errors as they are.
-func TestServerOptions(t *testing.T) {
+// TestServerOptionsConvertErrorsToStatuses shows that handlers may return errors as they are.
+func TestServerOptionsConvertErrorsToStatuses(t *testing.T) {
 	listener := bufconn.Listen(1 << 16)
 	server := grpc.NewServer(ServerOptions()...)
 	mgmtv1.RegisterOperationServiceServer(server, rawErrors{})

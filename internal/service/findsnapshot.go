@@ -9,8 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// findSource returns the UID of the source that a request names, by name or UID; the only one when
-// it names none.
+// findSource returns the UID of the source with this name or UID; without a name, that of the only
+// source.
 func findSource(ctx context.Context, st *store.Store, name string) (string, error) {
 	uids, err := st.Sources(ctx)
 	if err != nil {
@@ -48,7 +48,8 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 	}
 }
 
-// findSnapshot returns the envelope that a request names.
+// findSnapshot returns the envelope of the snapshot that a request names; the newest when it names
+// none.
 func findSnapshot(ctx context.Context, st *store.Store, source, ref string) (store.Signed, error) {
 	uid, err := findSource(ctx, st, source)
 	if err != nil {

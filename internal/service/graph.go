@@ -8,6 +8,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
+// GraphSnapshot implements the API.
 func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	stream grpc.ServerStreamingServer[mgmtv1.GraphSnapshotResponse]) error {
 	ctx := stream.Context()
@@ -19,24 +20,24 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	side, err := openSide(ctx, st, req.GetSource(), req.GetId())
+	version, err := openVersion(ctx, st, req.GetSource(), req.GetId())
 	if err != nil {
 		return err
 	}
-	nodes, err := restore.Nodes(side.Snapshot, restore.Spec{Selection: selection})
+	nodes, err := restore.Nodes(version.Snapshot, restore.Spec{Selection: selection})
 	if err != nil {
 		return err
 	}
 	for _, n := range nodes {
 		if err := stream.Send(&mgmtv1.GraphSnapshotResponse{Ref: refToProto(n.Ref), Unit: n.Unit,
-			Shared: n.Shared, Edges: edgesOf(side.Snapshot.Graph, n)}); err != nil {
+			Shared: n.Shared, Edges: edgesOf(version.Snapshot.Graph, n)}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// edgesOf are the edges from a node. What is missing is so by Graph.Missing.
+// edgesOf returns the edges from a node. Graph.Missing lists the same edges as missing.
 func edgesOf(g *graph.Graph, n *graph.Node) []*mgmtv1.GraphEdge {
 	var edges []*mgmtv1.GraphEdge
 	for _, o := range n.Owners {

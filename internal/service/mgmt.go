@@ -20,15 +20,17 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// mgmtService looks at management clusters. It holds nothing that can write to one (I7).
+// mgmtService reads management clusters. It holds nothing that can write to one (I7).
 type mgmtService struct {
 	mgmtv1.UnimplementedMgmtServiceServer
 	s *Server
 }
 
-// looks is how many questions are put to one API server at once.
-const looks = 16
+// mgmtRequests is how many requests one call sends to one API server at once.
+const mgmtRequests = 16
 
+// ListMgmts implements the API. A management cluster that does not answer is in the list, with its
+// error.
 func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest) (
 	*mgmtv1.ListMgmtsResponse, error) {
 	options := slices.Clone(m.s.cfg.Sources)
@@ -39,28 +41,22 @@ func (m *mgmtService) ListMgmts(ctx context.Context, _ *mgmtv1.ListMgmtsRequest)
 	}
 	list := make([]*mgmtv1.Mgmt, len(options))
 	var g errgroup.Group
-	g.SetLimit(looks)
+	g.SetLimit(mgmtRequests)
 	for i, o := range options {
 		g.Go(func() error {
-			v, err := view(ctx, o)
-			if list[i] = v.proto; err != nil {
-				list[i].Error = err.Error()
-			}
-			return nil // that one does not answer is what the list is there to tell
+			v, _ := readMgmt(ctx, o) // the error is in the list
+			list[i] = v.proto
+			return nil
 		})
 	}
-	_ = g.Wait() // returns none
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	_ = g.Wait() // returns no error
 	slices.SortFunc(list, func(a, b *mgmtv1.Mgmt) int {
-		return strings.Compare(a.GetName(),
-			b.GetName())
+		return strings.Compare(a.GetName(), b.GetName())
 	})
-	return &mgmtv1.ListMgmtsResponse{Mgmts: list}, nil
+	return &mgmtv1.ListMgmtsResponse{Mgmts: list}, ctx.Err()
 }
 
-// mgmtView is what was read of a management cluster, and the faces of it that cannot write.
+// mgmtView is what was read of a management cluster, and clients of it that cannot write.
 type mgmtView struct {
 	proto     *mgmtv1.Mgmt
 	providers []kube.Provider
@@ -78,10 +74,15 @@ type workload struct {
 	annotations map[string]string
 }
 
-// view reaches a management cluster and reads what is in it. What was read before an error is in
-// the view.
-func view(ctx context.Context, o kube.Options) (mgmtView, error) {
-	v := mgmtView{proto: &mgmtv1.Mgmt{Name: o.Name}}
+// readMgmt connects to a management cluster and reads what is in it. With an error, the view holds
+// what was read before, and the error as well.
+func readMgmt(ctx context.Context, o kube.Options) (v mgmtView, err error) {
+	v.proto = &mgmtv1.Mgmt{Name: o.Name}
+	defer func() {
+		if err != nil {
+			v.proto.Error = err.Error()
+		}
+	}()
 	m, err := kube.Connect(ctx, o)
 	if err != nil {
 		return v, err
@@ -133,6 +134,7 @@ func listWorkloads(ctx context.Context, r *kube.Reader, kinds []kube.Kind) ([]wo
 	return list, err
 }
 
+// CheckMgmt implements the API.
 func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtRequest) (
 	*mgmtv1.CheckMgmtResponse, error) {
 	o, err := m.s.anyMgmt(req.GetName())
@@ -143,18 +145,27 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 	if err != nil {
 		return nil, err
 	}
-	v, err := view(ctx, o)
+	v, err := readMgmt(ctx, o)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	resp := &mgmtv1.CheckMgmtResponse{Mgmt: v.proto}
+	findings := []object.Finding{{Severity: object.Error, Code: object.CodeUnreachable}}
 	if err != nil {
-		v.proto.Error = err.Error()
-		resp.Findings = []*mgmtv1.Finding{findingToProto(object.Finding{Severity: object.Error,
-			Code: object.CodeUnreachable, Message: err.Error(), Hint: hint(err)})}
-		return resp, nil
+		findings[0].Message, findings[0].Hint = err.Error(), hint(err)
+	} else if findings, err = m.s.checkMgmt(ctx, v, st); err != nil {
+		return nil, err
 	}
-	c, _, err := m.s.catalogOrHolder(ctx)
+	resp := &mgmtv1.CheckMgmtResponse{Mgmt: v.proto}
+	for _, f := range findings {
+		resp.Findings = append(resp.Findings, findingToProto(f))
+	}
+	return resp, nil
+}
+
+// checkMgmt runs the checks of one management cluster and returns the findings, the worst first.
+func (s *Server) checkMgmt(ctx context.Context, v mgmtView, st *store.Store) ([]object.Finding,
+	error) {
+	c, _, err := s.catalogOrHolder(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,10 +179,7 @@ func (m *mgmtService) CheckMgmt(ctx context.Context, req *mgmtv1.CheckMgmtReques
 		}
 		return strings.Compare(string(a.Code)+a.Message, string(b.Code)+b.Message)
 	})
-	for _, f := range k.findings {
-		resp.Findings = append(resp.Findings, findingToProto(f))
-	}
-	return resp, nil
+	return k.findings, nil
 }
 
 // anyMgmt finds a management cluster on either side.
@@ -185,7 +193,7 @@ func (s *Server) anyMgmt(name string) (kube.Options, error) {
 	return o, err
 }
 
-// ownersStore opens the store whose ownership records are looked at; nil when a request names none
+// ownersStore opens the store of the ownership records. It returns nil when a request names none
 // and there is none, or none yet.
 func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store, error) {
 	if location == "" {

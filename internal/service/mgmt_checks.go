@@ -40,7 +40,8 @@ func checkProviders(_ context.Context, k *mgmtCheck) error {
 	return nil
 }
 
-// checkRights asks for what snapshots need, and for what restores and moves need besides.
+// checkRights reports missing rights: those of snapshots as errors, those of restores and moves as
+// warnings.
 func checkRights(ctx context.Context, k *mgmtCheck) error {
 	reads := preflight.Right{Verb: "list"}
 	captured := slices.DeleteFunc(slices.Clone(k.kinds),
@@ -66,10 +67,10 @@ func checkRights(ctx context.Context, k *mgmtCheck) error {
 	return err
 }
 
-// checkPauses names kinds that are in use and that a restore or move cannot hold still.
+// checkPauses reports kinds that are in use and that a restore or a move cannot pause.
 func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(looks)
+	g.SetLimit(mgmtRequests)
 	for _, kind := range k.kinds {
 		pause := capi.PauseOf(kind.GroupKind)
 		if !kind.Contract || pause != capi.PauseUnknown && pause != capi.PauseUnsupported ||
@@ -98,7 +99,7 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	return g.Wait()
 }
 
-// ignoreForbidden leaves what we may not list to checkRights.
+// ignoreForbidden drops the error of a kind that we may not list: checkRights reports it.
 func ignoreForbidden(err error) error {
 	if apierrors.IsForbidden(err) {
 		return nil
@@ -106,8 +107,7 @@ func ignoreForbidden(err error) error {
 	return err
 }
 
-// checkWorkloads tells of Clusters that are paused, and of marks of operations that nobody works
-// on.
+// checkWorkloads reports Clusters that are paused, and marks of operations that do not run.
 func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 	for _, w := range k.workloads {
 		if w.paused {
@@ -152,7 +152,8 @@ func unitOf(w workload) string {
 	return object.Key{Namespace: w.ref.Namespace, Name: w.ref.Name}.String()
 }
 
-// checkOwnership compares with the ownership records of the store.
+// checkOwnership reports Clusters that belong to another management cluster by the ownership
+// records of the store.
 func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 	if k.store == nil || len(k.workloads) == 0 {
 		return nil

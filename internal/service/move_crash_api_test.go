@@ -129,7 +129,8 @@ func (m *matrix) run(todo []crash) {
 					m.t.Error("too many fleets are broken")
 					continue
 				}
-				m.fixtures[n] = newMoveFixture(m.t, m.fixtures[n].twoClusters, fmt.Sprintf("crash-%d-%d", n, broken))
+				m.fixtures[n] = newMoveFixture(m.t, m.fixtures[n].twoClusters, fmt.Sprintf("crash-%d-%d", n,
+					broken))
 			}
 		})
 	}

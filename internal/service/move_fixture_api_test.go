@@ -33,8 +33,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// moveFixture is a fleet in its own namespace, which moves between two management clusters, with its
-// own store and catalog.
+// moveFixture is a fleet in its own namespace, which moves between two management clusters, with
+// its own store and catalog.
 type moveFixture struct {
 	*twoClusters
 	t         testing.TB
@@ -53,9 +53,9 @@ type moveFixture struct {
 // the first of them is taken away again: then three are left, two with the same class
 const fleetClusters = 4
 
-// newMoveFixture makes a fleet of three workload clusters on the first side: two share a ClusterClass and
-// own a Secret together, the third is paused. Only one of them has workers: every object costs time
-// in every state.
+// newMoveFixture makes a fleet of three workload clusters on the first side: two share a
+// ClusterClass and own a Secret together, the third is paused. Only one of them has workers: every
+// object costs time in every state.
 func newMoveFixture(t testing.TB, g *twoClusters, prefix string) *moveFixture {
 	t.Helper()
 	y := &moveFixture{twoClusters: g, t: t, dir: t.TempDir(), namespace: prefix + "-team-0000"}
@@ -129,7 +129,8 @@ func (y *moveFixture) source() *side { return y.sides[y.at] }
 func (y *moveFixture) target() *side { return y.sides[1-y.at] }
 
 // tryLive reads all objects in the fleet's namespace on one side.
-func (y *moveFixture) tryLive(ctx context.Context, i int) (map[object.Ref]*unstructured.Unstructured,
+func (y *moveFixture) tryLive(ctx context.Context,
+	i int) (map[object.Ref]*unstructured.Unstructured,
 	error) {
 	out := map[object.Ref]*unstructured.Unstructured{}
 	var mu sync.Mutex
@@ -190,7 +191,8 @@ func (y *moveFixture) change(i int, ref object.Ref, fn func(u *unstructured.Unst
 	must(y.t, y.tryChange(i, ref, fn))
 }
 
-func (y *moveFixture) tryChange(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) error {
+func (y *moveFixture) tryChange(i int, ref object.Ref,
+	fn func(u *unstructured.Unstructured)) error {
 	for {
 		k := y.kind(i, ref.GroupKind())
 		u, err := y.sides[i].Reader().Get(context.Background(), k, ref.Namespace, ref.Name)

@@ -164,7 +164,8 @@ var ours = []string{capi.AnnotationOperation, capi.AnnotationWasPaused,
 	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
-func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (problems []string) {
+func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (
+	problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	uids := map[types.UID]bool{}
 	for _, u := range live {

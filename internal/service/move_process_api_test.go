@@ -422,6 +422,9 @@ func (b *witnessedBucket) Put(ctx context.Context, key string, data []byte) erro
 
 func (b *witnessedBucket) PutIf(ctx context.Context, key string, data []byte,
 	tag string) (newTag string, err error) {
-	err = b.at(key, func() (err error) { newTag, err = b.Bucket.PutIf(ctx, key, data, tag); return err })
+	err = b.at(key, func() (err error) {
+		newTag, err = b.Bucket.PutIf(ctx, key, data, tag)
+		return err
+	})
 	return newTag, err
 }

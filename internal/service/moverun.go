@@ -14,14 +14,14 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// storedMove is what the catalog keeps of a move, and all that a resume or a rollback needs.
+// storedMove is the stored plan of a move: everything that a resume or a rollback needs.
 type storedMove struct {
 	Plan     move.Plan      `json:"plan"`
 	Tuning   restore.Tuning `json:"tuning"`
 	Location string         `json:"location,omitempty"`
 }
 
-// moveRun is what a move works with.
+// moveRun holds both sides and the store of a move.
 type moveRun struct {
 	move.Ends
 	source   *kube.Mgmt
@@ -29,11 +29,11 @@ type moveRun struct {
 	location string
 }
 
-// endpointNames name the management clusters and the storage location of a move; a name may be
-// empty where there is only one.
+// endpointNames are the names of the management clusters and the storage location of a move. A name
+// may be empty where there is only one.
 type endpointNames struct{ source, target, location string }
 
-// endpoints reaches both sides and the store; create makes the store when there is none.
+// endpoints connects to both sides and opens the store; create makes the store when there is none.
 func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool) (*moveRun,
 	error) {
 	location, err := s.location(names.location)
@@ -53,7 +53,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if err != nil {
 		return nil, err
 	}
-	// last: it makes the store when there is none
+	// The store is last: it is made only once both sides answer.
 	st, err := s.openLocation(ctx, location, nil, create)
 	if err != nil {
 		return nil, err
@@ -102,8 +102,8 @@ func captureOptions(m *kube.Mgmt) snapshot.Options {
 	}
 }
 
-// beginMove begins the operation that moves workload clusters. A digest, unless it is empty, is
-// that of the plan which the operator has seen.
+// beginMove begins the operation that moves workload clusters. digest is that of the plan that the
+// operator has seen; empty when there is none.
 func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, m *moveRun, spec move.Spec,
 	tuning restore.Tuning, digest string) (*operationRun, error) {
 	op, err := c.CreateOperation(ctx, catalog.Operation{
@@ -130,7 +130,7 @@ func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, m *moveRun, 
 	})
 }
 
-// runMove goes forward or back with a move.
+// runMove carries out a move with move.Run, or its rollback with move.Rollback.
 func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, m *moveRun,
 	stored *storedMove, way func(context.Context, move.Options) error) error {
 	op, err := c.Operation(ctx, j.Operation())
@@ -149,7 +149,7 @@ func (s *Server) runMove(ctx context.Context, c *catalog.Catalog, j *catalog.Jou
 
 var errNotVerified = errors.New("the snapshot is not as it should be in the store")
 
-// verified takes a snapshot and verifies its structure.
+// verified takes a snapshot and verifies its structure in the store.
 func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error) {
 	r, err := snapshot.Create(ctx, o)
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 	o.Store, o.WithContents, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
 	r, err := verified(ctx, o)
-	if errors.Is(err, errNotVerified) { // perhaps for keys of snapshots before
+	if errors.Is(err, errNotVerified) { // older keys that it reuses may be damaged
 		o.Full = true
 		r, err = verified(ctx, o)
 	}
@@ -185,7 +185,7 @@ func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalo
 	return r, err
 }
 
-// errRolledBack ends an operation that was taken back whole.
+// errRolledBack ends an operation that was rolled back wholly.
 var errRolledBack = errors.New("rolled back")
 
 // resumeMove resumes a move, or rolls it back, between the management clusters that it was started
@@ -209,8 +209,8 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 			Hint: "name the management clusters and the store that it was started with"}
 	}
 	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
-		// On record before anything is undone: whoever goes on after a crash must not go forward
-		// again.
+		// The direction is recorded before anything is undone: a resume after a crash must not go
+		// forward again.
 		direct := func(back bool) error {
 			return c.UpdateOperation(context.WithoutCancel(ctx), op.ID,
 				func(op *catalog.Operation) { op.Back = back })
@@ -223,7 +223,7 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 		}
 		err := s.runMove(ctx, c, j, m, &stored, move.Rollback)
 		if _, forward := errors.AsType[*move.ForwardError](err); forward {
-			return errors.Join(err, direct(false)) // what is left can only go forward
+			return errors.Join(err, direct(false)) // the rest can only go forward
 		}
 		if err == nil {
 			err = errRolledBack

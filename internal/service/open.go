@@ -14,8 +14,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
 
-// openCatalog opens the catalog on first use. Operations that a dead process left running get a
-// state that fits.
+// openCatalog opens the catalog on first use, and classifies the operations that a dead process
+// left running.
 func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Server) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	return c, nil
 }
 
-// location finds the location of that name; without a name the only one, or the default.
+// location returns the location of this name; without a name the only one, or the default.
 func (s *Server) location(name string) (*Location, error) {
 	var names []string
 	for i := range s.cfg.Locations {
@@ -70,7 +70,7 @@ func (s *Server) location(name string) (*Location, error) {
 }
 
 // openStore opens the store of a location with the keys of the configuration and the identity of a
-// request, if it is there.
+// request, if it has one.
 func (s *Server) openStore(ctx context.Context, location string, identity []byte) (*store.Store,
 	error) {
 	l, err := s.location(location)
@@ -80,8 +80,8 @@ func (s *Server) openStore(ctx context.Context, location string, identity []byte
 	return s.openLocation(ctx, l, identity, false)
 }
 
-// openLocation is openStore for a location that is known; create makes the store when there is
-// none. The location's own identity is not used: it is for what the daemon begins by itself.
+// openLocation opens the store of a location; create makes it when there is none. It does not use
+// the location's own identity, which is only for verifies that the daemon begins by itself.
 func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte, create bool) (
 	*store.Store, error) {
 	bucket, err := s.bucket(l)
@@ -132,7 +132,7 @@ const (
 	targetSide = "target"
 )
 
-// connect reaches the management cluster of that name among those of one side.
+// connect connects to the management cluster of this name on one side.
 func (s *Server) connect(ctx context.Context, side, name string) (*kube.Mgmt, error) {
 	o, err := s.mgmtOptions(side, name)
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Server) connect(ctx context.Context, side, name string) (*kube.Mgmt, er
 	return kube.Connect(ctx, o)
 }
 
-// mgmtOptions finds the management cluster of that name among those of one side; without a name the
-// only one.
+// mgmtOptions returns the options of the management cluster of this name on one side; without a
+// name, of the only one.
 func (s *Server) mgmtOptions(side, name string) (kube.Options, error) {
 	options := s.cfg.Sources
 	if side == targetSide {

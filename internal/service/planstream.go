@@ -63,7 +63,7 @@ func sendMovePlan(stream grpc.ServerStreamingServer[mgmtv1.PlanMoveResponse],
 	})
 }
 
-// planStream sends the parts that plans of restores and of moves have in common.
+// planStream sends the parts that plans of restores and plans of moves have in common.
 type planStream struct {
 	unit    func(*mgmtv1.PlanUnit) error
 	object  func(*mgmtv1.PlanObject) error

@@ -195,7 +195,8 @@ func (s *pruneService) RunPrune(ctx context.Context, req *mgmtv1.RunPruneRequest
 	return &mgmtv1.RunPruneResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// ParseAge reads a duration of weeks, days and what Go's durations have: "30d", "2w", "1d12h", "90m".
+// ParseAge reads a duration of weeks, days and what Go's durations have: "30d", "2w", "1d12h",
+// "90m".
 func ParseAge(s string) (time.Duration, error) { return retention.ParseAge(s) }
 
 // MinGrace is the shortest grace that a prune accepts.

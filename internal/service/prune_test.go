@@ -193,7 +193,7 @@ func TestDaemonPrunesOnlyWithRulesOrExpiries(t *testing.T) {
 	}
 }
 
-func TestOnePruneAtATime(t *testing.T) {
+func TestSecondPruneOfALocationIsRefused(t *testing.T) {
 	b := newPruneBench(t, Retention{})
 	b.take(2)
 	if !b.claimPrune("main") {
@@ -205,7 +205,7 @@ func TestOnePruneAtATime(t *testing.T) {
 		return err
 	}
 	if err := run(); ExitCode(err) != ExitHeld {
-		t.Errorf("beside another: %v", err)
+		t.Errorf("while another runs: %v", err)
 	}
 	b.releasePrune("main")
 	if err := run(); err != nil {
@@ -215,7 +215,8 @@ func TestOnePruneAtATime(t *testing.T) {
 	b.wantLeft(2)
 }
 
-// What a restore, a move or a verify still reads stays, and is refused to deletions.
+// A snapshot that a restore, a move or a verification still reads stays, and its deletion is
+// refused.
 func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(8)
@@ -281,9 +282,9 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	b.wantLeft(1, 4, 5, 8)
 }
 
-// A deletion that is refused when its step has begun, and before anything went, has changed
-// nothing; one that is refused after that has.
-func TestDeletionIsRefusedLate(t *testing.T) {
+// A deletion that is refused after its step began, and before anything was removed, has changed
+// nothing. One that is refused later has.
+func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneBench(t, Retention{})
 		b.take(4)
@@ -309,9 +310,9 @@ func TestDeletionIsRefusedLate(t *testing.T) {
 	}
 }
 
-// A snapshot that only an unreadable envelope could explain keeps all content: exit code 4 when
+// While an envelope cannot be read, all content stays: exit code 4 when
 // snapshots went, 3 when none did.
-func TestPruneBlockedExitCodes(t *testing.T) {
+func TestBlockedPruneExitsWith4AfterRemovalsElse3(t *testing.T) {
 	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(4)
 	if err := os.WriteFile(filepath.Join(b.root, b.keys[1].String()), []byte("{}"),
@@ -334,7 +335,7 @@ func TestPruneBlockedExitCodes(t *testing.T) {
 	}
 }
 
-func TestPruneRefusesWhatCannotBe(t *testing.T) {
+func TestPruneRefusesInvalidRequests(t *testing.T) {
 	b := newPruneBench(t, Retention{})
 	b.take(1)
 	for name, spec := range map[string]*mgmtv1.PruneSpec{

@@ -9,8 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retention"
 )
 
-// beginPrune begins the operation that prunes. There is one at a time for each location: two would
-// do each other's work.
+// beginPrune begins the operation that prunes. There is one at a time for each location: a second
+// one would find the same snapshots.
 func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun, schedule string) (
 	*operationRun, error) {
 	if err := p.options.Store.MayRemove(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
-// Open opens the catalog, gives operations that a dead process left a state, and reads the
+// Open opens the catalog, classifies the operations that a dead process left running, and reads the
 // schedules. A daemon calls it before it serves. Errors are those of the catalog:
 // *catalog.LockedError when another process holds it.
 func (s *Server) Open(ctx context.Context) error {
@@ -23,8 +23,8 @@ func (s *Server) Open(ctx context.Context) error {
 	return s.openSchedules(ctx, c)
 }
 
-// Start resumes operations that the process before left, and begins the schedules, the verifies and
-// the deletion of old operations. It comes after Open.
+// Start resumes operations of the previous process, and begins the schedules, the verifies and the
+// deletion of old operations. Call it after Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -42,8 +42,10 @@ func (s *Server) Start(ctx context.Context) error {
 // diedMessage is the message of an operation whose process died.
 const diedMessage = "the process at work on it died"
 
-// classifyInterrupted gives an operation that was found running, though nobody works on it, a state.
-func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+// classifyInterrupted sets the state of an operation that is running in the catalog although no
+// process works on it.
+func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
+	op catalog.Operation) error {
 	state, why := catalog.Stopped, catalog.Outcome{Message: diedMessage,
 		Code: string(ReasonIncomplete), Cause: catalog.StopProcessDied}
 	if s.cfg.Daemon {
@@ -62,8 +64,8 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog, op
 	return err
 }
 
-// waitsForIdentity is the state of an interrupted restore: it can go on by itself only where
-// nothing is encrypted.
+// waitsForIdentity returns the state of an interrupted restore: a daemon can resume it by itself
+// only from a store that is not encrypted.
 func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (catalog.State,
 	catalog.Outcome) {
 	l, err := s.location(op.Location)
@@ -75,8 +77,8 @@ func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (ca
 	return catalog.NeedsIdentity, why
 }
 
-// resumeInterrupted goes on, in the background, with what the daemon before this one left in the middle
-// and can go on without anybody's help.
+// resumeInterrupted resumes, in the background, the operations that the previous daemon left and
+// that need no identity.
 func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) error {
 	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
 		catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
@@ -99,8 +101,8 @@ func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) erro
 	return nil
 }
 
-// resumable reports whether a daemon resumes an operation when it starts. An operation that an operator
-// stopped stays stopped.
+// resumable reports whether a daemon resumes an operation when it starts. An operation that an
+// operator stopped stays stopped.
 func resumable(op catalog.Operation) bool {
 	return op.State == catalog.Stopped && (op.StopCause == catalog.StopProcessDied ||
 		op.StopCause == catalog.StopDaemonEnded)
@@ -111,14 +113,14 @@ const (
 	resumeLongWait = time.Minute
 )
 
-// retryResume tries until the management clusters and the store answer: after a power cut they come back
-// later than we do.
+// retryResume resumes an operation, and retries until the management clusters and the store answer:
+// after a power cut they may start later than the daemon.
 func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
 	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
 	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
 		now, err := c.Operation(ctx, op.ID)
 		if err != nil || !now.Updated.Equal(op.Updated) {
-			return // somebody else took care of it
+			return // an operator resumed or stopped it
 		}
 		if _, err = s.resumeOperation(ctx, c, now, nil); err == nil {
 			log.Info("operation goes on")
@@ -140,7 +142,7 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 }
 
 // resumeOperation begins another run of an operation that has ended but is not final, by its stored
-// plan. A move goes in the direction that was asked for last.
+// plan. A move continues in the direction that was requested last.
 func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 	identity []byte) (*operationRun, error) {
 	switch op.Kind {

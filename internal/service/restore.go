@@ -54,8 +54,8 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	return &mgmtv1.RunRestoreResponse{Operation: operationToProto(run.begun)}, nil
 }
 
-// restoreRequest asks for a restore or a plan of one. All but the spec are names, which may be
-// empty where there is only one.
+// restoreRequest names what to restore. All but the spec are names, which may be empty where there
+// is only one.
 type restoreRequest struct {
 	location, source, target string
 	// snapshot is an id, the beginning of one, or a time; the newest when it is empty.

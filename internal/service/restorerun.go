@@ -16,7 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// storedRestore is what the catalog keeps of a restore, and all that a resume needs but the
+// storedRestore is the stored plan of a restore: everything that a resume needs except the
 // identity.
 type storedRestore struct {
 	Plan   restore.Plan   `json:"plan"`
@@ -56,7 +56,8 @@ func (s *Server) openRestore(ctx context.Context, r restoreRequest, identity []b
 
 func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
 	e store.Signed, targetName string) (*restoreInputs, error) {
-	// Who opens a plain store with --plain and without trusted keys vouches for what is in it.
+	// An operator who opens a plain store with --plain and without trusted keys accepts its content
+	// as it is.
 	if vouched := location.Store.Plain && !st.Encrypted() &&
 		len(location.Store.TrustedKeyFiles) == 0; !vouched {
 		if err := e.RequireTrusted(); err != nil {
@@ -79,7 +80,7 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 		kinds: kinds}, nil
 }
 
-// plan makes the plan and returns the contents that it was made from.
+// plan makes the plan and returns it with the contents that it was made from.
 func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	progress func(done, total int64)) (
 	*restore.Plan, *snapshot.Contents, error) {
@@ -117,8 +118,8 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	return plan, contents, err
 }
 
-// chain returns the time of the source's newest snapshot and what is wrong in the chain from the
-// chosen one to it. Gaps before it are what retention leaves.
+// chain returns the time of the source's newest snapshot, and the gaps in the chain from the chosen
+// snapshot to it. Gaps before the chosen one are left by retention.
 func (o *restoreInputs) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
 	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
 	if err != nil {
@@ -149,8 +150,8 @@ func (o *restoreInputs) chain(ctx context.Context) (newest time.Time, gaps []str
 	return newest, gaps, nil
 }
 
-// beginRestore begins the operation that restores a snapshot. A digest, unless it is empty, is that
-// of the plan which the operator has seen.
+// beginRestore begins the operation that restores a snapshot. digest is that of the plan that the
+// operator has seen; empty when there is none.
 func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restore.Spec,
 	tuning restore.Tuning, digest string) (*operationRun, error) {
 	if _, err := restore.Nodes(o.snapshot, spec); err != nil {
@@ -182,13 +183,13 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	})
 }
 
-// objectsRead reports the objects that were read of a snapshot.
+// objectsRead reports how many objects of the snapshot were read.
 func objectsRead(j *catalog.Journal) func(done, total int64) {
 	return func(done, total int64) { j.Progress("objects read", done, total) }
 }
 
-// preFlight tells the findings, refuses what must not run, and stores what a resume goes by before
-// anything changes.
+// preFlight emits the findings, refuses a plan that is blocked or has changed, and stores the plan
+// for a resume. It runs before anything changes.
 func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan,
 	canary, digest string, stored any) error {
 	if err := emit(ctx, j, plan.Findings); err != nil {

@@ -81,14 +81,14 @@ func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.Opera
 		s.recordEnd(c, id, state, why)
 		r.err = err
 		close(r.ended)
-		if !s.cfg.Daemon { // a daemon forgets by a timer
+		if !s.cfg.Daemon { // a daemon does it by a timer
 			s.forgetOperations(context.WithoutCancel(ctx), c)
 		}
 	})
 	return r, nil
 }
 
-// logEnd tells the daemon's log; standalone, mgmtctl prints how it went.
+// logEnd logs the end of an operation of a daemon; standalone, mgmtctl prints it.
 func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.Outcome) {
 	if !s.cfg.Daemon {
 		return
@@ -101,7 +101,7 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 		"message", why.Message)
 }
 
-// beginRun moves an operation into running and makes the context that ends with it.
+// beginRun moves an operation into running and returns the context of its run.
 func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
 	catalog.Operation, context.Context, error) {
 	s.runs.mu.Lock()
@@ -129,8 +129,8 @@ func (s *Server) endRun(id catalog.OperationID) {
 	}
 }
 
-// stopRun asks a running operation to end between two steps. One that would go on by itself, after
-// this start of the daemon or the next, no longer does.
+// stopRun asks a running operation to end between two steps. An operation that the daemon would
+// resume, now or after its next start, stays stopped.
 func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) error {
 	s.runs.mu.Lock()
 	defer s.runs.mu.Unlock()
@@ -149,9 +149,8 @@ func (s *Server) stopRun(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	return err
 }
 
-// recordEnd records how an operation ended, and tries again for a while when that fails. Then it
-// closes the catalog, which ends the watchers: they would wait for ever. The next process finds the
-// operation interrupted.
+// recordEnd records how an operation ended, and retries for a while. When that fails, it closes the
+// catalog: otherwise watchers would wait forever. The next process finds the operation interrupted.
 func (s *Server) recordEnd(c *catalog.Catalog, id catalog.OperationID, state catalog.State,
 	why catalog.Outcome) {
 	const tries = 5
@@ -183,14 +182,14 @@ func (s *Server) closedReason(id catalog.OperationID, err error) error {
 	return err
 }
 
-// untouchedError marks an error after which everything is as it was, although a step was begun.
+// untouchedError marks an error after which nothing has changed, although a step was begun.
 type untouchedError struct{ error }
 
-// Unwrap gives the error itself.
+// Unwrap returns the error.
 func (e *untouchedError) Unwrap() error { return e.error }
 
-// outcome says in which state an operation ends whose context was ctx. An error in the middle,
-// whatever it is, leaves work to do once something was changed.
+// outcome returns the state of an operation that ended with err, whose context was ctx. After a
+// change, any error is INCOMPLETE: work is left.
 func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
 	err error) (catalog.State, catalog.Outcome) {
 	if err == nil {
@@ -202,7 +201,7 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	e := classify(err)
 	op, lookErr := c.Operation(context.WithoutCancel(ctx), id)
 	if lookErr != nil {
-		// whatever it is: what follows is careful with an operation of no kind
+		// An operation that cannot be read has no kind and counts as unchanged.
 		op = catalog.Operation{ID: id}
 	}
 	state, why := catalog.Failed, catalog.Outcome{Message: e.Message}
@@ -223,7 +222,7 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	case op.Changed && !why.Untouched:
 		e.Reason = ReasonIncomplete
 	case e.Reason == ReasonIncomplete:
-		e.Reason = ReasonFindings // all there was to do is blocked
+		e.Reason = ReasonFindings // everything is blocked
 	}
 	if e.Hint != "" {
 		why.Message += " (" + e.Hint + ")"

@@ -99,7 +99,7 @@ func scheduleToProto(s schedule.Status) *mgmtv1.Schedule {
 	return p
 }
 
-// timeToProto leaves out a time that never was.
+// timeToProto returns nil for the zero time.
 func timeToProto(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

@@ -23,8 +23,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// StoreOptions say where a store is and with which keys it is used. Identities come with each
-// request.
+// StoreOptions describe a store and the keys for it. Identities come with each request.
 type StoreOptions struct {
 	// URL in the form that location.Open reads.
 	URL string
@@ -38,10 +37,10 @@ type StoreOptions struct {
 
 // Location is a store that requests can name.
 type Location struct {
-	// Name is empty for the only one of a standalone run, which stands for whatever name an
-	// operation of a daemon remembers.
+	// Name is empty for the only location of a standalone run. That location stands for any name in
+	// the record of an operation that a daemon began.
 	Name string
-	// Default is true for the one that is meant when a request names none.
+	// Default is true for the location of requests that name none.
 	Default bool
 	Store   StoreOptions
 }
@@ -49,21 +48,20 @@ type Location struct {
 // Config of a Server.
 type Config struct {
 	CatalogFile string
-	// Locations are the stores that requests can name; one that is alone need not be named.
+	// Locations are the stores that requests can name. A request need not name the only one.
 	Locations []Location
-	// Sources and Targets are the management clusters that requests can name; one that is alone
-	// need not be named. A daemon has the same for both.
+	// Sources and Targets are the management clusters that requests can name. A request need not
+	// name the only one. A daemon has the same for both.
 	Sources, Targets []kube.Options
-	// Schedules are taken by Start; their names of sources and locations are in here.
+	// Schedules begin with Start; their sources and locations are names of this configuration.
 	Schedules []schedule.Schedule
-	// Verify says how the newest snapshots are verified, once Start was called.
+	// Verify says how the daemon verifies the newest snapshots, after Start.
 	Verify schedule.VerifyOptions
-	// Retention is what prunes go by that are not told otherwise.
+	// Retention holds the rules of prunes whose request has none.
 	Retention Retention
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
-	// Daemon says that the configuration is a file, not the flags of mgmtctl: hints name what the
-	// operator can change.
+	// Daemon says that the configuration is a file, not the flags of mgmtctl.
 	Daemon  bool
 	Log     *slog.Logger
 	Version string
@@ -75,8 +73,8 @@ const StoreFormat = store.Format
 // errStopping is the cause with which operations end when they or the server are asked to stop.
 var errStopping = &Error{Reason: ReasonInterrupted, Message: "stopped on request"}
 
-// errDaemonEnds is the cause with which operations end when the daemon does. It resumes moves when it
-// starts again: one in the middle leaves workload clusters paused.
+// errDaemonEnds is the cause with which operations end when the daemon does. It resumes moves when
+// it starts again: one in the middle leaves workload clusters paused.
 var errDaemonEnds = &Error{Reason: ReasonInterrupted, Message: "stopped since the daemon ended"}
 
 // Server carries the services. It opens catalog, stores and management clusters when a call first
@@ -143,8 +141,8 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	mgmtv1.RegisterCatalogServiceServer(r, &catalogService{s: s})
 }
 
-// Stop makes running operations end between two steps, and begins no more of the schedules'
-// snapshots. It returns at once and may be called twice.
+// Stop ends running operations between two steps, and begins no more snapshots of schedules. It
+// returns at once and may be called twice.
 func (s *Server) Stop() {
 	if s.cfg.Daemon {
 		s.stop(errDaemonEnds)
@@ -156,8 +154,8 @@ func (s *Server) Stop() {
 // Drain waits until no operation runs and no schedule begins one. Call it after Stop.
 func (s *Server) Drain() { s.running.Wait() }
 
-// Failed gives the error after which the server is of no use any more: its catalog could not be
-// written.
+// Failed returns a channel with the error after which the server is of no use: its catalog could
+// not be written.
 func (s *Server) Failed() <-chan error { return s.runs.failed }
 
 // Close stops the operations, waits until they have ended, and closes the catalog.
@@ -179,15 +177,15 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Keygen makes an encryption identity, protected by the passphrase unless that is empty, and a
-// signing key in dir. It replaces nothing.
+// Keygen writes an encryption identity, protected by the passphrase unless that is empty, and a
+// signing key to dir. It replaces nothing.
 func Keygen(dir string, passphrase []byte) error {
 	_, err := store.KeygenProtected(dir, time.Now(), passphrase)
 	return err
 }
 
-// ReadIdentities reads identity files into what requests carry. ask is called for each that is
-// protected by a passphrase.
+// ReadIdentities reads identity files into the form that requests carry. It calls ask for each file
+// that is protected by a passphrase.
 func ReadIdentities(files []string, ask func(file string) ([]byte, error)) ([]byte, error) {
 	return store.ReadIdentities(files, func(file string) (store.Secret, error) { return ask(file) })
 }

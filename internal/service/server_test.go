@@ -52,7 +52,7 @@ func TestLocationOfARequest(t *testing.T) {
 	}
 }
 
-func TestMgmtOptions(t *testing.T) {
+func TestManagementClusterOfARequest(t *testing.T) {
 	two := []kube.Options{{Name: "a"}, {Name: "b"}}
 	for _, test := range []struct {
 		name   string
@@ -156,9 +156,9 @@ func TestStopEndsOneOperation(t *testing.T) {
 	}
 }
 
-// TestStopEndsWaiting: an operation that the daemon would go on with is stopped like one that runs,
-// and stays so over the next start.
-func TestStopEndsWaiting(t *testing.T) {
+// TestStopEndsAWaitingResume: an operation that the daemon would go on with is stopped like one
+// that runs, and stays so over the next start.
+func TestStopEndsAWaitingResume(t *testing.T) {
 	path := t.TempDir() + "/c.db"
 	s := New(Config{CatalogFile: path, Daemon: true})
 	id := begin(t, s, catalog.KindMove)
@@ -212,9 +212,9 @@ func TestTheCauseOfAStopDecidesWhetherTheDaemonResumes(t *testing.T) {
 	}
 }
 
-// TestDaemonTakesUpWhatWasLeft: what a daemon leaves when it ends in good order, and when it dies,
-// and what the next one makes of it.
-func TestDaemonTakesUpWhatWasLeft(t *testing.T) {
+// TestDaemonClassifiesInterruptedOperations: what a daemon leaves when it ends in good order, and
+// when it dies, and what the next one makes of it.
+func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 	kinds := []catalog.Kind{catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune,
 		catalog.KindRestore, catalog.KindMove}
 	want := map[catalog.Kind]mgmtv1.OperationState{

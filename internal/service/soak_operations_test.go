@@ -125,7 +125,7 @@ func (k *soak) diff(r *rand.Rand) error {
 	}
 	var sides [2]snapshot.Version
 	for i, of := range []taken{from, to} {
-		if sides[i], err = openSide(k.t.Context(), st, of.source.UID, string(of.ID)); err != nil {
+		if sides[i], err = openVersion(k.t.Context(), st, of.source.UID, string(of.ID)); err != nil {
 			return k.unlessGone(err, of)
 		}
 	}

@@ -101,7 +101,8 @@ func (s *Server) beginVerify(ctx context.Context, w verifyRequest) (*verifyOpera
 	result := &store.Verification{}
 	run, err := s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) (err error) {
 		*result, err = runVerify(ctx, j, r.options)
-		// Without a name its signature is not accepted, or its source is unknown: it is only counted.
+		// Without a name its signature is not accepted, or its source is unknown: it is only
+		// counted.
 		s.metrics.verifyEnded(r.location, r.source.Name, r.source.Name != "" && r.newest, *result)
 		return err
 	})

@@ -46,8 +46,8 @@ func verifyServer(t *testing.T, root string) *Server {
 	return s
 }
 
-// putStructure writes a snapshot of one object to the store in a folder; its shard is none that
-// could be opened.
+// putStructure writes a snapshot with one pack and no shard to the store in a folder: its structure
+// is whole, and it has no objects.
 func putStructure(t *testing.T, root string, sequence int64) store.Signed {
 	t.Helper()
 	st, err := store.Open(t.Context(), store.Options{Bucket: directory.New(root), Plain: true,
@@ -116,6 +116,7 @@ func recordedChecks(t *testing.T, root string) int {
 	return len(files)
 }
 
+// shown is the verification of the newest snapshot, as the list and the details show it.
 func shown(t *testing.T, s *Server) *mgmtv1.Verification {
 	t.Helper()
 	list, err := (&snapshotService{s: s}).ListSnapshots(t.Context(), &mgmtv1.ListSnapshotsRequest{})
@@ -124,16 +125,36 @@ func shown(t *testing.T, s *Server) *mgmtv1.Verification {
 	}
 	got, err := (&snapshotService{s: s}).GetSnapshot(t.Context(),
 		&mgmtv1.GetSnapshotRequest{Id: latest})
-	if err == nil && got.GetSnapshot().GetVerified().String() != list.GetSnapshots()[0].GetVerified().String() {
-		t.Errorf("show: %v, list: %v, %v", got.GetSnapshot().GetVerified(),
-			list.GetSnapshots()[0].GetVerified(), err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return list.GetSnapshots()[0].GetVerified()
+	listed := list.GetSnapshots()[0].GetVerified()
+	if verified := got.GetSnapshot().GetVerified(); verified.String() != listed.String() {
+		t.Errorf("show: %v, list: %v", verified, listed)
+	}
+	return listed
 }
 
-func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
+// losePack moves the one pack of a store away, and returns a function that brings it back.
+func losePack(t *testing.T, root string) (restore func()) {
+	t.Helper()
+	packs, err := filepath.Glob(root + "/packs/*/*")
+	if err != nil || len(packs) != 1 {
+		t.Fatal(packs, err)
+	}
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move(packs[0], root+"/away")
+	return func() { move(root+"/away", packs[0]) }
+}
+
+func TestVerifyOfAWholeSnapshotIsRecordedCountedAndShown(t *testing.T) {
 	root := t.TempDir()
-	e := putStructure(t, root, 1)
+	putStructure(t, root, 1)
 	s := verifyServer(t, root)
 	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure, id: latest})
 	if outcome != store.OutcomeOK || err != nil || len(findings) != 1 ||
@@ -152,28 +173,38 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 		v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
 		t.Errorf("shown: %v", v)
 	}
-	// A pack is lost.
-	packs, err := filepath.Glob(root + "/packs/*/*")
-	if err != nil || len(packs) != 1 {
-		t.Fatal(packs, err)
-	}
-	if err := os.Rename(packs[0], root+"/kept"); err != nil {
-		t.Fatal(err)
-	}
-	outcome, findings, err = verifyNow(t, s, verifyRequest{level: store.LevelFull})
+}
+
+func TestVerifyOfASnapshotThatLostAPackFindsDamage(t *testing.T) {
+	root := t.TempDir()
+	putStructure(t, root, 1)
+	s := verifyServer(t, root)
+	losePack(t, root)
+	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelFull})
 	if outcome != store.OutcomeDamaged || FromStatus(err).Reason != ReasonFindings ||
 		strings.Join(findings, ", ") != "warning signature, error missing" ||
-		recordedChecks(t, root) != 2 {
+		recordedChecks(t, root) != 1 {
 		t.Fatalf("%q, %v, %v", outcome, findings, err)
 	}
-	if got := testutil.ToFloat64(m.findings.WithLabelValues("disk", "prod", "structure")); got != 1 {
+	if got := testutil.ToFloat64(s.metrics.verifies.findings.WithLabelValues("disk", "prod",
+		"structure")); got != 1 {
 		t.Errorf("findings %v", got)
 	}
-	// Another host knows it from the store, also in its index.
+}
+
+// Another host reads the result from the store, and writes it into its own index.
+func TestI4VerificationIsReadFromTheStoreWithoutTheCatalog(t *testing.T) {
+	root := t.TempDir()
+	e := putStructure(t, root, 1)
+	losePack(t, root)
+	if outcome, _, _ := verifyNow(t, verifyServer(t, root),
+		verifyRequest{level: store.LevelFull}); outcome != store.OutcomeDamaged {
+		t.Fatalf("outcome %q", outcome)
+	}
 	other := verifyServer(t, root)
 	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED ||
 		v.GetLevel() != mgmtv1.VerifyLevel_VERIFY_LEVEL_STRUCTURE {
-		t.Errorf("shown elsewhere: %v", v)
+		t.Errorf("shown: %v", v)
 	}
 	if _, err := (&catalogService{s: other}).RebuildCatalog(t.Context(),
 		&mgmtv1.RebuildCatalogRequest{}); err != nil {
@@ -183,23 +214,32 @@ func TestI4VerifyIsKnownWithoutTheCatalog(t *testing.T) {
 	if err != nil || r.Verified == nil || r.Verified.OK || r.Verified.Level != store.LevelStructure {
 		t.Errorf("index: %+v, %v", r.Verified, err)
 	}
-	// It comes back; nothing is recorded when nobody wants it, but the catalog knows.
-	if err := os.Rename(root+"/kept", packs[0]); err != nil {
-		t.Fatal(err)
+}
+
+// A result that is not recorded in the store is in one catalog only.
+func TestVerifyWithoutRecordIsKnownToItsCatalogOnly(t *testing.T) {
+	root := t.TempDir()
+	putStructure(t, root, 1)
+	s, other := verifyServer(t, root), verifyServer(t, root)
+	restore := losePack(t, root)
+	if outcome, _, _ := verifyNow(t, s, verifyRequest{level: store.LevelFull}); outcome !=
+		store.OutcomeDamaged {
+		t.Fatalf("outcome %q", outcome)
 	}
-	if outcome, _, err = verifyNow(t, other, verifyRequest{level: store.LevelStructure,
-		noRecord: true}); outcome != store.OutcomeOK || err != nil || recordedChecks(t, root) != 2 {
+	restore()
+	if outcome, _, err := verifyNow(t, other, verifyRequest{level: store.LevelStructure,
+		noRecord: true}); outcome != store.OutcomeOK || err != nil || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v", outcome, err)
 	}
 	if v := shown(t, other); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_OK {
-		t.Errorf("shown there: %v", v)
+		t.Errorf("shown by its catalog: %v", v)
 	}
 	if v := shown(t, s); v.GetResult() != mgmtv1.VerifyResult_VERIFY_RESULT_DAMAGED {
-		t.Errorf("shown here: %v", v)
+		t.Errorf("shown by the other one: %v", v)
 	}
 }
 
-// deny is a bucket that takes nothing, and counts what it was asked to take.
+// deny is a read-only bucket that counts the writes it refuses.
 type deny struct {
 	bucket.Bucket
 	puts int
@@ -211,8 +251,7 @@ func (d *deny) Put(_ context.Context, key string, _ []byte) error {
 		Err: errors.New("read-only")}
 }
 
-// TestVerifyOfAStoreThatTakesNothing is good all the same, with a warning.
-func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
+func TestVerifyOfAReadOnlyStoreSucceedsWithAWarning(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
@@ -228,7 +267,7 @@ func TestVerifyOfAStoreThatTakesNothing(t *testing.T) {
 	}
 }
 
-// gone is a bucket that stops to answer when a pack is read.
+// gone is a bucket that is unreachable when a pack is read.
 type gone struct{ bucket.Bucket }
 
 func (g gone) Get(ctx context.Context, key string) (io.ReadCloser, error) {
@@ -239,9 +278,8 @@ func (g gone) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	return g.Bucket.Get(ctx, key)
 }
 
-// TestVerifyOfAStoreThatDoesNotAnswer says nothing of the snapshot: it is not damaged, and the next
-// one need not be full.
-func TestVerifyOfAStoreThatDoesNotAnswer(t *testing.T) {
+// The snapshot is not called damaged, and the next one need not be full.
+func TestVerifyOfAnUnreachableStoreHasNoOutcome(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
 	s := verifyServer(t, root)
@@ -259,8 +297,8 @@ func TestVerifyOfAStoreThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestVerifyOfADamagedEnvelope is counted by what the index knows of the source.
-func TestVerifyOfADamagedEnvelope(t *testing.T) {
+// The name of the source is that of the index: the envelope cannot be read.
+func TestVerifyOfADamagedEnvelopeIsCountedForItsSource(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)
@@ -271,7 +309,8 @@ func TestVerifyOfADamagedEnvelope(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcome, findings, err := verifyNow(t, s, verifyRequest{level: store.LevelStructure})
-	if outcome != store.OutcomeDamaged || err == nil || !strings.Contains(err.Error(), "1 of 1 keys") ||
+	if outcome != store.OutcomeDamaged || err == nil ||
+		!strings.Contains(err.Error(), "1 of 1 keys") ||
 		len(findings) != 1 || recordedChecks(t, root) != 1 {
 		t.Errorf("%q, %v, %v", outcome, findings, err)
 	}
@@ -281,9 +320,9 @@ func TestVerifyOfADamagedEnvelope(t *testing.T) {
 	}
 }
 
-// TestI8VerifyOfAForgedSnapshot records nothing, neither that it is whole nor that it is not, and
-// makes no series of metrics of what it says of itself.
-func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
+// Neither that a forged snapshot is whole nor that it is damaged is recorded, and its claims make
+// no series of metrics.
+func TestI8VerifyOfAForgedSnapshotRecordsNothing(t *testing.T) {
 	root, keys := t.TempDir(), t.TempDir()
 	if err := Keygen(keys, nil); err != nil {
 		t.Fatal(err)
@@ -330,9 +369,9 @@ func TestI8VerifyOfAForgedSnapshot(t *testing.T) {
 	}
 }
 
-// TestServerVerifiesByItself what it finds in its stores when it starts, and again only when it is
+// The daemon verifies the newest snapshots in its stores when it starts, and again when that is
 // due.
-func TestServerVerifiesByItself(t *testing.T) {
+func TestDaemonVerifiesTheNewestSnapshotAtStart(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
 	s := verifyServer(t, root)

@@ -73,7 +73,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func (o *Options) capture(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
+func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
 	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Baseline: baseline,
 		ExactLimit: o.ExactLimit}
 }
@@ -163,15 +163,17 @@ type run struct {
 
 // captured is the result of the phase capture: the objects of the cut are in packs.
 type captured struct {
-	cut       *capture.Cut
-	about     About
-	head      incremental.Head
-	packs     []store.Key
-	packKeys  incremental.Keys
-	read      int64     // objects whose bytes came from the source
-	contents  *Contents // nil: not asked for
-	moved     movedNodes
-	speculate []incremental.Shard // written before the cut was known
+	cut      *capture.Cut
+	about    About
+	head     incremental.Head
+	packs    []store.Key // that hold objects of the cut
+	packKeys incremental.Keys
+	read     int64     // objects whose bytes came from the source
+	contents *Contents // nil: not asked for
+
+	speculative []incremental.Shard // written before the cut was known
+	// moved are nodes of shards of the parent, or of speculative ones, that are in other packs now.
+	moved movedNodes
 }
 
 // capture captures the source and writes the objects that are not stored yet into packs. No more
@@ -202,7 +204,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 	if err := w.nextPacks(ctx); err != nil {
 		return nil, err
 	}
-	cut, err := capture.Run(ctx, r.Options.capture(is.Head.Kinds, baseline), w)
+	cut, err := capture.Run(ctx, r.captureOptions(is.Head.Kinds, baseline), w)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +216,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 		return nil, err
 	}
 	return &captured{cut: cut, about: about(cut), head: is.Head, packs: packs, packKeys: keys,
-		read: w.read, contents: contents, moved: nodeSet(w.pending), speculate: w.speculated}, nil
+		read: w.read, contents: contents, moved: nodeSet(w.pending), speculative: w.speculative}, nil
 }
 
 // remember stores what the next run can use.

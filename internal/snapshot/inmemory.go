@@ -32,7 +32,7 @@ func captureInMemoryOnce(ctx context.Context, o Options) (*Snapshot, *Contents, 
 	if err != nil {
 		return nil, nil, err
 	}
-	cut, err := capture.Run(ctx, o.capture(kinds, nil), contentsSink{contents})
+	cut, err := capture.Run(ctx, o.captureOptions(kinds, nil), contentsSink{contents})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -33,7 +33,7 @@ type objectWriter struct {
 	pending []*graph.Node
 	read    int64 // objects whose bytes came from the source
 
-	speculated []incremental.Shard // written by OnInitialList
+	speculative []incremental.Shard // written by OnInitialList
 }
 
 var _ capture.Sink = (*objectWriter)(nil)
@@ -94,7 +94,7 @@ func (w *objectWriter) OnInitialList(ctx context.Context, initial *capture.Cut) 
 			return err
 		}
 		w.setPacks(initial)
-		w.speculated, err = writeShards(ctx, w.options.Store, w.parent, list,
+		w.speculative, err = writeShards(ctx, w.options.Store, w.parent, list,
 			shardsByName(w.parent.Shards, nil, nil), func(int64, int64) {})
 		return err
 	}, nil

@@ -29,7 +29,7 @@ func (r *run) write(ctx context.Context, parent *incremental.Parent, c *captured
 		return nil, err
 	}
 	shards, err := writeShards(ctx, r.Store, parent, shard.Divide(c.cut.Graph, c.about),
-		shardsByName(parent.Shards, c.speculate, c.moved),
+		shardsByName(parent.Shards, c.speculative, c.moved),
 		func(done, total int64) { r.Progress("shards written", done, total) })
 	if err != nil {
 		return nil, err

@@ -308,7 +308,7 @@ func TestStoreOfALaterFormat(t *testing.T) {
 	if want := "read mgmtd.json: format 2 is not known, this version reads format 1"; err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
-	if want := "use a newer mgmtctl: this store was written by one"; f.Hint() != want {
+	if want := "use a newer version: this store was written by one"; f.Hint() != want {
 		t.Errorf("hint %q, want %q", f.Hint(), want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/keys"
@@ -47,9 +48,9 @@ func IsCorrupt(err error) bool {
 	return ok
 }
 
-// IsUnusable reports whether err is about what is stored and not about the way to it: it is damaged,
-// of an unknown format, or of another store. Such a document is reported and passed over where
-// others are read.
+// IsUnusable reports whether err is about what is stored and not about the way to it: it is
+// damaged, of an unknown format, or of another store. Such a document is reported and passed over
+// where others are read.
 func IsUnusable(err error) bool {
 	_, format := errors.AsType[*FormatError](err)
 	return format || IsCorrupt(err) || errors.Is(err, ErrForeign)
@@ -86,7 +87,15 @@ func (e *LookupError) Hint() string {
 	if e.Ambiguous {
 		return "give more digits of the id"
 	}
-	return "\"mgmtctl snapshot list\" shows what there is"
+	return "a list of the snapshots shows what there is"
+}
+
+// HintKey names the command that lists snapshots.
+func (e *LookupError) HintKey() object.HintKey {
+	if e.Ambiguous {
+		return ""
+	}
+	return object.HintSnapshots
 }
 
 // listIDs names the newest few: an operator can act on ten ids, not on ten thousand.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
@@ -14,6 +15,7 @@ type FenceError struct {
 	Store  string
 	Reason string
 	Tip    string
+	TipKey object.HintKey
 }
 
 func (e *FenceError) Error() string {
@@ -23,6 +25,9 @@ func (e *FenceError) Error() string {
 
 // Hint says what an operator can do.
 func (e *FenceError) Hint() string { return e.Tip }
+
+// HintKey names the options that belong to the hint.
+func (e *FenceError) HintKey() object.HintKey { return e.TipKey }
 
 // CanFence tells whether ownership can be recorded here: nil, a *FenceError that says what is
 // missing, or the bucket's error.
@@ -35,16 +40,18 @@ func (s *Store) fencing(ctx context.Context) (bucket.Conditional, error) {
 	if s.Encrypted() && !s.keys.CanSign() {
 		return nil, &FenceError{
 			Store: s.String(), Reason: "no key to sign ownership records with",
-			Tip: "give the signing key (--signing-key), or go on without fencing by the store " +
-				"(--no-fence) if you know that nothing else works on these workload clusters",
+			Tip: "give the signing key, or go on without fencing by the store if you know that " +
+				"nothing else works on these workload clusters",
+			TipKey: object.HintSignOrNoFence,
 		}
 	}
 	c, err := bucket.AsConditional(ctx, s.bucket)
 	if errors.Is(err, bucket.ErrUnconditional) {
 		return nil, &FenceError{
 			Store: s.String(), Reason: err.Error(),
-			Tip: "use a store whose server honours If-None-Match and If-Match, or go on without fencing " +
-				"by the store (--no-fence) if you know that nothing else works on these workload clusters",
+			Tip: "use a store whose server supports If-None-Match and If-Match, or go on without fencing " +
+				"by the store if you know that nothing else works on these workload clusters",
+			TipKey: object.HintNoFence,
 		}
 	}
 	return c, err

@@ -16,8 +16,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/tree"
 )
 
-// The parsers of bytes that anybody may have written. They must not crash, and what they accept must
-// be the same when it is written again.
+// The parsers of bytes that anybody may have written. They must not crash, and what they accept
+// must be the same when it is written again.
 
 func FuzzEnvelope(f *testing.F) {
 	s := &Store{marker: marker{StoreID: strings.Repeat("0", 32)}, limits: formatLimits()}
@@ -129,7 +129,8 @@ func FuzzOwner(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	unsigned, err := (&Store{marker: s.marker}).signer().Encode(record.OwnerKey(o.WorkloadID), o, maxOwner)
+	unsigned, err := (&Store{marker: s.marker}).signer().Encode(record.OwnerKey(o.WorkloadID), o,
+		maxOwner)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -26,7 +26,8 @@ func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now ti
 	}
 	p := Pin{Header: s.signer().Header(record.PinKey(k)), Source: k.Source, ID: k.ID,
 		Time: now.UTC().Truncate(time.Millisecond), Reason: reason}
-	if err := s.putSigned(ctx, record.PinKey(k), &p, maxPin); err != nil && !errors.Is(err, ErrExists) {
+	if err := s.putSigned(ctx, record.PinKey(k), &p, maxPin); err != nil &&
+		!errors.Is(err, ErrExists) {
 		return err
 	}
 	// A prune that looked for the pin just before it was there has removed the snapshot.

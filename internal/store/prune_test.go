@@ -67,7 +67,8 @@ func TestPruneRecords(t *testing.T) {
 		t.Errorf("records %v", p.keys)
 	}
 	p := put(map[string][]int64{testSource: {3}, "other": {7}}, map[string][]int64{testSource: {5, 6}})
-	if diff := cmp.Diff(map[string][]Range{testSource: {{From: 1, To: 3}}, "other": {{From: 7, To: 7}}},
+	if diff := cmp.Diff(map[string][]Range{testSource: {{From: 1, To: 3}},
+		"other": {{From: 7, To: 7}}},
 		p.Removed); diff != "" {
 		t.Errorf("removed (-want +got):\n%s", diff)
 	}

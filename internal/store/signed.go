@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 )
@@ -12,7 +13,7 @@ import (
 func (s *Store) mayRecord() error {
 	if s.Encrypted() && !s.keys.CanSign() {
 		return &UsageError{Text: "write to store " + s.String() + ": no key to sign with",
-			Tip: "give the signing key (--signing-key)"}
+			Tip: "give the signing key", TipKey: object.HintSigningKey}
 	}
 	if !s.Encrypted() {
 		return s.mayWrite()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
@@ -89,19 +90,22 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{bucket: o.Bucket, keys: o.Keys, plain: o.Plain, marker: m, limits: formatLimits()}
 	if o.Plain && s.Encrypted() {
 		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is encrypted, not plain",
-			Tip: "leave out --plain; give recipients to write, an identity to read"}
+			Tip:    "open it as encrypted: give recipients to write, an identity to read",
+			TipKey: object.HintNotPlain}
 	}
 	if o.Keys.CanEncrypt() && !s.Encrypted() {
 		return nil, &UsageError{Text: "open store " + o.Bucket.String() +
-			": it is plain, recipients would not be used", Tip: "use another store, or ask for this one " +
-			"with --plain"}
+			": it is plain, recipients would not be used", Tip: "use another store, or open this " +
+			"one as plain",
+			TipKey: object.HintPlain}
 	}
 	return s, nil
 }
 
 func errNoRecipient() error {
 	return &UsageError{Text: "write to store: no recipient to encrypt to",
-		Tip: "give --recipient age1…, or --plain to store Secrets unencrypted"}
+		Tip:    "give a recipient, or ask for a plain store, in which Secrets are not encrypted",
+		TipKey: object.HintRecipient}
 }
 
 // create writes mgmtd.json. Of several at once one wins, the others read what it wrote.
@@ -213,7 +217,7 @@ func (s *Store) mayWrite() error {
 		return errNoRecipient()
 	case !s.Encrypted() && !s.plain:
 		return &UsageError{Text: "write to store " + s.String() + ": it is plain",
-			Tip: "ask for that with --plain, or use another store"}
+			Tip: "open it as plain, or use another store", TipKey: object.HintPlain}
 	}
 	return nil
 }

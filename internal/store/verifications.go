@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/record"
@@ -44,7 +45,7 @@ func (s *Store) PutVerification(ctx context.Context, e Signed, c Verification) (
 	if !s.CanRecordVerifications() {
 		return SignedVerification{}, &UsageError{Text: "record the result of a verify: no key to " +
 			"sign it with",
-			Tip: "give the signing key (--signing-key)"}
+			Tip: "give the signing key", TipKey: object.HintSigningKey}
 	}
 	var id [layout.SnapshotIDLength / 2]byte
 	rand.Read(id[:]) // never fails

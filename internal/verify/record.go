@@ -11,9 +11,9 @@ import (
 )
 
 // Record writes a result to the catalog and, where it would count, to the store. It returns further
-// findings: a store that does not accept the result is no fault of the snapshot. Nothing is recorded
-// of a snapshot whose signature is not accepted. After damage the next snapshot of the source is a
-// full one, since an incremental one would name the same keys.
+// findings: a store that does not accept the result is no fault of the snapshot. Nothing is
+// recorded of a snapshot whose signature is not accepted. After damage the next snapshot of the
+// source is a full one, since an incremental one would name the same keys.
 func Record(ctx context.Context, o Options, r *Result) ([]object.Finding, error) {
 	if o.Unreadable != nil {
 		return nil, nil

@@ -36,8 +36,8 @@ type Options struct {
 	Progress func(what string, done, total int64)
 }
 
-// Percent returns how much of the packs a level reads, given the percentage that was asked for, or 0.
-// It returns a *store.UsageError when that makes no sense.
+// Percent returns how much of the packs a level reads, given the percentage that was asked for, or
+// 0. It returns a *store.UsageError when that makes no sense.
 func Percent(level store.VerifyLevel, percent int) (int, error) {
 	switch {
 	case percent < 0 || percent > 100 || percent > 0 && level != store.LevelSample:
@@ -51,8 +51,8 @@ func Percent(level store.VerifyLevel, percent int) (int, error) {
 
 // Result is what a verification found.
 type Result struct {
-	// Verification is what is recorded. Its level is structure when no more was checked. Its outcome is
-	// empty when the signature alone is not accepted: that says nothing about the store.
+	// Verification is what is recorded. Its level is structure when no more was checked. Its
+	// outcome is empty when the signature alone is not accepted: that says nothing about the store.
 	Verification store.Verification
 	Findings     []object.Finding
 
@@ -61,7 +61,8 @@ type Result struct {
 	untrusted   error
 }
 
-// Err returns a *DamagedError, or why the signature is not accepted; nil when the snapshot is whole.
+// Err returns a *DamagedError, or why the signature is not accepted; nil when the snapshot is
+// whole.
 func (r *Result) Err() error {
 	if r.damaged > 0 {
 		return &DamagedError{Damaged: r.damaged, Of: r.of, What: r.what}
@@ -90,8 +91,9 @@ type run struct {
 	Result
 }
 
-// Run verifies a snapshot and returns all findings of its level. It changes nothing. Errors are about
-// the verification itself: a cancelled context, the store gone or not answering, a *RemovedError.
+// Run verifies a snapshot and returns all findings of its level. It changes nothing. Errors are
+// about the verification itself: a cancelled context, the store gone or not answering, a
+// *RemovedError.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
@@ -176,13 +178,14 @@ func (r *run) structure(ctx context.Context) error {
 	for _, f := range report.Findings {
 		r.add(f.Key, object.Finding{Severity: object.Error, Code: f.Code,
 			Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
-			Hint:    "restore from another snapshot; older versions of the key may be in a versioned bucket"})
+			Hint: "restore from another snapshot; older versions of the key may be in a versioned " +
+				"bucket"})
 	}
 	return nil
 }
 
-// content opens the snapshot and compares objects with their shards. Damage that keeps the snapshot
-// from being opened is a finding.
+// content opens the snapshot and compares objects with their shards. Damage because of which the
+// snapshot cannot be opened is a finding.
 func (r *run) content(ctx context.Context) error {
 	const useless = "do not restore from this snapshot"
 	unusable := func(key store.Key, code object.Code, message string) {

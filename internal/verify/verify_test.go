@@ -117,7 +117,7 @@ func TestEachLevelChecksWhatItsNameSays(t *testing.T) {
 	}
 }
 
-// Damage is found at every level, whatever keeps the snapshot from being read.
+// A missing pack, shard or tree is damage at every level.
 func TestDamageIsFoundAtEveryLevel(t *testing.T) {
 	for _, pattern := range []string{"packs/*/*", "shards/*/*", "trees/*/*"} {
 		for _, level := range []store.VerifyLevel{store.LevelStructure, store.LevelSample,

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // The classes of errors. Test with errors.Is. All that reaches the storage may return ErrDenied,
@@ -40,7 +42,10 @@ type Error struct {
 	Key   string // empty when it is about the whole bucket
 	Class error
 	Err   error
-	Tip   string // what to do, where the bucket knows better than the class
+	// Tip is what to do, where the bucket knows better than the class, and TipKey the key of that
+	// hint.
+	Tip    string
+	TipKey object.HintKey
 }
 
 func (e *Error) Error() string {
@@ -75,11 +80,11 @@ func (e *Error) Hint() string {
 	case ErrDenied:
 		return "check the owner and mode of the store's directory and the user that runs this"
 	case ErrStoreMissing:
-		return "check the --store URL and whether its file system is mounted; the first snapshot " +
+		return "check the store's URL and whether its file system is mounted; the first snapshot " +
 			"makes a new store"
 	case ErrNotFound:
 		return "something in the store names this key, and it is gone: restore it from a copy of the " +
-			"store, or use another snapshot; \"mgmtctl snapshot verify\" lists all damage"
+			"store, or use another snapshot; a verify of the snapshot lists all damage"
 	case ErrUnreachable:
 		return "check the endpoint, the network and whether the storage server runs, then run it " +
 			"again; nothing was left half-written"
@@ -88,6 +93,19 @@ func (e *Error) Hint() string {
 	case ErrForeign:
 		return "two stores were mixed in one place: remove what was copied in, or use the store that " +
 			"it came from"
+	}
+	return ""
+}
+
+// HintKey names the option or command that belongs to the hint.
+func (e *Error) HintKey() object.HintKey {
+	switch {
+	case e.Tip != "":
+		return e.TipKey
+	case e.Class == ErrStoreMissing:
+		return object.HintStoreURL
+	case e.Class == ErrNotFound:
+		return object.HintVerify
 	}
 	return ""
 }
@@ -106,9 +124,12 @@ func (e *CorruptError) Error() string {
 
 // Hint says what an operator can do.
 func (e *CorruptError) Hint() string {
-	return "restore this key from a copy of the store, or use an older snapshot; \"mgmtctl " +
-		"snapshot verify\" lists all damage"
+	return "restore this key from a copy of the store, or use an older snapshot; a verify of the " +
+		"snapshot lists all damage"
 }
+
+// HintKey names the command that verifies a snapshot.
+func (e *CorruptError) HintKey() object.HintKey { return object.HintVerify }
 
 // DamageError is why stored bytes are not valid, where their key is not known yet.
 type DamageError string
@@ -126,9 +147,10 @@ func AsCorrupt(key string, err error) error {
 // UsageError says that what the operator asked for is impossible: a wrong URL, an unreadable key
 // file, recipients for a plain store, a write without recipients.
 type UsageError struct {
-	Text string
-	Tip  string
-	Err  error // cause, or nil
+	Text   string
+	Tip    string
+	TipKey object.HintKey // of Tip; "" when no option of a client belongs to it
+	Err    error          // cause, or nil
 }
 
 func (e *UsageError) Error() string {
@@ -143,3 +165,6 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 // Hint says what an operator can do, or is empty.
 func (e *UsageError) Hint() string { return e.Tip }
+
+// HintKey names the option that belongs to the hint.
+func (e *UsageError) HintKey() object.HintKey { return e.TipKey }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
@@ -44,8 +45,16 @@ func (e *FormatError) Error() string {
 // Hint says what an operator can do.
 func (e *FormatError) Hint() string {
 	if e.Format == 0 {
-		return "check the --store URL; if it is the right place, restore " + layout.MarkerKey +
+		return "check the store's URL; if it is the right place, restore " + layout.MarkerKey +
 			" from a copy of the store; a new store needs an empty place"
 	}
-	return "use a newer mgmtctl: this store was written by one"
+	return "use a newer version: this store was written by one"
+}
+
+// HintKey names the option for the place of a store.
+func (e *FormatError) HintKey() object.HintKey {
+	if e.Format == 0 {
+		return object.HintStoreURL
+	}
+	return ""
 }

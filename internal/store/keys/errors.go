@@ -1,12 +1,19 @@
 package keys
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
 
 // Error says that content cannot be read with the identities at hand, or that a key is none.
 type Error struct {
 	Object string // the key in the store, or the file
 	Reason string
-	Tip    string // what to do where that is not about an identity
+	// Tip is what to do where that is not to give a fitting identity, and TipKey the key of that
+	// hint.
+	Tip    string
+	TipKey object.HintKey
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("open %s: %s", e.Object, e.Reason) }
@@ -16,8 +23,15 @@ func (e *Error) Hint() string {
 	if e.Tip != "" {
 		return e.Tip
 	}
-	return "give an identity file (--identity) that belongs to one of the recipients the snapshot " +
-		"was written to"
+	return "give an identity file that belongs to one of the recipients the snapshot was written to"
+}
+
+// HintKey names the option that belongs to the hint.
+func (e *Error) HintKey() object.HintKey {
+	if e.Tip != "" {
+		return e.TipKey
+	}
+	return object.HintIdentity
 }
 
 // TrustError says that an envelope or a record is not signed by a trusted key.
@@ -43,9 +57,16 @@ func (e *TrustError) Error() string {
 // Hint says what an operator can do.
 func (e *TrustError) Hint() string {
 	if e.Trust == Unsigned {
-		return "somebody took its signature away, or it was taken without --signing-key: use another " +
+		return "somebody took its signature away, or it was taken without a signing key: use another " +
 			"snapshot, and look at the access log of the store"
 	}
-	return "give the public key of the mgmtd that wrote it (--trusted-key signing.pub), after " +
-		"checking that it is the right one"
+	return "give the public key of the mgmtd that wrote it, after checking that it is the right one"
+}
+
+// HintKey names the option for trusted keys.
+func (e *TrustError) HintKey() object.HintKey {
+	if e.Trust == Unsigned {
+		return ""
+	}
+	return object.HintTrustedKey
 }

@@ -11,6 +11,7 @@ import (
 	"aead.dev/minisign"
 	"filippo.io/age"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
@@ -133,5 +134,6 @@ func writeKeyFiles(dir string, files []keyFile) (err error) {
 
 func keyExists(dir, name string) error {
 	return &bucket.UsageError{Text: "write " + filepath.Join(dir, name) +
-		": the file exists, no key was written", Tip: "choose another folder with --out"}
+		": the file exists, no key was written", Tip: "choose another folder",
+		TipKey: object.HintKeyFolder}
 }

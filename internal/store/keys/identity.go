@@ -10,14 +10,15 @@ import (
 	"filippo.io/age"
 	"filippo.io/age/armor"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
 // maxIdentityFile is more than any file of identities has; what is larger is something else.
 const maxIdentityFile = 1 << 20
 
-const tipIdentity = "give the identity.txt that \"mgmtctl keygen\" wrote, or another age " +
-	"identity file of a recipient of the snapshots (--identity)"
+const tipIdentity = "give the identity.txt that was made with the recipient, or another age " +
+	"identity file of a recipient of the snapshots"
 
 const ageIntro = "age-encryption.org/"
 
@@ -48,13 +49,15 @@ func ReadIdentities(files []string, ask func(file string) (Secret, error)) (Secr
 func readIdentityFile(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity}
+		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity,
+			TipKey: object.HintIdentity}
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxIdentityFile+1))
 	switch {
 	case err != nil:
-		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity}
+		return nil, &Error{Object: "identity file", Reason: err.Error(), Tip: tipIdentity,
+			TipKey: object.HintIdentity}
 	case len(text) > maxIdentityFile:
 		return nil, &Error{Object: file, Reason: "not an age identity file: it is too large"}
 	}

@@ -11,6 +11,7 @@ import (
 	"aead.dev/minisign"
 	"filippo.io/age"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
@@ -97,7 +98,7 @@ func Load(o Options) (*Keys, error) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, &Error{Object: "trusted key file", Reason: err.Error(),
-				Tip: "give the path of signing.pub (--trusted-key)"}
+				Tip: "give the path of signing.pub", TipKey: object.HintTrustedKey}
 		}
 		key, err := parseTrustedKey(file, text)
 		if err != nil {
@@ -132,16 +133,17 @@ func (k *Keys) addRecipients(texts []string) error {
 	return nil
 }
 
-func (k *Keys) addIdentities(object string, text []byte) error {
+func (k *Keys) addIdentities(what string, text []byte) error {
 	if protected(text) {
-		return &Error{Object: object, Reason: "identity file is protected by a passphrase, and " +
+		return &Error{Object: what, Reason: "identity file is protected by a passphrase, and " +
 			"there is nobody to ask for it",
-			Tip: "decrypt it with age -d, or give it to mgmtctl, which asks"}
+			Tip:    "decrypt it with age -d, or give it to a command, which asks for the passphrase",
+			TipKey: object.HintIdentity}
 	}
 	// The parser's error is not passed on: it can quote characters of the key.
 	identities, err := age.ParseIdentities(bytes.NewReader(text))
 	if err != nil {
-		return &Error{Object: object, Reason: "not an age identity file"}
+		return &Error{Object: what, Reason: "not an age identity file"}
 	}
 	k.identities = append(k.identities, identities...)
 	return nil

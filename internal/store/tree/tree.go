@@ -32,8 +32,8 @@ const minKey = 80
 // Encode returns the text of a tree with sorted lists.
 func Encode(t Tree) ([]byte, error) { return document.Encode(t) }
 
-// Decode accepts only the bytes that Encode returns for the same tree: a tree holds nothing but sorted
-// keys, each once. bucket.DamageError.
+// Decode accepts only the bytes that Encode returns for the same tree: a tree holds nothing but
+// sorted keys, each once. bucket.DamageError.
 func Decode(text []byte) (Tree, error) {
 	var t Tree
 	// a short text must not become a list of millions of short strings
@@ -43,7 +43,8 @@ func Decode(text []byte) (Tree, error) {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return Tree{}, bucket.DamageError("decode tree: " + err.Error())
 	}
-	for kind, keys := range map[layout.Kind][]layout.Key{layout.KindShard: t.Shards, layout.KindPack: t.Packs} {
+	for kind, keys := range map[layout.Kind][]layout.Key{layout.KindShard: t.Shards,
+		layout.KindPack: t.Packs} {
 		for _, key := range keys {
 			if key.Kind() != kind {
 				return Tree{}, bucket.DamageError(fmt.Sprintf("it names %.120q as a %s", string(key), kind))

@@ -104,7 +104,7 @@ func s3WithoutConditions(t *testing.T, s *s3test.Server) {
 			}
 			p.wantHits(t, 1)
 			fence, ok := errors.AsType[*store.FenceError](s.CanFence(t.Context()))
-			if !ok || !strings.Contains(fence.Hint(), "--no-fence") {
+			if !ok || !strings.Contains(fence.Hint(), "without fencing") {
 				t.Errorf("CanFence: %v, want *FenceError", s.CanFence(t.Context()))
 			}
 			if _, err := b.PutIf(t.Context(), "owners/x.json", nil, ""); err == nil {

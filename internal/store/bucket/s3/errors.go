@@ -15,6 +15,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
@@ -30,8 +31,17 @@ const (
 	tipBusy = "the storage server answers, but only with errors: look at its log, or " +
 		"try again later"
 	tipElsewhere = "the bucket is in another region or behind another endpoint: set region= and " +
-		"endpoint= in the --store URL"
+		"endpoint= in the store's URL"
+	tipNoBucket = "create the bucket on the storage server, or correct its name in the store's URL"
 )
+
+// tipKey returns the key of a hint of the table.
+func tipKey(tip string) object.HintKey {
+	if tip == tipElsewhere || tip == tipNoBucket {
+		return object.HintStoreURL
+	}
+	return ""
+}
 
 // answers gives the error codes of S3 servers their class, their hint, and whether to try again.
 // byStatus classifies all other codes.
@@ -42,8 +52,7 @@ var answers = []struct {
 	again bool
 }{
 	{[]string{"NoSuchKey", "NoSuchVersion", "NotFound"}, bucket.ErrNotFound, "", false},
-	{[]string{"NoSuchBucket"}, bucket.ErrStoreMissing, "create the bucket on the storage server, or " +
-		"correct its name in the --store URL", false},
+	{[]string{"NoSuchBucket"}, bucket.ErrStoreMissing, tipNoBucket, false},
 	{[]string{"AccessDenied", "AllAccessDisabled", "AccountProblem"}, bucket.ErrDenied,
 		"the storage server knows these credentials, but they lack rights here: reading needs " +
 			"GetObject and ListBucket, writing PutObject; what versions, Object Lock and deleting need " +
@@ -92,6 +101,7 @@ func (b *Bucket) classifyError(op, key string, err error, seen *attempt) failure
 	if !known {
 		f.retry = byStatus(e, answer)
 	}
+	e.TipKey = tipKey(e.Tip)
 	b.refine(e, answer, seen, &f)
 	return f
 }
@@ -134,13 +144,14 @@ func (b *Bucket) refine(e *bucket.Error, answer minio.ErrorResponse, seen *attem
 		}
 		switch {
 		case region != "":
-			e.Tip = "the bucket is in another region: set region=" + b.creds.clean(region) +
-				" in the --store URL"
+			e.Tip, e.TipKey = "the bucket is in another region: set region="+b.creds.clean(region)+
+				" in the store's URL", object.HintStoreURL
 			// Without a region given, minio-go has remembered this one.
 			f.retry, f.once = b.options.Region == "", true
 		case target.Host != "":
-			e.Tip = "the bucket is behind another endpoint: set endpoint=" + b.creds.clean(target.Scheme+
-				"://"+target.Host) + " in the --store URL, if you trust that host"
+			e.Tip, e.TipKey = "the bucket is behind another endpoint: set endpoint="+
+				b.creds.clean(target.Scheme+"://"+target.Host)+" in the store's URL, if you trust that host",
+				object.HintStoreURL
 		}
 	}
 }
@@ -179,8 +190,8 @@ func (b *Bucket) classifyConnection(e *bucket.Error, err error, seen *attempt) f
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	switch {
 	case noAuthority:
-		e.Tip = "the certificate of the storage server is not signed by an authority that this host " +
-			"knows: give its certificate with ca-file= in the --store URL"
+		e.Tip, e.TipKey = "the certificate of the storage server is not signed by an authority that "+
+			"this host knows: give its certificate with ca-file= in the store's URL", object.HintStoreURL
 	case wrongHost:
 		e.Tip = "the certificate of the storage server is for another name: use that name in endpoint="
 	case isInvalid:
@@ -191,10 +202,10 @@ func (b *Bucket) classifyConnection(e *bucket.Error, err error, seen *attempt) f
 	case strings.Contains(err.Error(), "malformed HTTP response"):
 		e.Tip = "the endpoint does not speak HTTP: check its port, and whether it expects https://"
 	case isDNS && dns.IsNotFound:
-		e.Tip = "there is no such host: check endpoint= in the --store URL"
+		e.Tip, e.TipKey = "there is no such host: check endpoint= in the store's URL", object.HintStoreURL
 	case errors.Is(err, syscall.ECONNREFUSED):
-		e.Tip = "nothing listens there: check endpoint= in the --store URL, and whether the " +
-			"storage server runs"
+		e.Tip, e.TipKey = "nothing listens there: check endpoint= in the store's URL, and whether the "+
+			"storage server runs", object.HintStoreURL
 		return failure{err: e, retry: true, refused: true}
 	default:
 		return failure{err: e, retry: true}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
@@ -48,12 +49,13 @@ func (o *Options) checkRetention() error {
 			" is not known", Tip: "use governance or compliance"}
 	case o.ObjectLock == "":
 		return &bucket.UsageError{Text: "open S3 store: days of retention without an Object Lock mode",
-			Tip: "give a mode, too: object-lock= in the --store URL, objectLockMode in the file, " +
-				"governance or compliance"}
+			Tip: "give a mode, too: object-lock= in the store's URL, objectLockMode in the file, " +
+				"governance or compliance", TipKey: object.HintStoreURL}
 	case o.RetentionDays < 1 || o.RetentionDays > maxDays:
 		return &bucket.UsageError{Text: fmt.Sprintf(
 			"open S3 store: Object Lock needs days of retention, 1 to %d", maxDays),
-			Tip: "give the days, too: retention-days= in the --store URL, retentionDays in the file"}
+			Tip:    "give the days, too: retention-days= in the store's URL, retentionDays in the file",
+			TipKey: object.HintStoreURL}
 	}
 	return nil
 }

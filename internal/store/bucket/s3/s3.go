@@ -121,8 +121,9 @@ func New(o Options) (*Bucket, error) {
 	}
 	creds := newCredentials(o.CredentialsFile, o.Profile)
 	client, err := minio.New(endpoint.Host, &minio.Options{
-		Creds: creds.provider(), Secure: endpoint.Scheme == "https", Transport: recordingTransport{transport},
-		Region: region, BucketLookup: lookup,
+		Creds: creds.provider(), Secure: endpoint.Scheme == "https",
+		Transport: recordingTransport{transport},
+		Region:    region, BucketLookup: lookup,
 		// which means none: retries are ours, so that they end when we say and are seen in errors
 		MaxRetries: 1,
 	})

@@ -1,0 +1,101 @@
+package move
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// LockedError means that another operation, or a later run of this one, works on a workload cluster.
+type LockedError struct{ Workload, Holder string }
+
+func (e *LockedError) Error() string {
+	return "workload cluster " + e.Workload + " is locked by operation " + e.Holder
+}
+
+// Hint tells the operator what to do.
+func (e *LockedError) Hint() string {
+	operation, _, _ := strings.Cut(e.Holder, "/")
+	return "resume operation " + operation + " or roll it back first"
+}
+
+// HintKey names the command that shows an operation.
+func (e *LockedError) HintKey() object.HintKey { return object.HintOperation }
+
+// lock returns the lock of this run: the value of the annotation on the Clusters of the source.
+func (m *run) lock() string { return m.Operation + "/" + strconv.Itoa(m.Attempt) }
+
+// mayWrite checks the lock of a source Cluster before a write. It returns nil when this run or an
+// earlier run of the operation holds the lock, and a *LockedError otherwise.
+func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
+	held := cluster.GetAnnotations()[capi.AnnotationOperation]
+	operation, attempt, _ := strings.Cut(held, "/")
+	if n, err := strconv.Atoi(attempt); err == nil && operation == m.Operation && n <= m.Attempt {
+		return nil
+	}
+	return &LockedError{Workload: unit, Holder: held}
+}
+
+// mayLock checks the lock before the first write to a source Cluster. The lock must be free, or be the
+// one seen at planning when Force contains the code locked. A Cluster with our pause mark but no lock
+// is an unfinished copy of another operation and is refused.
+func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
+	held := cluster.GetAnnotations()[capi.AnnotationOperation]
+	if held == "" && !restore.PausedByUs(cluster) || held != "" &&
+		m.Plan.Spec.Force.Has(object.CodeLocked) &&
+		m.Plan.Locks[unit] == held {
+		return nil
+	}
+	return m.mayWrite(unit, cluster)
+}
+
+// holdLock writes the lock of this run and verifies that the Cluster is paused. Before the hand-over
+// (forward is false) a pause that somebody ended is a *ChangedError. After the hand-over the Cluster is
+// paused again.
+func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
+	ref, err := clusterRef(unit)
+	if err != nil {
+		return err
+	}
+	again := false
+	err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		if err := m.mayWrite(unit, u); err != nil {
+			return false, err
+		}
+		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+		if again = !paused || !restore.PausedByUs(u); again && !forward {
+			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
+		}
+		held := u.GetAnnotations()[capi.AnnotationOperation]
+		restore.Annotate(u, capi.AnnotationOperation, m.lock())
+		if again {
+			restore.Pause(u)
+			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
+				return false, err
+			}
+		}
+		return again || held != m.lock(), nil
+	})
+	if err != nil || !again {
+		return err
+	}
+	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
+		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
+			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
+				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
+				"sides did meanwhile"}))
+	return m.awaitPaused(ctx, unit)
+}
+
+// locked reports whether any run of this operation holds the lock of a source Cluster.
+func (m *run) locked(cluster *unstructured.Unstructured) bool {
+	operation, _, _ := strings.Cut(cluster.GetAnnotations()[capi.AnnotationOperation], "/")
+	return operation == m.Operation
+}

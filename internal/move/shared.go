@@ -1,0 +1,247 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/retry"
+)
+
+// finishShared releases the shared objects on the target. A ClusterResourceSet that is reconciled
+// there would apply to units of later batches before their hand-over. So none is released before the
+// last unit of its namespace.
+func (m *run) finishShared(ctx context.Context) error {
+	released := map[string]bool{}
+	for _, u := range m.Plan.Copy.Units {
+		if !u.Blocked && m.Units[u.Name] != catalog.UnitBlocked &&
+			m.Units[u.Name] != catalog.UnitRolledBack {
+			released[u.Name] = m.results.retired[u.Name]
+		}
+	}
+	seen := map[object.Ref]bool{}
+	for _, b := range m.batches {
+		if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
+			if err != nil {
+				return err
+			}
+			continue // nothing of it is on the target
+		}
+		if err := m.load(ctx, b); err != nil {
+			return err
+		}
+		todo := b.Copy
+		todo.Units = nil // their states are in released
+		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
+		for i := range todo.Shared.Objects {
+			if o := &todo.Shared.Objects[i]; seen[o.Ref] && o.Late {
+				o.Action = restore.Skip // an earlier batch creates it
+			}
+			seen[todo.Shared.Objects[i].Ref] = true
+		}
+		err := restore.FinishShared(ctx, restore.RunOptions{
+			Plan: &todo, Snapshot: b.snapshot, Contents: b.contents, Reader: m.Target.Reader,
+			Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+			Hooks: restore.Hooks{StepSuffix: b.suffix()},
+		}, released)
+		if err != nil {
+			return fmt.Errorf("release shared objects: %w", err)
+		}
+	}
+	return nil
+}
+
+// anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the batch
+// are on the target.
+func (m *run) anyHandedOver(ctx context.Context, b *batch) (bool, error) {
+	for _, u := range b.Copy.Units {
+		state, err := m.Journal.State(ctx, handOverStep(u.Name))
+		if err != nil || state == catalog.StepDone {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// retireShared deletes the shared objects on the source that nothing there needs any more.
+func (m *run) retireShared(ctx context.Context) error {
+	if len(m.results.retired) == 0 || m.results.first != nil {
+		return nil // units that failed still need it, or may
+	}
+	v, err := m.captures.after(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	for _, b := range slices.Backward(m.batches) {
+		objects, err := m.unneeded(ctx, v, b)
+		if err != nil || len(objects) == 0 {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		err = m.Journal.Do(ctx, catalog.Step{Phase: "retire-shared" + b.suffix()},
+			func(ctx context.Context, _ *catalog.StepHandle) error {
+				return retryForbidden(ctx, func() error { return m.removeAll(ctx, b, objects) })
+			})
+		if err != nil {
+			return fmt.Errorf("retire shared objects: %w", err)
+		}
+	}
+	return nil
+}
+
+// retryForbidden retries what a webhook forbids: its cache may not show yet that the last user is gone.
+func retryForbidden(ctx context.Context, fn func() error) error {
+	const tries = 10
+	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
+		return time.Second / 2, failures < tries && apierrors.IsForbidden(err)
+	}, func(context.Context) error { return fn() })
+}
+
+// unneeded returns, in order, the shared objects of a batch that no object on the source needs any
+// more. Objects with users that the graph does not show (mayHaveUsers) stay.
+func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]restore.Object, error) {
+	g := v.graph
+	leaving := map[object.Ref]bool{}
+	for _, o := range b.Copy.Shared.Objects {
+		was, known := b.Source[o.Ref.String()]
+		n := g.Node(o.Ref) // nil for a Secret that nothing names any more, which is not captured
+		leaving[o.Ref] = known && o.Action != restore.Skip && (n == nil || n.UID == was.UID) &&
+			o.GroupKind() != kube.NamespaceKind.GroupKind && !m.mayHaveUsers(g, o.Ref)
+	}
+	var stay []*graph.Node
+	for _, n := range g.Nodes {
+		if !leaving[n.Ref] && !orphaned(g, n.Ref) {
+			stay = append(stay, n)
+		}
+	}
+	for _, n := range g.Closure(stay) {
+		delete(leaving, n.Ref)
+	}
+	doomed := map[string]object.Ref{}
+	for ref, yes := range leaving {
+		if yes {
+			doomed[b.Source[ref.String()].UID] = ref
+		}
+	}
+	if err := m.keepDifferent(ctx, doomed, leaving); err != nil || len(doomed) == 0 {
+		return nil, err
+	}
+	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) },
+		func(object.Ref) string { return "" })
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(findings, func(f object.Finding) bool {
+		return f.Severity >= object.Error
+	}) {
+		var errs []error
+		for _, f := range findings {
+			errs = append(errs, m.Journal.Emit(ctx, catalog.FindingEvent("", f)))
+		}
+		return nil, errors.Join(errs...) // they stay: they do no harm
+	}
+	return slices.DeleteFunc(slices.Clone(b.Copy.Shared.Objects),
+		func(o restore.Object) bool { return !leaving[o.Ref] }), nil
+}
+
+// orphaned reports whether ref is a ClusterResourceSetBinding whose Cluster is gone. The
+// ClusterResourceSet controller may create the Binding again before its cache shows that the Cluster is
+// gone; Cluster API deletes it later.
+func orphaned(g *graph.Graph, ref object.Ref) bool {
+	return ref.GroupKind() == capi.ClusterResourceSetBinding &&
+		g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+			Namespace: ref.Namespace, Name: ref.Name}) == nil
+}
+
+// keepDifferent removes from doomed and leaving the objects that are missing on the target or differ
+// from it, and reports each. They stay on the source.
+func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
+	leaving map[object.Ref]bool) error {
+	for uid, ref := range doomed {
+		why, err := m.differs(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if why == "" {
+			continue
+		}
+		delete(doomed, uid)
+		delete(leaving, ref)
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
+			Code: object.CodeSharedKept, Ref: ref, Message: "it stays on the source: " + why,
+			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// differs returns how a shared object of the source differs from that of the target. It returns "" when
+// both are equal, or when the object is gone from the source.
+func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
+	on := func(side Mgmt) (*unstructured.Unstructured, error) {
+		k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
+		if !ok {
+			return nil, nil
+		}
+		u, err := side.Reader.Get(ctx, k, ref.Namespace, ref.Name)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return u, err
+	}
+	here, err := on(m.Source)
+	if err != nil || here == nil {
+		return "", err
+	}
+	there, err := on(m.Target)
+	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
+		return "it is not on the target", err
+	}
+	// A run that died while it removed the object has left its annotation, and no finalizers.
+	_, removing := here.GetAnnotations()[restore.AnnotationDeleteForMove]
+	restore.Unannotate(here, restore.AnnotationDeleteForMove)
+	for _, u := range []*unstructured.Unstructured{here, there} {
+		unstructured.RemoveNestedField(u.Object, "metadata", "ownerReferences")
+		if removing {
+			u.SetFinalizers(nil)
+		}
+	}
+	if there.GetAPIVersion() == here.GetAPIVersion() {
+		if paths := equality.Differences(here.Object, there.Object, equality.Spec); len(paths) > 0 {
+			return "it differs from the target's in " + strings.Join(paths, ", "), nil
+		}
+	}
+	return "", nil
+}
+
+// mayHaveUsers reports whether Clusters that stay may use an object although the graph has no edge to
+// it: the object selects its users by label, is named in a provider's field that no rule knows, or
+// serves all namespaces. Classes and templates are named, so that the graph has their users.
+func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
+	switch {
+	case ref.Namespace == "", ref.GroupKind() == capi.ExtensionConfig:
+		return len(g.Clusters()) > 0
+	case ref.GroupKind() == capi.ClusterClass, strings.HasSuffix(ref.Kind, "Template"):
+		return false
+	}
+	return slices.ContainsFunc(g.Clusters(),
+		func(c *graph.Node) bool { return c.Namespace == ref.Namespace })
+}
