@@ -56,6 +56,6 @@ func (m *Main) notify(state string) {
 		err = errors.Join(err, conn.Close())
 	}
 	if err != nil {
-		m.Log.Warn("tell systemd", "state", state, "error", err)
+		m.Log.Warn("notify systemd", "state", state, "error", err)
 	}
 }

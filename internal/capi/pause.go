@@ -1,86 +1,174 @@
 package capi
 
-import (
-	"strings"
+import "strconv"
 
-	"github.com/mgmtd/mgmtd/internal/object"
-)
-
-// PauseSwitch says how objects of a kind are kept from being reconciled.
-type PauseSwitch int
-
-const (
-	// PauseUnknown means: no switch is known. Such objects are created last, when their workload
-	// cluster is released.
-	PauseUnknown PauseSwitch = iota
-	// PauseSpec means: the object's own spec.paused (Cluster).
-	PauseSpec
-	// PauseWithCluster means: stands still while its Cluster is paused.
-	PauseWithCluster
-	// PauseAnnotation means: the annotation cluster.x-k8s.io/paused on the object itself; its
-	// Cluster's pause does not reach it.
-	PauseAnnotation
-	// PauseNone means: nothing reconciles it in a way that could do harm.
-	PauseNone
-	// PauseUnsupported means: it has a switch of its own, which this version does not know how to
-	// set and to give back.
-	PauseUnsupported
-	// PauseNever means: must not be paused, on either side: the Cluster webhook waits seconds for a
-	// ClusterClass that is not reconciled.
-	PauseNever
-)
-
-// pauseSwitches is the table of kinds; sources are the contract of Cluster API and the controllers
-// of core and kubeadm at v1.14.
-var pauseSwitches = map[object.GroupKind]PauseSwitch{
-	{Group: "cluster.x-k8s.io", Kind: "Cluster"}:                   PauseSpec,
-	{Group: "cluster.x-k8s.io", Kind: "ClusterClass"}:              PauseNever,
-	{Group: "cluster.x-k8s.io", Kind: "Machine"}:                   PauseWithCluster,
-	{Group: "cluster.x-k8s.io", Kind: "MachineSet"}:                PauseWithCluster,
-	{Group: "cluster.x-k8s.io", Kind: "MachineDeployment"}:         PauseWithCluster,
-	{Group: "cluster.x-k8s.io", Kind: "MachinePool"}:               PauseWithCluster,
-	{Group: "cluster.x-k8s.io", Kind: "MachineHealthCheck"}:        PauseWithCluster,
-	{Group: "cluster.x-k8s.io", Kind: "MachineDrainRule"}:          PauseNone,
-	{Group: "addons.cluster.x-k8s.io", Kind: "ClusterResourceSet"}: PauseAnnotation,
-	// deleted by its controller while its Cluster is absent, so it comes after it
-	{Group: "addons.cluster.x-k8s.io", Kind: "ClusterResourceSetBinding"}: PauseNone,
-	{Group: "runtime.cluster.x-k8s.io", Kind: "ExtensionConfig"}:          PauseAnnotation,
-	{Group: "ipam.cluster.x-k8s.io", Kind: "IPAddressClaim"}:              PauseWithCluster,
-	{Group: "ipam.cluster.x-k8s.io", Kind: "InClusterIPPool"}:             PauseAnnotation,
-	{Group: "ipam.cluster.x-k8s.io", Kind: "GlobalInClusterIPPool"}:       PauseAnnotation,
-	// Restored with an empty status for only a moment, a BareMetalHost has its disk imaged anew; a
-	// pool hands out addresses that are in use.
-	{Group: "metal3.io", Kind: "BareMetalHost"}:                                 PauseUnsupported,
-	{Group: "infrastructure.cluster.x-k8s.io", Kind: "OpenStackFloatingIPPool"}: PauseUnsupported,
-	{Group: "infrastructure.cluster.x-k8s.io", Kind: "AWSFargateProfile"}:       PauseUnsupported,
-	{Group: "azimuth.stackhpc.com", Kind: "Cluster"}:                            PauseUnsupported,
-	{Group: "ipam.cluster.x-k8s.io", Kind: "IPAddress"}:                         PauseNone,
-	{Group: "", Kind: "Namespace"}:                                              PauseNone,
-	{Group: "", Kind: "Secret"}:                                                 PauseNone,
-	{Group: "", Kind: "ConfigMap"}:                                              PauseNone,
+// Pause is how objects of a kind are kept from being reconciled. Every mechanism is one
+// implementation; flows ask its methods and never which one it is.
+type Pause interface {
+	// String is its name in spec.kinds.
+	String() string
+	// Order is the place of the object's own switch among those of its unit, counted in the order in
+	// which a release unsets them; a pause sets them the other way round. 0 means that the object has
+	// no switch of its own.
+	Order() int
+	// Set sets the switch and returns what it was (WasAbsent, WasFalse or WasTrue).
+	Set(obj map[string]any) (was string)
+	// Unset gives the switch back to exactly what it was: what was absent is removed.
+	Unset(obj map[string]any, was string)
+	// IsSet reports whether the object's own switch is set.
+	IsSet(obj map[string]any) bool
+	// Acknowledged: while it is paused nothing writes to the object, and a controller that publishes
+	// the condition Paused shows it as True.
+	Acknowledged() bool
+	// AtWork reports whether controllers work on an object whose own switch is not set by us, while its
+	// Cluster is at work or not.
+	AtWork(clusterAtWork bool) bool
+	// Passive: nothing reconciles such an object in a way that could do harm.
+	Passive() bool
+	// Late: there is no way to pause it, so it is created when its workload cluster is released.
+	Late() bool
+	// Supported is false for a switch that this version cannot set. It blocks the unit of an object.
+	Supported() bool
 }
 
-// providerGroups are the groups whose contract makes their controllers heed the pause of the
-// Cluster.
-var providerGroups = []string{"infrastructure.cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io",
-	"controlplane.cluster.x-k8s.io"}
+// The mechanisms.
+var (
+	// PauseBySpec is the object's own spec.paused. It pauses the whole unit, so it is the last switch
+	// that a release unsets.
+	PauseBySpec Pause = specSwitch{}
+	// PauseByAnnotation is the annotation cluster.x-k8s.io/paused on the object itself. The pause of its
+	// Cluster does not reach it.
+	PauseByAnnotation Pause = annotationSwitch{}
+	// PauseWithCluster is the switch of its Cluster.
+	PauseWithCluster Pause = noSwitch{name: "with-cluster", acknowledged: true, withCluster: true}
+	// PauseNone is for kinds that nothing reconciles in a way that could do harm.
+	PauseNone Pause = noSwitch{name: "none", passive: true}
+	// PauseNever is for kinds that must not be paused, on either side, such as ClusterClass.
+	PauseNever Pause = noSwitch{name: "never", atWork: true}
+	// PauseUnsupported is a switch of its own that this version does not know how to set and to give
+	// back.
+	PauseUnsupported Pause = noSwitch{name: "unsupported", acknowledged: true, unsupported: true}
+	// PauseUnknown is for kinds of which no switch is known. They are created last, when their workload
+	// cluster is released.
+	PauseUnknown Pause = noSwitch{name: "unknown", atWork: true, late: true}
+)
 
-// PauseOf returns how objects of a kind are paused.
-func PauseOf(gk object.GroupKind) PauseSwitch {
-	if s, ok := pauseSwitches[gk]; ok {
-		return s
+// pauses are all mechanisms, for those who name one.
+var pauses = []Pause{PauseBySpec, PauseByAnnotation, PauseWithCluster, PauseNone, PauseNever,
+	PauseUnsupported, PauseUnknown}
+
+// noSwitch is every mechanism without a switch in the object itself.
+type noSwitch struct {
+	name                                                          string
+	acknowledged, withCluster, atWork, passive, late, unsupported bool
+}
+
+func (p noSwitch) String() string                 { return p.name }
+func (noSwitch) Order() int                       { return 0 }
+func (noSwitch) Set(map[string]any) string        { return WasAbsent }
+func (noSwitch) Unset(map[string]any, string)     {}
+func (noSwitch) IsSet(map[string]any) bool        { return false }
+func (p noSwitch) Acknowledged() bool             { return p.acknowledged }
+func (p noSwitch) AtWork(clusterAtWork bool) bool { return p.atWork || p.withCluster && clusterAtWork }
+func (p noSwitch) Passive() bool                  { return p.passive }
+func (p noSwitch) Late() bool                     { return p.late }
+func (p noSwitch) Supported() bool                { return !p.unsupported }
+
+// ownSwitch is what the mechanisms with a switch in the object itself have in common.
+type ownSwitch struct{}
+
+func (ownSwitch) Acknowledged() bool { return true }
+func (ownSwitch) Passive() bool      { return false }
+func (ownSwitch) Late() bool         { return false }
+func (ownSwitch) Supported() bool    { return true }
+
+type annotationSwitch struct{ ownSwitch }
+
+func (annotationSwitch) String() string   { return "annotation" }
+func (annotationSwitch) Order() int       { return 1 }
+func (annotationSwitch) AtWork(bool) bool { return true }
+
+func (annotationSwitch) IsSet(obj map[string]any) bool {
+	_, set := annotations(obj)[AnnotationPaused]
+	return set
+}
+
+func (p annotationSwitch) Set(obj map[string]any) string {
+	if p.IsSet(obj) {
+		return WasTrue
 	}
-	if gk.Group == "addons.stackhpc.com" || strings.HasSuffix(gk.Group, ".azure.com") {
-		return PauseUnsupported
+	annotate(obj, AnnotationPaused, "")
+	return WasAbsent
+}
+
+func (annotationSwitch) Unset(obj map[string]any, was string) {
+	if was != WasTrue {
+		unannotate(obj, AnnotationPaused)
 	}
-	for _, g := range providerGroups {
-		if gk.Group != g {
-			continue
-		}
-		if strings.HasSuffix(gk.Kind, "Template") || strings.HasSuffix(gk.Kind, "Identity") {
-			return PauseNone
-		}
-		return PauseWithCluster
+}
+
+type specSwitch struct{ ownSwitch }
+
+func (specSwitch) String() string                 { return "spec" }
+func (specSwitch) Order() int                     { return 2 }
+func (specSwitch) AtWork(clusterAtWork bool) bool { return clusterAtWork }
+
+func (specSwitch) IsSet(obj map[string]any) bool {
+	spec, _ := obj["spec"].(map[string]any)
+	paused, _ := spec["paused"].(bool)
+	return paused
+}
+
+func (specSwitch) Set(obj map[string]any) string {
+	was := WasAbsent
+	spec, ok := obj["spec"].(map[string]any)
+	if paused, set := spec["paused"].(bool); set {
+		was = strconv.FormatBool(paused)
 	}
-	return PauseUnknown
+	if !ok {
+		spec = map[string]any{}
+		obj["spec"] = spec
+	}
+	spec["paused"] = true
+	return was
+}
+
+func (specSwitch) Unset(obj map[string]any, was string) {
+	spec, ok := obj["spec"].(map[string]any)
+	switch {
+	case !ok:
+	case was == WasAbsent:
+		delete(spec, "paused")
+	default:
+		spec["paused"] = was == WasTrue
+	}
+}
+
+// Pause sets the switch of obj's kind, if it has one of its own, and marks in obj what it was. It may
+// run again: a switch that is marked stays as it is. It reports whether it changed anything.
+func (t *Table) Pause(obj map[string]any) bool {
+	p := t.Row(kindOf(obj)).Pause
+	if PausedByUs(obj) || p.Order() == 0 {
+		return false
+	}
+	annotate(obj, AnnotationWasPaused, p.Set(obj))
+	return true
+}
+
+// Unpause gives the switch back. A switch that we did not set stays as it is: somebody else set it.
+// It reports whether it changed anything.
+func (t *Table) Unpause(obj map[string]any) bool {
+	if !PausedByUs(obj) {
+		return false
+	}
+	was, _ := annotations(obj)[AnnotationWasPaused].(string)
+	t.Row(kindOf(obj)).Pause.Unset(obj, was)
+	unannotate(obj, AnnotationWasPaused)
+	return true
+}
+
+// PausedByUs reports whether an operation set the switch of obj and has not given it back.
+func PausedByUs(obj map[string]any) bool {
+	_, ours := annotations(obj)[AnnotationWasPaused]
+	return ours
 }

@@ -1,7 +1,6 @@
 package capi
 
 import (
-	"slices"
 	"strings"
 	"unique"
 
@@ -10,9 +9,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// RefsIn returns the objects that a spec names in the field of the rule. namespace is that of the
-// object; scoped reports whether a kind is namespaced. The refs share no memory with spec.
-func (rule Rule) RefsIn(spec gjson.Result, namespace string,
+// In returns the objects that a spec names in the field. namespace is that of the object; scoped
+// reports whether a kind is namespaced. The refs share no memory with spec.
+func (r Reference) In(spec gjson.Result, namespace string,
 	scoped func(object.GroupKind) bool) []object.Ref {
 	var refs []object.Ref
 	var add func(v gjson.Result)
@@ -21,15 +20,15 @@ func (rule Rule) RefsIn(spec gjson.Result, namespace string,
 		case v.IsArray():
 			v.ForEach(func(_, e gjson.Result) bool { add(e); return true })
 		case v.IsObject():
-			if r := RefOf(v, rule.To, namespace, scoped); r.Name != "" && r.Kind != "" {
-				refs = append(refs, r)
+			if ref := RefOf(v, r.To, namespace, scoped); ref.Name != "" && ref.Kind != "" {
+				refs = append(refs, ref)
 			}
 		case v.Type == gjson.String && v.Str != "":
-			refs = append(refs, inScope(object.Ref{Group: rule.To.Group, Kind: rule.To.Kind,
+			refs = append(refs, inScope(object.Ref{Group: r.To.Group, Kind: r.To.Kind,
 				Namespace: namespace, Name: strings.Clone(v.Str)}, scoped))
 		}
 	}
-	add(spec.Get(strings.TrimPrefix(rule.Path, "spec.")))
+	add(spec.Get(strings.TrimPrefix(r.Path, "spec.")))
 	return refs
 }
 
@@ -67,9 +66,4 @@ func inScope(r object.Ref, scoped func(object.GroupKind) bool) object.Ref {
 		r.Namespace = ""
 	}
 	return r
-}
-
-// KnownKind reports whether the edge table knows a kind.
-func KnownKind(gk object.GroupKind) bool {
-	return slices.ContainsFunc(Rules, func(r Rule) bool { return r.From == gk || r.To == gk })
 }

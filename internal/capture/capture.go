@@ -41,6 +41,7 @@ type Options struct {
 	Source Source
 	Kinds  []kube.Kind // all that the source serves
 	Scope  Scope
+	Rows   *capi.Table // what is known of kinds; nil is the built-in table
 	// Baseline is what is known of the source; nil reads everything.
 	Baseline *Baseline
 	// ExactLimit replaces DefaultExactLimit: zero is the default, a negative limit makes every
@@ -85,7 +86,7 @@ func Run(ctx context.Context, o Options, to Sink) (*Cut, error) {
 // Exact captures a source of any size by exact lists, without a baseline, and calls fn with every
 // object. fn must copy the bytes that it needs later and may be called from several goroutines.
 // Errors are those of Run.
-func Exact(ctx context.Context, source Source, scope Scope,
+func Exact(ctx context.Context, source Source, scope Scope, rows *capi.Table,
 	fn func(n *graph.Node, raw []byte) error) (*Cut, error) {
 	kinds, err := source.Kinds(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func Exact(ctx context.Context, source Source, scope Scope,
 	if err := checkNamespaces(ctx, source, scope); err != nil {
 		return nil, err
 	}
-	r := newRun(Options{Source: source, Kinds: kinds, Scope: scope})
+	r := newRun(Options{Source: source, Kinds: kinds, Scope: scope, Rows: rows})
 	at, err := beginCut(ctx, r.reader)
 	if err != nil {
 		return nil, err
@@ -110,9 +111,9 @@ type run struct {
 }
 
 func newRun(o Options) *run {
-	nodes := NewNodeReader(o.Kinds, capi.Rules)
+	nodes := NewNodeReader(o.Kinds, o.Rows)
 	return &run{Options: o, reader: reader{source: o.Source, nodes: nodes},
-		kinds: selectedKinds(o.Kinds, nodes.rules)}
+		kinds: selectedKinds(o.Kinds, o.Rows)}
 }
 
 // all are the kinds that a capture reads.
@@ -169,7 +170,7 @@ func (r *run) listAndWatch(ctx context.Context, to Sink) (*Cut, error) {
 		first.useBaseline()
 		return r.watch(ctx, first, r.Baseline.cutOf(r.Kinds), to)
 	}
-	initial, err := newSelection(r.Kinds, r.kinds, r.Scope, first, to.Prefetch).run(ctx)
+	initial, err := newSelection(r.Kinds, r.kinds, r.Scope, r.Rows, first, to.Prefetch).run(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +246,7 @@ func (r *run) counted(at *exactReader) []kube.Kind {
 // cut selects the objects of the cut from what from reads.
 func (r *run) cut(ctx context.Context, at *exactReader, from objects,
 	fn func(*graph.Node, []byte) error) (*Cut, error) {
-	cut, err := newSelection(r.Kinds, r.kinds, r.Scope, from, fn).run(ctx)
+	cut, err := newSelection(r.Kinds, r.kinds, r.Scope, r.Rows, from, fn).run(ctx)
 	if err != nil {
 		return nil, err
 	}

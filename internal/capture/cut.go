@@ -22,6 +22,7 @@ type selection struct {
 	all    []kube.Kind // that the source serves
 	kinds  []kube.Kind // those that are captured whole
 	scope  Scope
+	rows   *capi.Table
 	source objects
 	fn     func(*graph.Node, []byte) error // called with each captured object
 
@@ -34,19 +35,19 @@ type selection struct {
 	wanted  map[object.Ref]string // named by a captured object, and by which field
 }
 
-func newSelection(all, kinds []kube.Kind, scope Scope, from objects,
+func newSelection(all, kinds []kube.Kind, scope Scope, rows *capi.Table, from objects,
 	fn func(*graph.Node, []byte) error) *selection {
-	return &selection{all: all, kinds: kinds, scope: scope, source: from, fn: fn,
+	return &selection{all: all, kinds: kinds, scope: scope, rows: rows, source: from, fn: fn,
 		index: map[object.Ref]*graph.Node{}, outside: map[object.Ref]*graph.Node{},
 		wanted: map[object.Ref]string{}}
 }
 
 // selectedKinds are the kinds that are captured whole: those that belong to Cluster API by label,
-// and those that a rule reads from.
-func selectedKinds(kinds []kube.Kind, rules map[object.GroupKind][]capi.Rule) []kube.Kind {
+// and those that rows knows.
+func selectedKinds(kinds []kube.Kind, rows *capi.Table) []kube.Kind {
 	var selected []kube.Kind
 	for _, k := range kinds {
-		if k.Group != "" && (k.Contract || rules[k.GroupKind] != nil) {
+		if k.Group != "" && (k.Contract || rows.Known(k.GroupKind)) {
 			selected = append(selected, k)
 		}
 	}
@@ -86,7 +87,7 @@ func (s *selection) run(ctx context.Context) (*Cut, error) {
 		}
 	}
 	slices.SortFunc(cut.LeftOut, object.CompareRefs)
-	cut.Graph = graph.New(s.nodes)
+	cut.Graph = graph.New(s.nodes, s.rows)
 	return cut, nil
 }
 
@@ -195,7 +196,7 @@ func (s *selection) addNeeded(ctx context.Context) error {
 func (s *selection) wantCore(n *graph.Node) (why string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if isInitLock(n) {
+	if s.isLock(n) {
 		return "", false
 	}
 	for _, o := range n.Owners {
@@ -219,11 +220,8 @@ func (s *selection) wantCore(n *graph.Node) (why string, ok bool) {
 	return "", false
 }
 
-// isInitLock reports the ConfigMap by which the kubeadm bootstrap provider lets one machine at a
-// time initialise a control plane. A restored one would block the wrong machine, or be taken over
-// by it (cluster-api issue 7794).
-func isInitLock(n *graph.Node) bool {
-	return n.GroupKind() == capi.ConfigMap && slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
-		return o.GroupKind() == capi.Cluster && n.Name == o.Name+"-lock"
-	})
+// isLock reports whether a ConfigMap is the lock of a provider, owned by its Cluster.
+func (s *selection) isLock(n *graph.Node) bool {
+	cluster, ok := s.rows.ClusterOfLock(n.Ref)
+	return ok && slices.ContainsFunc(n.Owners, func(o graph.Owner) bool { return o.Ref == cluster })
 }

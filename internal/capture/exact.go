@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -147,7 +146,7 @@ func Fetch(ctx context.Context, source Source, cut *Cut, nodes []*graph.Node,
 		}
 		byKind[n.GroupKind()][n.Key()] = n
 	}
-	r := &exactReader{reader: reader{source: source, nodes: NewNodeReader(cut.Kinds, capi.Rules)},
+	r := &exactReader{reader: reader{source: source, nodes: NewNodeReader(cut.Kinds, cut.Graph.Rows)},
 		at: cut.ResourceVersion}
 	for gk, nodes := range byKind {
 		k, _ := kube.FindKind(cut.Kinds, gk)

@@ -18,24 +18,24 @@ import (
 
 // NodeReader turns the bytes of objects into nodes of the graph.
 type NodeReader struct {
-	rules  map[object.GroupKind][]capi.Rule
+	rows   *capi.Table
+	noRefs bool // leave out the edges of fields
 	scoped func(object.GroupKind) bool
 }
 
-// NewNodeReader makes a reader for objects of these kinds. Edges are read by rules.
-func NewNodeReader(kinds []kube.Kind, rules []capi.Rule) *NodeReader {
+// NewNodeReader makes a reader for objects of these kinds. rows says which fields are edges.
+func NewNodeReader(kinds []kube.Kind, rows *capi.Table) *NodeReader {
 	clusterScoped := map[object.GroupKind]bool{}
 	for _, k := range kinds {
 		clusterScoped[k.GroupKind] = !k.Namespaced
 	}
-	r := &NodeReader{rules: map[object.GroupKind][]capi.Rule{},
-		scoped: func(gk object.GroupKind) bool {
-			return !clusterScoped[gk]
-		}}
-	for _, rule := range rules {
-		r.rules[rule.From] = append(r.rules[rule.From], rule)
-	}
-	return r
+	return &NodeReader{rows: rows,
+		scoped: func(gk object.GroupKind) bool { return !clusterScoped[gk] }}
+}
+
+// WithoutRefs returns a reader that leaves out the edges of fields.
+func (r *NodeReader) WithoutRefs() *NodeReader {
+	return &NodeReader{rows: r.rows, scoped: r.scoped, noRefs: true}
 }
 
 // What node reads of an object, of its metadata, labels and annotations.
@@ -85,7 +85,7 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		// in the middle of a move; what it was before is what counts
 		n.Paused = was.String() == capi.WasTrue
 	}
-	n.Cluster = shared(clusterName(n, labels[0], spec))
+	n.Cluster = shared(r.clusterName(n, labels[0], spec))
 	if n.GroupKind() == capi.Cluster {
 		if !was.Exists() {
 			n.Paused = n.Paused || spec.Get("paused").Bool()
@@ -100,9 +100,12 @@ func (r *NodeReader) Node(k kube.Kind, raw []byte) *graph.Node {
 		})
 		slices.Sort(n.Labels)
 	}
-	for _, rule := range r.rules[n.GroupKind()] {
-		for _, ref := range rule.RefsIn(spec, n.Namespace, r.scoped) {
-			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: rule.Path, Owner: rule.Owner})
+	if r.noRefs {
+		return n
+	}
+	for _, field := range r.rows.Row(n.GroupKind()).Refs {
+		for _, ref := range field.In(spec, n.Namespace, r.scoped) {
+			n.Needs = append(n.Needs, graph.Need{Ref: ref, Field: field.Path, Owner: field.SoftOwner})
 		}
 	}
 	return n
@@ -137,14 +140,14 @@ func text(v gjson.Result) string {
 
 // clusterName returns the name of the workload cluster that an object belongs to: by its label, its
 // spec or, for certificate Secrets, its name. The Cluster need not exist.
-func clusterName(n *graph.Node, label, spec gjson.Result) string {
+func (r *NodeReader) clusterName(n *graph.Node, label, spec gjson.Result) string {
 	switch {
 	case n.GroupKind() == capi.Cluster:
 		return ""
 	case label.String() != "":
 		return label.String()
 	case n.GroupKind() == capi.Secret:
-		return capi.CertificateOf(n.Name)
+		return r.rows.ClusterOfSecret(n.Name)
 	case n.GroupKind() == capi.ConfigMap:
 		return ""
 	}

@@ -15,7 +15,7 @@ func TestNodeReadsMetadataAndEdges(t *testing.T) {
 		"ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"a","uid":"c"}]},
 		"spec":{"machineTemplate":{"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachineTemplate","name":"t"}}},
 		"kubeadmConfigSpec":{"files":[{"path":"/a"},{"contentFrom":{"secret":{"name":"s","key":"k"}}}]}}}`)
-	n := NewNodeReader([]kube.Kind{k, kube.SecretKind}, capi.Rules).Node(k, raw)
+	n := NewNodeReader([]kube.Kind{k, kube.SecretKind}, nil).Node(k, raw)
 	if n.Ref.String() != "KubeadmControlPlane.controlplane.cluster.x-k8s.io/ns/a" || n.UID != "u" ||
 		n.ResourceVersion != "7" || !n.Paused ||
 		!n.Deleting || n.Cluster != "a" {

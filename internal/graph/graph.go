@@ -19,6 +19,7 @@ import (
 type Graph struct {
 	Nodes   []*Node // by ref
 	Missing []Missing
+	Rows    *capi.Table // what is known of their kinds
 	byRef   map[object.Ref]*Node
 }
 
@@ -30,9 +31,9 @@ type Missing struct {
 	Owner bool       `json:"owner,omitempty"` // By is owned by it
 }
 
-// New links nodes, finds what is missing and divides them into units.
-func New(nodes []*Node) *Graph {
-	g := &Graph{Nodes: nodes, byRef: make(map[object.Ref]*Node, len(nodes))}
+// New links nodes, finds what is missing and divides them into units by what rows says of their kinds.
+func New(nodes []*Node, rows *capi.Table) *Graph {
+	g := &Graph{Nodes: nodes, Rows: rows, byRef: make(map[object.Ref]*Node, len(nodes))}
 	slices.SortFunc(g.Nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
 	for _, n := range nodes {
 		g.byRef[n.Ref] = n
@@ -93,7 +94,7 @@ func (g *Graph) before(n *Node) []*Node {
 			add(need.Ref)
 		}
 	}
-	if n.Cluster != "" && !alwaysShared(n) {
+	if n.Cluster != "" && !g.alwaysShared(n) {
 		add(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: n.Namespace,
 			Name: n.Cluster})
 	}
@@ -114,14 +115,10 @@ func (g *Graph) needed(n *Node) []*Node {
 	return nodes
 }
 
-// alwaysShared are kinds that another workload cluster may come to use at any time, whoever uses
-// them now.
-func alwaysShared(n *Node) bool {
-	switch n.GroupKind() {
-	case capi.ClusterClass, capi.ClusterResourceSet, capi.ExtensionConfig:
-		return true
-	}
-	return n.Namespace == ""
+// alwaysShared reports whether another workload cluster may come to use n at any time, whichever use
+// it now.
+func (g *Graph) alwaysShared(n *Node) bool {
+	return n.Namespace == "" || g.Rows.Row(n.GroupKind()).Shared
 }
 
 // claim is how many units have a claim on a node: none, one, or many.
@@ -176,7 +173,7 @@ func (g *Graph) divide() {
 	for _, n := range g.Nodes {
 		n.Unit, n.Shared = "", false
 		switch c := *claims[n]; {
-		case c.many, c.unit != "" && alwaysShared(n):
+		case c.many, c.unit != "" && g.alwaysShared(n):
 			n.Shared = true
 		default:
 			n.Unit = c.unit
@@ -211,7 +208,7 @@ func (g *Graph) spread(work []*Node, claims map[*Node]*claim, next func(*Node) [
 		n := work[len(work)-1]
 		work = work[:len(work)-1]
 		c := *claims[n]
-		if alwaysShared(n) {
+		if g.alwaysShared(n) {
 			c = claim{many: true}
 		}
 		for _, m := range next(n) {

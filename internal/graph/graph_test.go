@@ -60,7 +60,7 @@ func fleet(t *testing.T) *Graph {
 		node(t, class, needs(template)), node(t, template, ownedBy(class)),
 		node(t, "Secret/ns/nobodys"),
 		node(t, "MachineDrainRule.cluster.x-k8s.io/ns/rule"),
-	})
+	}, nil)
 }
 
 func TestUnitsOfEachObject(t *testing.T) {
@@ -128,7 +128,7 @@ func TestWavesPutOwnersFirst(t *testing.T) {
 		}
 	}
 	cycle := New([]*Node{node(t, "A.x/ns/a", ownedBy("B.x/ns/b")),
-		node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))})
+		node(t, "B.x/ns/b", ownedBy("A.x/ns/a"))}, nil)
 	if n := len(slices.Concat(cycle.Waves(cycle.Nodes)...)); n != 2 {
 		t.Errorf("a cycle leaves %d of 2 nodes", n)
 	}
@@ -141,7 +141,7 @@ func TestMissingListsReferencesWithoutObject(t *testing.T) {
 			r, _ := object.ParseRef(clusterA)
 			n.Owners = []Owner{{Ref: r, UID: "of another life"}}
 		}),
-	})
+	}, nil)
 	var got []string
 	for _, m := range g.Missing {
 		got = append(got, m.Ref.String())

@@ -85,7 +85,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.keepShared(r.Live.Graph)
-	findings, err := notPaused(b.snapshot, b.contents, units)
+	findings, err := m.notPaused(b.snapshot, b.contents, units)
 	if err != nil {
 		return nil, err
 	}
@@ -133,23 +133,23 @@ func (m *run) keepShared(g *graph.Graph) {
 
 // notPaused reports objects of the snapshot that are not paused. They were created between the
 // acknowledgements of the pause and the cut of the snapshot.
-func notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
+func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
 	error) {
 	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
 		if n.Unit == "" || !slices.Contains(units, n.Unit) {
 			continue
 		}
-		if capi.PauseOf(n.GroupKind()) == capi.PauseNone {
+		pause := m.Rows.Row(n.GroupKind()).Pause
+		if pause.Passive() {
 			continue
 		}
 		u, err := decode(contents, n.Ref)
 		if err != nil {
 			return nil, err
 		}
-		why := whyNotPaused(n, u)
-		if how := capi.PauseOf(n.GroupKind()); why == "" && (how == capi.PauseSpec ||
-			how == capi.PauseAnnotation) && !restore.PausedByUs(u) {
+		why := m.whyNotPaused(n, u)
+		if why == "" && pause.Order() > 0 && !capi.PausedByUs(u.Object) {
 			why = "its switch is not set"
 		}
 		if why != "" {

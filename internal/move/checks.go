@@ -107,16 +107,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 				Message: "operation " + operation + " is at work on it",
 				Hint:    "resume operation " + operation + " or roll it back"})
 		}
-		for key := range annotations {
-			if strings.HasPrefix(key, "argocd.argoproj.io/") ||
-				strings.HasPrefix(key, "kustomize.toolkit.fluxcd.io/") {
-				c.gitops(n)
-				break
-			}
-		}
-		if labels := gjson.GetBytes(raw,
-			"metadata.labels").Map(); labels["kustomize.toolkit.fluxcd.io/name"].Exists() ||
-			labels["argocd.argoproj.io/instance"].Exists() {
+		if capi.GitOpsOwned(gjson.GetBytes(raw, "metadata.labels").Map(), annotations) {
 			c.gitops(n)
 		}
 	case capi.Machine:
@@ -155,7 +146,7 @@ func checkPools(_ context.Context, c *checker) error {
 		in[n.Unit] = true
 	}
 	for _, n := range c.nodes {
-		if n.Unit != "" || !strings.HasSuffix(n.Kind, "InClusterIPPool") {
+		if n.Unit != "" || !c.Rows.Row(n.GroupKind()).AddressPool {
 			continue
 		}
 		for _, user := range c.graph.Nodes {
@@ -204,7 +195,7 @@ func checkCascade(ctx context.Context, c *checker) error {
 		in[n.Ref], unit[n.Ref] = true, n.Unit
 	}
 	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed,
-		func(r object.Ref) bool { return in[r] || initLock(r, unit) },
+		func(r object.Ref) bool { return in[r] || isLock(c.Rows, r, unit) },
 		func(r object.Ref) string { return unit[r] })
 	for _, f := range findings {
 		if f.Unit == "" && f.Severity == object.Error {
@@ -216,14 +207,10 @@ func checkCascade(ctx context.Context, c *checker) error {
 	return err
 }
 
-// initLock reports whether r is the ConfigMap with which the kubeadm bootstrap provider lets one
-// machine at a time initialise a control plane. It is never captured and is deleted with its Cluster.
-func initLock(r object.Ref, units map[object.Ref]string) bool {
-	name, ok := strings.CutSuffix(r.Name, "-lock")
-	if !ok || r.GroupKind() != kube.ConfigMapKind.GroupKind {
-		return false
-	}
-	_, moves := units[object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
-		Namespace: r.Namespace, Name: name}]
-	return moves
+// isLock reports whether r is the lock of a provider of a Cluster in units. It is never captured and
+// is deleted with its Cluster.
+func isLock(rows *capi.Table, r object.Ref, units map[object.Ref]string) bool {
+	cluster, ok := rows.ClusterOfLock(r)
+	_, moves := units[cluster]
+	return ok && moves
 }

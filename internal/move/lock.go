@@ -48,7 +48,7 @@ func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 // is an unfinished copy of another operation and is refused.
 func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[capi.AnnotationOperation]
-	if held == "" && !restore.PausedByUs(cluster) || held != "" &&
+	if held == "" && !capi.PausedByUs(cluster.Object) || held != "" &&
 		m.Plan.Spec.Force.Has(object.CodeLocked) &&
 		m.Plan.Locks[unit] == held {
 		return nil
@@ -70,13 +70,13 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			return false, err
 		}
 		paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-		if again = !paused || !restore.PausedByUs(u); again && !forward {
+		if again = !paused || !capi.PausedByUs(u.Object); again && !forward {
 			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
 		}
 		held := u.GetAnnotations()[capi.AnnotationOperation]
 		restore.Annotate(u, capi.AnnotationOperation, m.lock())
 		if again {
-			restore.Pause(u)
+			m.Rows.Pause(u.Object)
 			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
 				return false, err
 			}

@@ -95,7 +95,7 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 		"new": {[]*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
 			"11"), node("Machine", "m3", "u3", "12")}, false},
 	} {
-		v := &sourceCapture{graph: graph.New(append(tt.nodes, cluster))}
+		v := &sourceCapture{graph: graph.New(append(tt.nodes, cluster), nil)}
 		err := was.compare(v, "ns/w")
 		var changed *ChangedError
 		if (err == nil) != tt.ok || err != nil && !errors.As(err, &changed) {
@@ -138,7 +138,7 @@ func TestBindingWithoutAClusterKeepsNoClusterResourceSet(t *testing.T) {
 	}
 	cluster := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: "ns", Name: "stays"}
-	g := graph.New([]*graph.Node{{Ref: cluster}})
+	g := graph.New([]*graph.Node{{Ref: cluster}}, nil)
 	for ref, want := range map[object.Ref]bool{binding("stays"): false, binding("gone"): true,
 		cluster: false, {Kind: "Secret", Namespace: "ns", Name: "gone"}: false} {
 		if got := orphaned(g, ref); got != want {
@@ -156,7 +156,7 @@ func TestCaptureThatBeganLateEnoughIsShared(t *testing.T) {
 		if count == 1 {
 			return nil, nil, errors.New("away")
 		}
-		return &snapshot.Snapshot{Graph: graph.New(nil)}, nil, nil
+		return &snapshot.Snapshot{Graph: graph.New(nil, nil)}, nil, nil
 	}}
 	if _, err := l.after(t.Context(), time.Time{}); err == nil {
 		t.Error("no error")

@@ -68,6 +68,7 @@ type Mgmt struct {
 // Ends are both sides of a move, and the ownership records that decide between them.
 type Ends struct {
 	Source, Target Mgmt
+	Rows           *capi.Table // what is known of kinds; nil is the built-in table
 	Ownership      ownership.Store
 	// CaptureSource captures the source into memory.
 	CaptureSource func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)

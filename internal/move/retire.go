@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -71,7 +70,7 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
 	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
-		func(r object.Ref) bool { return leaves[r] || initLock(r, unitOf) },
+		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, unitOf) },
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}
 	for _, f := range findings {
@@ -104,7 +103,7 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 			switch {
 			case o.Ref == ref:
 				cluster = append(cluster, o)
-			case o.GroupKind() == capi.ClusterResourceSetBinding:
+			case m.Rows.Row(o.GroupKind()).BoundToCluster:
 				bindings = append(bindings, o)
 			default:
 				dependants = append(dependants, o)
@@ -134,18 +133,7 @@ func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) err
 			continue
 		}
 		err := m.change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {
-			refs := live.GetOwnerReferences()
-			kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
-				return leaving[ref.UID]
-			})
-			if len(kept) == len(refs) {
-				return false, nil
-			}
-			live.SetOwnerReferences(kept)
-			if len(kept) == 0 {
-				unstructured.RemoveNestedField(live.Object, "metadata", "ownerReferences")
-			}
-			return true, nil
+			return restore.RemoveOwnerRefs(live, leaving), nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
@@ -154,8 +142,8 @@ func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) err
 	return nil
 }
 
-// errStranger ends a removal: another object has the name.
-var errStranger = errors.New("another object has this name")
+// errOtherObject ends a removal: another object has the name.
+var errOtherObject = errors.New("another object has this name")
 
 // removeAll removes objects from the source, those of the last wave first.
 func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object) error {
@@ -173,7 +161,7 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 				err := restore.Remove(ctx, m.Source.Reader, m.Source.Writer, k, o.Ref,
 					func(live *unstructured.Unstructured) error {
 						if string(live.GetUID()) != was.UID {
-							return errStranger
+							return errOtherObject
 						}
 						if paused, _, _ := unstructured.NestedBool(live.Object, "spec",
 							"paused"); o.GroupKind() == capi.Cluster && !paused {
@@ -185,10 +173,10 @@ func (m *run) removeAll(ctx context.Context, b *batch, objects []restore.Object)
 						return nil
 					})
 				switch {
-				case errors.Is(err, errStranger) && was.Unit == "", errors.Is(err, errStranger) &&
-					o.GroupKind() == capi.ClusterResourceSetBinding:
+				case errors.Is(err, errOtherObject) && was.Unit == "", errors.Is(err, errOtherObject) &&
+					m.Rows.Row(o.GroupKind()).BoundToCluster:
 					return nil // somebody made it anew, for others
-				case errors.Is(err, errStranger):
+				case errors.Is(err, errOtherObject):
 					return &ChangedError{Why: o.Ref.String() + " was made anew"}
 				case err != nil:
 					return fmt.Errorf("%s: %w", o.Ref, err)

@@ -54,7 +54,7 @@ func (m *run) finishShared(ctx context.Context) error {
 		}
 		err := restore.FinishShared(ctx, restore.RunOptions{
 			Plan: &todo, Snapshot: b.snapshot, Contents: b.contents, Reader: m.Target.Reader,
-			Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}, released)
@@ -165,7 +165,7 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 // ClusterResourceSet controller may create the Binding again before its cache shows that the Cluster is
 // gone; Cluster API deletes it later.
 func orphaned(g *graph.Graph, ref object.Ref) bool {
-	return ref.GroupKind() == capi.ClusterResourceSetBinding &&
+	return g.Rows.Row(ref.GroupKind()).BoundToCluster &&
 		g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
@@ -237,9 +237,9 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 // serves all namespaces. Classes and templates are named, so that the graph has their users.
 func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
 	switch {
-	case ref.Namespace == "", ref.GroupKind() == capi.ExtensionConfig:
+	case ref.Namespace == "":
 		return len(g.Clusters()) > 0
-	case ref.GroupKind() == capi.ClusterClass, strings.HasSuffix(ref.Kind, "Template"):
+	case g.Rows.Row(ref.GroupKind()).UsersNamed:
 		return false
 	}
 	return slices.ContainsFunc(g.Clusters(),

@@ -90,16 +90,16 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 			}
 			locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
 			restore.Annotate(u, capi.AnnotationOperation, m.lock())
-			return restore.Pause(u) || !locked, nil
+			return m.Rows.Pause(u.Object) || !locked, nil
 		})
 		if err != nil {
 			return err
 		}
 		for _, n := range nodes { // after the lock: nothing is set under somebody else's
-			if n.GroupKind() != capi.Cluster && capi.PauseOf(n.GroupKind()) == capi.PauseAnnotation {
+			if n.GroupKind() != capi.Cluster && m.Rows.Row(n.GroupKind()).Pause.Order() > 0 {
 				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
 					error) {
-					return restore.Pause(u), nil
+					return m.Rows.Pause(u.Object), nil
 				}); err != nil {
 					return err
 				}
@@ -118,7 +118,7 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 		return fmt.Errorf("%s: %w", ref, err)
 	}
 	paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
-	if paused || restore.PausedByUs(live) {
+	if paused || capi.PausedByUs(live.Object) {
 		return nil
 	}
 	if _, annotated := live.GetAnnotations()[capi.AnnotationPaused]; annotated {
@@ -126,7 +126,7 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause",
 		func(n *graph.Node, u *unstructured.Unstructured) string {
-			if n.Paused || !restore.PublishesPause(u) || restore.PausedByUs(u) {
+			if n.Paused || !restore.PublishesPause(u) || capi.PausedByUs(u.Object) {
 				return ""
 			}
 			return restore.NotAcknowledged(u, "False")
@@ -141,19 +141,18 @@ func (m *run) awaitPaused(ctx context.Context, unit string) error {
 		return err
 	}
 	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
-		"acknowledge the pause", whyNotPaused); err != nil {
+		"acknowledge the pause", m.whyNotPaused); err != nil {
 		return err
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
 }
 
 // whyNotPaused returns why an object does not count as paused yet; "" when it does.
-func whyNotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
+func (m *run) whyNotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
-	if how := capi.PauseOf(kindOf(u)); restore.PublishesPause(u) && how != capi.PauseNever &&
-		how != capi.PauseUnknown {
+	if restore.PublishesPause(u) && m.Rows.Row(kindOf(u)).Pause.Acknowledged() {
 		if why := restore.NotAcknowledged(u, "True"); why != "" {
 			return why
 		}
@@ -186,7 +185,7 @@ func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n 
 	g.SetLimit(16)
 	for _, n := range nodes {
 		k, ok := kube.FindKind(m.Source.Kinds, n.GroupKind())
-		if how := capi.PauseOf(n.GroupKind()); !ok || how == capi.PauseNone || how == capi.PauseUnknown {
+		if pause := m.Rows.Row(n.GroupKind()).Pause; !ok || pause.Passive() || pause.Late() {
 			continue // it has no pause that we know
 		}
 		m.slots <- struct{}{}
@@ -246,7 +245,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 				return false, err
 			}
 			unpaused = true
-			restore.Unpause(u)
+			m.Rows.Unpause(u.Object)
 			restore.Unannotate(u, capi.AnnotationOperation)
 			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
@@ -274,12 +273,12 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph
 		return err
 	}
 	for _, n := range nodes {
-		if n.GroupKind() == capi.Cluster || capi.PauseOf(n.GroupKind()) != capi.PauseAnnotation {
+		if n.GroupKind() == capi.Cluster || m.Rows.Row(n.GroupKind()).Pause.Order() == 0 {
 			continue
 		}
 		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
 			error) {
-			return restore.Unpause(u), nil
+			return m.Rows.Unpause(u.Object), nil
 		}); err != nil {
 			return err
 		}

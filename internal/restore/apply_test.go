@@ -105,7 +105,7 @@ func TestManagedFieldsNeverKeepAUnitPaused(t *testing.T) {
 	if why := r.difference(o, source, live); why != "" {
 		t.Errorf("verify: %s", why)
 	}
-	paths, fields := differences(source, live, false)
+	paths, fields := differences(nil, source, live, false)
 	if len(paths) > 0 || len(fields) != 1 {
 		t.Errorf("pre-flight: %v, managedFields %v", paths, fields)
 	}

@@ -229,24 +229,23 @@ func checkUnits(_ context.Context, p *planner) error {
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
 				Hint:    "its controllers decide anew; look at it after the release"})
 		}
-		switch {
-		case capi.PauseOf(n.GroupKind()) == capi.PauseUnsupported:
+		switch pause := p.rows().Row(n.GroupKind()).Pause; {
+		case !pause.Supported():
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnsupported,
 				Message: "this kind has a pause of its own that this version cannot set; it would come to " +
 					"life before its status is back",
 				Hint: "restore its unit by hand, or leave it out"})
-		case capi.PauseOf(n.GroupKind()) != capi.PauseUnknown &&
-			capi.PauseOf(n.GroupKind()) != capi.PauseNone && ownedByLate(p.Snapshot.Graph, n):
+		case !pause.Late() && !pause.Passive() && ownedByLate(p.Snapshot.Graph, n):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out"})
-		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown && p.Spec.SourceAtWork &&
+		case pause.Late() && p.Spec.SourceAtWork &&
 			!p.Spec.Force.Has(object.CodePauseUnknown):
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
 				Hint: "scale its controller on the source to zero for the time of the move"})
-		case capi.PauseOf(n.GroupKind()) == capi.PauseUnknown:
+		case pause.Late():
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known; it is created after the release"})
 		}
@@ -277,17 +276,6 @@ func checkHeld(p *planner, n *graph.Node) error {
 	return nil
 }
 
-// codeKinds run code on workload clusters by design, so the plan lists them (invariant I8).
-var codeKinds = map[string]string{
-	"ClusterResourceSet":          "applies manifests to workload clusters",
-	"KubeadmConfig":               "runs commands on machines",
-	"KubeadmConfigTemplate":       "runs commands on machines",
-	"KubeadmControlPlane":         "runs commands on machines",
-	"KubeadmControlPlaneTemplate": "runs commands on machines",
-	"HelmChartProxy":              "installs charts", "HelmReleaseProxy": "installs charts",
-	"HelmRelease": "installs charts", "Manifests": "applies manifests",
-}
-
 // checkNeeds tells what objects name and the snapshot does not hold.
 func checkNeeds(_ context.Context, p *planner) error {
 	for _, m := range p.Snapshot.Graph.Missing {
@@ -303,14 +291,14 @@ func checkNeeds(_ context.Context, p *planner) error {
 func checkWorkloadCode(_ context.Context, p *planner) error {
 	count := map[object.GroupKind]int{}
 	for n := range p.active {
-		if codeKinds[n.Kind] != "" {
+		if p.rows().Row(n.GroupKind()).RunsCode != "" {
 			count[n.GroupKind()]++
 		}
 	}
 	for gk, n := range count {
 		p.addAll(object.Finding{Severity: object.Info, Code: object.CodeRunsCode,
 			Message: fmt.Sprintf("%s (%d): %s; the signature of the snapshot is what vouches for them", gk,
-				n, codeKinds[gk.Kind])})
+				n, p.rows().Row(gk).RunsCode)})
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,19 +17,14 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// certificates are the Secrets without which the kubeadm control-plane provider makes new ones, and
-// with them a workload cluster that trusts nobody it knows (KubeadmControlPlane:
-// reconcileClusterCertificates).
-var certificates = []string{"ca", "etcd", "proxy", "sa"}
-
 // checkCertificates: a workload cluster with a kubeadm control plane must have its certificate
 // Secrets, and each certificate must fit its key.
 func checkCertificates(_ context.Context, p *planner) error {
 	for n := range p.active {
-		if n.GroupKind() != capi.Cluster || !hasControlPlane(n) {
+		if n.GroupKind() != capi.Cluster {
 			continue
 		}
-		for _, purpose := range certificates {
+		for _, purpose := range p.certificates(n) {
 			r := object.Ref{Kind: "Secret", Namespace: n.Namespace, Name: n.Name + "-" + purpose}
 			if !p.inPlan(r) {
 				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAMissing, Message: "Secret " +
@@ -52,10 +46,15 @@ func checkCertificates(_ context.Context, p *planner) error {
 	return nil
 }
 
-func hasControlPlane(n *graph.Node) bool {
-	return slices.ContainsFunc(n.Needs, func(need graph.Need) bool {
-		return need.GroupKind() == capi.KubeadmControlPlane
-	})
+// certificates returns the suffixes of the certificate Secrets without which the controller of a
+// Cluster's control plane makes new ones.
+func (p *planner) certificates(cluster *graph.Node) []string {
+	for _, need := range cluster.Needs {
+		if suffixes := p.rows().Row(need.GroupKind()).Certificates; suffixes != nil {
+			return suffixes
+		}
+	}
+	return nil
 }
 
 // certificateProblem says what is wrong with a certificate Secret, without a byte of it.
@@ -103,7 +102,7 @@ func checkWebhooks(ctx context.Context, p *planner) error {
 	g.SetLimit(planReads)
 	for gk, n := range samples {
 		g.Go(func() error {
-			obj, err := decodeObject(p.Contents, n.Ref)
+			obj, err := decodeObject(p.rows(), p.Contents, n.Ref)
 			if err != nil {
 				return err
 			}

@@ -53,7 +53,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 			continue
 		}
 		p.existing[n.Ref] = string(lives[i].GetUID())
-		want, err := decodeObject(p.Contents, n.Ref)
+		want, err := decodeObject(p.rows(), p.Contents, n.Ref)
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 		if n.GroupKind() != capi.Cluster || lives[i] == nil {
 			continue
 		}
-		if p.Spec.SourceAtWork && !PausedByUs(lives[i]) {
+		if p.Spec.SourceAtWork && !capi.PausedByUs(lives[i].Object) {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
@@ -136,7 +136,7 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 		return nil
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
-		if missing := namespaceDifferences(want, live); len(missing) > 0 {
+		if missing := namespaceDifferences(p.rows(), want, live); len(missing) > 0 {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 				Message: "the target has this namespace with other labels or annotations: " +
 					strings.Join(missing, ", "),
@@ -149,7 +149,7 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 		// workload clusters that are on the target already may own it, too
 		live = withoutOwners(live, want)
 	}
-	paths, fields := differences(want, live, atWork)
+	paths, fields := differences(p.rows(), want, live, atWork)
 	if len(paths) == 0 {
 		return fields
 	}
@@ -164,23 +164,16 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 // an earlier restore of ours. The status of what a controller of the target works on says how
 // things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
 // Machine.
-func differences(want, live *unstructured.Unstructured, unitAtWork bool) (paths,
+func differences(rows *capi.Table, want, live *unstructured.Unstructured, unitAtWork bool) (paths,
 	fields []string) {
 	aspect := equality.Values
-	if !PausedByUs(live) {
-		switch capi.PauseOf(gkOf(live)) {
-		case capi.PauseNever, capi.PauseAnnotation, capi.PauseUnknown:
-			aspect = equality.Spec
-		case capi.PauseSpec, capi.PauseWithCluster:
-			if unitAtWork {
-				aspect = equality.Spec
-			}
-		}
+	if !capi.PausedByUs(live.Object) && rows.Row(gkOf(live)).Pause.AtWork(unitAtWork) {
+		aspect = equality.Spec
 	}
 	paths = equality.Differences(want.Object, live.Object, aspect)
-	if len(paths) > 0 && PausedByUs(live) {
+	if len(paths) > 0 && capi.PausedByUs(live.Object) {
 		paused := want.DeepCopy()
-		Pause(paused)
+		rows.Pause(paused.Object)
 		paths = equality.Differences(paused.Object, live.Object, aspect)
 	}
 	if aspect == equality.Values {
@@ -233,7 +226,8 @@ func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
 
 // namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace
 // lacks or has otherwise. More of them do no harm, and its status is the API server's own.
-func namespaceDifferences(want, live *unstructured.Unstructured) []string {
+func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) []string {
+	volatile := rows.Row(capi.Namespace).VolatileAnnotations
 	var keys []string
 	for k, v := range want.GetLabels() {
 		if live.GetLabels()[k] != v {
@@ -242,7 +236,7 @@ func namespaceDifferences(want, live *unstructured.Unstructured) []string {
 	}
 	for k, v := range want.GetAnnotations() {
 		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) &&
-			k != "kubectl.kubernetes.io/last-applied-configuration" {
+			!slices.Contains(volatile, k) {
 			keys = append(keys, "annotation "+k)
 		}
 	}

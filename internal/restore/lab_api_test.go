@@ -95,7 +95,7 @@ func (s site) open(ctx context.Context, spec restore.Spec) (*work, error) {
 	if w.signed, err = st.GetEnvelope(ctx, key); err != nil {
 		return nil, err
 	}
-	if w.snapshot, err = snapshot.Open(ctx, st, w.signed.Envelope); err != nil {
+	if w.snapshot, err = snapshot.Open(ctx, st, w.signed.Envelope, nil); err != nil {
 		return nil, err
 	}
 	nodes, err := restore.Nodes(w.snapshot, spec)

@@ -4,9 +4,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/mgmtd/mgmtd/internal/capi"
-	"github.com/mgmtd/mgmtd/internal/equality"
 )
 
 func decoded(t *testing.T, text string) *unstructured.Unstructured {
@@ -16,49 +13,6 @@ func decoded(t *testing.T, text string) *unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return u
-}
-
-// TestPauseIsGivenBackExactly: whatever the switch was on the source, absent, false, true or an
-// annotation with a value, it is that again after the release.
-func TestPauseIsGivenBackExactly(t *testing.T) {
-	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a","namespace":"n"`
-	const set = `{"apiVersion":"addons.cluster.x-k8s.io/v1beta2","kind":"ClusterResourceSet","metadata":{"name":"a","namespace":"n"`
-	for name, text := range map[string]string{
-		"absent":           head + `},"spec":{}}`,
-		"false":            head + `},"spec":{"paused":false}}`,
-		"true":             head + `},"spec":{"paused":true}}`,
-		"by annotation":    head + `,"annotations":{"cluster.x-k8s.io/paused":"why"}},"spec":{}}`,
-		"set absent":       set + `},"spec":{}}`,
-		"set by value":     set + `,"annotations":{"cluster.x-k8s.io/paused":"true","x":"y"}},"spec":{}}`,
-		"others untouched": `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","namespace":"n"},"data":{}}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			source, u := decoded(t, text), decoded(t, text)
-			Pause(u)
-			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
-			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-			if has := paused || annotated; has != (u.GetKind() != "Secret") {
-				t.Errorf("paused %v", has)
-			}
-			if changed := Unpause(u); changed != (u.GetKind() != "Secret") {
-				t.Errorf("changed %v", changed)
-			}
-			if paths := equality.Differences(source.Object, u.Object, equality.All); len(paths) > 0 ||
-				len(u.GetAnnotations()) != len(source.GetAnnotations()) {
-				t.Errorf("differs in %v, annotations %v", paths, u.GetAnnotations())
-			}
-			if Unpause(u) {
-				t.Error("a second release changes something")
-			}
-		})
-	}
-}
-
-func TestUnpauseLeavesTheSwitchOfOthers(t *testing.T) {
-	live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","metadata":{"name":"a"},"spec":{"paused":true}}`)
-	if Unpause(live) {
-		t.Error("a pause that an operator set was ended")
-	}
 }
 
 func TestWithStatusMapsGenerationsAndKeepsPaused(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -60,6 +61,7 @@ type RunOptions struct {
 	Reader    Reader
 	Writer    Writer
 	Kinds     []kube.Kind // of the target
+	Rows      *capi.Table // what is known of kinds; nil is the built-in table
 	Operation string      // its id, for the annotation that marks what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning

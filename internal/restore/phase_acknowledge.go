@@ -16,7 +16,7 @@ import (
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 	var publish []Object
 	for _, o := range early(u.Objects) {
-		source, err := decodeObject(r.Contents, o.Ref)
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", o.Ref, err)
 		}
-		return PausedByUs(live), nil
+		return capi.PausedByUs(live.Object), nil
 	}
 	return false, nil
 }

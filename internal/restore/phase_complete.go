@@ -29,7 +29,7 @@ func (r *run) completeOwners(ctx context.Context, unit string) error {
 	}
 	return r.Journal.Do(ctx, ownersStep(unit), func(ctx context.Context, _ *catalog.StepHandle) error {
 		return r.each(objects, func(o Object) error {
-			source, err := decodeObject(r.Contents, o.Ref)
+			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		return r.each(clusters, func(o Object) error {
-			source, err := decodeObject(r.Contents, o.Ref)
+			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
 				return err
 			}

@@ -152,7 +152,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o O
 	if o.Action == Adopt {
 		return r.checkAdopted(ctx, o)
 	}
-	source, err := decodeObject(r.Contents, o.Ref)
+	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 			return nil, err
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil &&
-			o.GroupKind() == capi.ClusterResourceSetBinding && r.createdCluster(unit) {
+			r.Rows.Row(o.GroupKind()).BoundToCluster && r.createdCluster(unit) {
 			// A ClusterResourceSet that is at work on the target binds a Cluster as soon as it is
 			// there, and knows nothing of what was applied before.
 			return r.takeOver(ctx, k, body, live)

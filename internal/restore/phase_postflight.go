@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -63,7 +64,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 				return why
 			}
 		}
-		return worse(source, live)
+		return worse(r.Rows.Row(o.GroupKind()), source, live)
 	}
 	// What a first look sees may be the conditions that we restored; controllers rewrite them in
 	// the seconds after. The second look counts.
@@ -101,19 +102,14 @@ func (r *run) changed(o Object, source, live *unstructured.Unstructured) string 
 	return wrongOwner(want, live)
 }
 
-// goodConditions are the endings of condition types whose True is good. Others, such as ScalingUp
-// or Deleting, say what goes on and may change.
-var goodConditions = []string{"Ready", "Available", "Healthy", "UpToDate", "Provisioned",
-	"Initialized", "Succeeded", "Reconciled", "RemoteConnectionProbe", "UpToDateMachines"}
-
 // worse names a condition that was True on the source and is not on the target; "" when there is
 // none.
-func worse(source, live *unstructured.Unstructured) string {
+func worse(row *capi.Row, source, live *unstructured.Unstructured) string {
 	have := sliceOf(live.Object, "status", "conditions")
 	for _, c := range sliceOf(source.Object, "status", "conditions") {
 		m, ok := c.(map[string]any)
 		name, _ := m["type"].(string)
-		if !ok || m["status"] != "True" || !isGood(name) {
+		if !ok || m["status"] != "True" || !row.IsGood(name) {
 			continue
 		}
 		now := condition(have, name)
@@ -125,15 +121,6 @@ func worse(source, live *unstructured.Unstructured) string {
 		}
 	}
 	return ""
-}
-
-func isGood(condition string) bool {
-	for _, ending := range goodConditions {
-		if strings.HasSuffix(condition, ending) {
-			return true
-		}
-	}
-	return false
 }
 
 // tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it

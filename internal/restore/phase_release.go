@@ -3,8 +3,10 @@ package restore
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
@@ -15,31 +17,33 @@ func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Pha
 func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		// the Cluster is the last
-		for _, how := range []capi.PauseSwitch{capi.PauseAnnotation, capi.PauseSpec} {
-			for _, o := range switched(u, how) {
-				if err := r.releaseObject(ctx, o); err != nil {
-					return fmt.Errorf("release %s: %w", o.Ref, err)
-				}
+		for _, o := range r.switched(u) { // the Cluster is the last
+			if err := r.releaseObject(ctx, o); err != nil {
+				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
 		return h.SetUnit(catalog.UnitReleased)
 	})
 }
 
-// switched returns the objects of a unit that have this pause switch.
-func switched(u Unit, how capi.PauseSwitch) []Object {
+// switched returns the objects of a unit that have a switch of their own, in the order in which a
+// release unsets them.
+func (r *run) switched(u Unit) []Object {
+	order := func(o Object) int { return r.Rows.Row(o.GroupKind()).Pause.Order() }
 	var out []Object
 	for _, o := range u.Objects {
-		if o.Action != Skip && capi.PauseOf(o.GroupKind()) == how {
+		if o.Action != Skip && order(o) > 0 {
 			out = append(out, o)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b Object) int { return order(a) - order(b) })
 	return out
 }
 
 func (r *run) releaseObject(ctx context.Context, o Object) error {
-	return r.change(ctx, o, Unpause)
+	return r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		return r.Rows.Unpause(live.Object)
+	})
 }
 
 // repause pauses a released unit; a resume releases it again. It is for units that are not healthy
@@ -47,11 +51,11 @@ func (r *run) releaseObject(ctx context.Context, o Object) error {
 func (r *run) repause(ctx context.Context, u Unit) error {
 	return r.Journal.Undo(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		for _, how := range []capi.PauseSwitch{capi.PauseSpec, capi.PauseAnnotation} {
-			for _, o := range switched(u, how) {
-				if err := r.change(ctx, o, Pause); err != nil {
-					return fmt.Errorf("pause %s again: %w", o.Ref, err)
-				}
+		for _, o := range slices.Backward(r.switched(u)) {
+			if err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+				return r.Rows.Pause(live.Object)
+			}); err != nil {
+				return fmt.Errorf("pause %s again: %w", o.Ref, err)
 			}
 		}
 		return h.SetUnit(catalog.UnitHandedOver)

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -79,7 +79,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	}
 	findings, err := Dependants(ctx, on, toDelete, func(ref object.Ref) bool {
 		return planned[ref] ||
-			unplannedBinding(ref)
+			r.Rows.Row(ref.GroupKind()).BoundToCluster // its controller deletes it with its Cluster
 	}, func(ref object.Ref) string { return r.unitOf[ref] })
 	if err != nil {
 		return err
@@ -90,12 +90,6 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 		return &FindingsError{Findings: findings}
 	}
 	return nil
-}
-
-// unplannedBinding reports whether the target's controllers create ref by themselves for every
-// Cluster, and delete it with that Cluster.
-func unplannedBinding(ref object.Ref) bool {
-	return ref.GroupKind() == capi.ClusterResourceSetBinding
 }
 
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
@@ -138,7 +132,7 @@ func (r *run) leave(ctx context.Context, o Object) error {
 	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
 		Unannotate(live, annotationOperation)
-		return Unpause(live) || marked
+		return r.Rows.Unpause(live.Object) || marked
 	})
 	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
@@ -166,7 +160,7 @@ func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 			return err
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
-		if r.checkOurs(o.Ref, live) == nil && (!paused || !PausedByUs(live)) {
+		if r.checkOurs(o.Ref, live) == nil && (!paused || !capi.PausedByUs(live.Object)) {
 			return &CopyAtWorkError{u.Name}
 		}
 	}
@@ -203,25 +197,14 @@ func (r *run) undoOwners(ctx context.Context, unit string) error {
 			}
 		}
 		return r.each(objects, func(o Object) error {
-			leaving := map[string]bool{}
+			leaving := map[types.UID]bool{}
 			for _, owner := range o.Owners {
 				if uid := r.uid(owner); r.unitOf[owner] == unit && uid != "" {
-					leaving[uid] = true
+					leaving[types.UID(uid)] = true
 				}
 			}
 			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-				refs := live.GetOwnerReferences()
-				kept := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
-					return leaving[string(ref.UID)]
-				})
-				if len(kept) == len(refs) {
-					return false
-				}
-				live.SetOwnerReferences(kept)
-				if len(kept) == 0 {
-					unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
-				}
-				return true
+				return RemoveOwnerRefs(live, leaving)
 			})
 			if apierrors.IsNotFound(err) {
 				return nil

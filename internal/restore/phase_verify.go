@@ -64,14 +64,14 @@ func early(objects []Object) []Object {
 // its controller has been at work.
 func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	if o.Action == Adopt && (!PausedByUs(live) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
+	if o.Action == Adopt && (!capi.PausedByUs(live.Object) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
 		return nil, nil // pre-flight found it equal
 	}
 	want := source.DeepCopy()
-	switch own := capi.PauseOf(o.GroupKind()); {
-	case PausedByUs(live):
-		Pause(want)
-	case own == capi.PauseAnnotation:
+	switch pause := r.Rows.Row(o.GroupKind()).Pause; {
+	case capi.PausedByUs(live.Object):
+		r.Rows.Pause(want.Object)
+	case pause.Order() > 0 && pause.AtWork(false):
 		return nil, nil // released by a run that died then
 	}
 	shared := r.unitOf[o.Ref] == "" // its owners may come later
@@ -103,13 +103,13 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 		}
 	}
 	if o.GroupKind() == kube.NamespaceKind.GroupKind {
-		if missing := namespaceDifferences(want, live); len(missing) > 0 {
+		if missing := namespaceDifferences(r.Rows, want, live); len(missing) > 0 {
 			return "it lacks " + strings.Join(missing, ", ")
 		}
 		return ""
 	}
 	aspect := equality.Values
-	if capi.PauseOf(o.GroupKind()) == capi.PauseNever {
+	if !capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		aspect = equality.Spec // its controller is at work
 	}
 	if paths := equality.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
@@ -122,7 +122,7 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 // snapshot; nil when its managedFields are not restored, or when its controller has been at work.
 func (r *run) fieldsDiffer(o Object, source, live *unstructured.Unstructured) []string {
 	if !r.wantsFields(source) || o.GroupKind() == kube.NamespaceKind.GroupKind ||
-		capi.PauseOf(o.GroupKind()) == capi.PauseNever {
+		!capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		return nil
 	}
 	want, err := r.wantedPaused(o, source, live)

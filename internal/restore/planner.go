@@ -68,6 +68,9 @@ func Nodes(s *snapshot.Snapshot, spec Spec) ([]*graph.Node, error) {
 	return selectNodes(s.Graph, spec)
 }
 
+// rows is what is known of the kinds of the snapshot.
+func (p *planner) rows() *capi.Table { return p.Snapshot.Graph.Rows }
+
 // planner makes one plan.
 type planner struct {
 	Input
@@ -202,7 +205,7 @@ func (p *planner) filterUnsafe() error {
 			p.skipped[n] = "nothing is restored into the API server's own namespaces"
 		case providers[namespace]:
 			p.skipped[n] = "nothing is restored into the namespaces of providers"
-		case n.Group != "" && known && !k.Contract && !capi.KnownKind(n.GroupKind()):
+		case n.Group != "" && known && !k.Contract && !p.rows().Known(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
 		case n.GroupKind() == kube.SecretKind.GroupKind:
 			raw, err := p.Contents.Bytes(n.Ref)

@@ -95,19 +95,14 @@ func (p *planner) unit(name string, nodes []*graph.Node) Unit {
 // known, since they come to life as soon as they are created, and passive ones that such an object
 // owns.
 func isLate(g *graph.Graph, n *graph.Node) bool {
-	switch capi.PauseOf(n.GroupKind()) {
-	case capi.PauseUnknown:
-		return true
-	case capi.PauseNone:
-		return ownedByLate(g, n)
-	}
-	return false
+	pause := g.Rows.Row(n.GroupKind()).Pause
+	return pause.Late() || pause.Passive() && ownedByLate(g, n)
 }
 
 func ownedByLate(g *graph.Graph, n *graph.Node) bool {
 	return slices.ContainsFunc(n.Owners, func(o graph.Owner) bool {
 		owner := g.Node(o.Ref)
-		return owner != nil && capi.PauseOf(owner.GroupKind()) == capi.PauseUnknown
+		return owner != nil && g.Rows.Row(owner.GroupKind()).Pause.Late()
 	})
 }
 
@@ -137,7 +132,8 @@ func (p *planner) object(n *graph.Node, wave int) Object {
 }
 
 // object decodes an object of the snapshot.
-func decodeObject(c *snapshot.Contents, r object.Ref) (*unstructured.Unstructured, error) {
+func decodeObject(rows *capi.Table, c *snapshot.Contents, r object.Ref) (
+	*unstructured.Unstructured, error) {
 	raw, err := c.Bytes(r)
 	if err != nil {
 		return nil, err
@@ -146,14 +142,14 @@ func decodeObject(c *snapshot.Contents, r object.Ref) (*unstructured.Unstructure
 	if err := u.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", r, jsonError(err))
 	}
-	asItWas(u)
+	stripOwnMarks(rows, u)
 	return u, nil
 }
 
-// asItWas takes from an object what an operation of ours had written to it when the snapshot was
+// stripOwnMarks takes from an object what an operation of ours had written to it when the snapshot was
 // taken: a move takes one of its source while it is paused.
-func asItWas(u *unstructured.Unstructured) {
-	Unpause(u)
+func stripOwnMarks(rows *capi.Table, u *unstructured.Unstructured) {
+	rows.Unpause(u.Object)
 	Unannotate(u, annotationOperation)
 }
 

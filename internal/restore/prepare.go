@@ -2,6 +2,7 @@ package restore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,7 +33,7 @@ func strip(u *unstructured.Unstructured) {
 func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
 	partial bool) error {
 	strip(u)
-	Pause(u)
+	r.Rows.Pause(u.Object)
 	if workloadID != "" && o.GroupKind() == capi.Cluster {
 		Annotate(u, capi.AnnotationWorkloadID, workloadID)
 	}
@@ -107,4 +108,21 @@ func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFields
 		}
 	}
 	return fields
+}
+
+// RemoveOwnerRefs removes the owner references of u to the UIDs in leaving. It reports whether it
+// changed anything.
+func RemoveOwnerRefs(u *unstructured.Unstructured, leaving map[types.UID]bool) (changed bool) {
+	refs := u.GetOwnerReferences()
+	stay := slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
+		return leaving[ref.UID]
+	})
+	if len(stay) == len(refs) {
+		return false
+	}
+	u.SetOwnerReferences(stay)
+	if len(stay) == 0 {
+		unstructured.RemoveNestedField(u.Object, fieldMetadata, fieldOwnerReferences)
+	}
+	return true
 }

@@ -11,15 +11,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
-
-// holdsSecrets reports whether fields of a kind may be secrets: those of core kinds, and those that
-// become bootstrap data, which has files and passwords in it.
-func holdsSecrets(gk object.GroupKind) bool {
-	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
-		strings.HasPrefix(gk.Group, "controlplane.")
-}
 
 // safe returns the text of an API error without values of fields, for kinds whose fields may be
 // secrets (invariant I6): admission may quote what it refuses.
@@ -38,7 +32,7 @@ func safe(gk object.GroupKind, err error) string {
 			}
 		}
 	}
-	if len(fields) == 0 && !holdsSecrets(gk) {
+	if len(fields) == 0 && !capi.HoldsSecrets(gk) {
 		return err.Error() // the words of a webhook, of authorization, of a conflict
 	}
 	return fmt.Sprintf("%s (%d) %s", s.Reason, s.Code, strings.Join(fields, ", "))

@@ -37,17 +37,17 @@ func (r *run) restoreShared(ctx context.Context) error {
 func (r *run) waitClasses(ctx context.Context) error {
 	var classes []Object
 	for _, o := range r.Plan.Shared.Objects {
-		if o.GroupKind() == capi.ClusterClass && o.Action == Create {
+		if r.Rows.Row(o.GroupKind()).ReconciledFirst && o.Action == Create {
 			classes = append(classes, o)
 		}
 	}
 	return r.wait(ctx, classes, "ClusterClasses to be reconciled",
-		func(_ Object, source, live *unstructured.Unstructured) string {
+		func(o Object, source, live *unstructured.Unstructured) string {
 			if observed, found, _ := unstructured.NestedInt64(live.Object, "status",
 				"observedGeneration"); found && observed != live.GetGeneration() {
 				return "its generation is not observed yet"
 			}
-			return worse(source, live)
+			return worse(r.Rows.Row(o.GroupKind()), source, live)
 		})
 }
 
@@ -99,7 +99,7 @@ func (r *run) waiting(released map[string]bool) map[string]bool {
 func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
 	byNamespace := map[string][]Object{}
 	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && capi.PauseOf(o.GroupKind()) == capi.PauseAnnotation &&
+		if o.Action != Skip && r.Rows.Row(o.GroupKind()).Pause.Order() > 0 &&
 			!waiting[o.Namespace] {
 			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
 		}
@@ -132,7 +132,7 @@ func (r *run) anyPaused(ctx context.Context, objects []Object) (bool, error) {
 		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
-		if err == nil && PausedByUs(live) {
+		if err == nil && capi.PausedByUs(live.Object) {
 			paused.Store(true)
 		}
 		return err

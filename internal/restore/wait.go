@@ -62,7 +62,7 @@ func (r *run) wait(ctx context.Context, objects []Object, what string,
 func (r *run) problems(ctx context.Context, objects []Object, problem func(o Object, source,
 	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
 	err = r.each(objects, func(o Object) error {
-		source, err := decodeObject(r.Contents, o.Ref)
+		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}

@@ -226,7 +226,7 @@ func (p *prunedBucket) wantFull(list ...store.Signed) {
 			p.t.Errorf("%s: %v, %v", e.Key(), report.Findings, err)
 			continue
 		}
-		s, err := snapshot.Open(p.t.Context(), p.st, read.Envelope)
+		s, err := snapshot.Open(p.t.Context(), p.st, read.Envelope, nil)
 		if err != nil {
 			p.t.Errorf("%s: %v", e.Key(), err)
 			continue

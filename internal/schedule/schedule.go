@@ -82,14 +82,14 @@ func (e *UnknownError) Hint() string {
 	return "there are " + strings.Join(e.Known, ", ")
 }
 
-// RunningError says that a run of the schedule is going.
+// RunningError says that a run of the schedule is not at its end.
 type RunningError struct {
 	Name string
 	// Operation of that run.
 	Operation catalog.OperationID
 }
 
-func (e *RunningError) Error() string { return "a run of schedule " + e.Name + " is going" }
+func (e *RunningError) Error() string { return "a run of schedule " + e.Name + " is running" }
 
 // scheduled is a schedule and its state.
 type scheduled struct {

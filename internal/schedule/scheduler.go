@@ -62,7 +62,7 @@ type States interface {
 type Metrics interface {
 	// ScheduleKnown reports a schedule when the daemon starts, and its last success, if any.
 	ScheduleKnown(schedule string, lastSuccess time.Time)
-	// RunSkipped reports a run that was due while the run before was going.
+	// RunSkipped reports a run that was due while the run before was not at its end.
 	RunSkipped(schedule string)
 	// Overdue reports for how long a schedule is overdue; 0 when it is not.
 	Overdue(schedule string, by time.Duration)
@@ -157,7 +157,7 @@ func (r *Scheduler) step(ctx context.Context, now time.Time) time.Duration {
 			if d.running {
 				d.skipped++
 				r.Metrics.RunSkipped(d.Name)
-				r.Log.Warn("schedule is due while its last run is going: skipped", "schedule", d.Name)
+				r.Log.Warn("schedule is due while its last run is not at its end: skipped", "schedule", d.Name)
 			} else {
 				d.running = true
 				r.runs.Go(func() {
@@ -322,7 +322,7 @@ func (r *Scheduler) RunNow(ctx context.Context, name string) (catalog.Operation,
 	d.running = true
 	r.mu.Unlock()
 	began := time.Now().Round(0)
-	r.runs.Add(1) // before the run begins: Run must not return while it is going
+	r.runs.Add(1) // before the run begins: Run must not return before its end
 	run, err := r.begin(ctx, d, began)
 	if err != nil {
 		r.runs.Done()

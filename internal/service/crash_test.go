@@ -32,8 +32,8 @@ type crashFixture struct {
 	source *snapshottest.Source
 }
 
-// life is a daemon in a copy of the folder, which dies as its Mortal was told to.
-type life struct {
+// crashDaemon is a daemon in a copy of the folder, which dies as its Mortal was told to.
+type crashDaemon struct {
 	*Server
 	t       *testing.T
 	fixture *crashFixture
@@ -48,7 +48,7 @@ func newCrashFixture(t *testing.T) *crashFixture {
 	if _, err := store.Keygen(y.keys, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	l := y.live(y.dir)
+	l := y.start(y.dir)
 	for range 4 {
 		if err := l.take(); err != nil {
 			t.Fatal(err)
@@ -100,15 +100,15 @@ func (y *crashFixture) copied() string {
 	return dir
 }
 
-// live begins a daemon, as the one does that comes after one that died: it opens the catalog and
+// start begins a daemon, as the one does that comes after one that died: it opens the catalog and
 // gives what was left running a state.
-func (y *crashFixture) live(dir string) *life {
+func (y *crashFixture) start(dir string) *crashDaemon {
 	y.t.Helper()
 	recipient, err := os.ReadFile(filepath.Join(y.keys, store.RecipientFile))
 	if err != nil {
 		y.t.Fatal(err)
 	}
-	l := &life{t: y.t, fixture: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir +
+	l := &crashDaemon{t: y.t, fixture: y, dir: dir, mortal: faultbucket.NewMortal(directory.New(dir +
 		"/store"))}
 	l.Server = New(Config{
 		CatalogFile: dir + "/catalog.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
@@ -142,7 +142,7 @@ func (y *crashFixture) live(dir string) *life {
 	return l
 }
 
-func (l *life) end() {
+func (l *crashDaemon) end() {
 	l.t.Helper()
 	if err := l.Close(); err != nil {
 		l.t.Error(err)
@@ -151,7 +151,7 @@ func (l *life) end() {
 
 // ran gives how an operation ended, by what the catalog says of the last one, or by the error that
 // ended the daemon.
-func (l *life) ran(err error) error {
+func (l *crashDaemon) ran(err error) error {
 	l.running.Wait()
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (l *life) ran(err error) error {
 	return err
 }
 
-func (l *life) take() error {
+func (l *crashDaemon) take() error {
 	ctx, y := l.t.Context(), l.fixture
 	st, err := l.openLocation(ctx, &l.cfg.Locations[0], nil, true)
 	if err != nil {
@@ -194,14 +194,14 @@ func (l *life) take() error {
 	return err
 }
 
-func (l *life) prune() error {
+func (l *crashDaemon) prune() error {
 	_, err := (&pruneService{s: l.Server}).RunPrune(l.t.Context(),
 		&mgmtv1.RunPruneRequest{Spec: &mgmtv1.PruneSpec{Location: "main"}})
 	return l.ran(err)
 }
 
 // remove deletes the oldest snapshot; a daemon before this one may have done so.
-func (l *life) remove() error {
+func (l *crashDaemon) remove() error {
 	keys := l.stored()
 	if len(keys) < 4 {
 		return l.prune()
@@ -211,20 +211,20 @@ func (l *life) remove() error {
 	return l.ran(err)
 }
 
-func (l *life) verify() error {
+func (l *crashDaemon) verify() error {
 	_, err := l.beginVerify(l.t.Context(), verifyRequest{location: "main", id: latest,
 		level: store.LevelStructure})
 	return l.ran(err)
 }
 
-func (l *life) rebuildAll() error {
+func (l *crashDaemon) rebuildAll() error {
 	_, err := (&catalogService{s: l.Server}).RebuildCatalog(l.t.Context(),
 		&mgmtv1.RebuildCatalogRequest{})
 	return err
 }
 
 // direct is the store as it is, whoever died.
-func (l *life) direct() *store.Store {
+func (l *crashDaemon) direct() *store.Store {
 	l.t.Helper()
 	o := l.cfg.Locations[0].Store
 	keys, err := store.LoadKeys(store.KeyOptions{Recipients: o.Recipients,
@@ -240,7 +240,7 @@ func (l *life) direct() *store.Store {
 	return st
 }
 
-func (l *life) stored() []store.EnvelopeKey {
+func (l *crashDaemon) stored() []store.EnvelopeKey {
 	l.t.Helper()
 	keys, err := l.direct().Snapshots(l.t.Context(), "")
 	if err != nil {
@@ -250,7 +250,7 @@ func (l *life) stored() []store.EnvelopeKey {
 }
 
 // whole fails unless every snapshot in the store verifies.
-func (l *life) whole(when string) {
+func (l *crashDaemon) whole(when string) {
 	l.t.Helper()
 	st := l.direct()
 	for _, k := range l.stored() {
@@ -267,7 +267,7 @@ func (l *life) whole(when string) {
 }
 
 // index gives the keys that the catalog knows, sorted as the store lists them.
-func (l *life) index() (keys []string) {
+func (l *crashDaemon) index() (keys []string) {
 	l.t.Helper()
 	records, err := l.catalog.Snapshots(l.t.Context(), catalog.SnapshotFilter{})
 	if err != nil {
@@ -292,17 +292,17 @@ func TestEveryCallMayBeTheLast(t *testing.T) {
 	}
 	for _, o := range []struct {
 		name    string
-		run     func(*life) error
+		run     func(*crashDaemon) error
 		commits int // there are at least
 	}{
-		{"snapshot", (*life).take, 6},
-		{"prune", (*life).prune, 8},
-		{"delete", (*life).remove, 8},
-		{"verify", (*life).verify, 4},
-		{"rebuild", (*life).rebuildAll, 1},
+		{"snapshot", (*crashDaemon).take, 6},
+		{"prune", (*crashDaemon).prune, 8},
+		{"delete", (*crashDaemon).remove, 8},
+		{"verify", (*crashDaemon).verify, 4},
+		{"rebuild", (*crashDaemon).rebuildAll, 1},
 	} {
 		t.Run(o.name, func(t *testing.T) {
-			l := y.live(y.copied())
+			l := y.start(y.copied())
 			l.mortal.DieAt(0, false)
 			if err := o.run(l); err != nil {
 				t.Fatal(err)
@@ -329,19 +329,19 @@ func TestEveryCallMayBeTheLast(t *testing.T) {
 
 // die lets a daemon die as it is told, before and after, and looks at what the next one makes of
 // it.
-func (y *crashFixture) die(run func(*life) error, at string, arm func(m *faultbucket.Mortal,
+func (y *crashFixture) die(run func(*crashDaemon) error, at string, arm func(m *faultbucket.Mortal,
 	after bool)) {
 	y.t.Helper()
 	for _, after := range []bool{false, true} {
 		when := fmt.Sprintf("death at %s (after: %v)", at, after)
 		dir := y.copied()
-		l := y.live(dir)
+		l := y.start(dir)
 		arm(l.mortal, after)
 		if err := run(l); !errors.Is(err, faultbucket.ErrDied) {
 			y.t.Errorf("%s: %v, want a death", when, err)
 		}
 		_ = l.Close() // it is dead; only its lock has to go
-		next := y.live(dir)
+		next := y.start(dir)
 		next.whole(when)
 		if err := run(next); err != nil {
 			y.t.Errorf("%s: the next run: %v", when, err)
@@ -362,7 +362,7 @@ func (y *crashFixture) die(run func(*life) error, at string, arm func(m *faultbu
 
 // agrees compares the index with the store. A snapshot whose daemon died before it was in the index
 // is missing there until a rebuild; one that is not there must not be in it.
-func (l *life) agrees(when string) {
+func (l *crashDaemon) agrees(when string) {
 	l.t.Helper()
 	var keys []string
 	for _, k := range l.stored() {

@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -32,7 +33,7 @@ func (s *snapshotService) DiffSnapshots(req *mgmtv1.DiffSnapshotsRequest,
 	if err != nil {
 		return err
 	}
-	from, err := openVersion(ctx, st, req.GetSource(), req.GetFrom())
+	from, err := openVersion(ctx, st, req.GetSource(), req.GetFrom(), s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
 	if req.GetLive() {
 		return s.liveVersion(ctx, req, from)
 	}
-	return openVersion(ctx, st, req.GetSource(), req.GetTo())
+	return openVersion(ctx, st, req.GetSource(), req.GetTo(), s.s.cfg.Rows)
 }
 
 // checkDiff refuses a comparison with two other sides, or with none.
@@ -75,7 +76,8 @@ func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
 }
 
 // openVersion opens a snapshot to compare or to draw.
-func openVersion(ctx context.Context, st *store.Store, source, ref string) (snapshot.Version, error) {
+func openVersion(ctx context.Context, st *store.Store, source, ref string, rows *capi.Table) (
+	snapshot.Version, error) {
 	e, err := findSnapshot(ctx, st, source, ref)
 	if err != nil {
 		return snapshot.Version{}, err
@@ -83,7 +85,7 @@ func openVersion(ctx context.Context, st *store.Store, source, ref string) (snap
 	if err := mayRead(st, e); err != nil {
 		return snapshot.Version{}, err
 	}
-	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	opened, err := snapshot.Open(ctx, st, e.Envelope, rows)
 	return snapshot.Version{Snapshot: opened}, err
 }
 
@@ -104,7 +106,7 @@ func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnaps
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
-	o := captureOptions(source)
+	o := s.s.captureOptions(source)
 	o.Scope.Namespaces = req.GetNamespaces()
 	live, contents, err := snapshot.CaptureInMemory(ctx, o)
 	return snapshot.Version{Snapshot: live, Contents: contents}, err

@@ -18,7 +18,7 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 	}
 	if len(uids) == 0 {
 		return "", &Error{Reason: ReasonNotFound, Message: "the store holds no snapshots",
-			Hint: "take one with mgmtctl snapshot create, or look whether --store names the right place"}
+			Hint: "take one with mgmtctl snapshot create, or check whether --store names the right place"}
 	}
 	if slices.Contains(uids, name) {
 		return name, nil

@@ -20,7 +20,7 @@ func (s *snapshotService) GraphSnapshot(req *mgmtv1.GraphSnapshotRequest,
 	if err != nil {
 		return err
 	}
-	version, err := openVersion(ctx, st, req.GetSource(), req.GetId())
+	version, err := openVersion(ctx, st, req.GetSource(), req.GetId(), s.s.cfg.Rows)
 	if err != nil {
 		return err
 	}

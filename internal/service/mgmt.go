@@ -169,7 +169,7 @@ func (s *Server) checkMgmt(ctx context.Context, v mgmtView, st *store.Store) ([]
 	if err != nil {
 		return nil, err
 	}
-	k := &mgmtCheck{mgmtView: v, store: st, catalog: c}
+	k := &mgmtCheck{mgmtView: v, store: st, catalog: c, rows: s.cfg.Rows}
 	if err := preflight.Run(ctx, mgmtChecks, k); err != nil {
 		return nil, err
 	}
@@ -213,6 +213,7 @@ type mgmtCheck struct {
 	mgmtView
 	store   *store.Store     // nil when there is none
 	catalog *catalog.Catalog // nil when another process holds it
+	rows    *capi.Table
 
 	mu       sync.Mutex
 	findings []object.Finding

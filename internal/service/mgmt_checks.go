@@ -72,9 +72,8 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(mgmtRequests)
 	for _, kind := range k.kinds {
-		pause := capi.PauseOf(kind.GroupKind)
-		if !kind.Contract || pause != capi.PauseUnknown && pause != capi.PauseUnsupported ||
-			strings.HasPrefix(kind.Group, "clusterctl.") {
+		pause := k.rows.Row(kind.GroupKind).Pause
+		if !kind.Contract || !pause.Late() && pause.Supported() {
 			continue
 		}
 		g.Go(func() error {
@@ -87,7 +86,7 @@ func checkPauses(ctx context.Context, k *mgmtCheck) error {
 				Message: "how to pause " +
 					kind.String() + " is not known: a move creates such objects after the hand-over",
 				Hint: "see what its controller does when it finds them new"}
-			if pause == capi.PauseUnsupported {
+			if !pause.Supported() {
 				f.Code, f.Message, f.Hint = object.CodePauseUnsupported, kind.String()+
 					" has a switch of its own, which mgmtd does not set: workload clusters that have "+
 					"one are blocked", "take them out of the selection, or move them by hand"

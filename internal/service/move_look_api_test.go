@@ -104,7 +104,7 @@ func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []st
 	}
 	released := func(unit string) bool {
 		target := st.target[clusterRef(y.namespace, unit)]
-		return target != nil && !restore.PausedByUs(target)
+		return target != nil && !capi.PausedByUs(target.Object)
 	}
 	gone := 0
 	for ref, was := range y.was {

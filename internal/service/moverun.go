@@ -59,7 +59,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 		return nil, err
 	}
 	m := &moveRun{source: source, store: st, location: location.Name}
-	m.Ownership = st
+	m.Ownership, m.Rows = st, s.cfg.Rows
 	if m.Source, err = s.moveSide(ctx, sourceSide, source); err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 		return nil, err
 	}
 	m.CaptureSource = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.CaptureInMemory(ctx, captureOptions(source))
+		return snapshot.CaptureInMemory(ctx, s.captureOptions(source))
 	}
 	m.CaptureTarget = func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
-		return snapshot.CaptureInMemory(ctx, captureOptions(target))
+		return snapshot.CaptureInMemory(ctx, s.captureOptions(target))
 	}
 	return m, nil
 }
@@ -95,10 +95,10 @@ func (s *Server) moveSide(ctx context.Context, side string, m *kube.Mgmt) (move.
 	}, nil
 }
 
-func captureOptions(m *kube.Mgmt) snapshot.Options {
+func (s *Server) captureOptions(m *kube.Mgmt) snapshot.Options {
 	return snapshot.Options{
 		Source: m.Reader(), SourceName: m.Name(), SourceUID: m.UID(), Kubernetes: m.KubernetesVersion(),
-		Providers: m.Providers,
+		Providers: m.Providers, Rows: s.cfg.Rows,
 	}
 }
 
@@ -166,7 +166,7 @@ func verified(ctx context.Context, o snapshot.Options) (*snapshot.Result, error)
 // (invariant I2).
 func (s *Server) moveSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal,
 	m *moveRun) (*snapshot.Result, error) {
-	o := captureOptions(m.source)
+	o := s.captureOptions(m.source)
 	o.Store, o.WithContents, o.Writer, o.Progress = m.store, true, s.program(), j.Progress
 	o.State, o.Cache = c.SnapshotState(m.store.ID(), o.SourceUID), s.runCache
 	r, err := verified(ctx, o)

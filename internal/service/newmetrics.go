@@ -48,7 +48,7 @@ func newMetrics(registerer prometheus.Registerer, version string) *metrics {
 		restores: newRunMetrics(r, "restore"), moves: newRunMetrics(r, "move"),
 		running: r.gauge("operations_running", "Operations at work now.", operationLabel),
 		skipped: r.counter("schedule_skipped_total",
-			"Runs that were due while the one before was going.", scheduleLabel),
+			"Runs that were due while the run before was not at its end.", scheduleLabel),
 		overdue: r.gauge("schedule_overdue_seconds", "How long ago a run was due that has not "+
 			"succeeded; 0 when none is.", scheduleLabel),
 	}

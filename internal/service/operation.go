@@ -136,7 +136,7 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	case op.Kind != catalog.KindMove:
 		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: "+
 			"only a move can be rolled back", op.ID, op.Kind), Hint: "mgmtctl operation resume " +
-			string(op.ID) + " goes on with it"}
+			string(op.ID) + " resumes it"}
 	case op.State == catalog.RolledBack:
 		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, nil
 	case op.State == catalog.Succeeded:

@@ -50,7 +50,7 @@ func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, d
 	switch {
 	case id == latest:
 		return k, &Error{Reason: ReasonUsage, Message: "\"latest\" cannot be deleted: the newest " +
-			"snapshot of a source is kept", Hint: "name a snapshot by its id"}
+			"snapshot of a source always stays", Hint: "name a snapshot by its id"}
 	case err != nil && damaged:
 		return k, &Error{Reason: ReasonUsage, Message: id + " is not the key of an envelope, which " +
 			"--damaged needs", Hint: "mgmtctl prune plan -o json has the keys"}

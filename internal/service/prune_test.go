@@ -22,8 +22,8 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// pruneBench is a daemon over a plain store in a folder, with snapshots that name an empty tree.
-type pruneBench struct {
+// pruneFixture is a daemon over a plain store in a folder, with snapshots that name an empty tree.
+type pruneFixture struct {
 	*Server
 	t    *testing.T
 	root string
@@ -31,9 +31,9 @@ type pruneBench struct {
 	keys []store.EnvelopeKey
 }
 
-func newPruneBench(t *testing.T, retention Retention, schedules ...schedule.Schedule) *pruneBench {
+func newPruneFixture(t *testing.T, retention Retention, schedules ...schedule.Schedule) *pruneFixture {
 	t.Helper()
-	b := &pruneBench{t: t, root: filepath.Join(t.TempDir(), "store")}
+	b := &pruneFixture{t: t, root: filepath.Join(t.TempDir(), "store")}
 	var err error
 	if b.st, err = store.Open(t.Context(), store.Options{Bucket: directory.New(b.root), Plain: true,
 		Create: true}); err != nil {
@@ -54,7 +54,7 @@ func newPruneBench(t *testing.T, retention Retention, schedules ...schedule.Sche
 }
 
 // take stores n snapshots, in the catalog too, and makes all files old.
-func (b *pruneBench) take(n int) {
+func (b *pruneFixture) take(n int) {
 	b.t.Helper()
 	c, err := b.openCatalog(b.t.Context())
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *pruneBench) take(n int) {
 	}
 }
 
-func (b *pruneBench) operations() []catalog.Operation {
+func (b *pruneFixture) operations() []catalog.Operation {
 	b.t.Helper()
 	c, err := b.openCatalog(b.t.Context())
 	if err != nil {
@@ -105,7 +105,7 @@ func (b *pruneBench) operations() []catalog.Operation {
 }
 
 // left are the sequence numbers in the store, and those that the catalog knows.
-func (b *pruneBench) left() (stored, known []int64) {
+func (b *pruneFixture) left() (stored, known []int64) {
 	b.t.Helper()
 	keys, err := b.st.Snapshots(b.t.Context(), "")
 	if err != nil {
@@ -132,7 +132,7 @@ func (b *pruneBench) left() (stored, known []int64) {
 	return stored, known
 }
 
-func (b *pruneBench) wantLeft(want ...int64) {
+func (b *pruneFixture) wantLeft(want ...int64) {
 	b.t.Helper()
 	stored, known := b.left()
 	if diff := cmp.Diff(want, stored); diff != "" {
@@ -144,7 +144,7 @@ func (b *pruneBench) wantLeft(want ...int64) {
 }
 
 func TestScheduledPruneGoesByTheConfiguration(t *testing.T) {
-	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 2}})
+	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 2}})
 	b.take(5)
 	c, err := b.openCatalog(t.Context())
 	if err != nil {
@@ -182,7 +182,7 @@ func TestDaemonPrunesOnlyWithRulesOrExpiries(t *testing.T) {
 		{ttl: time.Hour, want: true},
 		{retention: Retention{Policy: retention.Policy{Last: 2}}, want: true},
 	} {
-		b := newPruneBench(t, test.retention, schedule.Schedule{Name: "s", Cron: "@daily",
+		b := newPruneFixture(t, test.retention, schedule.Schedule{Name: "s", Cron: "@daily",
 			TTL: test.ttl})
 		if err := b.Open(t.Context()); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestDaemonPrunesOnlyWithRulesOrExpiries(t *testing.T) {
 }
 
 func TestSecondPruneOfALocationIsRefused(t *testing.T) {
-	b := newPruneBench(t, Retention{})
+	b := newPruneFixture(t, Retention{})
 	b.take(2)
 	if !b.claimPrune("main") {
 		t.Fatal("the first may not begin")
@@ -218,7 +218,7 @@ func TestSecondPruneOfALocationIsRefused(t *testing.T) {
 // A snapshot that a restore, a move or a verification still reads stays, and its deletion is
 // refused.
 func TestPruneLeavesWhatOperationsRead(t *testing.T) {
-	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
+	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(8)
 	c, err := b.openCatalog(t.Context())
 	if err != nil {
@@ -286,7 +286,7 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 // nothing. One that is refused later has.
 func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 	for _, removed := range []int{0, 1} {
-		b := newPruneBench(t, Retention{})
+		b := newPruneFixture(t, Retention{})
 		b.take(4)
 		b.seams.onStep = func(ctx context.Context, r catalog.StepRecord) error {
 			if r.State != catalog.StepBegun {
@@ -313,7 +313,7 @@ func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 // While an envelope cannot be read, all content stays: exit code 4 when
 // snapshots went, 3 when none did.
 func TestBlockedPruneExitsWith4AfterRemovalsElse3(t *testing.T) {
-	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
+	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(4)
 	if err := os.WriteFile(filepath.Join(b.root, b.keys[1].String()), []byte("{}"),
 		0o600); err != nil {
@@ -336,7 +336,7 @@ func TestBlockedPruneExitsWith4AfterRemovalsElse3(t *testing.T) {
 }
 
 func TestPruneRefusesInvalidRequests(t *testing.T) {
-	b := newPruneBench(t, Retention{})
+	b := newPruneFixture(t, Retention{})
 	b.take(1)
 	for name, spec := range map[string]*mgmtv1.PruneSpec{
 		"negative": {Retention: &mgmtv1.Retention{KeepDaily: -1}},
@@ -354,7 +354,7 @@ func TestPruneRefusesInvalidRequests(t *testing.T) {
 
 // A prune that was approved with its plan removes nothing when other snapshots would go by now.
 func TestPruneRefusesAChangedPlan(t *testing.T) {
-	b := newPruneBench(t, Retention{Policy: retention.Policy{Last: 1}})
+	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(2)
 	_, p, err := b.preparePrune(t.Context(), b.pruneByRules(""))
 	if err != nil {

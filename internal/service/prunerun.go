@@ -17,8 +17,8 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 		return nil, err
 	}
 	if !s.claimPrune(p.location.Name) {
-		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is going",
-			Hint: "wait for it: mgmtctl operation list tells which it is"}
+		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is running",
+			Hint: "wait for it: mgmtctl operation list shows it"}
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
 		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},

@@ -51,7 +51,7 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 	if s.cfg.Daemon {
 		switch op.Kind {
 		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
-			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + "; a new run begins anew",
+			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + "; the next run starts from scratch",
 				Code: string(ReasonInternal)}
 		case catalog.KindRestore:
 			state, why = s.waitsForIdentity(op, why)
@@ -72,7 +72,7 @@ func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (ca
 	if err == nil && l.Store.Plain {
 		return catalog.Stopped, why
 	}
-	why.Message += "; identities are not kept: give one with mgmtctl operation resume " +
+	why.Message += "; identities are not stored: give one with mgmtctl operation resume " +
 		string(op.ID) + " --identity FILE"
 	return catalog.NeedsIdentity, why
 }
@@ -123,7 +123,7 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 			return // an operator resumed or stopped it
 		}
 		if _, err = s.resumeOperation(ctx, c, now, nil); err == nil {
-			log.Info("operation goes on")
+			log.Info("operation resumed")
 			return
 		}
 		if ctx.Err() != nil {
@@ -131,10 +131,10 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 		}
 		e := classify(err)
 		if e.Reason != ReasonUnreachable && e.Reason != ReasonStoreUnreachable {
-			log.Error("operation does not go on by itself", "error", err, slog.String("hint", e.Hint))
+			log.Error("operation cannot be resumed by itself", "error", err, slog.String("hint", e.Hint))
 			return
 		}
-		log.Warn("operation waits to go on", "error", err, "wait", wait)
+		log.Warn("operation waits to be resumed", "error", err, "wait", wait)
 		if kube.Sleep(ctx, wait) != nil {
 			return
 		}
@@ -156,8 +156,8 @@ func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op cat
 		return s.resumeMove(ctx, c, op, op.Back)
 	default: // the others are begun again instead
 	}
-	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which is not "+
-		"gone on with", op.ID, op.Kind), Hint: "run the command again instead"}
+	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which cannot "+
+		"be resumed", op.ID, op.Kind), Hint: "run the command again instead"}
 }
 
 // readPlan reads the stored plan of an operation.

@@ -68,7 +68,7 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 	if err != nil {
 		return nil, err
 	}
-	snap, err := snapshot.Open(ctx, st, e.Envelope)
+	snap, err := snapshot.Open(ctx, st, e.Envelope, s.cfg.Rows)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	contents *snapshot.Contents, tuning restore.Tuning) error {
 	run := restore.RunOptions{
 		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
-		Writer: o.target.Writer(), Kinds: o.kinds,
+		Writer: o.target.Writer(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
 	if err := o.store.CanFence(ctx); err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
@@ -59,6 +60,8 @@ type Config struct {
 	Verify schedule.VerifyOptions
 	// Retention holds the rules of prunes whose request has none.
 	Retention Retention
+	// Rows is what is known of kinds; nil is the built-in table.
+	Rows *capi.Table
 	// Metrics is where metrics are registered; nil means nowhere.
 	Metrics prometheus.Registerer
 	// Daemon says that the configuration is a file, not the flags of mgmtctl.

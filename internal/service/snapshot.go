@@ -135,7 +135,7 @@ func (s *snapshotService) GetSnapshot(ctx context.Context, req *mgmtv1.GetSnapsh
 	if err := mayRead(st, e); err != nil {
 		return nil, err
 	}
-	opened, err := snapshot.Open(ctx, st, e.Envelope)
+	opened, err := snapshot.Open(ctx, st, e.Envelope, s.s.cfg.Rows)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capture"
@@ -59,7 +60,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 			Kubernetes: source.KubernetesVersion(),
-			Providers:  source.Providers, Store: st, Scope: capture.Scope{Namespaces: w.namespaces},
+			Providers:  source.Providers, Rows: s.cfg.Rows, Store: st, Scope: capture.Scope{Namespaces: w.namespaces},
 			Interval: w.interval,
 			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
 			Cache: s.runCache,
@@ -75,10 +76,12 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 
 // program is what envelopes say of who wrote them.
 func (s *Server) program() string {
+	name := "mgmtctl "
 	if s.cfg.Daemon {
-		return "mgmtd " + s.cfg.Version
+		name = "mgmtd "
 	}
-	return "mgmtctl " + s.cfg.Version
+	// Snapshots of other rows may have other edges of the same objects.
+	return strings.TrimSpace(name + s.cfg.Version + " " + s.cfg.Rows.Tag())
 }
 
 func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o snapshot.Options) (
@@ -104,7 +107,7 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeNotRemembered, Message: r.NotRemembered.Error(),
-			Hint: "the next snapshot writes everything; look after the catalog's disk"}))
+			Hint: "the next snapshot writes everything; check the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
 }

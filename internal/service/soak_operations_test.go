@@ -125,7 +125,7 @@ func (k *soak) diff(r *rand.Rand) error {
 	}
 	var sides [2]snapshot.Version
 	for i, of := range []taken{from, to} {
-		if sides[i], err = openVersion(k.t.Context(), st, of.source.UID, string(of.ID)); err != nil {
+		if sides[i], err = openVersion(k.t.Context(), st, of.source.UID, string(of.ID), nil); err != nil {
 			return k.unlessGone(err, of)
 		}
 	}
@@ -159,7 +159,7 @@ func (k *soak) read(r *rand.Rand) error {
 }
 
 func (k *soak) compare(st *store.Store, of taken) error {
-	s, err := snapshot.Open(k.t.Context(), st, of.Envelope)
+	s, err := snapshot.Open(k.t.Context(), st, of.Envelope, nil)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func TestAPICutIsConsistent(t *testing.T) {
 		for range n {
 			cluster, machine := int64(-1), int64(-1)
 			var mu sync.Mutex
-			_, err := capture.Exact(t.Context(), source, capture.Scope{},
+			_, err := capture.Exact(t.Context(), source, capture.Scope{}, nil,
 				func(n *graph.Node, raw []byte) error {
 					count := gjson.GetBytes(raw, `metadata.annotations.test\.mgmtd\.dev/count`)
 					mu.Lock()
@@ -243,7 +243,7 @@ func TestAPISnapshotHoldsTheServersBytes(t *testing.T) {
 	if err != nil || len(report.Findings) > 0 {
 		t.Fatalf("verify: %v, %v", report.Findings, err)
 	}
-	s, err := snapshot.Open(t.Context(), st, r.Envelope)
+	s, err := snapshot.Open(t.Context(), st, r.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,12 +368,12 @@ const borrowsNS = "scope-borrows"
 func testScoped(t *testing.T, exactLimit int) {
 	const namespace = borrowsNS
 	m, st := servers.Connect(t, 0), newStore(t)
-	all, err := snapshot.Open(t.Context(), st, run(t, m, st, capture.Scope{}, exactLimit).Envelope)
+	all, err := snapshot.Open(t.Context(), st, run(t, m, st, capture.Scope{}, exactLimit).Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := run(t, m, st, capture.Scope{Namespaces: []string{namespace}}, exactLimit)
-	s, err := snapshot.Open(t.Context(), st, r.Envelope)
+	s, err := snapshot.Open(t.Context(), st, r.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +391,7 @@ func testScoped(t *testing.T, exactLimit int) {
 		}
 	}
 	if _, err := capture.Exact(t.Context(), m.Reader(),
-		capture.Scope{Namespaces: []string{"no-such"}}, nil); err == nil {
+		capture.Scope{Namespaces: []string{"no-such"}}, nil, nil); err == nil {
 		t.Error("a namespace that does not exist gives a snapshot")
 	}
 }

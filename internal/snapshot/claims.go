@@ -20,7 +20,7 @@ type claims struct {
 }
 
 func newClaims(kinds []kube.Kind) claims {
-	return claims{nodes: capture.NewNodeReader(kinds, nil), kinds: kinds}
+	return claims{nodes: capture.NewNodeReader(kinds, nil).WithoutRefs(), kinds: kinds}
 }
 
 // broken returns in what an object differs from its node, or "". Checks read nodes and writes use

@@ -18,7 +18,7 @@ func TestCompareNamesFieldsAndNoValues(t *testing.T) {
 	cluster := entry{kind: testCluster, body: clusterBody("a", "u-a")}
 	open := func(objects ...entry) Version {
 		t.Helper()
-		s, err := Open(t.Context(), st, putObjects(t, st, append(objects, cluster)).Envelope)
+		s, err := Open(t.Context(), st, putObjects(t, st, append(objects, cluster)).Envelope, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -131,7 +131,7 @@ func (c *crashed) whole(dir string) (n int) {
 			c.t.Fatalf("%s: %v, %v; %d bytes, the envelope says %d", key, report.Findings, err, report.Bytes,
 				e.Bytes)
 		}
-		s, err := snapshot.Open(c.t.Context(), st, e.Envelope)
+		s, err := snapshot.Open(c.t.Context(), st, e.Envelope, nil)
 		if err != nil {
 			c.t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -33,6 +34,7 @@ var errParentGone = errors.New("the snapshot before was replaced or deleted whil
 
 // Options of Create and CaptureInMemory.
 type Options struct {
+	Rows       *capi.Table // what is known of kinds; nil is the built-in table
 	Source     capture.Source
 	SourceName string
 	SourceUID  string
@@ -74,7 +76,7 @@ func (o *Options) setDefaults() {
 }
 
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
-	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Baseline: baseline,
+	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows, Baseline: baseline,
 		ExactLimit: o.ExactLimit}
 }
 
@@ -186,7 +188,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 			return nil, err
 		}
 	}
-	is, err := parent.Inspect(ctx, r.Source, r.Scope, r.Providers, r.Writer)
+	is, err := parent.Inspect(ctx, r.Source, r.Scope, r.Providers, r.Writer, r.Rows)
 	if err != nil {
 		return nil, err
 	}

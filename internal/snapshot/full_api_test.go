@@ -88,7 +88,7 @@ type opened struct {
 
 func (r *chainFixture) open(st *store.Store, e store.Envelope) opened {
 	r.t.Helper()
-	s, err := snapshot.Open(r.t.Context(), st, e)
+	s, err := snapshot.Open(r.t.Context(), st, e, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

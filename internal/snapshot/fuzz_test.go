@@ -44,7 +44,7 @@ func FuzzShard(f *testing.F) {
 			tree.Packs = append(tree.Packs, store.Key(n.Pack))
 		}
 		opened, err := link(nil, store.Envelope{Counts: store.Counts{Objects: int64(len(s.Objects))}},
-			tree, []shard.Shard{s})
+			tree, []shard.Shard{s}, nil)
 		if err == nil {
 			for _, n := range opened.Graph.Nodes {
 				if opened.Graph.Node(n.Ref) != n {
@@ -66,14 +66,11 @@ func FuzzShard(f *testing.F) {
 // (invariant I8).
 func FuzzObject(f *testing.F) {
 	var kinds []kube.Kind
-	seen := map[object.GroupKind]bool{}
-	for _, r := range capi.Rules {
-		if !seen[r.From] {
-			seen[r.From] = true
-			kinds = append(kinds, kube.Kind{GroupKind: r.From, Version: "v1", Namespaced: true})
-		}
+	var rows *capi.Table
+	for _, gk := range rows.Kinds() {
+		kinds = append(kinds, kube.Kind{GroupKind: gk, Version: "v1", Namespaced: true})
 	}
-	read := capture.NewNodeReader(kinds, capi.Rules)
+	read := capture.NewNodeReader(kinds, nil)
 	for _, seed := range []string{
 		`{"kind":"Cluster","apiVersion":"cluster.x-k8s.io/v1","metadata":{"name":"web","namespace":"team-a","uid":"u","labels":{"b":"2","a":"1"},"annotations":{"mgmtd.dev/was-paused":"false"}},` +
 			`"spec":{"paused":true,"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevCluster","name":"web"},"topology":{"classRef":{"name":"c"},"variables":[1,"a",null]}}}`,

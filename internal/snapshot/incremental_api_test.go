@@ -210,7 +210,7 @@ func once(fn func()) func(string, int64, int64) {
 // change writes to some objects, deletes one, and creates one again.
 func (c *changingSource) change(e store.Envelope) {
 	c.t.Helper()
-	s, err := snapshot.Open(c.t.Context(), c.st, e)
+	s, err := snapshot.Open(c.t.Context(), c.st, e, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot/shard"
@@ -29,7 +30,8 @@ type Snapshot struct {
 // Open reads the tree and all shards of a snapshot and links its graph. It needs an identity unless
 // the store is plain. The caller has checked the envelope's signature. Errors: *store.KeyError,
 // *store.CorruptError, store.ErrNotFound.
-func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, error) {
+func Open(ctx context.Context, st *store.Store, e store.Envelope, rows *capi.Table) (
+	*Snapshot, error) {
 	tree, err := st.GetTree(ctx, e.Tree)
 	if err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func Open(ctx context.Context, st *store.Store, e store.Envelope) (*Snapshot, er
 	if err := g.Wait(); err != nil {
 		return nil, named(e, err)
 	}
-	return link(st, e, tree, shards)
+	return link(st, e, tree, shards, rows)
 }
 
 // named adds to an error about a missing identity which snapshot it concerns: snapshots may be
@@ -66,7 +68,7 @@ func named(e store.Envelope, err error) error {
 }
 
 // link makes the graph of the shards and checks it against the envelope and the tree.
-func link(st *store.Store, e store.Envelope, tree store.Tree, shards []shard.Shard) (*Snapshot,
+func link(st *store.Store, e store.Envelope, tree store.Tree, shards []shard.Shard, rows *capi.Table) (*Snapshot,
 	error) {
 	damaged := func(format string, a ...any) error {
 		return &store.CorruptError{Key: string(e.Tree), Reason: fmt.Sprintf(format, a...)}
@@ -96,7 +98,7 @@ func link(st *store.Store, e store.Envelope, tree store.Tree, shards []shard.Sha
 		return nil, damaged("the envelope counts %d objects, the shards hold %d", e.Counts.Objects,
 			len(nodes))
 	}
-	s.Graph = graph.New(nodes)
+	s.Graph = graph.New(nodes, rows)
 	return s, nil
 }
 

@@ -103,7 +103,7 @@ func TestRandomSnapshotsHoldWhatTheSourceHad(t *testing.T) {
 func holdsWhatTheSourceHad(t *testing.T, st *store.Store, source *snapshottest.Source,
 	taken *snapshot.Result) {
 	t.Helper()
-	s, err := snapshot.Open(t.Context(), st, taken.Envelope)
+	s, err := snapshot.Open(t.Context(), st, taken.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

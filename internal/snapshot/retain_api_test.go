@@ -164,7 +164,7 @@ func TestAPIReusedStaysRetained(t *testing.T) {
 				minio.RemoveObjectOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := snapshot.Open(t.Context(), l.st, first.Envelope); err != nil {
+			if _, err := snapshot.Open(t.Context(), l.st, first.Envelope, nil); err != nil {
 				t.Errorf("the snapshot whose tree was deleted: %v", err)
 			}
 			if next := take(10); next.Tree == first.Tree || next.Wrote < next.Bytes {

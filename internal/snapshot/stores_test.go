@@ -200,7 +200,7 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 	if err != nil || len(report.Findings) > 0 || report.Bytes != e.Bytes {
 		t.Errorf("verify structure: %d of %d bytes, %v, %v", report.Bytes, e.Bytes, report.Findings, err)
 	}
-	s, err := snapshot.Open(ctx, st, e.Envelope)
+	s, err := snapshot.Open(ctx, st, e.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

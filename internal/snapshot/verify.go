@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -61,7 +60,7 @@ func (s *Snapshot) Verify(ctx context.Context, percent int, progress func(done, 
 		total += len(byPack[pack])
 	}
 	c := &verifier{claims: newClaims(s.About.Kinds), rules: capture.NewNodeReader(s.About.Kinds,
-		capi.Rules),
+		s.Graph.Rows),
 		total: int64(total), progress: progress}
 	found := make([][]VerifyFinding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)

@@ -53,7 +53,7 @@ func putObjects(t *testing.T, st *store.Store, objects []entry) store.Signed {
 	t.Helper()
 	ctx := t.Context()
 	kinds := []kube.Kind{testCluster, testMachine}
-	read := capture.NewNodeReader(kinds, capi.Rules)
+	read := capture.NewNodeReader(kinds, nil)
 	var tree store.Tree
 	s := shard.Shard{About: &About{Kinds: kinds}}
 	for _, o := range objects {
@@ -124,7 +124,7 @@ func testStore(t *testing.T) (*store.Store, string) {
 
 func verify(t *testing.T, st *store.Store, e store.Signed, percent int) Verification {
 	t.Helper()
-	s, err := Open(t.Context(), st, e.Envelope)
+	s, err := Open(t.Context(), st, e.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestVerifyEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	st, _ := testStore(t)
 	e := putObjects(t, st, []entry{{kind: testCluster, body: clusterBody("a", "u-a")}})
-	s, err := Open(t.Context(), st, e.Envelope)
+	s, err := Open(t.Context(), st, e.Envelope, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

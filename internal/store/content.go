@@ -121,10 +121,9 @@ func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, err
 // errFits ends the search of getPrevious.
 var errFits = errors.New("it fits")
 
-// getPrevious looks among the versions that the bucket may have kept of a key for the bytes of its
-// name, when the newest are damaged or deleted, which newest says: who overwrites or deletes a key
-// by mistake or in bad faith destroys nothing there. Without one that fits, newest is what comes
-// back.
+// getPrevious finds the bytes of a key among its previous versions, when the current ones are
+// damaged or deleted (newest is that error). In a bucket with versions, whoever overwrites or
+// deletes a key destroys nothing. Without a version that fits, newest is returned.
 func (s *Store) getPrevious(ctx context.Context, key Key, newest error) ([]byte, error) {
 	v, ok := s.bucket.(bucket.Versioned)
 	if !ok || !IsCorrupt(newest) && !errors.Is(newest, ErrNotFound) {

@@ -9,8 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// FenceError says that ownership cannot be recorded in this store, so that nothing there keeps two
-// management clusters from one workload cluster. CanFence, PutOwner.
+// FenceError says that ownership cannot be recorded in this store, so that the store does not
+// prevent two management clusters from reconciling one workload cluster. CanFence, PutOwner.
 type FenceError struct {
 	Store  string
 	Reason string
@@ -29,7 +29,7 @@ func (e *FenceError) Hint() string { return e.Tip }
 // HintKey names the options that belong to the hint.
 func (e *FenceError) HintKey() object.HintKey { return e.TipKey }
 
-// CanFence tells whether ownership can be recorded here: nil, a *FenceError that says what is
+// CanFence returns nil when ownership can be recorded here, a *FenceError that says what is
 // missing, or the bucket's error.
 func (s *Store) CanFence(ctx context.Context) error {
 	_, err := s.fencing(ctx)

@@ -16,8 +16,8 @@ import (
 
 const maxHead = 64 << 10 // first line of a record
 
-// PutOperationRecord stores a record of an operation, signed if there is a signing key: whoever
-// resumes goes by it. A record with that key being there already is success, so it may run twice.
+// PutOperationRecord stores a record of an operation, signed if there is a signing key: a resume
+// does what the record says. A record that exists under that key is success, so it may run twice.
 func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq int64, state string,
 	text []byte) error {
 	if err := s.mayWrite(); err != nil {

@@ -27,8 +27,8 @@ func (o *SignedOwner) RequireTrusted() error {
 	return &TrustError{Key: record.OwnerKey(o.WorkloadID), Trust: o.Trust, KeyID: o.KeyID}
 }
 
-// Vouches tells whether a record is to be obeyed: a trusted key signed it, or it is of a plain
-// store that was opened as such and without trusted keys, as with envelopes.
+// Vouches reports whether a record is to be obeyed: a trusted key signed it, or the store is plain
+// and was opened as plain and without trusted keys, as with envelopes.
 func (s *Store) Vouches(o SignedOwner) bool {
 	return s.accepted(o.Trust)
 }
@@ -76,7 +76,7 @@ func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, err
 // PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when
 // there must be none yet. It sets Format and StoreID and signs. ErrConflict when the record there
 // is not previous any more; *FenceError when this store cannot fence; an epoch that is not above
-// that of previous is refused. Whether previous is trusted is for the caller to look at.
+// that of previous is refused. The caller checks whether previous is trusted.
 func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner) (SignedOwner,
 	error) {
 	c, err := s.fencing(ctx)

@@ -19,10 +19,10 @@ func (s *Store) NewPackWriter(ctx context.Context, modTime time.Time) (*PackWrit
 		Encrypt: s.encrypter(), Put: s.putContent})
 }
 
-// ReadPack reads a pack and calls fn for every file in it, in order; fn may keep body. The stored
-// bytes are checked against the key before anything is decrypted. Errors: ErrNotFound,
-// *CorruptError, *KeyError when no identity fits; an error of fn is returned as it is. fn may have
-// been called before damage is found further on.
+// ReadPack reads a pack and calls fn for every file in it, in order; fn may retain body. The stored
+// bytes are compared with the key before anything is decrypted. Errors: ErrNotFound, *CorruptError,
+// *KeyError when no identity fits; an error of fn is returned unchanged. fn may have been called
+// before damage is found further on.
 func (s *Store) ReadPack(ctx context.Context, key Key,
 	fn func(name string, body []byte) error) error {
 	stored, err := s.getContent(ctx, key, KindPack)

@@ -30,13 +30,14 @@ func (s *Store) PutPin(ctx context.Context, k EnvelopeKey, reason string, now ti
 		!errors.Is(err, ErrExists) {
 		return err
 	}
-	// A prune that looked for the pin just before it was there has removed the snapshot.
+	// A prune that listed the pins just before this write may have removed the snapshot.
 	_, err := s.bucket.Stat(ctx, k.String())
 	return err
 }
 
-// GetPin reads a pin, whoever signed it. Errors: ErrNotFound when the snapshot is not pinned;
-// *CorruptError, *FormatError, ErrForeign when it is, all the same.
+// GetPin reads a pin, whether its signature is trusted or not. Errors: ErrNotFound when the
+// snapshot is not pinned; *CorruptError, *FormatError and ErrForeign when it is pinned all the
+// same.
 func (s *Store) GetPin(ctx context.Context, k EnvelopeKey) (Pin, error) {
 	data, err := bucket.ReadAll(ctx, s.bucket, record.PinKey(k), maxPin)
 	if err != nil {
@@ -57,7 +58,7 @@ func (s *Store) openPin(k EnvelopeKey, data []byte) (Pin, error) {
 	return p, nil
 }
 
-// Pinned tells whether there is a pin for a snapshot, whatever is in it.
+// Pinned reports whether there is a pin for a snapshot, whatever its content.
 func (s *Store) Pinned(ctx context.Context, k EnvelopeKey) (bool, error) {
 	_, err := s.bucket.Stat(ctx, record.PinKey(k))
 	if IsMissing(err) {
@@ -87,7 +88,7 @@ func (s *Store) Pins(ctx context.Context, source string) (map[EnvelopeKey]bool, 
 	return pins, err
 }
 
-// RemovePin takes a pin away. One that is not there is success. ErrRetained.
+// RemovePin removes a pin. One that does not exist is success. ErrRetained.
 func (s *Store) RemovePin(ctx context.Context, k EnvelopeKey) error {
 	return s.remove(ctx,
 		record.PinKey(k))

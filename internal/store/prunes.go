@@ -24,7 +24,7 @@ const (
 	replaceAfter   = time.Hour
 )
 
-// prunedTries is how often the records are listed anew of which one was replaced by a newer one
+// prunedTries is how often the records are listed again when a newer one replaced one of them
 // meanwhile.
 const prunedTries = 3
 
@@ -39,8 +39,8 @@ func (s *Store) Pruned(ctx context.Context) (p Pruned, err error) {
 	return p, err
 }
 
-// readPruned tells also whether a record went since it was listed: what was in it is in a newer
-// one, which may not have been listed.
+// readPruned reads the records once. replaced reports that one was removed after it was listed: its
+// content is in a newer one, which the list may have missed.
 func (s *Store) readPruned(ctx context.Context) (p Pruned, replaced bool, err error) {
 	p.Removed = map[string][]Range{}
 	var keys []bucket.Info

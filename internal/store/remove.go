@@ -24,8 +24,8 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	return r.Delete(ctx, key)
 }
 
-// requireModTime refuses a key of which the storage does not tell when it was written: what is
-// young could not be told from what is old.
+// requireModTime refuses a key without a time of writing: young keys must not be removed, and
+// without a time any key may be young.
 func requireModTime(i bucket.Info) error {
 	if i.Modified.Unix() <= 0 {
 		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not tell when " +
@@ -34,7 +34,8 @@ func requireModTime(i bucket.Info) error {
 	return nil
 }
 
-// MayRemove checks what removing needs, before anything is: a *UsageError tells what is missing.
+// MayRemove checks the conditions for removing before anything is removed. A *UsageError says what
+// is missing.
 func (s *Store) MayRemove() error {
 	if _, ok := s.bucket.(bucket.Remover); !ok {
 		return &UsageError{Text: "delete from store " + s.String() + ": nothing can be deleted there"}
@@ -103,9 +104,9 @@ func (s *Store) Content(ctx context.Context, fn func(StoredContent) error) error
 	return nil
 }
 
-// RemoveLeftovers removes the pins and results of checks that are older than a time and whose
-// snapshot is not there, which is for exists to say. What does not look like one of them stays. It
-// returns how many are gone; those that the storage retains are passed over.
+// RemoveLeftovers removes the pins and verifications that are older than a time and whose snapshot
+// does not exist, according to exists. Keys of another form stay. It returns how many were removed;
+// those that the storage retains are passed over.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time,
 	exists func(source, snapshot string) bool) (int, error) {
 	var keys []string

@@ -13,9 +13,8 @@ import (
 // retainCalls is how many keys are retained at once.
 const retainCalls = 16
 
-// Retention is for how long the bucket's storage is asked to keep what is written now: what a
-// snapshot that is taken now names has to be kept for envelope, and new content is kept for
-// content. Both are 0 when nothing is asked for.
+// Retention returns for how long the bucket's storage retains what is written now: envelope for
+// what a snapshot names, content for new content. Both are 0 without retention.
 func (s *Store) Retention() (envelope, content time.Duration) {
 	if r, ok := s.bucket.(bucket.Retainer); ok {
 		return r.Retention()
@@ -23,9 +22,9 @@ func (s *Store) Retention() (envelope, content time.Duration) {
 	return 0, 0
 }
 
-// Retain makes the storage keep keys, and mgmtd.json, for as long as the envelope of a snapshot
-// that is taken now, and returns until when each of them is kept. It may run twice; what is kept
-// for long enough is left alone. Errors: ErrNotFound, *CorruptError.
+// Retain makes the storage retain keys, and mgmtd.json, for as long as the envelope of a snapshot
+// that is taken now, and returns until when each of them is retained. It may run twice; a key that
+// is retained for long enough is not changed. Errors: ErrNotFound, *CorruptError.
 func (s *Store) Retain(ctx context.Context, keys []Key) ([]time.Time, error) {
 	r, ok := s.bucket.(bucket.Retainer)
 	if envelope, _ := s.Retention(); !ok || envelope == 0 {

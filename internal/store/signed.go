@@ -9,7 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/document"
 )
 
-// mayRecord checks what the write of a signed document needs: a *UsageError tells what is missing.
+// mayRecord checks the conditions for writing a signed document. A *UsageError says what is
+// missing.
 func (s *Store) mayRecord() error {
 	if s.Encrypted() && !s.keys.CanSign() {
 		return &UsageError{Text: "write to store " + s.String() + ": no key to sign with",

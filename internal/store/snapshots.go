@@ -120,9 +120,9 @@ func (s *Store) Snapshots(ctx context.Context, source string) ([]EnvelopeKey, er
 	return keys, nil
 }
 
-// SnapshotGone tells whether a snapshot that was listed is not there any more: neither found nor
-// listed. A storage that does not find a key once, or for a while, is not believed alone, for what
-// nothing names is removed.
+// SnapshotGone reports whether a snapshot that was listed no longer exists: it is neither found nor
+// listed. A storage that does not find a key for a moment is not believed alone, since content that
+// no snapshot names is removed.
 func (s *Store) SnapshotGone(ctx context.Context, k EnvelopeKey) (bool, error) {
 	_, err := s.bucket.Stat(ctx, k.String())
 	if !IsMissing(err) {
@@ -153,7 +153,7 @@ func (s *Store) Sources(ctx context.Context) ([]string, error) {
 // Latest is what Find takes for the newest snapshot.
 const Latest = "latest"
 
-// Find looks a snapshot of a source up: "latest", the beginning of an id, or a time (RFC 3339),
+// Find finds a snapshot of a source by "latest", the beginning of an id, or a time (RFC 3339),
 // which means the newest that is not after it. It reads no envelope, so "newest" is by the time in
 // the name. Errors: *LookupError when there is none or several, *UsageError when ref is none of the
 // three.

@@ -120,7 +120,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 		return marker{}, err
 	}
 	if other != "" {
-		// Somebody else may have made the store since we looked.
+		// Somebody else may have made the store meanwhile.
 		m, err := readMarker(ctx, o.Bucket)
 		if !errors.Is(err, ErrNotFound) {
 			return m, err
@@ -146,7 +146,7 @@ func create(ctx context.Context, o Options) (marker, error) {
 	return m, err
 }
 
-// orphaned tells of a key that belongs to a store, in a place without one.
+// orphaned returns an error for a key that belongs to a store, in a place without one.
 func orphaned(key string) error {
 	if _, err := ParseEnvelopeKey(key); err == nil || Key(key).Kind() != "" {
 		return &CorruptError{Key: markerKey, Reason: "it is gone, but " + key + " is there"}
@@ -201,7 +201,7 @@ func readMarker(ctx context.Context, b bucket.Bucket) (marker, error) {
 // ID returns the store's id, 32 hex digits.
 func (s *Store) ID() string { return s.marker.StoreID }
 
-// Encrypted tells whether packs and shards are encrypted.
+// Encrypted reports whether packs and shards are encrypted.
 func (s *Store) Encrypted() bool { return s.marker.Encryption == encryptAge }
 
 // Created returns when the store was made.
@@ -210,7 +210,8 @@ func (s *Store) Created() time.Time { return s.marker.Created }
 // String returns where the store is.
 func (s *Store) String() string { return s.bucket.String() }
 
-// mayWrite checks what a write needs before any work is done: a *UsageError tells what is missing.
+// mayWrite checks the conditions for writing before any work is done. A *UsageError says what is
+// missing.
 func (s *Store) mayWrite() error {
 	switch {
 	case s.Encrypted() && !s.keys.CanEncrypt():

@@ -165,7 +165,7 @@ func (s *Store) ReadVerifications(ctx context.Context, keys []VerificationKey) (
 	return list, damaged, nil
 }
 
-// counts tells whether c may be believed, and is about the very bytes of e.
+// counts reports whether c is accepted, and is about the very bytes of e.
 func (s *Store) counts(c SignedVerification, e Signed) bool {
 	return s.accepted(c.Trust) && c.Snapshot.SHA256 == e.SHA256
 }

@@ -32,7 +32,7 @@ type VerifyReport struct {
 	Findings []VerifyFinding
 }
 
-// VerifyProgress tells how far VerifyStructure is.
+// VerifyProgress is how far VerifyStructure is.
 type VerifyProgress struct {
 	Done, Total int
 	Bytes       int64
@@ -120,7 +120,7 @@ func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) 
 	return size, nil
 }
 
-// verifyFinding tells what an error says about the key, or returns the error when it is not about
+// verifyFinding returns the finding that an error about a key is, or the error when it is not about
 // the key.
 func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFinding, error) {
 	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) || errors.Is(err, ErrUnreachable) {

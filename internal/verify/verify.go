@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -18,6 +19,7 @@ import (
 // Options of Run and Record.
 type Options struct {
 	Store   *store.Store
+	Rows    *capi.Table // what is known of kinds; nil is the built-in table
 	Catalog *catalog.Catalog
 	// Snapshot is the envelope of the snapshot. It is zero when that cannot be read: Unreadable.
 	Snapshot store.Signed
@@ -192,7 +194,7 @@ func (r *run) content(ctx context.Context) error {
 		r.of = 1
 		r.add(key, object.Finding{Severity: object.Error, Code: code, Message: message, Hint: useless})
 	}
-	s, err := snapshot.Open(ctx, r.Store, r.Snapshot.Envelope)
+	s, err := snapshot.Open(ctx, r.Store, r.Snapshot.Envelope, r.Rows)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
 		unusable(storeKey(corrupt.Key), object.CodeDamaged, corrupt.Key+": "+corrupt.Reason)
 		return nil

@@ -65,9 +65,8 @@ const readerRevision = 1
 
 // readerOf identifies the program that makes nodes, and its edge table: development builds of one
 // version have the same name.
-func readerOf(writer string) string {
-	table := sha256.Sum256(fmt.Appendf(nil, "%+v %q", capi.Rules, capi.CertificatePurposes))
-	return fmt.Sprintf("%s %d %x", writer, readerRevision, table[:8])
+func readerOf(writer string, rows *capi.Table) string {
+	return fmt.Sprintf("%s %d %s", writer, readerRevision, rows.Fingerprint())
 }
 
 // compatible reports whether nodes of an index with head was can be used with head h: they were

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -200,9 +201,9 @@ type Inspection struct {
 // inspection and its cut, the answers are still right and come from the index. Inspect returns
 // capture.ErrHistory when the source is older than the parent.
 func (p *Parent) Inspect(ctx context.Context, source capture.Source, scope capture.Scope,
-	providers func(context.Context, []kube.Kind) ([]kube.Provider, error), writer string) (
+	providers func(context.Context, []kube.Kind) ([]kube.Provider, error), writer string, rows *capi.Table) (
 	i Inspection, err error) {
-	i.Head = Head{Reader: readerOf(writer), Scope: slices.Sorted(slices.Values(scope.Namespaces))}
+	i.Head = Head{Reader: readerOf(writer, rows), Scope: slices.Sorted(slices.Values(scope.Namespaces))}
 	if i.Head.InspectedAt, err = capture.Newest(ctx, source); err != nil {
 		return i, err
 	}

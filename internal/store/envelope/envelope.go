@@ -38,8 +38,8 @@ type Envelope struct {
 	Writer  string `json:"writer"` // program and version
 	// seconds of the schedule that took it, 0 when none did
 	Interval int64 `json:"interval"`
-	// Expires is until when it is kept at least, and after which no more unless something else
-	// keeps it; zero when it says nothing about that. PutEnvelope cuts it to milliseconds, UTC.
+	// Expires is until when the snapshot is kept at least. After that it is removed, unless
+	// something else requires it. Zero means no expiry. PutEnvelope cuts it to milliseconds, UTC.
 	Expires time.Time `json:"expires,omitzero"`
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// ContentID tells the same content again without saying what it is: a bare hash of a Secret would
-// confirm guesses at it.
+// ContentID identifies content without revealing it: a bare hash of a Secret would confirm guesses
+// at it.
 type ContentID = [20]byte
 
 // ContentIDs makes the ids of one writer, and seals what he alone is to read again.
@@ -25,9 +25,9 @@ type ContentIDs struct {
 	aead cipher.AEAD
 }
 
-// ContentIDs makes ids for the store of that id, by a secret that is kept with them and by the
-// signing key, which is not: without one (a *UsageError) guesses could be confirmed. They differ
-// for other recipients and another store, so that content which the ids find again can be read by
+// ContentIDs makes ids for the store of that id, by a secret that is stored with them and by the
+// signing key, which is not: without one (a *bucket.UsageError) guesses could be confirmed. They
+// differ for other recipients and another store, so that content that is found again can be read by
 // those whom new content is encrypted to.
 func (k *Keys) ContentIDs(storeID string, encrypted bool, secret []byte) (*ContentIDs, error) {
 	if !k.CanSign() {
@@ -62,8 +62,8 @@ func (k *Keys) ContentIDs(storeID string, encrypted bool, secret []byte) (*Conte
 	return ids, nil
 }
 
-// Seal encrypts a text so that whoever has the catalog and not the signing key cannot read it: an
-// index of Secrets has their bare hashes. name is bound to it.
+// Seal encrypts a text so that nobody who has the catalog and not the signing key can read it: an
+// index of Secrets holds their bare hashes. name is bound to it.
 func (c *ContentIDs) Seal(name ContentID, text []byte) []byte {
 	nonce := make([]byte, c.aead.NonceSize(), c.aead.NonceSize()+len(text)+c.aead.Overhead())
 	rand.Read(nonce) // never fails

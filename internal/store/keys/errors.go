@@ -6,7 +6,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Error says that content cannot be read with the identities at hand, or that a key is none.
+// Error says that content cannot be read with the given identities, or that a key is not valid.
 type Error struct {
 	Object string // the key in the store, or the file
 	Reason string

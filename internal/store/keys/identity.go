@@ -64,7 +64,7 @@ func readIdentityFile(file string) ([]byte, error) {
 	return text, nil
 }
 
-// protected tells of a file that is encrypted, in either form of age.
+// protected reports whether a file is encrypted, in either form of age.
 func protected(text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return bytes.HasPrefix(text, []byte(ageIntro)) || bytes.HasPrefix(text, []byte(armor.Header))

@@ -21,16 +21,16 @@ const redacted = "[redacted]"
 // Secret is bytes that print as "[redacted]", in logs, with every verb of fmt, and as JSON.
 type Secret []byte
 
-// String keeps the secret out of messages.
+// String hides the secret in messages.
 func (Secret) String() string { return redacted }
 
-// Format keeps the secret out of every verb; %x and %#v do not ask String.
+// Format hides the secret from every verb; %x and %#v do not call String.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
-// LogValue keeps the secret out of logs.
+// LogValue hides the secret in logs.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText keeps the secret out of JSON and YAML.
+// MarshalText hides the secret in JSON and YAML.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // Options says where keys are. All are optional: what a Store can do follows from what it is
@@ -181,19 +181,19 @@ func parseSigningKey(file string, text []byte) (*minisign.PrivateKey, error) {
 	return &key, nil
 }
 
-// CanRead tells whether there is an identity; it need not fit.
+// CanRead reports whether there is an identity; it need not fit.
 func (k *Keys) CanRead() bool { return k != nil && len(k.identities) > 0 }
 
-// CanEncrypt tells whether there is a recipient.
+// CanEncrypt reports whether there is a recipient.
 func (k *Keys) CanEncrypt() bool { return k != nil && len(k.recipients) > 0 }
 
-// CanSign tells whether there is a signing key.
+// CanSign reports whether there is a signing key.
 func (k *Keys) CanSign() bool { return k != nil && k.signing != nil }
 
-// CanTrust tells whether there are trusted keys to check signatures with.
+// CanTrust reports whether there are trusted keys to check signatures with.
 func (k *Keys) CanTrust() bool { return k != nil && len(k.trusted) > 0 }
 
-// String tells how many keys there are and who signs.
+// String returns how many keys there are and the id of the signing key.
 func (k *Keys) String() string {
 	if k == nil {
 		return "no keys"

@@ -21,7 +21,7 @@ const (
 	Unchecked     Trust = "unchecked" // signed, but no trusted keys were given
 )
 
-// keyID writes a minisign key id as minisign does.
+// keyID formats a minisign key id as minisign does.
 func keyID(id uint64) string { return fmt.Sprintf("%016X", id) }
 
 // Sign returns the text of a minisign signature of payload, or "" without a signing key. The same
@@ -41,8 +41,9 @@ func (k *Keys) Sign(payload []byte, comment string) (string, error) {
 
 var errBadSignature = errors.New("the signature does not fit the payload")
 
-// Verify reports who signed payload. A signature that claims the id of a trusted key and does not
-// fit is an error, not an unknown signer: either the payload or the signature was changed.
+// Verify returns the trust in a signature of payload, and the id of the key that signed. A
+// signature that claims a trusted key's id and does not fit is an error, not UnknownSigner: either
+// the payload or the signature was changed.
 func (k *Keys) Verify(payload []byte, signature string) (Trust, string, error) {
 	if signature == "" {
 		return Unsigned, "", nil

@@ -165,7 +165,7 @@ func (k EnvelopeKey) String() string {
 	return EnvelopeFolder + k.Source + "/" + k.Name() + EnvelopeSuffix
 }
 
-// Name is what tells the snapshot from others of its source: "<time>-<id>".
+// Name is unique among the snapshots of a source: "<time>-<id>".
 func (k EnvelopeKey) Name() string { return k.Time.UTC().Format(EnvelopeTime) + "-" + string(k.ID) }
 
 // MayBeReused reports whether a later snapshot or operation may name what is stored under key, as

@@ -9,8 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// Read calls fn for every file of the tar in a pack, in order. It is as strict as Writer: what an
-// ordinary tar may hold besides is bucket.DamageError. An error of fn is returned unchanged.
+// Read calls fn for every file of the tar in a pack, in order. It accepts only what Writer writes:
+// anything else that a tar may hold is bucket.DamageError. An error of fn is returned unchanged.
 func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) error {
 	t := tar.NewReader(r)
 	seen := map[string]bool{}
@@ -46,7 +46,8 @@ func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) erro
 	return nil
 }
 
-// tarDamage keeps the reason that came from below the tar.
+// tarDamage returns the damage that was found below the tar, or else describes the error of the
+// tar.
 func tarDamage(err error) error {
 	if d, ok := errors.AsType[bucket.DamageError](err); ok {
 		return d

@@ -28,8 +28,8 @@ func FormatLimits() Limits {
 	return Limits{Target: 16 << 20, MaxObject: 16 << 20, MaxEntries: 1 << 15}
 }
 
-// uploads is how many packs are on their way at a time: two keep a link busy while the next pack is
-// filled, and bound memory to about four packs.
+// uploads is how many packs are uploaded at a time: two fill a link while the next pack is written,
+// and bound memory to about four packs.
 const uploads = 2
 
 // Writer writes objects into packs and the packs to the store. Only compressed and encrypted

@@ -12,8 +12,8 @@ import (
 )
 
 // Owner says which management cluster reconciles a workload cluster. The record with the highest
-// epoch counts; whoever finds his own is behind has to keep that workload cluster paused, provided
-// that a trusted key signed the record.
+// epoch decides. A management cluster that is not its owner must keep the workload cluster paused,
+// provided that a trusted key signed the record.
 type Owner struct {
 	// Format and StoreID are set by PutOwner.
 	Format  int    `json:"format"`

@@ -9,8 +9,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
-// Pin keeps a snapshot from being removed. It is written once; its being there is what counts, so
-// that a damaged one keeps the snapshot, too.
+// Pin protects a snapshot from removal. It is written once. Its existence decides, so that a
+// damaged pin protects the snapshot, too.
 type Pin struct {
 	document.Header
 	Source string            `json:"source"`

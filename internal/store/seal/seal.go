@@ -151,8 +151,7 @@ type plainReader struct {
 	most int64
 }
 
-// Read returns damage for all that is wrong with the stream, so that callers need not tell apart
-// whose error it is.
+// Read returns bucket.DamageError for every error of the stream.
 func (p *plainReader) Read(b []byte) (int, error) {
 	n, err := p.dec.Read(b)
 	if p.read += int64(n); p.read > p.most {

@@ -75,9 +75,9 @@ func (d *Bucket) PutIf(ctx context.Context, key string, data []byte, tag string)
 	return tagOf(data), nil
 }
 
-// lockFile opens and locks a file; closing it gives the lock back. It looks again whether the file
-// it has locked is still the one of that name, so that somebody who tidies up does not let two
-// writers in.
+// lockFile opens and locks a file; closing it releases the lock. After locking it compares the file
+// with the one that has the name now: if somebody removed and recreated it meanwhile, two writers
+// would each hold a lock of their own.
 func lockFile(ctx context.Context, root *os.Root, name string) (*os.File, error) {
 	for {
 		f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)

@@ -92,14 +92,14 @@ func (d *Bucket) openRoot(op, key string) (*os.Root, error) {
 		return root, nil
 	}
 	if info, statErr := os.Stat(d.path); statErr == nil && !info.IsDir() {
-		// OpenRoot's error for a file cannot be told from others
+		// OpenRoot returns the same error for a file as for other things.
 		err = &fs.PathError{Op: "open", Path: d.path, Err: syscall.ENOTDIR}
 	}
 	return nil, dirError(op, key, err, bucket.ErrStoreMissing)
 }
 
-// Put writes a temporary file beside the key, syncs it, links it to its name, which fails when the
-// name is taken, and syncs the directory.
+// Put writes a temporary file in the folder of the key, syncs it, links it to its name, which fails
+// when the name exists, and syncs the directory.
 func (d *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	root, err := d.begin(ctx, "put", key)
 	if err != nil {
@@ -198,7 +198,7 @@ func (d *Bucket) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	defer root.Close()
-	// A FIFO that somebody put in the place of a key would block an open for ever: look first.
+	// The open of a FIFO in the place of a key would block for ever: stat it first.
 	if _, err := statFile(root, key); err != nil {
 		return nil, dirError("get", key, err, bucket.ErrNotFound)
 	}

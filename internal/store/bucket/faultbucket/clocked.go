@@ -69,7 +69,7 @@ func (c *Clocked) PutIf(ctx context.Context, key string, data []byte, tag string
 }
 
 // Delete implements bucket.Remover. A key that is written again has a new time; a list that has
-// begun may still tell of the old one.
+// begun may still return the old one.
 func (c *Clocked) Delete(ctx context.Context, key string) error {
 	err := c.Whole.Delete(ctx, key)
 	if err == nil {

@@ -5,9 +5,9 @@
 //
 //   - A write that returned nil is there, with these bytes. One that failed is there whole or not at all, and can be done again.
 //   - What a read returns is what was written, or it is an error: of the class of the fault, or damage. (Of an envelope or an ownership record that is not
-//     signed nobody can tell.)
+//     signed nobody can know.)
 //   - A snapshot for which Run returned nil is whole in the bucket: it verifies there, and holds what the source was at its resourceVersion.
-//   - A verify without findings is right. One with findings may be wrong: it goes by what it is given.
+//   - A verify without findings is right. One with findings may be wrong: it reports what it reads.
 //   - A list that is behind costs a fork in the chain of snapshots or content that is written once more, and never content.
 package faultbucket
 
@@ -78,7 +78,7 @@ type Bucket struct {
 	lost    map[string]bool
 }
 
-// change is a key that was put, or was deleted and what was told of it.
+// change is a key that was put, or was deleted and its description before that.
 type change struct {
 	bucket.Info
 	deleted bool
@@ -122,7 +122,7 @@ func (b *Bucket) Settle() {
 	b.changes = nil
 }
 
-// Hits tells how often each fault was met.
+// Hits returns how often each fault was met.
 func (b *Bucket) Hits() map[Fault]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -147,8 +147,9 @@ func (b *Bucket) probe(ctx context.Context) (string, error) {
 
 var errNotImplemented = errors.New("not implemented")
 
-// putRecord writes without looking up lost answers: whoever else probes writes the same bytes. A
-// lost answer of a write that was taken shows as a conflict, after which the record is read.
+// putRecord writes without reading back after a lost answer: every other prober writes the same
+// bytes. A lost answer of a write that had an effect shows as a conflict, after which the record is
+// read.
 func (b *Bucket) putRecord(ctx context.Context, state, when string) error {
 	data, err := document.Encode(conditionalRecord{Format: document.Format, Conditional: state})
 	if err != nil {

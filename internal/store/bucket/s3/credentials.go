@@ -100,7 +100,7 @@ func (c *credentialChain) RetrieveWithCredContext(cc *credentials.CredContext) (
 		Tip: tipCredentials}
 }
 
-// IsExpired tells whether new ones are needed.
+// IsExpired reports whether new credentials are needed.
 func (c *credentialChain) IsExpired() bool { return c.curr == nil || c.curr.IsExpired() }
 
 // clean takes the credentials in use out of a text, and whatever does not print.
@@ -126,7 +126,7 @@ func (c *credentialChain) clean(text string) string {
 	return text
 }
 
-// cleanError keeps an error's identity, but shows another text.
+// cleanError has the identity of an error for errors.Is, and another text.
 type cleanError struct {
 	text string
 	err  error

@@ -33,8 +33,8 @@ const (
 	maxDays    = 36500 // of S3
 	timeFormat = "2006-01-02T15:04:05Z"
 
-	// retainMargin is what a snapshot may take from the look at what it uses again to its envelope,
-	// and what the clocks of this host and the server may differ by.
+	// retainMargin is the time that a snapshot may take from retaining what it reuses to its
+	// envelope, and the difference allowed between the clocks of this host and the server.
 	retainMargin = time.Hour
 )
 
@@ -64,8 +64,8 @@ func (b *Bucket) lockMode() minio.RetentionMode {
 	return minio.RetentionMode(strings.ToUpper(string(b.options.ObjectLock)))
 }
 
-// Retention implements Retainer. Content is kept for up to eight days more: snapshots use it again
-// for a week at most, so that where the days are many it never has to be retained anew.
+// Retention implements Retainer. Content is retained for up to eight days more: snapshots reuse it
+// for a week at most, so that with many days it never has to be retained again.
 func (b *Bucket) Retention() (envelope, content time.Duration) {
 	days := time.Duration(b.options.RetentionDays) * day
 	if days == 0 {
@@ -74,7 +74,7 @@ func (b *Bucket) Retention() (envelope, content time.Duration) {
 	return days + retainMargin, days + min(max(days/4, day), 8*day)
 }
 
-// retainNew is until when a new key is to be kept; zero when nothing is asked for.
+// retainNew returns until when a new key is to be retained; zero when no retention is asked for.
 func (b *Bucket) retainNew(key string) time.Time {
 	_, content := b.Retention()
 	if content == 0 {
@@ -99,7 +99,7 @@ func (b *Bucket) checkLock(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, bucket.ErrDenied):
-		// these credentials may not ask: the answer to the write tells
+		// these credentials may not ask; the answer to the write shows it
 	case err == nil && state != minio.Enabled || refused(err) || errors.Is(err, bucket.ErrNotFound):
 		return b.noLock(err)
 	case err != nil:
@@ -128,7 +128,7 @@ func (b *Bucket) lockMissing(err error) error {
 	return err
 }
 
-// Retain implements Retainer. It looks at the newest version, and retains that one.
+// Retain implements Retainer. It retains the newest version.
 func (b *Bucket) Retain(ctx context.Context, key string) (time.Time, error) {
 	if err := b.begin(ctx, "retain", key); err != nil {
 		return time.Time{}, err

@@ -28,9 +28,9 @@ func (b *Bucket) begin(ctx context.Context, op, key string) error {
 	return nil
 }
 
-// Put writes a key if it is not there. Where the server does not honour that condition it looks
-// first, which keeps a key from being written twice one after the other, but not from being written
-// by two at once; content-addressed keys do not mind.
+// Put writes a key if it does not exist. Where the server does not support that condition, Put asks
+// for the key first. Two writes one after the other are then safe, and two at once are not; keys
+// named after their content are safe anyway.
 func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	if err := b.begin(ctx, "put", key); err != nil {
 		return err
@@ -70,10 +70,10 @@ func (b *Bucket) Put(ctx context.Context, key string, data []byte) error {
 	return err
 }
 
-// condition is what a write asks for besides.
+// condition is what a write depends on, and for how long it is retained.
 type condition struct {
 	when   string    // one of these below, or an ETag
-	retain time.Time // until when the storage is to keep it; zero for what changes
+	retain time.Time // until when the storage retains it; zero for what changes
 }
 
 const (
@@ -84,16 +84,15 @@ const (
 var errPrecondition = minio.ErrorResponse{Code: "PreconditionFailed",
 	StatusCode: http.StatusPreconditionFailed}
 
-// write puts a whole key. When an answer was lost and the next one is that the condition does not
-// hold, it may have been we who changed the key: then the bytes there tell. Where the key must not
-// be there they are looked at even before the next try: a server may refuse a write without reading
-// its bytes, and the connection that breaks over these would look like one more answer that was
-// lost.
+// write puts a whole key. When an answer was lost and the next one says that the condition does not
+// hold, the lost write may have changed the key: then write compares the bytes that are stored.
+// Where the key must not exist, it compares them even before the next try: a server may refuse a
+// write without reading its bytes, and the broken connection would count as another lost answer.
 func (b *Bucket) write(ctx context.Context, key string, data []byte, c condition) (tag string,
 	err error) {
 	lost := false
-	// look tells whether the key is there, and whether it is we who wrote it.
-	look := func(ctx context.Context) (there, ours bool, err error) {
+	// compare reports whether the key exists, and whether it has our bytes.
+	compare := func(ctx context.Context) (there, ours bool, err error) {
 		found, foundTag, err := b.getOnce(ctx, key, int64(len(data)))
 		switch {
 		case err == nil && bytes.Equal(found, data):
@@ -108,7 +107,7 @@ func (b *Bucket) write(ctx context.Context, key string, data []byte, c condition
 	}
 	err = b.do(ctx, "put", key, int64(len(data)), func(ctx context.Context) error {
 		if lost && c.when == mustNotExist {
-			if there, ours, err := look(ctx); err != nil || ours {
+			if there, ours, err := compare(ctx); err != nil || ours {
 				return err
 			} else if there {
 				return errPrecondition
@@ -120,7 +119,7 @@ func (b *Bucket) write(ctx context.Context, key string, data []byte, c condition
 			return nil
 		}
 		if lost && isConflict(err) {
-			if _, ours, lookErr := look(ctx); lookErr != nil || ours {
+			if _, ours, lookErr := compare(ctx); lookErr != nil || ours {
 				return lookErr
 			}
 		}
@@ -134,7 +133,7 @@ func (b *Bucket) write(ctx context.Context, key string, data []byte, c condition
 	return tag, err
 }
 
-// isConflict tells whether an answer says that the condition of a write does not hold.
+// isConflict reports whether an answer says that the condition of a write does not hold.
 func isConflict(err error) bool {
 	answer := minio.ToErrorResponse(err)
 	return answer.Code == "PreconditionFailed" || answer.Code == "NoSuchKey" ||
@@ -250,7 +249,8 @@ func (b *Bucket) listPage(ctx context.Context, prefix, after string) (page []buc
 	return page, more, err
 }
 
-// canBePrefix tells whether a key can begin so; a server may understand "../" in its own way.
+// canBePrefix reports whether a key can begin with prefix; a server may understand "../" in its own
+// way.
 func canBePrefix(prefix string) bool {
 	segments := strings.Split(prefix, "/")
 	for i, s := range segments {

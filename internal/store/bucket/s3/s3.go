@@ -32,12 +32,12 @@ type Options struct {
 	// PathStyle puts the bucket into the path and not into the host name. It is so anyway where the
 	// endpoint is not that of a large cloud.
 	PathStyle bool
-	// CAFile holds certificates (PEM) to trust besides those of the system.
+	// CAFile holds certificates (PEM) to trust in addition to those of the system.
 	CAFile string
 	// CACert is the same as text; Velero's storage locations hold it so.
 	CACert []byte
-	// InsecureSkipTLSVerify takes any certificate: whoever is in between can read and change what
-	// is not encrypted and signed.
+	// InsecureSkipTLSVerify accepts any certificate: a machine in the middle can then read and
+	// change what is not encrypted and signed.
 	InsecureSkipTLSVerify bool
 	// ChecksumOff leaves out the header x-amz-checksum-sha256, for servers that do not know it.
 	// Bytes are guarded by the signature all the same.
@@ -46,8 +46,8 @@ type Options struct {
 	// files and role endpoints. Profile is a section in it.
 	CredentialsFile string
 	Profile         string
-	// ObjectLock makes the storage keep every key that is written, but for those that change, from
-	// being deleted for RetentionDays. The bucket must have been created with Object Lock.
+	// ObjectLock makes the storage retain every key that is written for RetentionDays, except the
+	// keys that change. The bucket must have been created with Object Lock.
 	ObjectLock    LockMode
 	RetentionDays int
 }
@@ -81,8 +81,8 @@ const (
 	defaultRegion = "us-east-1"
 )
 
-// New checks the options and reads CAFile; it sends nothing, and looks for credentials at the
-// first request only. *UsageError.
+// New checks the options and reads CAFile. It sends nothing; the first request finds the
+// credentials. *bucket.UsageError.
 func New(o Options) (*Bucket, error) {
 	o.Prefix = strings.Trim(o.Prefix, "/")
 	if s3utils.CheckValidBucketName(o.Bucket) != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// keepsVersions tells whether the bucket keeps versions, or may do so. It is asked once: whoever
-// turns versions on later is found out by the next deletion.
+// keepsVersions reports whether the bucket keeps versions, or may. It is asked once; a later
+// deletion notices versions that were turned on since.
 func (b *Bucket) keepsVersions(ctx context.Context) (bool, error) {
 	if known := b.versions.Load(); known != nil {
 		return *known, nil
@@ -26,9 +26,9 @@ func (b *Bucket) keepsVersions(ctx context.Context) (bool, error) {
 		config, err = b.client.GetBucketVersioning(ctx, b.options.Bucket)
 		return err
 	})
-	keeps := config.Status != "" // "Suspended" keeps those that there are
+	keeps := config.Status != "" // "Suspended" leaves existing versions
 	if refused(err) {
-		keeps, err = true, nil // the list of versions has to tell
+		keeps, err = true, nil // the list of versions shows it
 	}
 	if err != nil {
 		return false, err
@@ -37,8 +37,8 @@ func (b *Bucket) keepsVersions(ctx context.Context) (bool, error) {
 	return keeps, nil
 }
 
-// refused tells whether the server answered, but would not do, or does not know, what it was asked
-// for.
+// refused reports whether the server answered that it does not allow, or does not know, the
+// request.
 func refused(err error) bool {
 	e, ok := errors.AsType[*bucket.Error](err)
 	if !ok || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -80,8 +80,8 @@ func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectIn
 	return found, err
 }
 
-// deleted tells whether a key that must not be there, and the server says is, is one that was
-// deleted: versitygw means the delete marker, too.
+// deleted reports whether a key that the server says exists is in fact deleted: versitygw counts a
+// delete marker as existing.
 func (b *Bucket) deleted(ctx context.Context, key string) (bool, error) {
 	if keeps, err := b.keepsVersions(ctx); err != nil || !keeps {
 		return false, err
@@ -124,8 +124,8 @@ func (b *Bucket) PreviousVersions(ctx context.Context, key string, fn func(io.Re
 	return nil
 }
 
-// Delete removes a key: with one request where the bucket keeps no versions, else with a list and
-// one request for each version.
+// Delete removes a key: with one request where the bucket has no versions, else with a list and one
+// request for each version.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
 	if err := b.begin(ctx, "delete", key); err != nil {
 		return err
@@ -165,8 +165,8 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// deleteOne removes one version, or without one the key, and tells whether the bucket has kept a
-// version of it. What is not there is success.
+// deleteOne removes one version, or the key when version is empty. left reports whether the bucket
+// keeps a version of it. What does not exist is success.
 func (b *Bucket) deleteOne(ctx context.Context, key, version string) (left bool, err error) {
 	err = b.do(ctx, "delete", key, 0, func(ctx context.Context) error {
 		err := b.client.RemoveObject(ctx, b.options.Bucket, b.key(key),
@@ -210,7 +210,7 @@ func (b *Bucket) whyKept(ctx context.Context, key, version string, refusal error
 			"deleted when that is taken away"
 		return e
 	}
-	// versitygw does not tell of versions that are not the newest.
+	// versitygw reports no retention of versions that are not the newest.
 	if text := strings.ToLower(refusal.Error()); strings.Contains(text, "object lock") ||
 		strings.Contains(text, "worm") {
 		e.Err = answered.Err

@@ -1,0 +1,78 @@
+package capi
+
+import "github.com/mgmtd/mgmtd/internal/object"
+
+const (
+	capiTypes = "cluster-api v1.14, api/core/v1beta2 (v1beta1 where fields differ)"
+	kubeTypes = "kubernetes, core/v1"
+)
+
+func core(kind string) object.GroupKind { return object.GroupKind{Group: GroupCore, Kind: kind} }
+
+// coreRows are the kinds of Kubernetes, clusterctl and Cluster API core.
+func coreRows() []Row {
+	return []Row{
+		{GroupKind: Namespace, Source: kubeTypes, Pause: PauseNone,
+			VolatileAnnotations: []string{"kubectl.kubernetes.io/last-applied-configuration"}},
+		{GroupKind: Secret, Source: kubeTypes, Pause: PauseNone},
+		{GroupKind: ConfigMap, Source: kubeTypes, Pause: PauseNone},
+		{GroupKind: Provider, Source: "cluster-api v1.14, cmd/clusterctl/api/v1alpha3/provider_type.go",
+			Pause: PauseNone}, // the inventory of clusterctl: no controller reads it
+		{GroupKind: Cluster, Source: capiTypes, Pause: PauseBySpec,
+			// cluster-api v1.14, util/secret/consts.go; clusterctl has the same list
+			SecretSuffixes: []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"},
+			Refs: []Reference{
+				{Path: "spec.topology.classRef", To: ClusterClass, SoftOwner: true},
+				{Path: "spec.infrastructureRef"},
+				{Path: "spec.controlPlaneRef"},
+				{Path: "spec.topology.controlPlane.healthCheck.remediation.templateRef"},
+				{Path: "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef"},
+			}},
+		// The Cluster webhook waits seconds for a ClusterClass that is not reconciled, so it is never
+		// paused and comes first (cluster-api v1.14, internal/webhooks/cluster.go).
+		{GroupKind: ClusterClass, Source: capiTypes, Pause: PauseNever, Shared: true, UsersNamed: true,
+			ReconciledFirst: true, Refs: classRefs()},
+		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec.")},
+		{GroupKind: core("MachineSet"), Source: capiTypes, Pause: PauseWithCluster,
+			Refs: machineRefs("spec.template.spec.")},
+		{GroupKind: core("MachineDeployment"), Source: capiTypes, Pause: PauseWithCluster,
+			Refs: machineRefs("spec.template.spec.")},
+		{GroupKind: core("MachinePool"), Source: capiTypes, Pause: PauseWithCluster,
+			Refs: machineRefs("spec.template.spec.")},
+		{GroupKind: core("MachineHealthCheck"), Source: capiTypes, Pause: PauseWithCluster,
+			Refs: []Reference{{Path: "spec.remediation.templateRef"}, {Path: "spec.remediationTemplate"}}},
+		{GroupKind: core("MachineDrainRule"), Source: capiTypes, Pause: PauseNone},
+	}
+}
+
+func machineRefs(spec string) []Reference {
+	return []Reference{
+		{Path: spec + "infrastructureRef"},
+		{Path: spec + "bootstrap.configRef"},
+		{Path: spec + "bootstrap.dataSecretName", To: Secret},
+	}
+}
+
+func classRefs() []Reference {
+	paths := []string{"spec.infrastructure.", "spec.controlPlane.",
+		"spec.controlPlane.machineInfrastructure."}
+	for _, workers := range []string{"machineDeployments", "machinePools"} {
+		for _, of := range []string{"infrastructure.", "bootstrap."} {
+			paths = append(paths, "spec.workers."+workers+".#."+of,
+				"spec.workers."+workers+".#.template."+of)
+		}
+	}
+	var refs []Reference
+	for _, p := range paths {
+		refs = append(refs, Reference{Path: p + "templateRef"}, Reference{Path: p + "ref"})
+	}
+	for _, p := range []string{
+		"spec.controlPlane.healthCheck.remediation.templateRef",
+		"spec.controlPlane.machineHealthCheck.remediationTemplate",
+		"spec.workers.machineDeployments.#.healthCheck.remediation.templateRef",
+		"spec.workers.machineDeployments.#.machineHealthCheck.remediationTemplate",
+	} {
+		refs = append(refs, Reference{Path: p})
+	}
+	return refs
+}

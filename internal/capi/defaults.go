@@ -1,0 +1,67 @@
+package capi
+
+import (
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// defaults are the rows of kinds that have none of their own. The first that fits is used; the last
+// fits every kind. An empty condition fits all.
+var defaults = []struct {
+	groups      []string // one of them is the group
+	groupSuffix string
+	kindSuffix  string
+	row         Row
+}{
+	// Templates are copied, not reconciled; what uses one names it.
+	{groups: contractGroups, kindSuffix: "Template", row: Row{Pause: PauseNone, UsersNamed: true,
+		Source: "cluster-api v1.14, book: developer/providers/contracts (template kinds)"}},
+	// Identities hold credentials, or name them, for controllers that read them.
+	{groups: contractGroups, kindSuffix: "Identity", row: Row{Pause: PauseNone,
+		Source: "clusterctl v1.14 contract: identities are global and not reconciled"}},
+	// The contract makes controllers of these groups heed the pause of the Cluster.
+	{groups: contractGroups, row: Row{Pause: PauseWithCluster,
+		Source: "cluster-api v1.14, book: developer/providers/contracts (InfraCluster, InfraMachine, " +
+			"BootstrapConfig, ControlPlane: pausing)"}},
+	// The addons of StackHPC have a switch of their own: a field of each kind.
+	{groups: []string{"addons.stackhpc.com"}, row: Row{Pause: PauseUnsupported,
+		Source: "stackhpc cluster-api-addon-provider, capi_addons/models/v1alpha1"}},
+	// Resources of the Azure Service Operator have an annotation of their own (reconcile-policy).
+	{groupSuffix: ".azure.com", row: Row{Pause: PauseUnsupported,
+		Source: "Azure/azure-service-operator v2, docs: annotations (serviceoperator.azure.com/reconcile-policy)"}},
+	{kindSuffix: "Template", row: Row{Pause: PauseUnknown, UsersNamed: true,
+		Source: "no contract says how such a kind is paused; what uses a template names it"}},
+	{row: Row{Pause: PauseUnknown, Source: "nothing is known of such a kind"}},
+}
+
+var contractGroups = []string{GroupInfrastructure, GroupBootstrap, GroupControlPlane}
+
+func defaultRow(gk object.GroupKind) *Row {
+	for i := range defaults {
+		d := &defaults[i]
+		if fits(gk.Group, d.groups, d.groupSuffix) && strings.HasSuffix(gk.Kind, d.kindSuffix) {
+			return &d.row
+		}
+	}
+	return &defaults[len(defaults)-1].row // the last fits every kind
+}
+
+func fits(group string, groups []string, suffix string) bool {
+	if !strings.HasSuffix(group, suffix) {
+		return false
+	}
+	for _, g := range groups {
+		if g == group {
+			return true
+		}
+	}
+	return len(groups) == 0
+}
+
+// HoldsSecrets reports whether fields of a kind may be secrets: those of the core, and those of kinds
+// that become bootstrap data, which has files and passwords in it.
+func HoldsSecrets(gk object.GroupKind) bool {
+	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
+		strings.HasPrefix(gk.Group, "controlplane.")
+}

@@ -1,0 +1,41 @@
+package capi
+
+import "github.com/mgmtd/mgmtd/internal/object"
+
+const (
+	kubeadmTypes    = "cluster-api v1.14, api/bootstrap/kubeadm/v1beta2"
+	kubeadmCPTypes  = "cluster-api v1.14, api/controlplane/kubeadm/v1beta2"
+	runsMachineCode = "runs commands on machines"
+)
+
+// kubeadmRows are the kinds of the kubeadm bootstrap and control-plane providers.
+func kubeadmRows() []Row {
+	return []Row{
+		{GroupKind: object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfig"}, Source: kubeadmTypes,
+			Pause: PauseWithCluster, RunsCode: runsMachineCode, Refs: kubeadmRefs("spec."),
+			// It lets one machine at a time initialise a control plane. Brought back it would block, or be
+			// taken over by, the wrong machine (cluster-api issue 7794;
+			// bootstrap/kubeadm/internal/locking/control_plane_init_mutex.go).
+			LockSuffixes: []string{"lock"}},
+		{GroupKind: object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfigTemplate"},
+			Source: kubeadmTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,
+			Refs: kubeadmRefs("spec.template.spec.")},
+		{GroupKind: KubeadmControlPlane, Source: kubeadmCPTypes, Pause: PauseWithCluster,
+			RunsCode: runsMachineCode,
+			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
+				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
+			// Without one it makes new ones, and with them a workload cluster that trusts nobody it knows
+			// (controlplane/kubeadm/internal/controllers/controller.go, reconcileClusterCertificates).
+			Certificates: []string{"ca", "etcd", "proxy", "sa"}},
+		{GroupKind: object.GroupKind{Group: GroupControlPlane, Kind: "KubeadmControlPlaneTemplate"},
+			Source: kubeadmCPTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,
+			Refs: kubeadmRefs("spec.template.spec.kubeadmConfigSpec.")},
+	}
+}
+
+func kubeadmRefs(spec string) []Reference {
+	return []Reference{
+		{Path: spec + "files.#.contentFrom.secret.name", To: Secret},
+		{Path: spec + "users.#.passwdFrom.secret.name", To: Secret},
+	}
+}

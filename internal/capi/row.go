@@ -1,0 +1,108 @@
+package capi
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// Row is what is known of one kind. A field is here once a flow reads it: what a design only expects
+// (fields that a controller writes while it is paused, status that must be there before a release)
+// comes with its first reader.
+type Row struct {
+	GroupKind object.GroupKind
+	// Source is where the knowledge comes from: project, version, file. It is never empty.
+	Source string
+	// Refs are the fields in which an object names others.
+	Refs []Reference
+	// Pause is how objects of the kind are paused.
+	Pause Pause
+	// Shared: another workload cluster may come to use such an object at any time, so it belongs to
+	// no unit. Cluster-scoped objects always are shared.
+	Shared bool
+	// UsersNamed: all users of a shared object name it in a field of their Refs or own it, so that the
+	// graph knows when nobody uses it. Without it, every workload cluster of the namespace may be one.
+	UsersNamed bool
+	// BoundToCluster: a controller of the kind makes one such object for each Cluster, deletes it while
+	// the Cluster is absent, and may make it again. It comes after its Cluster, and one that the
+	// target's controllers made for a restored Cluster is replaced.
+	BoundToCluster bool
+	// ReconciledFirst: before any unit is created, a restore waits until the target has observed such
+	// objects and reports no condition worse than on the source.
+	ReconciledFirst bool
+	// RunsCode says what such an object runs on workload clusters; empty when it runs nothing.
+	RunsCode string
+	// GoodConditions are endings of condition types whose status True is good; nil stands for those of
+	// the Cluster API contract.
+	GoodConditions []string
+	// VolatileAnnotations are annotations that are no difference between two objects.
+	VolatileAnnotations []string
+	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
+	AddressPool bool
+	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload
+	// cluster by their name, also when nothing owns them.
+	SecretSuffixes []string
+	// Certificates are the suffixes of the Secrets without which the controller of a control plane of
+	// this kind makes new ones.
+	Certificates []string
+	// LockSuffixes are those of ConfigMaps "<workload cluster>-<suffix>" that its controller holds as a
+	// lock. They are never captured, and go with their Cluster.
+	LockSuffixes []string
+}
+
+// Reference is a field in which an object names others.
+type Reference struct {
+	// Path is a gjson path that begins with "spec.". Its value is a name, a reference {apiGroup or
+	// apiVersion, kind, namespace, name}, or a list of these. A namespace that the field does not say
+	// is the object's own.
+	Path string
+	// To is the kind of the named object where the field does not say it.
+	To object.GroupKind
+	// SoftOwner: the named object is created before this one, as an owner is.
+	SoftOwner bool
+}
+
+// contractGood are the endings of condition types of Cluster API whose True is good. Others, such as
+// ScalingUp or Deleting, say what goes on and may change. Source: cluster-api v1.14,
+// api/core/v1beta2/*_types.go and the contracts of the book.
+var contractGood = []string{"Ready", "Available", "Healthy", "UpToDate", "Provisioned",
+	"Initialized", "Succeeded", "Reconciled", "RemoteConnectionProbe", "UpToDateMachines"}
+
+// IsGood reports whether True is the good status of a condition type.
+func (r *Row) IsGood(condition string) bool {
+	endings := r.GoodConditions
+	if endings == nil {
+		endings = contractGood
+	}
+	for _, ending := range endings {
+		if strings.HasSuffix(condition, ending) {
+			return true
+		}
+	}
+	return false
+}
+
+// referencePath matches the paths that a Reference may have: fields below spec, with # for each
+// element of a list.
+var referencePath = regexp.MustCompile(`^spec(\.#)?(\.[A-Za-z0-9_-]+(\.#)?)*\.[A-Za-z0-9_-]+$`)
+
+// Validate returns what is wrong with a row; nil when nothing is.
+func (r *Row) Validate() error {
+	switch {
+	case r.GroupKind.Kind == "":
+		return fmt.Errorf("a row needs a kind")
+	case r.Pause == nil:
+		return fmt.Errorf("row %s: it needs a pause", r.GroupKind)
+	case r.Source == "":
+		return fmt.Errorf("row %s: it needs a source", r.GroupKind)
+	}
+	for _, ref := range r.Refs {
+		if !referencePath.MatchString(ref.Path) {
+			return fmt.Errorf("row %s: path %q is not one of fields below spec, such as "+
+				"spec.files.#.secretName", r.GroupKind, ref.Path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,18 @@
+package capi
+
+import "github.com/mgmtd/mgmtd/internal/object"
+
+const stackhpcAddons = "stackhpc cluster-api-addon-provider, capi_addons/models/v1alpha1"
+
+// stackhpcRows are the kinds of Azimuth and of StackHPC's add-on provider.
+func stackhpcRows() []Row {
+	return []Row{
+		{GroupKind: object.GroupKind{Group: "azimuth.stackhpc.com", Kind: "Cluster"},
+			Source: "azimuth-cloud/azimuth-capi-operator, azimuth_capi/models/v1alpha1/cluster.py",
+			Pause:  PauseUnsupported},
+		{GroupKind: object.GroupKind{Group: "addons.stackhpc.com", Kind: "HelmRelease"},
+			Source: stackhpcAddons, Pause: PauseUnsupported, RunsCode: installsCharts},
+		{GroupKind: object.GroupKind{Group: "addons.stackhpc.com", Kind: "Manifests"},
+			Source: stackhpcAddons, Pause: PauseUnsupported, RunsCode: "applies manifests"},
+	}
+}

@@ -1,0 +1,95 @@
+package capi
+
+import (
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// TestEveryRowSaysWhereItIsFrom validates the built-in rows and the default rows: each has a source
+// and a pause, and its paths can be read.
+func TestEveryRowSaysWhereItIsFrom(t *testing.T) {
+	var rows *Table
+	if n := len(rows.Kinds()); n < 30 {
+		t.Errorf("only %d rows", n)
+	}
+	for _, gk := range rows.Kinds() {
+		if err := rows.Row(gk).Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range defaults {
+		row := defaults[i].row
+		row.GroupKind.Kind = "a default"
+		if err := row.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, m := range gitOpsMarks {
+		if m.source == "" {
+			t.Errorf("mark %s has no source", m.label)
+		}
+	}
+}
+
+func TestNewRefusesRowsThatCannotBe(t *testing.T) {
+	thing := object.GroupKind{Group: "example.org", Kind: "Thing"}
+	good := Row{GroupKind: thing, Source: "a test", Pause: PauseByAnnotation,
+		Refs: []Reference{{Path: "spec.files.#.secretName", To: Secret}}}
+	rows, err := New([]Row{good})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !rows.Has(thing) || !rows.Known(thing) || rows.Row(thing).Pause != PauseByAnnotation ||
+		!rows.Has(Cluster) || rows.Tag() == "" {
+		t.Error("the row is not in the table")
+	}
+	var builtIn *Table
+	if builtIn.Has(thing) || builtIn.Tag() != "" || rows.Fingerprint() == builtIn.Fingerprint() {
+		t.Error("the built-in table has the row, too")
+	}
+	for name, more := range map[string][]Row{
+		"twice":        {good, good},
+		"built in":     {{GroupKind: Machine, Source: "a test", Pause: PauseNone}},
+		"without kind": {{Source: "a test", Pause: PauseNone}},
+		"no pause":     {{GroupKind: thing, Source: "a test"}},
+		"no source":    {{GroupKind: thing, Pause: PauseNone}},
+		"not in spec": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
+			Refs: []Reference{{Path: "status.secretName"}}}},
+		"a query": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
+			Refs: []Reference{{Path: `spec.files.#(name=="a").secretName`}}}},
+		"a list at the end": {{GroupKind: thing, Source: "a test", Pause: PauseNone,
+			Refs: []Reference{{Path: "spec.names.#"}}}},
+	} {
+		if _, err := New(more); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestClusterOfSecret(t *testing.T) {
+	var rows *Table
+	for name, want := range map[string]string{"a-ca": "a", "a-b-kubeconfig": "a-b",
+		"a-apiserver-etcd-client": "a", "a-etcd": "a", "ca": "", "other": ""} {
+		if got := rows.ClusterOfSecret(name); got != want {
+			t.Errorf("%s belongs to %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestClusterOfLock(t *testing.T) {
+	var rows *Table
+	lock := object.Ref{Kind: "ConfigMap", Namespace: "ns", Name: "a-lock"}
+	cluster, ok := rows.ClusterOfLock(lock)
+	if want := (object.Ref{Group: Cluster.Group, Kind: Cluster.Kind, Namespace: "ns",
+		Name: "a"}); !ok || cluster != want {
+		t.Errorf("%s is the lock of %s, %v", lock, cluster, ok)
+	}
+	for _, none := range []object.Ref{{Kind: "ConfigMap", Namespace: "ns", Name: "a"},
+		{Kind: "Secret", Namespace: "ns", Name: "a-lock"}, {Kind: "ConfigMap", Namespace: "ns",
+			Name: "-lock"}} {
+		if _, ok := rows.ClusterOfLock(none); ok {
+			t.Errorf("%s is a lock", none)
+		}
+	}
+}
