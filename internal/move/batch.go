@@ -37,14 +37,14 @@ type batch struct {
 	snapshot *snapshot.Snapshot
 }
 
-// objectState identifies a source object at a point in time, so that a later change of it is noticed
-// before the hand-over.
+// objectState identifies a source object at a point in time, so that a later change of it is
+// noticed before the hand-over.
 type objectState struct {
 	Unit            string `json:"unit,omitempty"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
-	// Content is set for a Cluster only: a hash without our lock, which changes the resourceVersion in
-	// each run.
+	// Content is set for a Cluster only: a hash without our lock, which changes the resourceVersion
+	// in each run.
 	Content string `json:"content,omitempty"`
 }
 
@@ -73,8 +73,8 @@ func (m *run) loadBatches(ctx context.Context) error {
 	}
 }
 
-// planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies it
-// in the bucket, plans the copy, and stores the batch.
+// planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies
+// it in the bucket, plans the copy, and stores the batch.
 func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch, error) {
 	r, err := m.Snapshot(ctx)
 	if err != nil {
@@ -121,8 +121,8 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	return b, nil
 }
 
-// keepShared marks the objects of a graph as shared that were shared when the move was planned. Without
-// it, an object with one user left would become a part of that unit.
+// keepShared marks the objects of a graph as shared that were shared when the move was planned.
+// Without it, an object with one user left would become a part of that unit.
 func (m *run) keepShared(g *graph.Graph) {
 	for _, o := range m.Plan.Copy.Shared.Objects {
 		if n := g.Node(o.Ref); n != nil && n.Unit != "" {
@@ -133,7 +133,8 @@ func (m *run) keepShared(g *graph.Graph) {
 
 // notPaused reports objects of the snapshot that are not paused. They were created between the
 // acknowledgements of the pause and the cut of the snapshot.
-func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) ([]object.Finding,
+func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units []string) (
+	[]object.Finding,
 	error) {
 	var findings []object.Finding
 	for _, n := range s.Graph.Nodes {
@@ -186,8 +187,8 @@ func (b *batch) units() []string {
 	return names
 }
 
-// load captures the contents of a batch that an earlier run planned. The source must be unchanged in
-// all units that are not handed over.
+// load captures the contents of a batch that an earlier run planned. The source must be unchanged
+// in all units that are not handed over.
 func (m *run) load(ctx context.Context, b *batch) error {
 	if b.contents != nil {
 		return nil
@@ -200,8 +201,8 @@ func (m *run) load(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// unchanged captures the source again and compares a unit with the state that the copy was made from.
-// It returns a *ChangedError for the first difference.
+// unchanged captures the source again and compares a unit with the state that the copy was made
+// from. It returns a *ChangedError for the first difference.
 func (m *run) unchanged(ctx context.Context, unit string, b *batch) error {
 	v, err := m.captures.after(ctx, time.Now())
 	if err != nil {
@@ -210,8 +211,8 @@ func (m *run) unchanged(ctx context.Context, unit string, b *batch) error {
 	return b.compare(v, unit)
 }
 
-// compare returns a *ChangedError for the first object of a unit that was created, changed or deleted
-// on the source.
+// compare returns a *ChangedError for the first object of a unit that was created, changed or
+// deleted on the source.
 func (b *batch) compare(v *sourceCapture, unit string) error {
 	now := map[string]*graph.Node{}
 	for _, n := range nodesOf(v.graph, unit) {

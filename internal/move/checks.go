@@ -45,8 +45,8 @@ func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 	return c.findings, err
 }
 
-// checkFence reports a store that cannot hold ownership records. Without a record that the other side
-// finds, two operators on two hosts can both hand over.
+// checkFence reports a store that cannot hold ownership records. Without a record that the other
+// side finds, two operators on two hosts can both hand over.
 func checkFence(ctx context.Context, c *checker) error {
 	err := c.Ownership.CanFence(ctx)
 	switch {
@@ -138,8 +138,8 @@ func (c *checker) unlessForced(code object.Code) object.Severity {
 	return object.Error
 }
 
-// checkPools reports pools of addresses that workload clusters which stay use, too. On both sides such
-// a pool would hand out the same address twice.
+// checkPools reports pools of addresses that workload clusters which stay use, too. On both sides
+// such a pool would hand out the same address twice.
 func checkPools(_ context.Context, c *checker) error {
 	in := map[string]bool{}
 	for _, n := range c.nodes {
@@ -184,17 +184,17 @@ func checkRights(ctx context.Context, c *checker) error {
 	return err
 }
 
-// checkCascade reports objects of the source that the garbage collector would delete once their owners
-// are retired.
+// checkCascade reports objects of the source that the garbage collector would delete once their
+// owners are retired.
 func checkCascade(ctx context.Context, c *checker) error {
-	doomed, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
+	toDelete, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, n := range c.nodes {
 		if n.GroupKind() != kube.NamespaceKind.GroupKind {
-			doomed[n.UID] = n.Ref
+			toDelete[n.UID] = n.Ref
 		}
 		in[n.Ref], unit[n.Ref] = true, n.Unit
 	}
-	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed,
+	findings, err := restore.Dependants(ctx, c.Source.Reader, toDelete,
 		func(r object.Ref) bool { return in[r] || isLock(c.Rows, r, unit) },
 		func(r object.Ref) string { return unit[r] })
 	for _, f := range findings {
@@ -207,8 +207,8 @@ func checkCascade(ctx context.Context, c *checker) error {
 	return err
 }
 
-// isLock reports whether r is the lock of a provider of a Cluster in units. It is never captured and
-// is deleted with its Cluster.
+// isLock reports whether r is the lock of a provider of a Cluster in units. It is never captured
+// and is deleted with its Cluster.
 func isLock(rows *capi.Table, r object.Ref, units map[object.Ref]string) bool {
 	cluster, ok := rows.ClusterOfLock(r)
 	_, moves := units[cluster]

@@ -1,6 +1,6 @@
 // Package move moves workload clusters from one living management cluster to another. A move is a
-// snapshot, a restore and a hand-over. Packages snapshot and restore do what they have in common; this
-// package has what only a move needs: pause the source, hand over, retire, and roll back.
+// snapshot, a restore and a hand-over. Packages snapshot and restore do what they have in common;
+// this package has what only a move needs: pause the source, hand over, retire, and roll back.
 //
 // # Vocabulary
 //
@@ -20,8 +20,8 @@
 //	   ▲                                                        │                         ▲                         │
 //	   └────────────────────── roll back ───────────────────────┘                         └──────── repause ────────┘
 //
-// Units move in batches: those of a batch are paused together and are in one snapshot. From there each
-// unit proceeds by itself.
+// Units move in batches: those of a batch are paused together and are in one snapshot. From there
+// each unit proceeds by itself.
 //
 // # Invariants
 //

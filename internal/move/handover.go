@@ -58,8 +58,8 @@ func (m *run) request(u restore.Unit) ownership.Request {
 	}
 }
 
-// claimed returns the operation that claimed a unit for the target since planning; "" when none did,
-// or when the move writes no records.
+// claimed returns the operation that claimed a unit for the target since planning; "" when none
+// did, or when the move writes no records.
 func (m *run) claimed(ctx context.Context, u restore.Unit) (operation string, err error) {
 	if m.Plan.Spec.NoFence {
 		return "", nil

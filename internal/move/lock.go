@@ -13,7 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// LockedError means that another operation, or a later run of this one, works on a workload cluster.
+// LockedError means that another operation, or a later run of this one, works on a workload
+// cluster.
 type LockedError struct{ Workload, Holder string }
 
 func (e *LockedError) Error() string {
@@ -43,9 +44,9 @@ func (m *run) mayWrite(unit string, cluster *unstructured.Unstructured) error {
 	return &LockedError{Workload: unit, Holder: held}
 }
 
-// mayLock checks the lock before the first write to a source Cluster. The lock must be free, or be the
-// one seen at planning when Force contains the code locked. A Cluster with our pause mark but no lock
-// is an unfinished copy of another operation and is refused.
+// mayLock checks the lock before the first write to a source Cluster. The lock must be free, or be
+// the one seen at planning when Force contains the code locked. A Cluster with our pause mark but
+// no lock is an unfinished copy of another operation and is refused.
 func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	held := cluster.GetAnnotations()[capi.AnnotationOperation]
 	if held == "" && !capi.PausedByUs(cluster.Object) || held != "" &&
@@ -56,9 +57,9 @@ func (m *run) mayLock(unit string, cluster *unstructured.Unstructured) error {
 	return m.mayWrite(unit, cluster)
 }
 
-// holdLock writes the lock of this run and verifies that the Cluster is paused. Before the hand-over
-// (forward is false) a pause that somebody ended is a *ChangedError. After the hand-over the Cluster is
-// paused again.
+// holdLock writes the lock of this run and verifies that the Cluster is paused. Before the
+// hand-over (forward is false) a pause that somebody ended is a *ChangedError. After the hand-over
+// the Cluster is paused again.
 func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	ref, err := clusterRef(unit)
 	if err != nil {

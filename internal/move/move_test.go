@@ -65,8 +65,8 @@ func node(kind, name, uid, version string) *graph.Node {
 	return n
 }
 
-// TestI2CompareFindsEveryChange: what is gone, created again, written to or new on the source keeps a
-// unit from being handed over.
+// TestI2CompareFindsEveryChange: what is gone, created again, written to or new on the source keeps
+// a unit from being handed over.
 func TestI2CompareFindsEveryChange(t *testing.T) {
 	was := &batch{Source: map[string]objectState{}}
 	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",
@@ -128,8 +128,9 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 	}
 }
 
-// TestBindingWithoutAClusterKeepsNoClusterResourceSet checks which objects count as orphaned: only the
-// Binding of a Cluster that is gone. The Binding of a Cluster that stays needs its ClusterResourceSet.
+// TestBindingWithoutAClusterKeepsNoClusterResourceSet checks which objects count as orphaned: only
+// the Binding of a Cluster that is gone. The Binding of a Cluster that stays needs its
+// ClusterResourceSet.
 func TestBindingWithoutAClusterKeepsNoClusterResourceSet(t *testing.T) {
 	t.Parallel()
 	binding := func(name string) object.Ref {
@@ -147,8 +148,8 @@ func TestBindingWithoutAClusterKeepsNoClusterResourceSet(t *testing.T) {
 	}
 }
 
-// TestCaptureThatBeganLateEnoughIsShared checks that a capture serves all who ask for one that began
-// after an earlier moment, and that a failed capture is repeated.
+// TestCaptureThatBeganLateEnoughIsShared checks that a capture serves all who ask for one that
+// began after an earlier moment, and that a failed capture is repeated.
 func TestCaptureThatBeganLateEnoughIsShared(t *testing.T) {
 	count := 0
 	l := &captureCache{capture: func(context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {

@@ -52,16 +52,16 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 	_ = g.Wait() // its functions return nil
 }
 
-// cascades returns, by unit, findings for the objects that the garbage collector would delete with the
-// units. It lists the source once for all units of a batch.
+// cascades returns, by unit, findings for the objects that the garbage collector would delete with
+// the units. It lists the source once for all units of a batch.
 func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
-	doomed, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
+	toDelete, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, u := range units {
 		for _, o := range u.Objects {
 			unitOf[o.Ref] = u.Name
 			if v, ok := b.Source[o.Ref.String()]; ok {
-				doomed[v.UID], leaves[o.Ref] = o.Ref, true
+				toDelete[v.UID], leaves[o.Ref] = o.Ref, true
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 		// it is on the target; here it loses an owner, or goes too
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
 		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, unitOf) },
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}
@@ -81,9 +81,9 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	return byUnit, err
 }
 
-// retireUnit deletes one unit, dependants first and the Cluster last, since it carries the lock. Only
-// its ClusterResourceSetBinding comes after it: the ClusterResourceSet controller ignores the pause of
-// a Cluster, and would create the Binding again and apply its resources once more.
+// retireUnit deletes one unit, dependants first and the Cluster last, since it carries the lock.
+// Only its ClusterResourceSetBinding comes after it: the ClusterResourceSet controller ignores the
+// pause of a Cluster, and would create the Binding again and apply its resources once more.
 func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 	return m.Journal.Do(ctx, retireStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -91,7 +91,8 @@ func (m *run) retireUnit(ctx context.Context, b *batch, u restore.Unit) error {
 		if err != nil {
 			return err
 		}
-		// A Cluster that is gone was deleted by a run that died before it recorded the end of the step.
+		// A Cluster that is gone was deleted by a run that died before it recorded the end of the
+		// step.
 		if err := m.holdLock(ctx, u.Name, true); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

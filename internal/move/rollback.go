@@ -49,7 +49,7 @@ func Rollback(ctx context.Context, o Options) error {
 		if u.Blocked || !back(u.Name) || stuck[u.Name] {
 			continue
 		}
-		if err := m.goBack(ctx, u); err != nil {
+		if err := m.rollBackUnit(ctx, u); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name, err))
 		}
 	}
@@ -59,9 +59,9 @@ func Rollback(ctx context.Context, o Options) error {
 	return errors.Join(errs...)
 }
 
-// goBack returns a unit to the source. The write of a hand-over that was begun may still reach the
-// bucket; a newer ownership record for the source makes that conditional write fail.
-func (m *run) goBack(ctx context.Context, u restore.Unit) error {
+// rollBackUnit returns a unit to the source. The write of a hand-over that was begun may still
+// reach the bucket; a newer ownership record for the source makes that conditional write fail.
+func (m *run) rollBackUnit(ctx context.Context, u restore.Unit) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
 		return err
@@ -77,8 +77,8 @@ func (m *run) goBack(ctx context.Context, u restore.Unit) error {
 	return m.Journal.SetUnit(ctx, u.Name, catalog.UnitRolledBack, "")
 }
 
-// undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot be
-// removed are stuck: they stay paused on the source, and do not hold up the others.
+// undo removes the copies of units and, at the end, of the shared objects. Units whose copy cannot
+// be removed are stuck: they stay paused on the source, and do not hold up the others.
 func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool) (
 	stuck map[string]bool, errs []error) {
 	stuck = map[string]bool{}
@@ -113,7 +113,8 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 	keep map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
-			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds, Rows: m.Rows,
+			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
+			Rows:      m.Rows,
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		},
@@ -121,7 +122,8 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 	})
 }
 
-// usedOnTarget returns the shared objects of the copies that other objects on the target need by now.
+// usedOnTarget returns the shared objects of the copies that other objects on the target need by
+// now.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	s, _, err := m.CaptureTarget(ctx)
 	if err != nil {
@@ -146,8 +148,8 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 	return keep, nil
 }
 
-// forward returns the units past the point of no return: those that the journal or an ownership record
-// in the bucket shows as handed over.
+// forward returns the units past the point of no return: those that the journal or an ownership
+// record in the bucket shows as handed over.
 func (m *run) forward(ctx context.Context) ([]string, error) {
 	var units []string
 	for _, b := range m.batches {

@@ -44,8 +44,8 @@ type Options struct {
 }
 
 // DefaultConcurrency is the size of a batch when Tuning names no number. All workload clusters of a
-// batch are paused on the source from the first pause to the last retirement of the batch, so that a
-// large batch leaves many of them without a working controller at the same time.
+// batch are paused on the source from the first pause to the last retirement of the batch, so that
+// a large batch leaves many of them without a working controller at the same time.
 const DefaultConcurrency = 8
 
 // run is one run of a move.
@@ -200,9 +200,10 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	}
 }
 
-// begin pauses units, plans their batch, copies it and hands it over. It reports whether at least one
-// unit was retired. Units that cannot be paused, or whose batch cannot be planned, are unpaused: the
-// source reconciles them while the cause is fixed, and a resume begins from scratch with them.
+// begin pauses units, plans their batch, copies it and hands it over. It reports whether at least
+// one unit was retired. Units that cannot be paused, or whose batch cannot be planned, are
+// unpaused: the source reconciles them while the cause is fixed, and a resume begins from scratch
+// with them.
 func (m *run) begin(ctx context.Context, units []string) bool {
 	var mu sync.Mutex
 	var paused []string
@@ -253,8 +254,8 @@ func (m *run) unpauseSource(ctx context.Context, unit string) {
 	}
 }
 
-// copyAndHandOver copies the units of a batch to the target, hands them over, releases them there and
-// retires them on the source.
+// copyAndHandOver copies the units of a batch to the target, hands them over, releases them there
+// and retires them on the source.
 func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	m.unpauseBlocked(ctx, b)
 	todo := b.Copy
@@ -344,8 +345,8 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 	}
 }
 
-// unpauseBlocked unpauses on the source the units of a batch that are blocked: nothing of them is on
-// the target.
+// unpauseBlocked unpauses on the source the units of a batch that are blocked: nothing of them is
+// on the target.
 func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
 	for _, u := range b.Copy.Units {
 		if !u.Blocked && !b.Copy.Blocked || m.over(u.Name) {

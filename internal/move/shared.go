@@ -22,8 +22,8 @@ import (
 )
 
 // finishShared releases the shared objects on the target. A ClusterResourceSet that is reconciled
-// there would apply to units of later batches before their hand-over. So none is released before the
-// last unit of its namespace.
+// there would apply to units of later batches before their hand-over. So none is released before
+// the last unit of its namespace.
 func (m *run) finishShared(ctx context.Context) error {
 	released := map[string]bool{}
 	for _, u := range m.Plan.Copy.Units {
@@ -65,8 +65,8 @@ func (m *run) finishShared(ctx context.Context) error {
 	return nil
 }
 
-// anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the batch
-// are on the target.
+// anyHandedOver reports whether a unit of a batch was handed over: then the shared objects of the
+// batch are on the target.
 func (m *run) anyHandedOver(ctx context.Context, b *batch) (bool, error) {
 	for _, u := range b.Copy.Units {
 		state, err := m.Journal.State(ctx, handOverStep(u.Name))
@@ -105,7 +105,8 @@ func (m *run) retireShared(ctx context.Context) error {
 	return nil
 }
 
-// retryForbidden retries what a webhook forbids: its cache may not show yet that the last user is gone.
+// retryForbidden retries what a webhook forbids: its cache may not show yet that the last user is
+// gone.
 func retryForbidden(ctx context.Context, fn func() error) error {
 	const tries = 10
 	return retry.Do(ctx, func(failures int, err error) (time.Duration, bool) {
@@ -133,16 +134,16 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 	for _, n := range g.Closure(stay) {
 		delete(leaving, n.Ref)
 	}
-	doomed := map[string]object.Ref{}
+	toDelete := map[string]object.Ref{}
 	for ref, yes := range leaving {
 		if yes {
-			doomed[b.Source[ref.String()].UID] = ref
+			toDelete[b.Source[ref.String()].UID] = ref
 		}
 	}
-	if err := m.keepDifferent(ctx, doomed, leaving); err != nil || len(doomed) == 0 {
+	if err := m.leaveDifferent(ctx, toDelete, leaving); err != nil || len(toDelete) == 0 {
 		return nil, err
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
 		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) },
 		func(object.Ref) string { return "" })
 	if err != nil {
@@ -162,19 +163,19 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 }
 
 // orphaned reports whether ref is a ClusterResourceSetBinding whose Cluster is gone. The
-// ClusterResourceSet controller may create the Binding again before its cache shows that the Cluster is
-// gone; Cluster API deletes it later.
+// ClusterResourceSet controller may create the Binding again before its cache shows that the
+// Cluster is gone; Cluster API deletes it later.
 func orphaned(g *graph.Graph, ref object.Ref) bool {
 	return g.Rows.Row(ref.GroupKind()).BoundToCluster &&
 		g.Node(object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
-// keepDifferent removes from doomed and leaving the objects that are missing on the target or differ
-// from it, and reports each. They stay on the source.
-func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
+// leaveDifferent removes from toDelete and leaving the objects that are missing on the target or
+// differ from it, and reports each. They stay on the source.
+func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref,
 	leaving map[object.Ref]bool) error {
-	for uid, ref := range doomed {
+	for uid, ref := range toDelete {
 		why, err := m.differs(ctx, ref)
 		if err != nil {
 			return err
@@ -182,7 +183,7 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 		if why == "" {
 			continue
 		}
-		delete(doomed, uid)
+		delete(toDelete, uid)
 		delete(leaving, ref)
 		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeSharedKept, Ref: ref, Message: "it stays on the source: " + why,
@@ -193,8 +194,8 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 	return nil
 }
 
-// differs returns how a shared object of the source differs from that of the target. It returns "" when
-// both are equal, or when the object is gone from the source.
+// differs returns how a shared object of the source differs from that of the target. It returns ""
+// when both are equal, or when the object is gone from the source.
 func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	on := func(side Mgmt) (*unstructured.Unstructured, error) {
 		k, ok := kube.FindKind(side.Kinds, ref.GroupKind())
@@ -232,9 +233,9 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	return "", nil
 }
 
-// mayHaveUsers reports whether Clusters that stay may use an object although the graph has no edge to
-// it: the object selects its users by label, is named in a provider's field that no rule knows, or
-// serves all namespaces. Classes and templates are named, so that the graph has their users.
+// mayHaveUsers reports whether Clusters that stay may use an object although the graph has no edge
+// to it: the object selects its users by label, is named in a provider's field that no rule knows,
+// or serves all namespaces. Classes and templates are named, so that the graph has their users.
 func (m *run) mayHaveUsers(g *graph.Graph, ref object.Ref) bool {
 	switch {
 	case ref.Namespace == "":

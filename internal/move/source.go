@@ -20,8 +20,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// annotationBlockMove is set by providers on objects that must not be moved yet, and removed when they
-// are ready (clusterctl contract).
+// annotationBlockMove is set by providers on objects that must not be moved yet, and removed when
+// they are ready (clusterctl contract).
 const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 
 // ChangedError means that the source differs from what the copy was made from.
@@ -65,8 +65,8 @@ func (m *run) change(ctx context.Context, ref object.Ref, fn func(u *unstructure
 }
 
 // pause pauses a unit of the source: it sets lock and switch, then waits for every object that
-// acknowledges a pause. A condition Paused=True that an earlier pause left behind would pass at once. So
-// every object must show Paused=False before the switch is set.
+// acknowledges a pause. A condition Paused=True that an earlier pause left behind would pass at
+// once. So every object must show Paused=False before the switch is set.
 func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 	return m.Journal.Do(ctx, pauseStep(unit), func(ctx context.Context, h *catalog.StepHandle) error {
 		ref, err := clusterRef(unit)
@@ -168,8 +168,8 @@ func kindOf(u *unstructured.Unstructured) object.GroupKind {
 	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
 }
 
-// await polls objects of the source until problem returns "" for all of them. An object that is gone
-// has no problem.
+// await polls objects of the source until problem returns "" for all of them. An object that is
+// gone has no problem.
 func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
 	problem func(n *graph.Node, u *unstructured.Unstructured) string) error {
 	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, m.Tuning.Wait, nodes,
@@ -219,8 +219,8 @@ func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n 
 	return left, first, err
 }
 
-// unpause undoes the pause of a unit of the source. With wait it waits until the controllers reconcile
-// the unit again. Without it, the next pause waits for that.
+// unpause undoes the pause of a unit of the source. With wait it waits until the controllers
+// reconcile the unit again. Without it, the next pause waits for that.
 func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog.UnitState) error {
 	return m.Journal.Undo(ctx, pauseStep(unit), func(ctx context.Context,
 		h *catalog.StepHandle) error {
@@ -256,7 +256,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			return err
 		}
 		if wait && unpaused && !staysPaused {
-			m.awaitWorking(ctx, unit, nodes)
+			m.awaitReconciled(ctx, unit, nodes)
 		}
 		return h.SetUnit(state)
 	})
@@ -286,9 +286,9 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph
 	return nil
 }
 
-// awaitWorking waits until controllers reconcile an unpaused unit again. A timeout is only a finding:
-// the source itself is what it was.
-func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*graph.Node) {
+// awaitReconciled waits until controllers reconcile an unpaused unit again. A timeout is only a
+// finding: the source itself is what it was.
+func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again",
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !restore.PublishesPause(u) {

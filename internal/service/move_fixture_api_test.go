@@ -311,7 +311,7 @@ func (y *moveFixture) workloadID(unit string) string {
 	return string(u.GetUID())
 }
 
-// handedOver tells which units belong to the target by their ownership records.
+// handedOver returns the units that belong to the target by their ownership records.
 func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, unit := range allUnits {
@@ -324,7 +324,7 @@ func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// reconciled tells for Clusters of one side whether controllers work on them, with their
+// reconciled reports for Clusters of one side whether controllers work on them, with their
 // resourceVersions.
 func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
@@ -342,10 +342,10 @@ func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string,
 	return out, err
 }
 
-// observe looks for a moment in which invariant I1 does not hold. It sees only what it can prove: a
-// Cluster of the source that was at work, in one and the same version, before and after the target
-// was read, was at work then; and a record that was read before, or after, a Cluster, named the
-// target by then, or not yet.
+// observe searches for a moment in which invariant I1 does not hold. It uses only what it can
+// prove. A Cluster of the source that was at work before and after the target was read, in the same
+// version, was at work then. A record that was read before, or after, a Cluster named the target by
+// then, or not yet.
 func (y *moveFixture) observe(ctx context.Context) error {
 	first, err := y.reconciled(ctx, y.at)
 	if err != nil {
@@ -389,7 +389,7 @@ func (y *moveFixture) violated(format string, a ...any) {
 	}
 }
 
-// watch observes until stop is called, which tells what was seen.
+// watch observes until stop is called, which returns the findings.
 func (y *moveFixture) watch() (stop func() []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	first, second := y.sides[0].tell(y.namespace), y.sides[1].tell(y.namespace)
