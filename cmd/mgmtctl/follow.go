@@ -210,6 +210,7 @@ func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationRespon
 			}
 		case mgmtv1.EventType_EVENT_TYPE_OPERATION:
 			runEnded = isEnd(e.GetState())
+		default: // only these two matter to the outcome
 		}
 		show(e)
 	}

@@ -40,6 +40,7 @@ func notable(e *mgmtv1.Event) string {
 		if e.GetStepState() == "failed" {
 			return eventText(e)
 		}
+	default: // findings are in the report, progress is repeated now and then
 	}
 	return ""
 }
@@ -76,6 +77,7 @@ func (l *lines) show(e *mgmtv1.Event) {
 		if full || time.Since(l.last) >= linesInterval {
 			l.flush()
 		}
+	default: // no number changes
 	}
 }
 

@@ -54,8 +54,8 @@ func must(err error) {
 	}
 }
 
-// openTest opens a catalog that is checked and closed at the end of the test. Its clock goes up by
-// one second with each look.
+// openTest opens a catalog that is checked and closed at the end of the test. Its clock advances by
+// one second with each reading.
 func openTest(t testing.TB) *Catalog {
 	t.Helper()
 	return openPath(t, filepath.Join(t.TempDir(), "catalog.db"))

@@ -152,8 +152,7 @@ func manyStep(i int) Step {
 	return Step{Unit: fmt.Sprintf("ns/u%d", i%10), Phase: "create", Wave: i + 1}
 }
 
-// childMany does the steps with several workers, tells of each that is done, and gets killed on the
-// way.
+// childMany does the steps with several workers, prints each that is done, and is killed meanwhile.
 func childMany(args []string) {
 	c, err := Open(context.Background(), args[0], Options{})
 	must(err)
@@ -242,7 +241,7 @@ func killAmid(t *testing.T, cmd *exec.Cmd, reported map[int]bool) {
 		}
 		reported[i] = true
 		if len(reported)-before == enough {
-			// Not waited for: what is in flight goes on for a moment.
+			// The test does not wait for the steps in flight.
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}

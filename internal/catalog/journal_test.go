@@ -301,7 +301,7 @@ func TestDoSharesCommits(t *testing.T) {
 		return id
 	}
 	before := transactions()
-	c.commitMu.Lock() // somebody else commits
+	c.commitMu.Lock() // another commit is in progress
 	started, finish := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 32 {
@@ -410,8 +410,8 @@ func TestLongErrorsAreCut(t *testing.T) {
 	}
 }
 
-// TestOnStepIsCalledBeforeAndAfterEachStep: whoever mirrors the journal is told before a step runs,
-// can keep it from running, and is told how it ended.
+// TestOnStepIsCalledBeforeAndAfterEachStep: the first call can prevent the step, the second says
+// how it ended.
 func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c, Running)

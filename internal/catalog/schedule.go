@@ -18,8 +18,8 @@ type ScheduleState struct {
 	Name string `json:"name"`
 	// Seen is when the schedule was first recorded.
 	Seen time.Time `json:"seen"`
-	// Paused overrides the configuration; nil when nobody paused or resumed the schedule. It holds
-	// as long as the configuration says what it said then, ConfigPaused.
+	// Paused overrides the configuration; nil when no operator paused or resumed the schedule. It
+	// holds as long as the configuration says what it said then, ConfigPaused.
 	Paused       *bool `json:"paused,omitempty"`
 	ConfigPaused bool  `json:"configPaused,omitempty"`
 	// LastRun and LastSuccess are when the last run, and the last one that succeeded, began; zero

@@ -13,7 +13,7 @@ const progressInterval = 250 * time.Millisecond
 
 // Watch returns the history of an operation after an event, 0 for all of it, then new events as
 // they are stored. It ends when the operation or its present run has ended and all its events were
-// returned. A late watcher misses only old progress. A slow watcher blocks nobody: it reads from
+// returned. A late watcher misses only old progress. A slow watcher blocks no writer: it reads from
 // the file what it has not seen. The last pair may hold an error: ErrNotFound, ErrClosed, or the
 // context's.
 //

@@ -187,14 +187,14 @@ func checkRights(ctx context.Context, c *checker) error {
 // checkCascade reports objects of the source that the garbage collector would delete once their
 // owners are retired.
 func checkCascade(ctx context.Context, c *checker) error {
-	doomed, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
+	toDelete, in, unit := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, n := range c.nodes {
 		if n.GroupKind() != kube.NamespaceKind.GroupKind {
-			doomed[n.UID] = n.Ref
+			toDelete[n.UID] = n.Ref
 		}
 		in[n.Ref], unit[n.Ref] = true, n.Unit
 	}
-	findings, err := restore.Dependants(ctx, c.Source.Reader, doomed,
+	findings, err := restore.Dependants(ctx, c.Source.Reader, toDelete,
 		func(r object.Ref) bool { return in[r] || isLock(c.Rows, r, unit) },
 		func(r object.Ref) string { return unit[r] })
 	for _, f := range findings {

@@ -56,12 +56,12 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 // the units. It lists the source once for all units of a batch.
 func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
-	doomed, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
+	toDelete, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
 	for _, u := range units {
 		for _, o := range u.Objects {
 			unitOf[o.Ref] = u.Name
 			if v, ok := b.Source[o.Ref.String()]; ok {
-				doomed[v.UID], leaves[o.Ref] = o.Ref, true
+				toDelete[v.UID], leaves[o.Ref] = o.Ref, true
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 		// it is on the target; here it loses an owner, or goes too
 		leaves[o.Ref] = o.Action != restore.Skip
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
 		func(r object.Ref) bool { return leaves[r] || isLock(m.Rows, r, unitOf) },
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}

@@ -49,7 +49,7 @@ func Rollback(ctx context.Context, o Options) error {
 		if u.Blocked || !back(u.Name) || stuck[u.Name] {
 			continue
 		}
-		if err := m.goBack(ctx, u); err != nil {
+		if err := m.rollBackUnit(ctx, u); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", u.Name, err))
 		}
 	}
@@ -59,9 +59,9 @@ func Rollback(ctx context.Context, o Options) error {
 	return errors.Join(errs...)
 }
 
-// goBack returns a unit to the source. The write of a hand-over that was begun may still reach the
-// bucket; a newer ownership record for the source makes that conditional write fail.
-func (m *run) goBack(ctx context.Context, u restore.Unit) error {
+// rollBackUnit returns a unit to the source. The write of a hand-over that was begun may still
+// reach the bucket; a newer ownership record for the source makes that conditional write fail.
+func (m *run) rollBackUnit(ctx context.Context, u restore.Unit) error {
 	state, err := m.Journal.State(ctx, handOverStep(u.Name))
 	if err != nil {
 		return err

@@ -134,16 +134,16 @@ func (m *run) unneeded(ctx context.Context, v *sourceCapture, b *batch) ([]resto
 	for _, n := range g.Closure(stay) {
 		delete(leaving, n.Ref)
 	}
-	doomed := map[string]object.Ref{}
+	toDelete := map[string]object.Ref{}
 	for ref, yes := range leaving {
 		if yes {
-			doomed[b.Source[ref.String()].UID] = ref
+			toDelete[b.Source[ref.String()].UID] = ref
 		}
 	}
-	if err := m.keepDifferent(ctx, doomed, leaving); err != nil || len(doomed) == 0 {
+	if err := m.leaveDifferent(ctx, toDelete, leaving); err != nil || len(toDelete) == 0 {
 		return nil, err
 	}
-	findings, err := restore.Dependants(ctx, m.Source.Reader, doomed,
+	findings, err := restore.Dependants(ctx, m.Source.Reader, toDelete,
 		func(r object.Ref) bool { return leaving[r] || orphaned(g, r) },
 		func(object.Ref) string { return "" })
 	if err != nil {
@@ -171,11 +171,11 @@ func orphaned(g *graph.Graph, ref object.Ref) bool {
 			Namespace: ref.Namespace, Name: ref.Name}) == nil
 }
 
-// keepDifferent removes from doomed and leaving the objects that are missing on the target or
+// leaveDifferent removes from toDelete and leaving the objects that are missing on the target or
 // differ from it, and reports each. They stay on the source.
-func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
+func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref,
 	leaving map[object.Ref]bool) error {
-	for uid, ref := range doomed {
+	for uid, ref := range toDelete {
 		why, err := m.differs(ctx, ref)
 		if err != nil {
 			return err
@@ -183,7 +183,7 @@ func (m *run) keepDifferent(ctx context.Context, doomed map[string]object.Ref,
 		if why == "" {
 			continue
 		}
-		delete(doomed, uid)
+		delete(toDelete, uid)
 		delete(leaving, ref)
 		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeSharedKept, Ref: ref, Message: "it stays on the source: " + why,

@@ -256,7 +256,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			return err
 		}
 		if wait && unpaused && !staysPaused {
-			m.awaitWorking(ctx, unit, nodes)
+			m.awaitReconciled(ctx, unit, nodes)
 		}
 		return h.SetUnit(state)
 	})
@@ -286,9 +286,9 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph
 	return nil
 }
 
-// awaitWorking waits until controllers reconcile an unpaused unit again. A timeout is only a
+// awaitReconciled waits until controllers reconcile an unpaused unit again. A timeout is only a
 // finding: the source itself is what it was.
-func (m *run) awaitWorking(ctx context.Context, unit string, nodes []*graph.Node) {
+func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again",
 		func(n *graph.Node, u *unstructured.Unstructured) string {
 			if n.Paused || !restore.PublishesPause(u) {

@@ -2,7 +2,7 @@ package object
 
 // moveDefinitions are the codes of the pre-flight of moves, and of what restores and moves report
 // while they run.
-func moveDefinitions() []Definition {
+func moveDefinitions() []Definition { //nolint:funlen // a table
 	return []Definition{
 		{
 			Code: CodeNoFence, Area: AreaMove, Severities: []Severity{Fatal, Warning},
@@ -107,7 +107,7 @@ func moveDefinitions() []Definition {
 }
 
 // otherDefinitions are the codes of snapshots, verification, prune and mgmt check.
-func otherDefinitions() []Definition {
+func otherDefinitions() []Definition { //nolint:funlen // a table
 	return []Definition{
 		{
 			Code: CodeMissing, Area: AreaSnapshot, Severities: []Severity{Error, Warning},

@@ -1,7 +1,7 @@
 package object
 
 // planDefinitions are the codes of the pre-flight that restores and moves share.
-func planDefinitions() []Definition {
+func planDefinitions() []Definition { //nolint:funlen // a table
 	return []Definition{
 		{
 			Code: CodeSourceNotGone, Area: AreaPlan, Severities: []Severity{Fatal},

@@ -94,7 +94,7 @@ func (e *OwnedError) Error() string {
 	}
 }
 
-// Hint tells the operator what to do.
+// Hint says what to do next.
 func (e *OwnedError) Hint() string {
 	return "it was moved or restored there in the meantime: roll this operation back and work with " +
 		"that management cluster"
@@ -156,8 +156,8 @@ func Claim(ctx context.Context, s Store, q Request) error {
 }
 
 // ClaimBack writes a record in the name of the source of a request, so that a claim of this request
-// that is still on its way to the bucket fails. A record that names the source and was written after
-// planning does the same, whoever wrote it. Errors: those of Claim.
+// that is still on its way to the bucket fails. A record that names the source and was written
+// after planning has the same effect, whichever operation wrote it. Errors: those of Claim.
 func ClaimBack(ctx context.Context, s Store, q Request) error {
 	q.To = q.From
 	err := Claim(ctx, s, q)

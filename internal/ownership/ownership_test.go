@@ -110,8 +110,8 @@ func TestI1ClaimHandsOverOnce(t *testing.T) {
 	}
 }
 
-// TestClaimBackAcceptsAnyRecordOfTheSource: a rollback needs a record after the one of planning that
-// names the source, and does not get stuck on one that another operation wrote.
+// TestClaimBackAcceptsAnyRecordOfTheSource: a rollback needs a record after the one of planning
+// that names the source, and does not get stuck on one that another operation wrote.
 func TestClaimBackAcceptsAnyRecordOfTheSource(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -15,7 +15,7 @@ type Owners struct {
 	Expected []string
 	// Force turns what it holds into warnings.
 	Force object.Forced
-	// Elsewhere and Damaged tell the operator what to do.
+	// Elsewhere and Damaged are the hints of these findings.
 	Elsewhere, Damaged string
 }
 

@@ -68,14 +68,18 @@ func (s *oneObject) UpdateStatus(_ context.Context, _ kube.Kind, u *unstructured
 func TestI5CompleteWritesManagedFieldsLast(t *testing.T) {
 	const head = `{"apiVersion":"bootstrap.cluster.x-k8s.io/v1beta2","kind":"KubeadmConfig","metadata":{"name":"a","namespace":"n"`
 	const fields = `{"f:metadata":{"f:annotations":{},"f:labels":{"f:l":{}}}}`
-	source := decoded(t, head+`,"labels":{"l":"1"},"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":`+fields+`}]},"status":{"a":"b"}}`)
+	source := decoded(t, head+
+		`,"labels":{"l":"1"},"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":`+fields+
+		`}]},"status":{"a":"b"}}`)
 	kind := kube.Kind{Status: true, GroupKind: object.GroupKind{Group: "bootstrap.cluster.x-k8s.io",
 		Kind: "KubeadmConfig"}}
 	o := Object{Ref: object.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: "n", Name: "a"},
 		Action: Create}
 	for dies := range 4 {
-		s := &oneObject{dies: dies, live: decoded(t, head+`,"uid":"u","labels":{"l":"1"},"annotations":{"mgmtd.dev/operation":"0123456789ab"}}}`)}
-		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Reader: s, Writer: s, Operation: "0123456789ab"})
+		s := &oneObject{dies: dies, live: decoded(t, head+
+			`,"uid":"u","labels":{"l":"1"},"annotations":{"mgmtd.dev/operation":"0123456789ab"}}}`)}
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Reader: s, Writer: s,
+			Operation: "0123456789ab"})
 		r.setUID(o.Ref, "u")
 		err := r.complete(t.Context(), kind, o, source, s.live.DeepCopy())
 		if died := errors.Is(err, errDied); died != (dies < 3) || err != nil && !died {
@@ -96,7 +100,8 @@ func TestI5CompleteWritesManagedFieldsLast(t *testing.T) {
 // object.
 func TestManagedFieldsNeverKeepAUnitPaused(t *testing.T) {
 	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","namespace":"n"`
-	source := decoded(t, head+`,"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:spec":{"f:a":{}}}}]},"spec":{"a":"b"}}`)
+	source := decoded(t, head+
+		`,"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:spec":{"f:a":{}}}}]},"spec":{"a":"b"}}`)
 	live := decoded(t, head+`,"uid":"u"},"spec":{"a":"b"}}`)
 	r := newRun(t.Context(), RunOptions{Plan: &Plan{}})
 	o := Object{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: "Machine", Namespace: "n", Name: "a"},

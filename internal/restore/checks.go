@@ -98,7 +98,7 @@ func checkOwnership(_ context.Context, p *planner) error {
 
 func checkSnapshot(_ context.Context, p *planner) error {
 	if p.Spec.SourceAtWork {
-		return nil // it is taken when the source stands still
+		return nil // it is taken when the source is paused
 	}
 	age := p.Now().Sub(p.Source.Time).Round(time.Second)
 	f := object.Finding{Severity: object.Info, Code: object.CodeSnapshotAge,
@@ -116,7 +116,7 @@ func checkSnapshot(_ context.Context, p *planner) error {
 	}
 	for _, gap := range p.Gaps {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSnapshotGap, Message: gap,
-			Hint: "a snapshot was deleted, or somebody hides one: look at the bucket's versions " +
+			Hint: "a snapshot was deleted, or somebody hides one: check the bucket's versions " +
 				"and access log"})
 	}
 	if p.Snapshot.Envelope.Partial {
@@ -136,12 +136,12 @@ func checkKinds(_ context.Context, p *planner) error {
 		unit string
 		kind object.GroupKind
 	}
-	told := map[place]bool{}
+	reported := map[place]bool{}
 	for n := range p.active {
-		if _, ok := p.kinds[n.GroupKind()]; ok || n.Unit != "" && told[place{n.Unit, n.GroupKind()}] {
+		if _, ok := p.kinds[n.GroupKind()]; ok || n.Unit != "" && reported[place{n.Unit, n.GroupKind()}] {
 			continue
 		}
-		told[place{n.Unit, n.GroupKind()}] = true
+		reported[place{n.Unit, n.GroupKind()}] = true
 		msg := fmt.Sprintf("the target does not serve %s", n.GroupKind())
 		if k, ok := kube.FindKind(p.Kinds, n.GroupKind()); ok {
 			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(),
@@ -209,7 +209,8 @@ func checkOwners(_ context.Context, p *planner) error {
 	return nil
 }
 
-// checkUnits looks for states of objects in which a restore is not what the operator would expect.
+// checkUnits reports objects in states in which a restore does not have the result that the
+// operator expects.
 func checkUnits(_ context.Context, p *planner) error {
 	for n := range p.active {
 		if err := checkHeld(p, n); err != nil {
@@ -227,7 +228,7 @@ func checkUnits(_ context.Context, p *planner) error {
 		case n.Deleting:
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeDeleting,
 				Message: "it was being deleted when the snapshot was taken and comes back to life",
-				Hint:    "its controllers decide anew; look at it after the release"})
+				Hint:    "its controllers decide again; check it after the release"})
 		}
 		switch pause := p.rows().Row(n.GroupKind()).Pause; {
 		case !pause.Supported():
@@ -254,7 +255,7 @@ func checkUnits(_ context.Context, p *planner) error {
 }
 
 // checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds
-// copies that stand still there and may be half. Given back as they were before the pause, they
+// copies that are paused there and may be incomplete. Restored as they were before the pause, they
 // would come to life while another management cluster has them.
 func checkHeld(p *planner, n *graph.Node) error {
 	if n.GroupKind() != capi.Cluster || p.Spec.Force.Has(object.CodeHeld) {
@@ -276,7 +277,7 @@ func checkHeld(p *planner, n *graph.Node) error {
 	return nil
 }
 
-// checkNeeds tells what objects name and the snapshot does not hold.
+// checkNeeds reports references to objects that the snapshot does not have.
 func checkNeeds(_ context.Context, p *planner) error {
 	for _, m := range p.Snapshot.Graph.Missing {
 		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {

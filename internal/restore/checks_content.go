@@ -39,7 +39,7 @@ func checkCertificates(_ context.Context, p *planner) error {
 			if why := certificateProblem(raw, purpose); why != "" {
 				p.add(n, object.Finding{Severity: object.Error, Code: object.CodeCAInvalid, Message: "Secret " +
 					r.String() + ": " + why,
-					Hint: "the workload cluster cannot be managed with it; look for an older snapshot"})
+					Hint: "the workload cluster cannot be managed with it; use an older snapshot"})
 			}
 		}
 	}
@@ -137,8 +137,8 @@ func softOwners(n *graph.Node) int {
 	return count
 }
 
-// down tells a webhook that does not answer from one that refuses. The API server reports the
-// former as an internal error.
+// down reports whether a webhook does not answer, in contrast to one that refuses. The API server
+// reports the former as an internal error.
 func down(err error) bool {
 	return err != nil && (apierrors.IsInternalError(err) || apierrors.IsTimeout(err) ||
 		errors.Is(err, context.DeadlineExceeded)) &&

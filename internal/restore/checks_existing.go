@@ -207,7 +207,8 @@ func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Uns
 	for i, ref := range want.GetOwnerReferences() {
 		has := slices.ContainsFunc(live.GetOwnerReferences(),
 			func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
-		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] && !p.comesWithUnit(n, n.Owners[i].Ref) {
+		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] &&
+			!p.comesWithUnit(n, n.Owners[i].Ref) {
 			kept = append(kept, ref)
 		}
 	}
@@ -217,15 +218,16 @@ func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Uns
 	}
 }
 
-// comesWithUnit tells of an owner of a shared object that belongs to a unit: the reference follows
-// when that unit comes to the target.
+// comesWithUnit reports whether an owner of a shared object belongs to a unit: the reference
+// follows when that unit comes to the target.
 func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
 	o := p.Snapshot.Graph.Node(owner)
 	return n.Unit == "" && o != nil && o.Unit != ""
 }
 
-// namespaceDifferences looks for labels and annotations of the snapshot that the target's namespace
-// lacks or has otherwise. More of them do no harm, and its status is the API server's own.
+// namespaceDifferences returns the labels and annotations of the snapshot that the target's
+// namespace lacks or has with another value. Others do no harm, and the status is written by the
+// API server.
 func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) []string {
 	volatile := rows.Row(capi.Namespace).VolatileAnnotations
 	var keys []string

@@ -18,7 +18,7 @@ func (e *UnpausedError) Error() string {
 
 // Hint says what to do next.
 func (e *UnpausedError) Hint() string {
-	return "pause it at once (spec.paused: true), look whether its controllers made new " +
+	return "pause it at once (spec.paused: true), find out whether its controllers made new " +
 		"Machines, then resume"
 }
 
@@ -140,16 +140,16 @@ func (e *FindingsError) HintKey() object.HintKey { return object.HintPlan }
 type PlanChangedError struct{ Want, Got string }
 
 func (e *PlanChangedError) Error() string {
-	return fmt.Sprintf("plan changed: looked at %.12s, would run %.12s", e.Want, e.Got)
+	return fmt.Sprintf("plan changed: reviewed %.12s, would run %.12s", e.Want, e.Got)
 }
 
 // Hint says what to do next.
 func (e *PlanChangedError) Hint() string {
-	return "objects, owners, pause states or findings differ from the plan that was looked at: " +
-		"plan again and look at the new one"
+	return "objects, owners, pause states or findings differ from the reviewed plan: " +
+		"plan again and review the new one"
 }
 
-// HintOf finds what an error tells the operator to do.
+// HintOf returns the hint of an error.
 func HintOf(err error) string {
 	var hinter interface {
 		error

@@ -37,7 +37,7 @@ func (r *run) observe(ctx context.Context) error {
 		if err := r.compareMachines(ctx, k); err != nil {
 			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve,
 				Message: err.Error(),
-				Hint:    "look at the controllers of the target at once: something replaces Machines"})
+				Hint:    "check the controllers of the target at once: something replaces Machines"})
 			return &IncompleteError{Failed: 1, First: err}
 		}
 		left := time.Until(deadline)
@@ -75,7 +75,7 @@ func (r *run) compareMachines(ctx context.Context, k kube.Kind) error {
 			Name: meta.Get("name").String()}
 		switch uid, known := want[ref]; {
 		case known && uid != meta.Get("uid").String():
-			problem = fmt.Errorf("%s was made anew", ref)
+			problem = fmt.Errorf("%s was deleted and created again", ref)
 		case known && meta.Get("deletionTimestamp").Exists():
 			problem = fmt.Errorf("%s is being deleted", ref)
 		case !known && clusters[object.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw,

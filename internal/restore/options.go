@@ -12,8 +12,8 @@ import (
 
 // DefaultConcurrency is how many units a restore works on at once when Tuning names no number. A
 // unit spends most of its time waiting for acknowledgements of the target's controllers, and no
-// working workload cluster is paused for it. 48 units on bare servers and two cores took 91 s with 32
-// and 114 s with 8.
+// working workload cluster is paused for it. 48 units on bare servers and two cores took 91 s with
+// 32 and 114 s with 8.
 const DefaultConcurrency = 32
 
 // Tuning changes how a run works, not what it does. The zero value works.

@@ -53,7 +53,7 @@ func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
 	return false, nil
 }
 
-// PublishesPause tells whether an object's controller says by a condition whether it is paused.
+// PublishesPause reports whether an object's controller publishes the condition Paused.
 func PublishesPause(u *unstructured.Unstructured) bool { return pausedCondition(u) != nil }
 
 // TopologyNotPaused says why the topology controller, which heeds the pause of a Cluster with a

@@ -41,9 +41,9 @@ func isUnhealthy(err error) bool {
 	return seen
 }
 
-// postFlight looks at a released unit until it is well: every object there, equal in what
-// controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no
-// condition worse than on the source. It changes nothing.
+// postFlight waits until a released unit is healthy: every object is there, equal in what
+// controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no worse
+// condition than on the source. It changes nothing.
 func (r *run) postFlight(ctx context.Context, u Unit) error {
 	var objects []Object
 	for _, o := range u.Objects {
@@ -64,10 +64,10 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 				return why
 			}
 		}
-		return worse(r.Rows.Row(o.GroupKind()), source, live)
+		return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
 	}
-	// What a first look sees may be the conditions that we restored; controllers rewrite them in
-	// the seconds after. The second look counts.
+	// The first poll may see the conditions that were restored; controllers rewrite them within
+	// seconds. The second one counts.
 	const what = "the released unit to be as it was"
 	if err := r.wait(ctx, objects, what, problem); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
@@ -102,9 +102,9 @@ func (r *run) changed(o Object, source, live *unstructured.Unstructured) string 
 	return wrongOwner(want, live)
 }
 
-// worse names a condition that was True on the source and is not on the target; "" when there is
-// none.
-func worse(row *capi.Row, source, live *unstructured.Unstructured) string {
+// degradedCondition names a condition that was True on the source and is not on the target; "" when
+// there is none.
+func degradedCondition(row *capi.Row, source, live *unstructured.Unstructured) string {
 	have := sliceOf(live.Object, "status", "conditions")
 	for _, c := range sliceOf(source.Object, "status", "conditions") {
 		m, ok := c.(map[string]any)

@@ -44,7 +44,7 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 	if err != nil {
 		return err
 	}
-	if f, any := fields.finding(u.Name); any {
+	if f, ok := fields.finding(u.Name); ok {
 		r.report(ctx, u.Name, f)
 	}
 	return nil
@@ -64,7 +64,8 @@ func early(objects []Object) []Object {
 // its controller has been at work.
 func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	if o.Action == Adopt && (!capi.PausedByUs(live.Object) || o.GroupKind() == kube.NamespaceKind.GroupKind) {
+	if o.Action == Adopt && (!capi.PausedByUs(live.Object) ||
+		o.GroupKind() == kube.NamespaceKind.GroupKind) {
 		return nil, nil // pre-flight found it equal
 	}
 	want := source.DeepCopy()

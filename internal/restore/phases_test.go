@@ -68,7 +68,8 @@ func TestI1RefusedUnitIsNeverReleased(t *testing.T) {
 		refuse > position("verify") || position("before-release") > position("release") {
 		t.Error("the phases are out of order")
 	}
-	if err := unitPhases[position("refuse")].run(t.Context(), nil, Unit{Name: "n/w"}, nil); err == nil {
+	if err := unitPhases[position("refuse")].run(t.Context(), nil, Unit{Name: "n/w"},
+		nil); err == nil {
 		t.Error("refuse lets a unit pass")
 	}
 }

@@ -26,7 +26,8 @@ func TestI1RestoreAsksForProofThatTheSourceIsGone(t *testing.T) {
 		severity object.Severity
 	}{
 		{"nobody says anything", Spec{}, false, 24 * time.Hour, object.CodeSourceNotGone, object.Fatal},
-		{"gone", Spec{SourceIsGone: true}, false, 24 * time.Hour, object.CodeSourceMayReturn, object.Warning},
+		{"gone", Spec{SourceIsGone: true}, false, 24 * time.Hour, object.CodeSourceMayReturn,
+			object.Warning},
 		{"gone, seen just now", Spec{SourceIsGone: true}, false, 2 * time.Hour, object.CodeSourceAlive,
 			object.Fatal},
 		{"gone, seen just now, forced", Spec{SourceIsGone: true, Force: object.Forced{
@@ -37,7 +38,8 @@ func TestI1RestoreAsksForProofThatTheSourceIsGone(t *testing.T) {
 			object.Warning},
 		{"into the source itself", Spec{}, true, time.Minute, object.CodeSameMgmt, object.Info},
 		{"a move", Spec{SourceAtWork: true}, false, time.Minute, "", 0},
-		{"a move into the source itself", Spec{SourceAtWork: true}, true, time.Minute, object.CodeSameMgmt,
+		{"a move into the source itself", Spec{SourceAtWork: true}, true, time.Minute,
+			object.CodeSameMgmt,
 			object.Fatal},
 	} {
 		p := &planner{Input: Input{Spec: tt.spec, Source: Snapshot{Source: object.Side{UID: "a"}},
@@ -68,9 +70,11 @@ func TestFindingsBlockTheirUnitOrEverything(t *testing.T) {
 		blocked  []string // units
 		all      bool
 	}{
-		{"warnings", []object.Finding{{Severity: object.Warning, Unit: "n/a"}, {Severity: object.Info}}, nil,
+		{"warnings", []object.Finding{{Severity: object.Warning, Unit: "n/a"}, {Severity: object.Info}},
+			nil,
 			false},
-		{"an error of a unit", []object.Finding{{Severity: object.Error, Unit: "n/a"}}, []string{"n/a"}, false},
+		{"an error of a unit", []object.Finding{{Severity: object.Error, Unit: "n/a"}}, []string{"n/a"},
+			false},
 		{"errors of all units", []object.Finding{{Severity: object.Error, Unit: "n/a"},
 			{Severity: object.Error, Unit: "n/b"}}, []string{"n/a", "n/b"}, true},
 		{"an error of none", []object.Finding{{Severity: object.Error}}, nil, true},
@@ -99,13 +103,14 @@ func TestABlockedOrUnknownCanaryIsRefused(t *testing.T) {
 		}
 	}
 	var findings *FindingsError
-	if err := p.CheckCanary("n/b"); !errors.As(err, &findings) || !strings.Contains(err.Error(), "n/b") {
+	if err := p.CheckCanary("n/b"); !errors.As(err, &findings) ||
+		!strings.Contains(err.Error(), "n/b") {
 		t.Errorf("the blocked canary: %v", err)
 	}
 }
 
-// TestPlansOfVersion03AreReadable: such a plan has a boolean for force, "move" for a source at work,
-// and no epochs, by which a resume knows it.
+// TestPlansOfVersion03AreReadable: such a plan has a boolean for force, "move" for a source at
+// work, and no epochs, by which a resume knows it.
 func TestPlansOfVersion03AreReadable(t *testing.T) {
 	const stored = `{"snapshot":{"storeID":"s","id":"i","key":"k","source":{"name":"a","uid":"ua"},"time":"2026-11-22T12:00:00Z"},
 		"target":{"name":"b","uid":"ub"},"spec":{"selection":{},"force":true,"move":true,"only":["n/a"]},

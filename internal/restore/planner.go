@@ -327,7 +327,7 @@ func (p *planner) ownerUID(ctx context.Context, r object.Ref) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look up owner %s: %w", r, err)
+		return "", fmt.Errorf("find owner %s: %w", r, err)
 	}
 	if obj.GetDeletionTimestamp() != nil {
 		return "", nil // what it owns goes with it

@@ -91,9 +91,9 @@ func (p *planner) unit(name string, nodes []*graph.Node) Unit {
 	return u
 }
 
-// isLate tells of objects that are created after the release: those of a kind for which no pause is
-// known, since they come to life as soon as they are created, and passive ones that such an object
-// owns.
+// isLate reports whether an object is created after the release: objects of a kind with no known
+// pause, since controllers work on them as soon as they are created, and passive ones that such an
+// object owns.
 func isLate(g *graph.Graph, n *graph.Node) bool {
 	pause := g.Rows.Row(n.GroupKind()).Pause
 	return pause.Late() || pause.Passive() && ownedByLate(g, n)
@@ -146,8 +146,8 @@ func decodeObject(rows *capi.Table, c *snapshot.Contents, r object.Ref) (
 	return u, nil
 }
 
-// stripOwnMarks takes from an object what an operation of ours had written to it when the snapshot was
-// taken: a move takes one of its source while it is paused.
+// stripOwnMarks takes from an object what an operation of ours had written to it when the snapshot
+// was taken: a move takes one of its source while it is paused.
 func stripOwnMarks(rows *capi.Table, u *unstructured.Unstructured) {
 	rows.Unpause(u.Object)
 	Unannotate(u, annotationOperation)

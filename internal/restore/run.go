@@ -124,11 +124,12 @@ func (r *run) prepareRun(ctx context.Context) error {
 // Waves divides objects, which must be sorted by wave, into one slice per wave.
 func Waves(objects []Object) [][]Object {
 	var out [][]Object
-	for i, o := range objects {
-		if i == 0 || o.Wave != objects[i-1].Wave {
-			out = append(out, nil)
+	for len(objects) > 0 {
+		n := slices.IndexFunc(objects, func(o Object) bool { return o.Wave != objects[0].Wave })
+		if n < 0 {
+			n = len(objects)
 		}
-		out[len(out)-1] = append(out[len(out)-1], o)
+		out, objects = append(out, objects[:n]), objects[n:]
 	}
 	return out
 }

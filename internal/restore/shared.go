@@ -47,7 +47,7 @@ func (r *run) waitClasses(ctx context.Context) error {
 				"observedGeneration"); found && observed != live.GetGeneration() {
 				return "its generation is not observed yet"
 			}
-			return worse(r.Rows.Row(o.GroupKind()), source, live)
+			return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
 		})
 }
 

@@ -46,8 +46,8 @@ type Snapshots interface {
 	// BeginPrune begins a prune of a location by the rules of the configuration, after a snapshot
 	// of a schedule. It reports by itself that it could not begin one.
 	BeginPrune(schedule, location string)
-	// LastPrune returns when the last prune of a location began, whoever asked for it, and whether
-	// it is still running; zero when there was none since the daemon started.
+	// LastPrune returns when the last prune of a location began, scheduled or requested, and
+	// whether it is still running; zero when there was none since the daemon started.
 	LastPrune(location string) (began time.Time, running bool)
 }
 

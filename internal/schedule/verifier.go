@@ -237,7 +237,7 @@ func (v *Verifier) verify(ctx context.Context, l *verifiedLocation, c *verifyCyc
 		log.Error("verify found the newest snapshot damaged, or did not come to an end", "result",
 			outcome, "error", err)
 	}
-	// A snapshot that nobody trusted signed will not be trusted soon.
+	// A snapshot without a trusted signature will not get one soon.
 	_, untrusted := errors.AsType[*store.TrustError](err)
 	retry := outcome == "" && !untrusted
 	for _, o := range l.sources[c.source] {

@@ -277,7 +277,8 @@ func TestFailedVerifyIsRetried(t *testing.T) {
 	})
 }
 
-// TestVerifyOfAForgedSnapshotWaits: whoever can write to the store must not keep the daemon busy.
+// TestVerifyOfAForgedSnapshotWaits: write access to the store must not be enough to occupy the
+// daemon.
 func TestVerifyOfAForgedSnapshotWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newVerifyFixture(t, t.TempDir()+"/c.db", structureDaily(), func(f *verifyFixture) {
@@ -289,7 +290,7 @@ func TestVerifyOfAForgedSnapshotWaits(t *testing.T) {
 	})
 }
 
-// TestFullVerifyReplacesTheOther: it looks at the structure, too.
+// TestFullVerifyReplacesTheOther: a full verify includes the structure.
 func TestFullVerifyReplacesTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := structureDaily()
@@ -307,7 +308,7 @@ func TestFullVerifyReplacesTheOther(t *testing.T) {
 			"72h0m0s one/a full with an identity", "96h0m0s one/a structure")
 		gone.Store(true)
 		rest(72 * time.Hour)
-		// the one that needs none goes on
+		// structure needs no identity
 		f.saw("120h0m0s one/a structure", "144h0m0s one/a structure", "168h0m0s one/a structure")
 		f.stop()
 	})

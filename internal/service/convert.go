@@ -56,6 +56,7 @@ func eventToProto(e catalog.Event) *mgmtv1.Event {
 		p.UnitState = e.State
 	case catalog.EventStep:
 		p.StepState = e.State
+	default: // other events have no state
 	}
 	if e.Progress != nil {
 		p.Progress, p.Done, p.Total = e.Progress.What, e.Progress.Done, e.Progress.Total

@@ -32,7 +32,7 @@ type crashFixture struct {
 	source *snapshottest.Source
 }
 
-// crashDaemon is a daemon in a copy of the folder, which dies as its Mortal was told to.
+// crashDaemon is a daemon in a copy of the folder, which dies at a chosen call or commit.
 type crashDaemon struct {
 	*Server
 	t       *testing.T
@@ -223,7 +223,7 @@ func (l *crashDaemon) rebuildAll() error {
 	return err
 }
 
-// direct is the store as it is, whoever died.
+// direct opens the store without faults.
 func (l *crashDaemon) direct() *store.Store {
 	l.t.Helper()
 	o := l.cfg.Locations[0].Store
@@ -327,8 +327,7 @@ func TestEveryCallMayBeTheLast(t *testing.T) {
 	}
 }
 
-// die lets a daemon die as it is told, before and after, and looks at what the next one makes of
-// it.
+// die kills a daemon at a point, before and after, and checks what the next daemon finds.
 func (y *crashFixture) die(run func(*crashDaemon) error, at string, arm func(m *faultbucket.Mortal,
 	after bool)) {
 	y.t.Helper()

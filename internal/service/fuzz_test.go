@@ -36,8 +36,7 @@ func FuzzStoredPlan(f *testing.F) {
 	})
 }
 
-// round decodes text, and what it is when it is written again; it tells whether it can be decoded
-// at all.
+// round decodes text, encodes the result and decodes that; it reports whether text can be decoded.
 func round(t *testing.T, text []byte, first, second any) bool {
 	t.Helper()
 	if json.Unmarshal(text, first) != nil {

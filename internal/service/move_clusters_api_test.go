@@ -134,7 +134,7 @@ func resourceOf(k kube.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
 }
 
-// clusterChanged queues all objects of a Cluster, and signals those who watch its namespace.
+// clusterChanged reads all objects of a Cluster, and wakes the watchers of its namespace.
 func (s *side) clusterChanged(key string) {
 	namespace, name, _ := strings.Cut(key, "/")
 	for gk, informer := range s.informers {
@@ -156,7 +156,7 @@ func (s *side) clusterChanged(key string) {
 	}
 }
 
-// changes returns a channel on which something comes after Clusters in a namespace have changed.
+// changes returns a channel that receives after Clusters in a namespace have changed.
 func (s *side) changes(namespace string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *side) acknowledge(ctx context.Context, it item) error {
 	return err
 }
 
-// isPaused reports whether the pause of an object is set, as controllers read it.
+// isPaused reports whether an object carries a switch that is set, as controllers read it.
 func isPaused(u *unstructured.Unstructured) bool {
 	_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
 	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")

@@ -33,17 +33,18 @@ const (
 	mostBrokenFixtures = 3
 )
 
-// MGMTD_TEST_STATES runs the states whose text matches an expression, so "." is the whole matrix,
-// in place of a seventh of it; MGMTD_TEST_VERBOSE logs each state.
+// MGMTD_TEST_STATES runs the states whose text matches an expression; "." is the whole matrix, of
+// which a seventh runs otherwise. MGMTD_TEST_VERBOSE prints each state.
 var (
 	verbose = os.Getenv("MGMTD_TEST_VERBOSE") != ""
 	only    = os.Getenv("MGMTD_TEST_STATES")
 )
 
-// crash is one state of the matrix: where the move dies, and perhaps what goes on after it.
+// crash is one state of the matrix: the point at which the move dies, and perhaps a second one in
+// the process that resumes it.
 type crash struct {
 	First kill
-	// Second, in the process that goes on; nil when that one lives.
+	// Second is the point in the process that resumes; nil when that one lives.
 	Second *kill
 	// Back: it is rolled back, not resumed, if nothing is handed over.
 	Back bool
@@ -63,12 +64,12 @@ func (c crash) String() string {
 }
 
 // TestAPIMoveCrashes kills the daemon with SIGKILL before, inside and after every step of a move of
-// three small units, and where something is written that is no step of its own: the snapshot and
-// the ownership record. Each time it reads both API servers and the store and asserts invariants I1
-// and I2. Then another daemon goes on. To have every point in few minutes, a move that died before
-// its hand-over is either rolled back, or resumed and killed again at a point behind the hand-over;
-// of the points of a rollback there is a sample. Of all these a seventh is run here, and all by
-// make test-long.
+// three small units, and at the writes that are no step of their own: the snapshot and the
+// ownership record. After each kill it checks both API servers and the store: invariants I1 and I2
+// hold. Then another daemon resumes. To reach every point in a few minutes, a move that died before
+// its hand-over is either rolled back, or resumed and killed again at a point after the hand-over;
+// of the points of a rollback there is a sample. This test runs a seventh of all these, make
+// test-long all of them.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	g := newTwoClusters(t)
@@ -165,8 +166,8 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	}
 }
 
-// crashes makes the matrix, from a move to and fro that nobody kills, and from one that is rolled
-// back.
+// crashes makes the matrix from two moves that are not killed: one to and fro, and one that is
+// rolled back.
 func crashes(t *testing.T, y *moveFixture) []crash {
 	t.Helper()
 	there := y.follow(t, doMove, nil, catalog.Succeeded)
@@ -208,7 +209,7 @@ func crashes(t *testing.T, y *moveFixture) []crash {
 	return all
 }
 
-// isLate reports whether a point lies after the hand-over of a unit, or in it.
+// isLate reports whether a point is in or after the hand-over of a unit.
 func isLate(k kill) bool {
 	step, err := catalog.ParseStep(k.Step)
 	if err != nil {
@@ -252,7 +253,7 @@ func (y *moveFixture) follow(t *testing.T, do string, killed *kill, want catalog
 	return steps
 }
 
-// ended checks what a move, or its way back, left, and goes on from there.
+// ended checks what a move, or its rollback, left, and resumes it.
 func (y *moveFixture) ended(back bool, st moveState) []string {
 	if back {
 		return y.checkBack(st)
@@ -329,7 +330,7 @@ func (y *moveFixture) crash(c crash) (r crashed) {
 	}
 }
 
-// end checks what an operation left when it ended.
+// end checks what an operation left that ended.
 func (y *moveFixture) end(r crashed, e end) crashed {
 	want := catalog.Succeeded
 	if r.back {

@@ -311,7 +311,7 @@ func (y *moveFixture) workloadID(unit string) string {
 	return string(u.GetUID())
 }
 
-// handedOver returns the units whose ownership records name the target.
+// handedOver returns the units that belong to the target by their ownership records.
 func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, unit := range allUnits {
@@ -324,7 +324,7 @@ func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// reconciled returns the Clusters of one side that are not paused, with their UIDs and
+// reconciled reports for Clusters of one side whether controllers work on them, with their
 // resourceVersions.
 func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
@@ -390,7 +390,7 @@ func (y *moveFixture) violated(format string, a ...any) {
 	}
 }
 
-// watch observes until stop is called, which returns the violations.
+// watch observes until stop is called, which returns the findings.
 func (y *moveFixture) watch() (stop func() []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	first, second := y.sides[0].changes(y.namespace), y.sides[1].changes(y.namespace)

@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(kubetest.Main(m, 2, func(s *kubetest.Servers) { servers = s }))
 }
 
-// orderVariable holds, in JSON, what a process that may die is to do. It is the test program
-// itself, started again.
+// orderVariable names the environment variable with the order, in JSON, of a process that may die.
+// The process is the test program itself.
 const orderVariable = "MGMTD_TEST_MOVE_ORDER"
 
 // What a process is asked to do.
@@ -106,7 +106,7 @@ type traced struct {
 	Writes int // to both sides
 }
 
-// end is how an operation ended, as its process prints it to standard output.
+// end is the end of an operation, which its process prints on standard output.
 type end struct {
 	State, Message, Code string
 	Findings             []string // those that are errors

@@ -55,6 +55,7 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 				Code: string(ReasonInternal)}
 		case catalog.KindRestore:
 			state, why = s.waitsForIdentity(op, why)
+		case catalog.KindMove: // it is resumed from Stopped
 		}
 	}
 	s.cfg.Log.Warn("operation was interrupted", "operation", op.ID, "kind", op.Kind, "state", state,
@@ -153,6 +154,7 @@ func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op cat
 		return s.resumeRestore(ctx, c, op, stored, identity)
 	case catalog.KindMove:
 		return s.resumeMove(ctx, c, op, op.Back)
+	default: // the others are begun again instead
 	}
 	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which cannot "+
 		"be resumed", op.ID, op.Kind), Hint: "run the command again instead"}

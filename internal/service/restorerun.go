@@ -243,8 +243,7 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	return restore.Run(ctx, run)
 }
 
-// own records that a unit belongs to the target from now on, so that whoever has an older state
-// finds out.
+// own records that a unit belongs to the target, so that a holder of an older state can detect it.
 func (o *restoreInputs) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
 	u restore.Unit) error {
 	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,

@@ -98,7 +98,7 @@ func (r *scheduledRuns) BeginVerify(ctx context.Context, q schedule.VerifyReques
 }
 
 // VerifyKnown implements schedule.Verifies. It makes no series for a source that the catalog does
-// not know: whoever can write to the store could make any number of them.
+// not know: write access to the store must not be enough to make any number of them.
 func (r *scheduledRuns) VerifyKnown(location, source string, level store.VerifyLevel,
 	lastSuccess time.Time) {
 	if name := sourceName(r.s.ctx, r.catalog, source); name != "" {

@@ -222,7 +222,7 @@ func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 		catalog.KindVerify:   mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindPrune:    mgmtv1.OperationState_OPERATION_STATE_FAILED,
 		catalog.KindRestore:  mgmtv1.OperationState_OPERATION_STATE_NEEDS_IDENTITY,
-		// Start goes on with it
+		// Start resumes it
 		catalog.KindMove: mgmtv1.OperationState_OPERATION_STATE_STOPPED,
 	}
 	cfg := Config{CatalogFile: t.TempDir() + "/c.db", Locations: []Location{{Name: "a"}}, Daemon: true,

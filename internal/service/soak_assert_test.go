@@ -9,7 +9,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// storeState is what the last assertStore found. Of it, the next one must find all that nobody
+// storeState is what the last assertStore found. The next one must find all of it that was not
 // removed.
 type storeState struct {
 	there  map[store.EnvelopeKey]bool
@@ -33,7 +33,7 @@ func (k *storeState) note(key store.EnvelopeKey) {
 
 func compareKeys(a, b store.EnvelopeKey) int { return strings.Compare(a.String(), b.String()) }
 
-// leaves tells of a finding that says why a snapshot stays that was to go.
+// leaves reports whether a finding says why a snapshot stays that was to be removed.
 func leaves(f object.Finding) bool {
 	return f.Code == object.CodePinned || f.Code == object.CodeInUse ||
 		f.Code == object.CodeSlow

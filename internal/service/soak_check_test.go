@@ -11,8 +11,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// check looks at everything that is new, without faults: every envelope that is there, of whatever
-// was reported of it.
+// check checks every new envelope without faults, whatever was reported of it.
 func (k *soak) check(r *rand.Rand) {
 	k.t.Helper()
 	ctx := k.t.Context()
@@ -60,7 +59,7 @@ func (k *soak) check(r *rand.Rand) {
 	k.checkFiles()
 }
 
-// checkCatalog makes the index anew: it has to be what is in the store (I4).
+// checkCatalog makes the index from scratch: it must be equal to the store (I4).
 func (k *soak) checkCatalog(there map[string]bool) {
 	k.t.Helper()
 	if rebuilt, err := k.s.rebuild(k.t.Context(), k.c, k.at); err != nil ||
@@ -97,7 +96,8 @@ func (k *soak) checkMemory(r *rand.Rand) {
 	}
 }
 
-// checkFiles looks for what nobody cleans up, and for Secrets that are not encrypted (I6).
+// checkFiles searches for files that no code cleans up, and for Secrets that are not encrypted
+// (I6).
 func (k *soak) checkFiles() {
 	k.t.Helper()
 	err := filepath.WalkDir(k.dir+"/store", func(path string, d fs.DirEntry, err error) error {

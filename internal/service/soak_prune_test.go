@@ -16,7 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// pruned is what was removed, or may have been, since the last look.
+// pruned is what was removed, or may have been, since the last check.
 type pruned struct {
 	any  bool                       // since the soak began
 	gone map[store.EnvelopeKey]bool // it was said that these are gone
@@ -45,9 +45,9 @@ func (k *soak) unlessGone(err error, of ...taken) error {
 	return err
 }
 
-// pass lets so much time pass that a run which is going may be too old to make a snapshot. A prune
-// looks at the clock before each removal; one whose host sleeps right then may cost a false gap, so
-// that less passes beside prunes.
+// pass lets so much time pass that a run under way may be too old to make a snapshot. A prune reads
+// the clock before each removal; a host that sleeps right then may cause a false gap, so that less
+// time passes during prunes.
 func (k *soak) pass(r *rand.Rand) error {
 	d := time.Duration(10+r.IntN(140)) * time.Minute
 	if k.pruning.TryLock() {

@@ -51,10 +51,8 @@ func (s *Snapshot) Verify(ctx context.Context, percent int, progress func(done, 
 	}
 	packs := slices.Sorted(maps.Keys(byPack))
 	if percent < 100 {
-		rand.Shuffle(len(packs), func(i, j int) {
-			packs[i], packs[j] = packs[j],
-				packs[i]
-		}) //nolint:gosec // G404: nobody gains by guessing a sample
+		swap := func(i, j int) { packs[i], packs[j] = packs[j], packs[i] }
+		rand.Shuffle(len(packs), swap) //nolint:gosec // G404: nobody gains by guessing a sample
 		packs = packs[:(len(packs)*percent+99)/100]
 	}
 	total := 0

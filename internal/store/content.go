@@ -60,7 +60,7 @@ func (s *Store) seal(kind Kind, plain []byte) (Key, []byte, error) {
 }
 
 // unseal begins to read what getContent returned for key. The caller closes it. *KeyError when no
-// identity fits, bucket.Damage when it is no age file.
+// identity fits, bucket.DamageError when it is no age file.
 func (s *Store) unseal(key Key, stored []byte) (io.ReadCloser, error) {
 	return seal.Open(string(key), stored, s.decrypter(key.Encrypted()), s.limits.maxPlain)
 }

@@ -61,11 +61,9 @@ var _ capture.Source = (*Source)(nil)
 // New makes a source with so many workload clusters, two a namespace, with two Machines each. The
 // seed decides on the bytes of all objects and on what Change does.
 func New(name string, seed uint64, workloads int) *Source {
-	s := &Source{
-		UID: fmt.Sprintf("6f1b2c3d-0000-4000-8000-%012x", seed), Name: name,
-		rand: rand.New(rand.NewPCG(seed, 1)), views: map[int64]map[object.Ref][]byte{
-			0: {}}, //nolint:gosec // G404: a test has to be repeatable
-	}
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // G404: a test has to be repeatable
+	s := &Source{UID: fmt.Sprintf("6f1b2c3d-0000-4000-8000-%012x", seed), Name: name, rand: random,
+		views: map[int64]map[object.Ref][]byte{0: {}}}
 	s.write(func(objects map[object.Ref][]byte) {
 		for i := range workloads {
 			s.workload(objects, fmt.Sprintf("team-%d", i/2), fmt.Sprintf("w-%d", i))

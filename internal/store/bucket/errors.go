@@ -131,14 +131,14 @@ func (e *CorruptError) Hint() string {
 // HintKey names the command that verifies a snapshot.
 func (e *CorruptError) HintKey() object.HintKey { return object.HintVerify }
 
-// Damage is why stored bytes are not valid, where their key is not known yet.
-type Damage string
+// DamageError is why stored bytes are not valid, where their key is not known yet.
+type DamageError string
 
-func (d Damage) Error() string { return string(d) }
+func (d DamageError) Error() string { return string(d) }
 
-// AsCorrupt returns Damage in err as the *CorruptError of a key, and any other error unchanged.
+// AsCorrupt returns DamageError in err as the *CorruptError of a key, and any other error unchanged.
 func AsCorrupt(key string, err error) error {
-	if d, ok := errors.AsType[Damage](err); ok {
+	if d, ok := errors.AsType[DamageError](err); ok {
 		return &CorruptError{Key: key, Reason: string(d)}
 	}
 	return err

@@ -21,7 +21,7 @@ func (k *Keys) Encrypt(dst io.Writer) (io.WriteCloser, error) {
 }
 
 // Decrypt returns a reader of what is encrypted in src, which is stored under key. *Error when no
-// identity fits, bucket.Damage when it is no age file.
+// identity fits, bucket.DamageError when it is no age file.
 func (k *Keys) Decrypt(key string, src io.Reader) (io.Reader, error) {
 	if !k.CanRead() {
 		return nil, &Error{Object: key, Reason: "identity missing: it is encrypted"}
@@ -31,7 +31,7 @@ func (k *Keys) Decrypt(key string, src io.Reader) (io.Reader, error) {
 		return nil, &Error{Object: key, Reason: "identity wrong: it is encrypted to other recipients"}
 	}
 	if err != nil {
-		return nil, bucket.Damage("decrypt: " + err.Error())
+		return nil, bucket.DamageError("decrypt: " + err.Error())
 	}
 	return plain, nil
 }

@@ -33,7 +33,7 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText hides the secret in JSON and YAML.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// KeyOptions says where keys are. All are optional: what a Store can do follows from what it is
+// Options says where keys are. All are optional: what a Store can do follows from what it is
 // given.
 type Options struct {
 	// Recipients ("age1…") are whom packs and shards are encrypted to; writing to an encrypted
@@ -62,7 +62,7 @@ type Keys struct {
 	trusted        []minisign.PublicKey
 }
 
-// LoadKeys reads and checks all keys at once, so that a wrong one is found before the work and not
+// Load reads and checks all keys at once, so that a wrong one is found before the work and not
 // after it. It returns a *KeyError for an identity that is none, a *UsageError for all else; no
 // message holds secret text.
 func Load(o Options) (*Keys, error) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Read calls fn for every file of the tar in a pack, in order. It accepts only what Writer writes:
-// anything else that a tar may hold is bucket.Damage. An error of fn is returned unchanged.
+// anything else that a tar may hold is bucket.DamageError. An error of fn is returned unchanged.
 func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) error {
 	t := tar.NewReader(r)
 	seen := map[string]bool{}
@@ -23,13 +23,13 @@ func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) erro
 			return tarDamage(err)
 		}
 		if len(seen) == lim.MaxEntries {
-			return bucket.Damage(fmt.Sprintf("more than %d files", lim.MaxEntries))
+			return bucket.DamageError(fmt.Sprintf("more than %d files", lim.MaxEntries))
 		}
 		if err := checkHeader(h, lim); err != nil {
 			return err
 		}
 		if seen[h.Name] {
-			return bucket.Damage(fmt.Sprintf("two files %q", h.Name))
+			return bucket.DamageError(fmt.Sprintf("two files %q", h.Name))
 		}
 		seen[h.Name] = true
 		body := make([]byte, h.Size)
@@ -41,7 +41,7 @@ func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) erro
 		}
 	}
 	if n, err := r.Read(make([]byte, 1)); n > 0 || err != io.EOF {
-		return bucket.Damage("bytes after the end of the tar")
+		return bucket.DamageError("bytes after the end of the tar")
 	}
 	return nil
 }
@@ -49,30 +49,30 @@ func Read(r io.Reader, lim Limits, fn func(name string, body []byte) error) erro
 // tarDamage returns the damage that was found below the tar, or else describes the error of the
 // tar.
 func tarDamage(err error) error {
-	if d, ok := errors.AsType[bucket.Damage](err); ok {
+	if d, ok := errors.AsType[bucket.DamageError](err); ok {
 		return d
 	}
-	return bucket.Damage("read tar: " + err.Error())
+	return bucket.DamageError("read tar: " + err.Error())
 }
 
 func checkHeader(h *tar.Header, lim Limits) error {
 	if h.Typeflag != tar.TypeReg {
-		return bucket.Damage(fmt.Sprintf("%.120q is not a regular file", h.Name))
+		return bucket.DamageError(fmt.Sprintf("%.120q is not a regular file", h.Name))
 	}
 	if _, err := ParseEntryName(h.Name); err != nil {
-		return bucket.Damage(err.Error())
+		return bucket.DamageError(err.Error())
 	}
 	if h.Size < 0 || h.Size > lim.MaxObject {
-		return bucket.Damage(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.MaxObject))
+		return bucket.DamageError(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.MaxObject))
 	}
 	for record := range h.PAXRecords {
 		// Others change what the body means: sparse files make much out of little.
 		if record != "path" {
-			return bucket.Damage(fmt.Sprintf("%q has the tar record %.40q", h.Name, record))
+			return bucket.DamageError(fmt.Sprintf("%q has the tar record %.40q", h.Name, record))
 		}
 	}
 	if h.Format == tar.FormatGNU || h.Mode != 0o600 {
-		return bucket.Damage(fmt.Sprintf("%q was not packed by mgmtd", h.Name))
+		return bucket.DamageError(fmt.Sprintf("%q was not packed by mgmtd", h.Name))
 	}
 	return nil
 }

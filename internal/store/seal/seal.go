@@ -122,7 +122,7 @@ func Document(plain []byte, to Encrypter) ([]byte, error) {
 }
 
 // Open returns a reader of what is stored under key: it decrypts, decompresses, and gives at most
-// most bytes. The caller closes it. Errors are those of from, and bucket.Damage.
+// most bytes. The caller closes it. Errors are those of from, and bucket.DamageError.
 func Open(key string, stored []byte, from Decrypter, most int64) (io.ReadCloser, error) {
 	var r io.Reader = bytes.NewReader(stored)
 	if from != nil {
@@ -140,7 +140,7 @@ func Decompress(r io.Reader, most int64) (io.ReadCloser, error) {
 	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(most, zstdWindow))+1))
 	if err != nil {
-		return nil, bucket.Damage("decompress: " + err.Error())
+		return nil, bucket.DamageError("decompress: " + err.Error())
 	}
 	return &plainReader{dec: dec, most: most}, nil
 }
@@ -151,14 +151,14 @@ type plainReader struct {
 	most int64
 }
 
-// Read returns bucket.Damage for every error of the stream.
+// Read returns bucket.DamageError for every error of the stream.
 func (p *plainReader) Read(b []byte) (int, error) {
 	n, err := p.dec.Read(b)
 	if p.read += int64(n); p.read > p.most {
-		return 0, bucket.Damage(fmt.Sprintf("more than %d bytes when decompressed", p.most))
+		return 0, bucket.DamageError(fmt.Sprintf("more than %d bytes when decompressed", p.most))
 	}
 	if err != nil && err != io.EOF {
-		err = bucket.Damage("decompress: " + err.Error())
+		err = bucket.DamageError("decompress: " + err.Error())
 	}
 	return n, err
 }

@@ -33,30 +33,30 @@ const minKey = 80
 func Encode(t Tree) ([]byte, error) { return document.Encode(t) }
 
 // Decode accepts only the bytes that Encode returns for the same tree: a tree holds nothing but
-// sorted keys, each once. bucket.Damage.
+// sorted keys, each once. bucket.DamageError.
 func Decode(text []byte) (Tree, error) {
 	var t Tree
 	// a short text must not become a list of millions of short strings
 	if bytes.Count(text, []byte(`"`)) > 2*(len(text)/minKey+2) {
-		return Tree{}, bucket.Damage("it names more keys than fit into it")
+		return Tree{}, bucket.DamageError("it names more keys than fit into it")
 	}
 	if err := json.Unmarshal(text, &t); err != nil {
-		return Tree{}, bucket.Damage("decode tree: " + err.Error())
+		return Tree{}, bucket.DamageError("decode tree: " + err.Error())
 	}
 	for kind, keys := range map[layout.Kind][]layout.Key{layout.KindShard: t.Shards,
 		layout.KindPack: t.Packs} {
 		for _, key := range keys {
 			if key.Kind() != kind {
-				return Tree{}, bucket.Damage(fmt.Sprintf("it names %.120q as a %s", string(key), kind))
+				return Tree{}, bucket.DamageError(fmt.Sprintf("it names %.120q as a %s", string(key), kind))
 			}
 		}
 	}
 	canonical, err := Encode(Tree{Shards: Sorted(t.Shards), Packs: Sorted(t.Packs)})
 	if err != nil {
-		return Tree{}, bucket.Damage("decode tree: " + err.Error())
+		return Tree{}, bucket.DamageError("decode tree: " + err.Error())
 	}
 	if !bytes.Equal(canonical, text) {
-		return Tree{}, bucket.Damage("it is more than two sorted lists of keys, each key once")
+		return Tree{}, bucket.DamageError("it is more than two sorted lists of keys, each key once")
 	}
 	return t, nil
 }

@@ -89,8 +89,8 @@ var _ Whole = (*Bucket)(nil)
 // New returns a bucket on another one. The same seed and the same calls, in the same order, give
 // the same faults.
 func New(next Whole, seed uint64) *Bucket {
-	return &Bucket{next: next, rand: rand.New(rand.NewPCG(seed, 2)), hits: map[Fault]int{},
-		lost: map[string]bool{}} //nolint:gosec // G404: a test has to be repeatable
+	random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // G404: a test has to be repeatable
+	return &Bucket{next: next, rand: random, hits: map[Fault]int{}, lost: map[string]bool{}}
 }
 
 // Set lets a share of the calls from now on meet one of the faults that are given, as far as they
@@ -175,6 +175,7 @@ func fail(op, key string, f Fault) error {
 		e.Class = bucket.ErrNotFound
 	case Broken:
 		e.Err = io.ErrUnexpectedEOF
+	case Cut, Flipped, Stale: // these spoil an answer and are no error
 	}
 	return e
 }
@@ -257,6 +258,7 @@ func (b *Bucket) read(op, key string, faults []Fault) (Fault, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.lost[key] = true
+	default: // the call fails, and nothing stays behind
 	}
 	return f, fail(op, key, f)
 }
