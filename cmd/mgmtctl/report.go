@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -124,7 +125,7 @@ func (l *pairs) addFacts(op *mgmtv1.Operation) {
 	l.add("location", op.GetLocation())
 	l.add("snapshot", op.GetSnapshotId())
 	l.add("units", unitCounts(op))
-	l.add("message", op.GetMessage())
+	l.add("message", withCommands(op.GetMessage(), errorCommands[object.HintKey(op.GetHintKey())]))
 }
 
 // writeUnitsLeft writes the units that have not reached their final state.

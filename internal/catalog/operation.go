@@ -10,6 +10,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -37,6 +38,8 @@ type Operation struct {
 	// otherwise.
 	Message string `json:"message,omitempty"`
 	Code    string `json:"code,omitempty"`
+	// HintKey names the hint in Message.
+	HintKey object.HintKey `json:"hintKey,omitempty"`
 	// StopCause decides whether a daemon resumes the operation by itself.
 	StopCause StopCause `json:"stopCause,omitempty"`
 	// Changed is true once a step was begun: something outside of the catalog may have changed. It
@@ -77,7 +80,7 @@ func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation,
 	given, units := op.ID, op.Units
 	now := c.now()
 	op.State, op.Created, op.Updated = Planned, now, now
-	op.Message, op.Code, op.StopCause, op.Progress = "", "", "", nil
+	op.Message, op.Code, op.HintKey, op.StopCause, op.Progress = "", "", "", "", nil
 	op.Changed, op.Back, op.Runs = false, false, 0
 	err := c.update(ctx, func(tx *bolt.Tx) error {
 		operations := tx.Bucket(bucketOperations)

@@ -3,6 +3,8 @@ package catalog
 import (
 	"context"
 	"fmt"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // Outcome says why an operation goes into a state.
@@ -11,6 +13,8 @@ type Outcome struct {
 	Message string
 	// Code is the stable code of the error.
 	Code string
+	// HintKey names the hint in Message, to which a client adds its commands.
+	HintKey object.HintKey
 	// Cause is set when the operation goes into stopped or needs-identity.
 	Cause StopCause
 	// Untouched says that the run changed nothing, although it began steps.
@@ -26,8 +30,8 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 		if !o.op.State.CanBecome(to) {
 			return nil, &TransitionError{ID: id, From: o.op.State, To: to}
 		}
-		o.op.State, o.op.Message, o.op.Code, o.op.StopCause = to, shorten(why.Message), why.Code,
-			why.Cause
+		o.op.State, o.op.Message, o.op.Code = to, shorten(why.Message), why.Code
+		o.op.HintKey, o.op.StopCause = why.HintKey, why.Cause
 		if why.Untouched && o.op.Runs == 1 { // what an earlier run did stays done
 			o.op.Changed = false
 		}

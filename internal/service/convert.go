@@ -25,6 +25,7 @@ func operationToProto(op catalog.Operation) *mgmtv1.Operation {
 		Id: string(op.ID), Kind: string(op.Kind), State: operationStates[op.State],
 		CreateTime: timestamppb.New(op.Created), UpdateTime: timestamppb.New(op.Updated),
 		Source: op.Source.Name, Target: op.Target.Name, SnapshotId: op.SnapshotID, Message: op.Message,
+		HintKey: string(op.HintKey),
 		Changed: op.Changed,
 		Units:   map[string]string{}, Schedule: op.Schedule, Location: op.Location,
 	}

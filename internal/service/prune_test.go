@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -326,7 +327,8 @@ func TestBlockedPruneExitsWith4AfterRemovalsElse3(t *testing.T) {
 		}
 		b.running.Wait()
 		if op := state(t, b.Server, catalog.OperationID(
-			resp.GetOperation().GetId())); op.GetExitCode() != want {
+			resp.GetOperation().GetId())); op.GetExitCode() != want ||
+			op.GetHintKey() != string(object.HintDeleteDamaged) {
 			t.Errorf("exit code %d, want %d: %v", op.GetExitCode(), want, op)
 		}
 	}

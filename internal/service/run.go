@@ -226,6 +226,7 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	}
 	if e.Hint != "" {
 		why.Message += " (" + e.Hint + ")"
+		why.HintKey = e.HintKey
 	}
 	why.Code = string(e.Reason)
 	return state, why

@@ -7,9 +7,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-// TestContentIDs: the same for the same content of the same writer, another one for whatever else
-// is another.
-func TestContentIDs(t *testing.T) {
+// TestContentIDsDifferForEverythingThatDiffers: the same for the same content of the same writer,
+// another one for whatever else is another.
+func TestContentIDsDifferForEverythingThatDiffers(t *testing.T) {
 	t.Parallel()
 	keys, others := testKeys(t), testKeys(t)
 	root := t.TempDir()

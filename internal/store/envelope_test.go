@@ -18,7 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
-func TestEnvelopeRoundTrip(t *testing.T) {
+func TestEnvelopeIsReadAsItWasWritten(t *testing.T) {
 	s, root := newTestStore(t, false)
 	first := mustWriteSnapshot(t, s, 1, nil)
 	e := testEnvelope(first.Tree, 2)
@@ -70,7 +70,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 	}
 }
 
-func TestPutEnvelopeRefuses(t *testing.T) {
+func TestPutEnvelopeRefusesWhatBreaksTheFormat(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	first := mustWriteSnapshot(t, s, 1, nil)
 	tests := map[string]func(*Envelope){
@@ -158,7 +158,7 @@ func TestEnvelopeReportsWhoSignedIt(t *testing.T) {
 	}
 }
 
-func TestEnvelopeDamage(t *testing.T) {
+func TestDamagedEnvelopeIsCorrupt(t *testing.T) {
 	s, root := newTestStore(t, false)
 	signed := mustWriteSnapshot(t, s, 1, nil)
 	other := mustWriteSnapshot(t, s, 2, &signed)
@@ -299,7 +299,7 @@ func mustFile(t *testing.T, data []byte) document.File {
 	return f
 }
 
-func TestForeignEnvelope(t *testing.T) {
+func TestEnvelopeOfAnotherStoreIsForeign(t *testing.T) {
 	s, root := newTestStore(t, false)
 	signed := mustWriteSnapshot(t, s, 1, nil)
 	otherRoot := t.TempDir()

@@ -19,7 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// TestFaultBucketWithoutFaults: the layer itself keeps the contract, so that what is found through
+// TestFaultBucketWithoutFaults: the layer itself fulfils the contract, so that what is found through
 // it is the fault's, or the store's.
 func TestFaultBucketWithoutFaults(t *testing.T) {
 	open := func(t *testing.T) *faultbucket.Bucket {
@@ -116,9 +116,9 @@ func direct(t *testing.T, b bucket.Bucket, key string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// TestFaultsOfPut: what was put is there; what failed is there whole or not at all, and goes
-// through when it is tried again.
-func TestFaultsOfPut(t *testing.T) {
+// TestPutUnderFaultsIsWholeOrNotThere: what was put is there; what failed is there whole or not at
+// all, and goes through when it is tried again.
+func TestPutUnderFaultsIsWholeOrNotThere(t *testing.T) {
 	faults := []faultbucket.Fault{faultbucket.Timeout, faultbucket.ServerError, faultbucket.SlowDown,
 		faultbucket.NoSpace}
 	seeds(t, 4, faults, func(t *testing.T, f *faulty) {
@@ -186,9 +186,10 @@ func (f *faulty) write(t *testing.T, number int) (store.Signed, string, error) {
 	return signed, body, err
 }
 
-// TestFaultsOfSnapshots: one that was written is whole, whatever failed on the way to others; what
-// is read is what was written, or an error; and a verify that finds nothing is right.
-func TestFaultsOfSnapshots(t *testing.T) {
+// TestSnapshotsUnderFaultsAreWholeOrAnError: one that was written is whole, whatever failed on the
+// way to others; what is read is what was written, or an error; and a verify that finds nothing is
+// right.
+func TestSnapshotsUnderFaultsAreWholeOrAnError(t *testing.T) {
 	seeds(t, 6, faultbucket.All, func(t *testing.T, f *faulty) {
 		bodies := map[string]string{}
 		for i := range 60 {
@@ -219,16 +220,16 @@ func TestFaultsOfSnapshots(t *testing.T) {
 			if err != nil {
 				t.Fatalf("an envelope is there in part: %v", err)
 			}
-			f.look(t, e, bodies[key.String()])
+			f.read(t, e, bodies[key.String()])
 			if i%3 == 0 {
-				f.lookAtDamage(t, e)
+				f.readDamaged(t, e)
 			}
 		}
 	})
 }
 
-// look reads a snapshot through the faults.
-func (f *faulty) look(t *testing.T, e store.Signed, body string) {
+// read reads a snapshot through the faults.
+func (f *faulty) read(t *testing.T, e store.Signed, body string) {
 	t.Helper()
 	if got, err := f.GetEnvelope(t.Context(), e.Key()); err != nil {
 		classified(t, err)
@@ -260,8 +261,8 @@ func (f *faulty) look(t *testing.T, e store.Signed, body string) {
 	}
 }
 
-// lookAtDamage spoils a pack behind the store: a verify through the faults must not miss that.
-func (f *faulty) lookAtDamage(t *testing.T, e store.Signed) {
+// readDamaged spoils a pack behind the store: a verify through the faults must not miss that.
+func (f *faulty) readDamaged(t *testing.T, e store.Signed) {
 	t.Helper()
 	tree, err := f.direct.GetTree(t.Context(), e.Tree)
 	if err != nil {
@@ -280,9 +281,9 @@ func (f *faulty) lookAtDamage(t *testing.T, e store.Signed) {
 	}
 }
 
-// TestFaultsOfOwners: an ownership record that was written is there; one that was not may be, and
-// whoever looks again can go on.
-func TestFaultsOfOwners(t *testing.T) {
+// TestOwnersUnderFaultsNeverGoBack: an ownership record that was written exists. One whose write
+// failed may exist, and the writer can go on after it has read again.
+func TestOwnersUnderFaultsNeverGoBack(t *testing.T) {
 	seeds(t, 4, []faultbucket.Fault{
 		faultbucket.Timeout, faultbucket.ServerError, faultbucket.SlowDown, faultbucket.NoSpace,
 		faultbucket.Cut, faultbucket.Broken, faultbucket.Flipped, faultbucket.Vanished,
@@ -355,9 +356,9 @@ func TestFaultsOfOperationRecords(t *testing.T) {
 	})
 }
 
-// TestFaultsOfOpen: no second store is made in the place of one that is there. A wrong bit can show
-// it under another id; nothing is written under that.
-func TestFaultsOfOpen(t *testing.T) {
+// TestOpenUnderFaultsWritesNothingUnderAnotherID: no second store is made in the place of one that
+// is there. A wrong bit can show it under another id; nothing is written under that.
+func TestOpenUnderFaultsWritesNothingUnderAnotherID(t *testing.T) {
 	faults := slices.DeleteFunc(slices.Clone(faultbucket.All),
 		func(f faultbucket.Fault) bool { return f == faultbucket.NoSpace })
 	opened, wrong := 0, 0

@@ -162,8 +162,8 @@ func FuzzOwner(f *testing.F) {
 	})
 }
 
-// FuzzOperationRecord: whoever resumes goes by a record, so that nothing but what was signed may
-// come out.
+// FuzzOperationRecord: a resume does what a record says, so nothing but what was signed may be
+// returned.
 func FuzzOperationRecord(f *testing.F) {
 	s := fuzzStore(f)
 	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", Plain: true}

@@ -203,9 +203,9 @@ func TestAPIOpenWithoutMgmtctl(t *testing.T) {
 	}
 }
 
-// TestAPIOpenDamaged: the chapter stops at what is not as it should be, before anything is
-// unpacked.
-func TestAPIOpenDamaged(t *testing.T) {
+// TestAPIDamagedSnapshotIsFoundWithoutMgmtctl: the chapter stops at what is not as it should be,
+// before anything is unpacked.
+func TestAPIDamagedSnapshotIsFoundWithoutMgmtctl(t *testing.T) {
 	script, path := chapter(t), toolPath(t)
 	for name, c := range map[string]struct {
 		file   string

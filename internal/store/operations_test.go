@@ -25,7 +25,7 @@ func recordKeys(t *testing.T, s *Store, operation string) []OperationRecordKey {
 	return keys
 }
 
-func TestOperationRecords(t *testing.T) {
+func TestOperationRecordsAreListedAndRead(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		texts := map[int64]string{1: `{"plan":"…"}`, 2: "", 10: "two\nlines \x00 and \xff"}
 		for _, seq := range []int64{10, 2, 1, 2} { // a second time is no error
@@ -65,7 +65,7 @@ func TestOperationRecords(t *testing.T) {
 	})
 }
 
-func TestOperationRecordKeys(t *testing.T) {
+func TestOperationRecordKeysHaveOneForm(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	for name, k := range map[string]OperationRecordKey{
 		"operation is a path": {Operation: "../owners", Seq: 1, State: "x"},
@@ -107,8 +107,8 @@ func TestOperationRecordTrust(t *testing.T) {
 	}
 	k := recordKeys(t, s, "op")[0]
 	for name, o := range map[string]KeyOptions{
-		"stranger":  {IdentityFiles: mine.IdentityFiles, TrustedKeyFiles: theirs.TrustedKeyFiles},
-		"unchecked": {IdentityFiles: mine.IdentityFiles},
+		"unknown signer": {IdentityFiles: mine.IdentityFiles, TrustedKeyFiles: theirs.TrustedKeyFiles},
+		"unchecked":      {IdentityFiles: mine.IdentityFiles},
 	} {
 		_, err := mustOpen(t, Options{Bucket: directory.New(root),
 			Keys: mustLoad(t, o)}).GetOperationRecord(

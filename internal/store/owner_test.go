@@ -19,7 +19,7 @@ func testOwner(id string, epoch int64) Owner {
 		Epoch: epoch, Operation: "0123456789ab", Time: testTime.Add(999)}
 }
 
-func TestOwnerRoundTrip(t *testing.T) {
+func TestOwnerIsReadAsItWasWritten(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
 		if err := s.CanFence(t.Context()); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestOwnerRoundTrip(t *testing.T) {
 	})
 }
 
-func TestOwnerRefused(t *testing.T) {
+func TestOnlyTheLatestOwnerIsReplaced(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	first, err := s.PutOwner(t.Context(), testOwner("w1", 5), nil)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestI1OwnerRace(t *testing.T) {
 	}
 }
 
-func TestOwnerTrust(t *testing.T) {
+func TestOwnerReportsWhoSignedIt(t *testing.T) {
 	mine, theirs := testKeys(t), testKeys(t)
 	root := t.TempDir()
 	s := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, mine), Create: true})
@@ -175,7 +175,7 @@ func TestOwnerTrust(t *testing.T) {
 	}
 }
 
-func TestOwnerDamage(t *testing.T) {
+func TestDamagedOwnerIsCorrupt(t *testing.T) {
 	for name, damage := range damages {
 		if name == "truncated" {
 			// the last byte is a newline that nobody misses
@@ -262,7 +262,7 @@ func (p probed) SupportsConditionalWrites(context.Context) (bool, error) {
 		p.err
 }
 
-func TestCanFence(t *testing.T) {
+func TestOnlyConditionalBucketsCanFence(t *testing.T) {
 	_, root := newTestStore(t, true)
 	dir := directory.New(root)
 	for name, c := range map[string]struct {

@@ -30,7 +30,7 @@ func readPack(t *testing.T, s *Store, key Key) map[string]string {
 	return files
 }
 
-func TestPackRoundTrip(t *testing.T) {
+func TestPackGivesBackEveryFile(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
 		longName := entryName(t, Entry{Group: strings.Repeat("g.", 100) + "io", Kind: "Kind",
 			Name: strings.Repeat("n", 253)})
@@ -46,7 +46,7 @@ func TestPackRoundTrip(t *testing.T) {
 	})
 }
 
-func TestPackCut(t *testing.T) {
+func TestPackIsFinishedAtItsLimits(t *testing.T) {
 	s, root := newTestStore(t, false)
 	s.limits = smallLimits()
 	w, err := s.NewPackWriter(t.Context(), testTime)
@@ -99,9 +99,9 @@ func TestPackCut(t *testing.T) {
 	}
 }
 
-// TestPackSameName: an object that changed while it was captured is written twice, and both can be
-// read.
-func TestPackSameName(t *testing.T) {
+// TestObjectWrittenTwiceIsInTwoPacks: an object that changed while it was captured is written
+// twice, and both can be read.
+func TestObjectWrittenTwiceIsInTwoPacks(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	w, err := s.NewPackWriter(t.Context(), testTime)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestPackSameName(t *testing.T) {
 	}
 }
 
-func TestPackAddRefuses(t *testing.T) {
+func TestPackWriterGoesOnAfterARefusedFile(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	s.limits = smallLimits()
 	w, err := s.NewPackWriter(t.Context(), testTime)
@@ -163,7 +163,7 @@ func TestPackAddRefuses(t *testing.T) {
 	}
 }
 
-func TestPackWriterEmpty(t *testing.T) {
+func TestPackWriterWithoutFilesWritesNoPack(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	w, err := s.NewPackWriter(t.Context(), testTime)
 	if err != nil {
@@ -208,7 +208,7 @@ func TestPackWriterConcurrentAdd(t *testing.T) {
 	}
 }
 
-func TestPackUploadFails(t *testing.T) {
+func TestFailedUploadEndsThePackWriter(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	bucket := &crashing{Bucket: s.bucket}
 	s.bucket, s.limits = bucket, smallLimits()
@@ -236,7 +236,7 @@ func TestPackUploadFails(t *testing.T) {
 	}
 }
 
-func TestPackWriterCancelled(t *testing.T) {
+func TestCancelledPackWriterWritesNothing(t *testing.T) {
 	s, root := newTestStore(t, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	w, err := s.NewPackWriter(ctx, testTime)

@@ -18,7 +18,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
-func TestContentDamage(t *testing.T) {
+func TestDamagedContentIsCorrupt(t *testing.T) {
 	read := map[Kind]func(*Store, Key) error{
 		KindPack: func(s *Store, k Key) error {
 			return s.ReadPack(context.Background(), k, func(string, []byte) error { return nil })
@@ -102,7 +102,8 @@ func TestIdentityMissingOrWrong(t *testing.T) {
 	}
 }
 
-// Damage is found before anything is decrypted: it is told as damage even to who has no identity.
+// TestHashBeforeDecryption: damage is found before anything is decrypted, and is reported as damage
+// even without an identity.
 func TestHashBeforeDecryption(t *testing.T) {
 	s, root := newTestStore(t, false)
 	key := writePack(t, s, map[string]string{nameA: "{}"})
@@ -149,7 +150,7 @@ func compress(t testing.TB, data []byte) []byte {
 }
 
 // A pack with the right hash may still be made by somebody who means harm, or by a bug.
-func TestPackHostileContent(t *testing.T) {
+func TestHostilePackIsCorrupt(t *testing.T) {
 	with := func(f tarFile, change func(*tar.Header)) tarFile {
 		change(&f.header)
 		return f
@@ -221,7 +222,7 @@ func manyFiles(t testing.TB, n int) []byte {
 	return makeTar(t, files...)
 }
 
-func TestBombInShard(t *testing.T) {
+func TestDecompressionBombIsCorrupt(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	s.limits = smallLimits()
 	stored := compress(t, make([]byte, s.limits.maxPlain+1))
@@ -236,7 +237,7 @@ func TestBombInShard(t *testing.T) {
 	wantCorrupt(t, err)
 }
 
-func TestStoredTooLarge(t *testing.T) {
+func TestTooLargeContentIsCorrupt(t *testing.T) {
 	s, root := newTestStore(t, true)
 	s.limits = smallLimits()
 	key := layout.KeyOf(KindPack, false, nil)
@@ -250,7 +251,7 @@ func TestStoredTooLarge(t *testing.T) {
 }
 
 // A pack that is encrypted to us, but is no age file any more after the header.
-func TestBrokenAge(t *testing.T) {
+func TestBrokenAgeFileIsCorrupt(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	var buf bytes.Buffer
 	w, err := s.keys.Encrypt(&buf)
@@ -272,7 +273,7 @@ func TestBrokenAge(t *testing.T) {
 	}
 }
 
-func TestReadPackStops(t *testing.T) {
+func TestReadPackEndsWithTheErrorOfItsCaller(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	key := writePack(t, s, map[string]string{nameA: "1", nameB: "2"})
 	stop, calls := errors.New("stop"), 0
@@ -287,7 +288,7 @@ func TestReadPackStops(t *testing.T) {
 	}
 }
 
-func TestPutContentTwice(t *testing.T) {
+func TestPutContentTwiceIsSuccess(t *testing.T) {
 	s, root := newTestStore(t, true)
 	key, stored, err := s.seal(KindShard, []byte(`{"same":1}`))
 	if err != nil {

@@ -43,7 +43,7 @@ func (s settled) List(ctx context.Context, prefix string, fn func(bucket.Info) e
 	})
 }
 
-func TestPruneRecords(t *testing.T) {
+func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 	o, root := testKeys(t), t.TempDir()
 	records := settled{directory.New(root)}
 	s := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, o), Create: true})
@@ -85,8 +85,8 @@ func TestPruneRecords(t *testing.T) {
 	if err := records.Put(t.Context(), moved, data); err != nil {
 		t.Fatal(err)
 	}
-	stranger := testKeys(t)
-	other := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, stranger)})
+	unknown := testKeys(t)
+	other := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, unknown)})
 	if _, err := other.PutPruneRecord(t.Context(), Pruned{}, map[string][]int64{testSource: {4}}, nil,
 		testTime); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestDamagedPinStillPins(t *testing.T) {
 	})
 }
 
-func TestRemoveLeftovers(t *testing.T) {
+func TestLeftoversOfRemovedSnapshotsGo(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	first := mustWriteSnapshot(t, s, 1, nil)
 	here, gone := first.Key(), testEnvelopeKey(2)

@@ -16,7 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-func TestSnapshotsAndSources(t *testing.T) {
+func TestListsOfSnapshotsPassOverOtherFiles(t *testing.T) {
 	s, root := newTestStore(t, true)
 	if keys, err := s.Snapshots(t.Context(), ""); err != nil || len(keys) != 0 {
 		t.Errorf("of an empty store: %v, %v", keys, err)
@@ -107,7 +107,7 @@ func TestFindSnapshotByReference(t *testing.T) {
 	}
 }
 
-func TestVerifyStructure(t *testing.T) {
+func TestVerifyStructureReportsEveryDamagedKey(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		signed := mustWriteSnapshot(t, s, 1, nil)
 		keyless := mustOpen(t, Options{Bucket: directory.New(root)})
@@ -189,7 +189,7 @@ func TestVerifyStructureErrors(t *testing.T) {
 	}
 }
 
-func TestCheckChain(t *testing.T) {
+func TestChainReportsGapsForksAndReplacedParents(t *testing.T) {
 	var chain []Signed
 	for n := range int64(5) {
 		e := Signed{Envelope: testEnvelope("", n+1), SHA256: strings.Repeat("0",

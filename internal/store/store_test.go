@@ -121,7 +121,7 @@ func TestOpenCreatesOnlyTheLastFolder(t *testing.T) {
 	}
 }
 
-func TestOpenCreateAtOnce(t *testing.T) {
+func TestOfManyCreatorsOneMakesTheStore(t *testing.T) {
 	root := t.TempDir()
 	ids := make([]string, 8)
 	var wg sync.WaitGroup

@@ -14,7 +14,7 @@ func key(kind Kind, encrypted bool, seed string) Key {
 	return layout.KeyOf(kind, encrypted, []byte(seed))
 }
 
-func TestTreeRoundTrip(t *testing.T) {
+func TestTreeIsReadAsItWasWritten(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
 		e := s.Encrypted()
 		shards := []Key{key(KindShard, e, "1"), key(KindShard, e, "2"), key(KindShard, e, "3")}
@@ -73,7 +73,7 @@ func TestPutLooksAtWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestDecodeTreeRefuses(t *testing.T) {
+func TestTreeIsSortedKeysAndNothingElse(t *testing.T) {
 	a, b, pack := string(key(KindShard, true, "1")), string(key(KindShard, true, "2")),
 		string(key(KindPack, true, "1"))
 	if b < a {

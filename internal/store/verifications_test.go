@@ -19,19 +19,19 @@ import (
 )
 
 // testCheck is a good result of a level, some hours after the snapshot.
-func testCheck(level VerifyLevel, hours int) Verification {
+func testVerification(level VerifyLevel, hours int) Verification {
 	return Verification{Level: level, Time: testTime.Add(time.Duration(hours) * time.Hour),
 		Writer: "mgmtd test", Outcome: OutcomeOK, Keys: 2, Bytes: 300}
 }
 
-func damagedCheck(level VerifyLevel, hours int) Verification {
-	c := testCheck(level, hours)
+func damagedVerification(level VerifyLevel, hours int) Verification {
+	c := testVerification(level, hours)
 	c.Outcome, c.Findings, c.First = OutcomeDamaged, 1,
 		[]VerificationFinding{{Code: "missing", Key: "packs/ab/x"}}
 	return c
 }
 
-func mustPutCheck(t *testing.T, s *Store, e Signed, c Verification) SignedVerification {
+func mustPutVerification(t *testing.T, s *Store, e Signed, c Verification) SignedVerification {
 	t.Helper()
 	signed, err := s.PutVerification(t.Context(), e, c)
 	if err != nil {
@@ -53,11 +53,11 @@ func checkFiles(t *testing.T, root string) []string {
 	return files
 }
 
-func TestCheckRoundTrip(t *testing.T) {
+func TestVerificationIsReadAsItWasWritten(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		e := mustWriteSnapshot(t, s, 1, nil)
-		put := mustPutCheck(t, s, e, damagedCheck(LevelFull, 1))
-		want := damagedCheck(LevelFull, 1)
+		put := mustPutVerification(t, s, e, damagedVerification(LevelFull, 1))
+		want := damagedVerification(LevelFull, 1)
 		want.Format, want.StoreID, want.ID, want.Key = Format, s.ID(), put.ID, put.Key
 		want.Snapshot = VerifiedSnapshot{Source: testSource, SourceName: "prod", Time: e.Time, ID: e.ID,
 			SHA256: e.SHA256}
@@ -89,7 +89,7 @@ func TestCheckRoundTrip(t *testing.T) {
 	})
 }
 
-func TestCheckRefused(t *testing.T) {
+func TestVerificationThatBreaksTheFormatIsRefused(t *testing.T) {
 	s, root := newTestStore(t, false)
 	e := mustWriteSnapshot(t, s, 1, nil)
 	for name, change := range map[string]func(*Verification){
@@ -107,7 +107,7 @@ func TestCheckRefused(t *testing.T) {
 				time.UTC)
 		},
 	} {
-		c := testCheck(LevelStructure, 1)
+		c := testVerification(LevelStructure, 1)
 		change(&c)
 		if _, err := s.PutVerification(t.Context(), e, c); err == nil {
 			t.Errorf("%s: was taken", name)
@@ -115,7 +115,8 @@ func TestCheckRefused(t *testing.T) {
 	}
 	// Without a signing key it would count for nobody.
 	reader := mustOpen(t, Options{Bucket: directory.New(root)})
-	if _, err := reader.PutVerification(t.Context(), e, testCheck(LevelStructure, 1)); err == nil ||
+	if _, err := reader.PutVerification(t.Context(), e, testVerification(LevelStructure,
+		1)); err == nil ||
 		reader.CanRecordVerifications() {
 		t.Errorf("without a signing key: %v", err)
 	}
@@ -123,9 +124,10 @@ func TestCheckRefused(t *testing.T) {
 		t.Errorf("left %v", files)
 	}
 	// Many findings: a few are named.
-	c := damagedCheck(LevelStructure, 1)
+	c := damagedVerification(LevelStructure, 1)
 	c.Findings, c.First = 50, slices.Repeat(c.First, 50)
-	if got := mustPutCheck(t, s, e, c); got.Findings != 50 || len(got.First) != record.MaxFirst {
+	if got := mustPutVerification(t, s, e, c); got.Findings != 50 ||
+		len(got.First) != record.MaxFirst {
 		t.Errorf("names %d of %d findings", len(got.First), got.Findings)
 	}
 }
@@ -138,27 +140,28 @@ func TestSameCheckIsNotRecordedTwice(t *testing.T) {
 		c     Verification
 		files int
 	}{
-		{testCheck(LevelStructure, 1), 1},
-		{testCheck(LevelStructure, 2), 1},
-		{testCheck(LevelFull, 3), 2},         // another level
-		{testCheck(LevelStructure, 4), 2},    // the last of its level is the same
-		{damagedCheck(LevelStructure, 5), 3}, // another result
-		{testCheck(LevelStructure, 6), 4},
-		{testCheck(LevelStructure, 28), 4},
-		{testCheck(LevelStructure, 29), 5}, // a day later
+		{testVerification(LevelStructure, 1), 1},
+		{testVerification(LevelStructure, 2), 1},
+		{testVerification(LevelFull, 3), 2},         // another level
+		{testVerification(LevelStructure, 4), 2},    // the last of its level is the same
+		{damagedVerification(LevelStructure, 5), 3}, // another result
+		{testVerification(LevelStructure, 6), 4},
+		{testVerification(LevelStructure, 28), 4},
+		{testVerification(LevelStructure, 29), 5}, // a day later
 	} {
-		got := mustPutCheck(t, s, e, step.c)
+		got := mustPutVerification(t, s, e, step.c)
 		if files := checkFiles(t, root); len(files) != step.files || !slices.Contains(files, got.Key) {
 			t.Errorf("after %s %s at %s: %v, gives %s", step.c.Level, step.c.Outcome, step.c.Time, files,
 				got.Key)
 		}
 	}
-	// What a stranger put there does not keep ours from being written.
+	// A verification by an unknown signer does not prevent ours from being written.
 	other, _ := writeSnapshot(t.Context(), s, 2, nil)
-	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
-	mustPutCheck(t, stranger, other, testCheck(LevelStructure, 1))
-	if got := mustPutCheck(t, s, other, testCheck(LevelStructure, 2)); got.Trust != Trusted {
-		t.Errorf("a stranger's check was taken for ours: %+v", got)
+	foreign := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+	mustPutVerification(t, foreign, other, testVerification(LevelStructure, 1))
+	if got := mustPutVerification(t, s, other, testVerification(LevelStructure,
+		2)); got.Trust != Trusted {
+		t.Errorf("the verification of an unknown signer counts as ours: %+v", got)
 	}
 }
 
@@ -198,17 +201,17 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 		"cut short": {true, func(t *testing.T, _ *Store, root string, c SignedVerification) {
 			rewrite(t, root, c.Key, func(b []byte) []byte { return b[:len(b)/2] })
 		}},
-		"of a stranger": {false, func(t *testing.T, _ *Store, root string, c SignedVerification) {
+		"by an unknown signer": {false, func(t *testing.T, _ *Store, root string, c SignedVerification) {
 			if err := os.Remove(filepath.Join(root, c.Key)); err != nil {
 				t.Fatal(err)
 			}
-			stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
-			e, err := stranger.GetEnvelope(t.Context(), EnvelopeKey{Source: c.Snapshot.Source,
+			foreign := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+			e, err := foreign.GetEnvelope(t.Context(), EnvelopeKey{Source: c.Snapshot.Source,
 				Time: c.Snapshot.Time, ID: c.Snapshot.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustPutCheck(t, stranger, e, testCheck(LevelStructure, 1))
+			mustPutVerification(t, foreign, e, testVerification(LevelStructure, 1))
 		}},
 		"of another envelope of this name": {false, func(t *testing.T, s *Store, root string,
 			c SignedVerification) {
@@ -272,7 +275,7 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, root := newTestStore(t, false)
 			e := mustWriteSnapshot(t, s, 1, nil)
-			c := mustPutCheck(t, s, e, testCheck(LevelStructure, 1))
+			c := mustPutVerification(t, s, e, testVerification(LevelStructure, 1))
 			if got, by, err := s.Verified(t.Context(), testSource); err != nil || got.ID != e.ID ||
 				by.Key != c.Key {
 				t.Fatalf("before: %v, %v, %v", got.ID, by.Key, err)
@@ -300,17 +303,16 @@ func TestI8CheckThatDoesNotCount(t *testing.T) {
 	}
 }
 
-// TestI8VerifiedIsSigned: that we found the snapshot of a stranger whole does not make it one to
-// rely on.
-func TestI8VerifiedIsSigned(t *testing.T) {
+// TestI8SnapshotOfAnUnknownSignerIsNeverVerified: it cannot be relied on although it is whole.
+func TestI8SnapshotOfAnUnknownSignerIsNeverVerified(t *testing.T) {
 	s, root := newTestStore(t, false)
-	stranger := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
-	theirs := mustWriteSnapshot(t, stranger, 1, nil)
+	foreign := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, testKeys(t))})
+	theirs := mustWriteSnapshot(t, foreign, 1, nil)
 	e, err := s.GetEnvelope(t.Context(), theirs.Key())
 	if err != nil || e.Trust != UnknownSigner {
 		t.Fatal(e.Trust, err)
 	}
-	mustPutCheck(t, s, e, testCheck(LevelStructure, 1))
+	mustPutVerification(t, s, e, testVerification(LevelStructure, 1))
 	if got, _, err := s.Verified(t.Context(), testSource); !errors.Is(err, ErrNotFound) {
 		t.Errorf("verified: %s, %v", got.ID, err)
 	}
@@ -325,19 +327,20 @@ func TestDamageCountsUntilACheckAsDeepFindsNone(t *testing.T) {
 		checks []Verification // oldest first
 		want   int            // index
 	}{
-		{[]Verification{testCheck(LevelStructure, 1)}, 0},
-		{[]Verification{testCheck(LevelFull, 1), testCheck(LevelStructure, 2)}, 1},
-		{[]Verification{testCheck(LevelFull, 1), damagedCheck(LevelStructure, 2)}, 1},
+		{[]Verification{testVerification(LevelStructure, 1)}, 0},
+		{[]Verification{testVerification(LevelFull, 1), testVerification(LevelStructure, 2)}, 1},
+		{[]Verification{testVerification(LevelFull, 1), damagedVerification(LevelStructure, 2)}, 1},
 		// the key came back
-		{[]Verification{damagedCheck(LevelStructure, 1), testCheck(LevelStructure, 2)}, 1},
-		{[]Verification{damagedCheck(LevelStructure, 1), testCheck(LevelSample, 2)}, 0},
-		{[]Verification{damagedCheck(LevelFull, 1), testCheck(LevelStructure, 2)}, 0},
-		{[]Verification{damagedCheck(LevelFull, 1), testCheck(LevelFull, 2), testCheck(LevelStructure,
-			3)}, 2},
+		{[]Verification{damagedVerification(LevelStructure, 1), testVerification(LevelStructure, 2)}, 1},
+		{[]Verification{damagedVerification(LevelStructure, 1), testVerification(LevelSample, 2)}, 0},
+		{[]Verification{damagedVerification(LevelFull, 1), testVerification(LevelStructure, 2)}, 0},
+		{[]Verification{damagedVerification(LevelFull, 1), testVerification(LevelFull, 2),
+			testVerification(LevelStructure,
+				3)}, 2},
 		// it may have read other packs
-		{[]Verification{damagedCheck(LevelSample, 1), testCheck(LevelSample, 2)}, 0},
-		{[]Verification{damagedCheck(LevelSample, 1), damagedCheck(LevelFull, 2),
-			testCheck(LevelStructure, 3)},
+		{[]Verification{damagedVerification(LevelSample, 1), testVerification(LevelSample, 2)}, 0},
+		{[]Verification{damagedVerification(LevelSample, 1), damagedVerification(LevelFull, 2),
+			testVerification(LevelStructure, 3)},
 			1},
 	} {
 		var list []SignedVerification
@@ -361,16 +364,16 @@ func TestVerifiedIsTheNewestGoodOne(t *testing.T) {
 		for n := range 4 {
 			all = append(all, mustWriteSnapshot(t, s, int64(n+1), nil))
 		}
-		mustPutCheck(t, s, all[0], testCheck(LevelStructure, 1))
-		want := mustPutCheck(t, s, all[1], testCheck(LevelFull, 2))
-		mustPutCheck(t, s, all[2], testCheck(LevelStructure, 3))
-		mustPutCheck(t, s, all[2], damagedCheck(LevelStructure, 4))
+		mustPutVerification(t, s, all[0], testVerification(LevelStructure, 1))
+		want := mustPutVerification(t, s, all[1], testVerification(LevelFull, 2))
+		mustPutVerification(t, s, all[2], testVerification(LevelStructure, 3))
+		mustPutVerification(t, s, all[2], damagedVerification(LevelStructure, 4))
 		if e, c, err := s.Verified(t.Context(), testSource); err != nil || e.SHA256 != all[1].SHA256 ||
 			c.Key != want.Key {
 			t.Errorf("%s by %s, %v", e.ID, c.Key, err)
 		}
 		// An envelope that cannot be read is passed over.
-		mustPutCheck(t, s, all[3], testCheck(LevelStructure, 5))
+		mustPutVerification(t, s, all[3], testVerification(LevelStructure, 5))
 		rewrite(t, root, all[3].Key().String(), func([]byte) []byte { return []byte("{}") })
 		if e, _, err := s.Verified(t.Context(), testSource); err != nil || e.ID != all[1].ID {
 			t.Errorf("%s, %v", e.ID, err)
@@ -389,7 +392,7 @@ func FuzzCheck(f *testing.F) {
 		limits: formatLimits()}
 	k := VerificationKey{Snapshot: EnvelopeKey{Source: testSource, Time: testTime, ID: "0123456789ab"},
 		Time: testTime, ID: "ba9876543210"}
-	c := damagedCheck(LevelFull, 0)
+	c := damagedVerification(LevelFull, 0)
 	c.Format, c.StoreID, c.Key, c.ID = Format, s.ID(), k.String(), k.ID
 	c.Snapshot = VerifiedSnapshot{Source: testSource, Time: testTime, ID: k.Snapshot.ID,
 		SHA256: layout.SHA256Hex(nil)}

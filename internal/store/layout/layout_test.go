@@ -24,7 +24,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-func TestParseKey(t *testing.T) {
+func TestParseKeyAcceptsTheExactFormOnly(t *testing.T) {
 	for _, f := range forms {
 		k := KeyOf(f.kind, f.encrypted, []byte("x"))
 		if got, err := ParseKey(string(k)); err != nil || got != k || k.Kind() != f.kind ||
@@ -46,7 +46,7 @@ func TestParseKey(t *testing.T) {
 
 const testSource = "6f1b2c3d-0000-4000-8000-000000000001"
 
-func TestParseEnvelopeKey(t *testing.T) {
+func TestParseEnvelopeKeyAcceptsTheExactFormOnly(t *testing.T) {
 	good := EnvelopeKey{Source: testSource,
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC), ID: "0123456789ab"}
 	if got, err := ParseEnvelopeKey(good.String()); err != nil || got != good {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestEntryName(t *testing.T) {
+func TestEntryNameIsReadBackExactly(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	tests := []struct {
 		name  string

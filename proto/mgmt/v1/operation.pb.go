@@ -419,7 +419,9 @@ type Operation struct {
 	// The schedule that began it; empty when somebody asked for it.
 	Schedule string `protobuf:"bytes,13,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// Name of the storage location that it uses; empty when there is only one.
-	Location      string `protobuf:"bytes,14,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,14,opt,name=location,proto3" json:"location,omitempty"`
+	// Key of the hint at the end of the message, to which a client adds its own commands; empty when there is none.
+	HintKey       string `protobuf:"bytes,15,opt,name=hint_key,json=hintKey,proto3" json:"hint_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -548,6 +550,13 @@ func (x *Operation) GetSchedule() string {
 func (x *Operation) GetLocation() string {
 	if x != nil {
 		return x.Location
+	}
+	return ""
+}
+
+func (x *Operation) GetHintKey() string {
+	if x != nil {
+		return x.HintKey
 	}
 	return ""
 }
@@ -1283,7 +1292,7 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x03ref\x18\x03 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\tR\x04unit\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xa1\x04\n" +
+	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xbc\x04\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12-\n" +
@@ -1302,7 +1311,8 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\texit_code\x18\v \x01(\x05R\bexitCode\x12\x18\n" +
 	"\achanged\x18\f \x01(\bR\achanged\x12\x1a\n" +
 	"\bschedule\x18\r \x01(\tR\bschedule\x12\x1a\n" +
-	"\blocation\x18\x0e \x01(\tR\blocation\x1a8\n" +
+	"\blocation\x18\x0e \x01(\tR\blocation\x12\x19\n" +
+	"\bhint_key\x18\x0f \x01(\tR\ahintKey\x1a8\n" +
 	"\n" +
 	"UnitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

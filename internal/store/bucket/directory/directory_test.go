@@ -54,11 +54,11 @@ func child(dir string) int {
 	return 0
 }
 
-func TestDirContract(t *testing.T) {
+func TestDirectoryFulfilsTheContract(t *testing.T) {
 	buckettest.Run(t, func(t *testing.T) bucket.Bucket { return directory.New(t.TempDir()) })
 }
 
-func TestDirConditional(t *testing.T) {
+func TestDirectoryWritesOnConditions(t *testing.T) {
 	buckettest.RunConditional(t, func(t *testing.T) buckettest.ConditionalBucket {
 		return directory.New(t.TempDir())
 	})
@@ -67,7 +67,7 @@ func TestDirConditional(t *testing.T) {
 	})
 }
 
-func TestDirMissingRoot(t *testing.T) {
+func TestMissingDirectoryIsNoStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "parent", "root")
 	b := directory.New(path)
 	_, getErr := b.Get(t.Context(), "key")
@@ -102,7 +102,7 @@ func TestDirMissingRoot(t *testing.T) {
 	}
 }
 
-func TestDirModes(t *testing.T) {
+func TestDirectoryIsForItsOwnerOnly(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	b := directory.New(root)
 	if err := errors.Join(b.Init(t.Context()), b.Put(t.Context(), "packs/ab/key",
@@ -119,7 +119,7 @@ func TestDirModes(t *testing.T) {
 }
 
 // An interrupted Put leaves a temporary file. It is no key, does not stop the next Put, and neither
-// does what a stranger left.
+// does what some other program left.
 func TestDirPassesOverWhatIsNoKey(t *testing.T) {
 	root := t.TempDir()
 	b := directory.New(root)
@@ -179,7 +179,7 @@ func assertEmpty(t *testing.T, root string) {
 	}
 }
 
-func TestDirFullDisk(t *testing.T) {
+func TestFullDiskLeavesNothing(t *testing.T) {
 	root := t.TempDir()
 	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		t.Skipf("mount tmpfs: %v", err)
@@ -202,7 +202,7 @@ func TestDirFullDisk(t *testing.T) {
 	}
 }
 
-func TestDirFileSizeLimit(t *testing.T) {
+func TestFileSizeLimitLeavesNothing(t *testing.T) {
 	root := t.TempDir()
 	if got := runChild(t, root, nil, "LIMIT=1"); got != "ErrNoSpace" {
 		t.Errorf("put above the limit: %s, want ErrNoSpace", got)
@@ -210,7 +210,7 @@ func TestDirFileSizeLimit(t *testing.T) {
 	assertEmpty(t, root)
 }
 
-func TestDirDenied(t *testing.T) {
+func TestForbiddenDirectoryIsDenied(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	if err := errors.Join(os.Mkdir(root, 0o555), os.Chmod(root, 0o555)); err != nil {
 		t.Fatal(err)

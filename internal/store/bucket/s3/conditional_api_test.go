@@ -143,7 +143,7 @@ func s3WithoutConditions(t *testing.T, s *s3test.Server) {
 }
 
 // Many find out at once what the server can do, and all find the same.
-func TestAPIS3ProbeRace(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeRace) }
+func TestAPIS3OfManyProbersAllAgree(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeRace) }
 
 func s3ProbeRace(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)

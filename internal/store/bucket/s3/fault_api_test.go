@@ -71,7 +71,7 @@ func (p *proxy) set(hook func(w http.ResponseWriter, r *http.Request) bool) {
 	p.hits.Store(0)
 }
 
-// record lets the server answer, but keeps the answer.
+// record lets the server answer, and withholds the answer.
 func (p *proxy) record(r *http.Request) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	p.next.ServeHTTP(rec, r)
@@ -129,7 +129,7 @@ func readAll(t *testing.T, b bucket.Bucket, key string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-func TestAPIS3Retries(t *testing.T) { onEach(t, s3test.Options{}, s3Retries) }
+func TestAPIS3RetriesWhatMaySucceed(t *testing.T) { onEach(t, s3test.Options{}, s3Retries) }
 
 func s3Retries(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)
@@ -196,7 +196,10 @@ func (p *proxy) cut(n int, hold bool) func(w http.ResponseWriter, r *http.Reques
 	}
 }
 
-func TestAPIS3BrokenReads(t *testing.T) { onEach(t, s3test.Options{}, s3BrokenReads) }
+func TestAPIS3ReadsGoOnAfterABrokenConnection(t *testing.T) {
+	onEach(t, s3test.Options{},
+		s3BrokenReads)
+}
 
 func s3BrokenReads(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)

@@ -44,8 +44,11 @@ func wantRetained(t *testing.T, err error, says string) {
 	}
 }
 
-// What is retained cannot be deleted, and can be read after whoever tried.
-func TestAPIS3Retained(t *testing.T) { onEach(t, s3test.Options{Versions: true}, s3Retained) }
+// TestAPIS3RetainedKeysCannotBeDeleted: after a refused deletion the key can still be read.
+func TestAPIS3RetainedKeysCannotBeDeleted(t *testing.T) {
+	onEach(t, s3test.Options{Versions: true},
+		s3Retained)
+}
 
 func s3Retained(t *testing.T, s *s3test.Server) {
 	c := s.Client(t)
@@ -114,9 +117,12 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Keys are retained anew when the days that are asked for would otherwise not be reached, and only
-// then; by the mode that they have.
-func TestAPIS3Retain(t *testing.T) { onEach(t, s3test.Options{Versions: true}, s3Retain) }
+// TestAPIS3RetainProlongsOnlyWhatIsTooShort: keys are retained again when their retention would end
+// too early, and only then; their mode does not change.
+func TestAPIS3RetainProlongsOnlyWhatIsTooShort(t *testing.T) {
+	onEach(t,
+		s3test.Options{Versions: true}, s3Retain)
+}
 
 func s3Retain(t *testing.T, s *s3test.Server) {
 	s.NewLockedBucket(t, "retain")
@@ -206,7 +212,7 @@ func s3ExistingIsRetained(t *testing.T, s *s3test.Server) {
 }
 
 // Object Lock that the bucket does not have is an error at the first write, and nothing is written.
-func TestAPIS3NoObjectLock(t *testing.T) {
+func TestAPIS3WritesNothingWithoutTheObjectLockAskedFor(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true},
 		s3NoObjectLock)
 }

@@ -87,7 +87,7 @@ func answer(w http.ResponseWriter, r *http.Request, status int, code string) {
 		code, code, fakeKey, r.Header.Get("X-Amz-Security-Token"), fakeSecret, fakeKey)
 }
 
-func TestS3Answers(t *testing.T) {
+func TestAnswersOfServersHaveClassAndHint(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		status int
@@ -166,7 +166,7 @@ func TestS3Answers(t *testing.T) {
 	}
 }
 
-func TestS3Unreachable(t *testing.T) {
+func TestUnreachableServersHaveAHint(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
@@ -201,7 +201,7 @@ func TestS3Unreachable(t *testing.T) {
 }
 
 // A cancelled context ends the wait between two tries.
-func TestS3CancelledRetry(t *testing.T) {
+func TestCancelEndsRetries(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
 		cancel()
@@ -214,7 +214,7 @@ func TestS3CancelledRetry(t *testing.T) {
 }
 
 // A server that takes a request and never answers is given up, and is no interrupt.
-func TestS3SilentServer(t *testing.T) {
+func TestSilentServerIsGivenUp(t *testing.T) {
 	end := make(chan struct{})
 	b := fakeS3(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -231,7 +231,7 @@ func TestS3SilentServer(t *testing.T) {
 	}
 }
 
-func TestS3Credentials(t *testing.T) {
+func TestCredentialsComeFromTheUsualPlacesAndNeverShow(t *testing.T) {
 	var got http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header.Clone()
@@ -300,7 +300,7 @@ func TestS3Credentials(t *testing.T) {
 	}
 }
 
-func TestS3Requests(t *testing.T) {
+func TestRequestsAreAsServersExpect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options  s3.Options
 		path     string
@@ -346,7 +346,7 @@ func TestS3Requests(t *testing.T) {
 	}
 }
 
-func TestS3Options(t *testing.T) {
+func TestWrongOptionsAreRefused(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(empty, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
-func TestAPIS3RealErrors(t *testing.T) { onEach(t, s3test.Options{TLS: true}, s3RealErrors) }
+func TestAPIS3ErrorsOfServersHaveClassAndHint(t *testing.T) {
+	onEach(t, s3test.Options{TLS: true},
+		s3RealErrors)
+}
 
 func s3RealErrors(t *testing.T, s *s3test.Server) {
 	s.NewBucket(t, "errors")
@@ -74,7 +77,7 @@ func s3RealErrors(t *testing.T, s *s3test.Server) {
 }
 
 // Lists longer than a page, with a page that fails first, are whole and in order.
-func TestAPIS3LongList(t *testing.T) { onEach(t, s3test.Options{}, s3LongList) }
+func TestAPIS3ListsMoreThanOnePage(t *testing.T) { onEach(t, s3test.Options{}, s3LongList) }
 
 func s3LongList(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)
@@ -120,7 +123,7 @@ func s3LongList(t *testing.T, s *s3test.Server) {
 }
 
 // A store in S3 is one as in a directory: made once by several at once, written, read, owned.
-func TestAPIS3Store(t *testing.T) { onEach(t, s3test.Options{}, s3Store) }
+func TestAPIS3HoldsAWholeStore(t *testing.T) { onEach(t, s3test.Options{}, s3Store) }
 
 func s3Store(t *testing.T, server *s3test.Server) {
 	server.NewBucket(t, "store")

@@ -19,7 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
-// versions are all that a bucket keeps of keys with a prefix, delete markers too.
+// versions returns all versions of the keys with a prefix, delete markers too.
 func versions(t *testing.T, c *minio.Client, bucket, prefix string) (list []minio.ObjectInfo) {
 	t.Helper()
 	for v := range c.ListObjectsIter(t.Context(), bucket, minio.ListObjectsOptions{Prefix: prefix,
@@ -41,7 +41,7 @@ func overwrite(t *testing.T, c *minio.Client, bucket, key, data string) {
 	}
 }
 
-// mark puts a delete marker on a key, as an ordinary deletion does where versions are kept.
+// mark puts a delete marker on a key, as an ordinary deletion does in a bucket with versions.
 func mark(t *testing.T, c *minio.Client, bucket, key string) {
 	t.Helper()
 	if err := c.RemoveObject(t.Context(), bucket, key, minio.RemoveObjectOptions{}); err != nil {
@@ -85,7 +85,7 @@ func putSnapshot(t *testing.T, s *store.Store) (shards []store.Key, signed store
 
 // What is deleted leaves no version and no delete marker behind; keys that only begin so stay with
 // all that they have.
-func TestAPIS3DeleteVersions(t *testing.T) {
+func TestAPIS3DeleteRemovesAllVersions(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3DeleteVersions)
 }
 
@@ -163,9 +163,9 @@ func s3DeleteVersions(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// A bucket that keeps no versions costs one request for each deletion; one that began to keep some
-// is noticed.
-func TestAPIS3DeleteRequests(t *testing.T) {
+// TestAPIS3DeleteNeedsOneRequestWithoutVersions: a bucket that began to keep versions later is
+// noticed by its answer.
+func TestAPIS3DeleteNeedsOneRequestWithoutVersions(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3DeleteRequests)
 }
 
@@ -205,9 +205,9 @@ func s3DeleteRequests(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Where nothing tells whether versions are kept, nothing is deleted: a delete marker over them
-// would hide what goes on to cost. A server that knows none has none.
-func TestAPIS3VersionsNotKnown(t *testing.T) {
+// TestAPIS3DeletesNothingWhereVersionsAreUnknown: a delete marker over versions would hide bytes
+// that still cost money. A server that does not know versions has none.
+func TestAPIS3DeletesNothingWhereVersionsAreUnknown(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3VersionsNotKnown)
 }
 
@@ -248,9 +248,10 @@ func s3VersionsNotKnown(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Whoever overwrites or deletes content where versions are kept destroys nothing: it is read all
-// the same, and verify says what happened.
-func TestAPIS3OlderVersions(t *testing.T) {
+// TestAPIS3ReadsAPreviousVersionOfDamagedContent: in a bucket with versions, nobody destroys
+// content by overwriting or deleting it. It is read all the same, and a verify reports what
+// happened.
+func TestAPIS3ReadsAPreviousVersionOfDamagedContent(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true},
 		s3OlderVersions)
 }
