@@ -6,6 +6,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 func TestNodeReadsMetadataAndEdges(t *testing.T) {
@@ -32,5 +33,30 @@ func TestNodeReadsMetadataAndEdges(t *testing.T) {
 	if strings.Join(named,
 		" ") != "DevMachineTemplate.infrastructure.cluster.x-k8s.io/ns/t Secret/ns/s" {
 		t.Errorf("needs %v", named)
+	}
+}
+
+// TestRowsOfTheConfigurationAreCaptured: a kind that only the configuration knows is selected though
+// its CRD has no label, and the fields of its row are edges.
+func TestRowsOfTheConfigurationAreCaptured(t *testing.T) {
+	pool := kube.Kind{GroupKind: object.GroupKind{Group: "acme.example.org", Kind: "Pool"},
+		Version:    "v1",
+		Namespaced: true}
+	rows, err := capi.New([]capi.Row{{GroupKind: pool.GroupKind, Source: "a test",
+		Pause: capi.PauseByAnnotation,
+		Refs:  []capi.Reference{{Path: "spec.credentials.#.secretName", To: capi.Secret}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := selectedKinds([]kube.Kind{pool}, rows); len(got) != 1 {
+		t.Errorf("selected %v", got)
+	}
+	if got := selectedKinds([]kube.Kind{pool}, nil); len(got) != 0 {
+		t.Errorf("selected without the row: %v", got)
+	}
+	n := NewNodeReader([]kube.Kind{pool, kube.SecretKind}, rows).Node(pool, []byte(`{"metadata":{"name":"a",
+		"namespace":"ns","uid":"u"},"spec":{"credentials":[{"secretName":"x"},{"secretName":"y"}]}}`))
+	if len(n.Needs) != 2 || n.Needs[0].String() != "Secret/ns/x" {
+		t.Errorf("needs %v", n.Needs)
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -286,3 +288,22 @@ const fuzzPlain = `{apiVersion: mgmtd.dev/v1alpha1, kind: Config, spec: {managem
 ---
 {apiVersion: velero.io/v1, kind: Schedule, metadata: {name: s}, spec: {schedule: "@daily", template: {}}}
 `
+
+func TestKindsOfTheConfigurationJoinTheBuiltInOnes(t *testing.T) {
+	c, err := load(t, folder(t), strings.Replace(goodOwn, "  rules: []\n", `  kinds:
+    - group: acme.example.org
+      kind: Pool
+      pause: annotation
+      shared: true
+      refs: [{path: "spec.credentials.#.secretName", kind: Secret, softOwner: true}]
+`, 1)+goodVelero)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := c.Service.Rows.Row(object.GroupKind{Group: "acme.example.org", Kind: "Pool"})
+	want := []capi.Reference{{Path: "spec.credentials.#.secretName", To: capi.Secret, SoftOwner: true}}
+	if diff := cmp.Diff(want, row.Refs); diff != "" || !row.Shared ||
+		row.Pause != capi.PauseByAnnotation || !c.Service.Rows.Has(capi.Machine) {
+		t.Errorf("row %+v", row)
+	}
+}

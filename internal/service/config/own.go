@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -35,18 +36,19 @@ type ownDocument struct {
 }
 
 type ownSpec struct {
-	ManagementClusters []mgmtEntry `json:"managementClusters"`
-	Catalog            string      `json:"catalog"`
-	Recipients         []string    `json:"recipients"`
-	Plain              bool        `json:"plain"`
-	SigningKeyFile     string      `json:"signingKeyFile"`
-	TrustedKeyFiles    []string    `json:"trustedKeyFiles"`
-	IdentityFile       string      `json:"identityFile"`
-	Listen             listenEntry `json:"listen"`
-	Metrics            string      `json:"metrics"`
-	Retention          keepEntry   `json:"retention"`
-	Rules              []any       `json:"rules"`
-	Verify             verifyEntry `json:"verify"`
+	ManagementClusters []mgmtEntry     `json:"managementClusters"`
+	Catalog            string          `json:"catalog"`
+	Recipients         []string        `json:"recipients"`
+	Plain              bool            `json:"plain"`
+	SigningKeyFile     string          `json:"signingKeyFile"`
+	TrustedKeyFiles    []string        `json:"trustedKeyFiles"`
+	IdentityFile       string          `json:"identityFile"`
+	Listen             listenEntry     `json:"listen"`
+	Metrics            string          `json:"metrics"`
+	Retention          keepEntry       `json:"retention"`
+	Rules              []any           `json:"rules"` // of releases before spec.kinds
+	Kinds              []capi.Document `json:"kinds"`
+	Verify             verifyEntry     `json:"verify"`
 }
 
 type mgmtEntry struct {
@@ -73,11 +75,6 @@ type keepEntry struct {
 	Grace       string `json:"grace"`
 }
 
-// notYet are the fields of our own document that later releases honour.
-var notYet = []struct{ field, hint string }{
-	{"spec.rules", "remove it; the built-in rules are in use"},
-}
-
 // readOwn reads the Config document. The keys are in its one location, which has no place yet.
 func (d *document) readOwn() *Config {
 	var own ownDocument
@@ -85,10 +82,8 @@ func (d *document) readOwn() *Config {
 		return &Config{}
 	}
 	s := own.Spec
-	for _, n := range notYet {
-		if !isZero(d.at(n.field)) {
-			d.problem(n.field, "not honoured yet", n.hint)
-		}
+	if !isZero(d.at("spec.rules")) {
+		d.problem("spec.rules", "not honoured", "describe the kinds in spec.kinds")
 	}
 	c := &Config{Metrics: s.Metrics}
 	c.Service.CatalogFile = d.r.path(s.Catalog)
@@ -101,11 +96,32 @@ func (d *document) readOwn() *Config {
 	c.Service.Verify = d.readVerify(s.Verify, s.Plain || s.IdentityFile != "")
 	c.Service.Verify.Identity = d.readIdentity(s)
 	c.Service.Retention = d.readRetention(s.Retention)
+	c.Service.Rows = d.readKinds(s.Kinds)
 	c.Listen = d.readListen(s.Listen)
 	if s.Metrics != "" {
 		d.checkAddress("spec.metrics", s.Metrics)
 	}
 	return c
+}
+
+// readKinds reads the rows of kinds that are not built in. It returns nil, which is the built-in
+// table, when there are none or one is wrong.
+func (d *document) readKinds(kinds []capi.Document) *capi.Table {
+	var rows []capi.Row
+	var table *capi.Table
+	for i, k := range kinds {
+		row, err := k.Row("spec.kinds of " + d.r.file)
+		if err == nil {
+			var with *capi.Table
+			if with, err = capi.New(append(rows[:len(rows):len(rows)], row)); err == nil {
+				rows, table = append(rows, row), with
+			}
+		}
+		if err != nil {
+			d.problem(fmt.Sprintf("spec.kinds[%d]", i), err.Error(), "see spec.kinds in docs/config.md")
+		}
+	}
+	return table
 }
 
 // readRetention reads which snapshots prunes keep.
