@@ -75,9 +75,9 @@ func buildDaemon(t *testing.T) string {
 }
 
 // startDaemon starts the daemon of a script and waits until it answers. When the script ends it
-// must end in good order, and must not have logged a secret (I6). A file more.yaml of the script is
-// a part of its config, with $NS for the script's namespace; a file verify.yaml is its spec.verify,
-// without which it verifies nothing by itself.
+// must end in good order, and must not have logged a secret (I6). A file more.yaml of the script
+// is a part of its config, with $NS for the script's namespace; a file verify.yaml is its
+// spec.verify, without which it verifies nothing by itself.
 func (l *lab) startDaemon(env *testscript.Env, a access) error {
 	verify, err := os.ReadFile(a.file("verify.yaml"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -22,38 +22,47 @@ import (
 // The scripts of testdata/api run mgmtctl against two real API servers without Cluster API
 // controllers: what it says, how it exits, and above all that it changes nothing when it refuses.
 // Each runs twice, standalone and through a daemon of its own, which is the same to it but for the
-// variables below. A script that has a meaning in one of the two only begins with a line such as "#
-// only standalone: why"; single lines have the conditions [standalone] and [daemon].
+// variables below. A script that has a meaning in one of the two only begins with a line such as
+// "# only standalone: why"; single lines have the conditions [standalone] and [daemon].
 //
 // Each script has a namespace of its own, $NS, with the workload clusters $NS/w-00000 and
 // $NS/w-00001 on the source and nothing on the target, so that they run side by side; those named
 // alone_* change what is common to all namespaces and run one after the other. These are set:
 //
-//	$SOURCE, $TARGET  kubeconfigs; their contexts, and the names in the daemon's config, are mgmt-1 and mgmt-2
+//	$SOURCE, $TARGET  kubeconfigs; their contexts, and the names in the daemon's config, are
+//	                  mgmt-1 and mgmt-2
 //	$TO               the target, for a restore
-//	$WRITE            what "snapshot create" needs: the store, the keys that encrypt and sign, the source; with $FROM_TARGET after it, the target is the source
+//	$WRITE            what "snapshot create" needs: the store, the keys that encrypt and sign, the
+//	                  source; with $FROM_TARGET after it, the target is the source
 //	$READ             what everything else needs: the store, the identity, the trusted key
 //	$BLIND            $READ without the identity
 //	$MOVE             what a move needs: the store, the keys, both sides
 //	$GO_ON            what an operation or a plan needs that says itself which sides it is about
 //	$INSPECT          what a command needs that reads the source only
 //	$CATALOG          what a command needs that reads the catalog only
-//	$AT_X             puts a store at $WORK/x in the place of $WORK/store, for each of the places below; $AT_MAIN says that it is $WORK/store
-//	$AT_LOCKED        puts a bucket with Object Lock, which retains what is written for a day, in the place of $WORK/store
+//	$AT_X             puts a store at $WORK/x in the place of $WORK/store, for each of the places
+//	                  below; $AT_MAIN says that it is $WORK/store
+//	$AT_LOCKED        puts a bucket with Object Lock, which retains what is written for a day, in
+//	                  the place of $WORK/store
 //	$BUCKET           the folder with what is in that bucket
 //
 // Besides the commands of testscript there are:
 //
 //	exits CODE ARG...     run mgmtctl and want this exit code
-//	refuses CODE ARG...   the same, and nothing may have changed: neither $NS on both servers, nor the store, nor may it leave an operation running
+//	refuses CODE ARG...   the same, and nothing may have changed: neither $NS on both servers, nor
+//	                      the store, nor may it leave an operation running
 //	reads ARG...          refuses 0
 //	copy REF              copy an object of the source to the target, without its owners
-//	unsign, tamper        take the signature away from the newest envelope of the store; change what was signed
+//	unsign, tamper        take the signature away from the newest envelope of the store; change
+//	                      what was signed
 //	truncate PATTERN      cut the one file that fits the pattern in half
-//	unlock ID             end the retention of a snapshot's envelope in $BUCKET, as somebody does who may bypass governance
-//	disk DIR SIZE         mount a file system of this size at DIR, or give the one that is there another size
+//	unlock ID             end the retention of a snapshot's envelope in $BUCKET, as somebody does
+//	                      who may bypass governance
+//	disk DIR SIZE         mount a file system of this size at DIR, or give the one that is there
+//	                      another size
 //	await FILE REGEXP     wait until a line of the file matches
-//	setenv NAME REGEXP    set $NAME to the first group of a regular expression that matches the last stdout
+//	setenv NAME REGEXP    set $NAME to the first group of a regular expression that matches the
+//	                      last stdout
 //
 // An argument such as $READ, which begins with a flag and holds several, counts as several.
 
@@ -175,7 +184,8 @@ func startLab(t *testing.T) *lab {
 	return l
 }
 
-// setup fills the script's namespace on the source, makes keys, and sets the variables of its mode.
+// setup fills the script's namespace on the source, makes keys, and sets the variables of its
+// mode.
 func (l *lab) setup(env *testscript.Env, mode string) error {
 	script := strings.ReplaceAll(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"), "_", "-")
 	fill := []string{"--namespace-prefix", mode + "-" + script + "-", "--workloads", "2", "--machines",

@@ -1,39 +1,50 @@
 package main
 
-const long = `mgmtd takes snapshots of Cluster API management clusters by schedule, and carries out the snapshots, restores and moves that mgmtctl asks for.
+const long = `mgmtd takes snapshots of Cluster API management clusters by schedule, and carries out the
+snapshots, restores and moves that mgmtctl asks for.
 
-It reads one YAML file, keeps a catalog of snapshots and operations, and serves gRPC on a unix socket, on TCP with mutual TLS, or both. One process at a time
-holds a catalog; two hosts use two.
+It reads one YAML file, keeps a catalog of snapshots and operations, and serves gRPC on a unix
+socket, on TCP with mutual TLS, or both. One process at a time holds a catalog; two hosts use two.
 
-What it changes: storage locations (snapshots and ownership records; it deletes nothing there), its catalog, and a management cluster only for a restore or a
-move that somebody asked for, or that was under way when it ended. A schedule changes nothing on its management cluster.
+Changes: storage locations: it writes snapshots, results of verifies and ownership records, and
+deletes snapshots where the configuration has retention or a ttl. Its catalog. A management cluster
+only for a restore or a move that a client asked for, or that was running when mgmtd ended.
+Does not change: the management cluster of a schedule.
 
-Starting: it checks the whole configuration and says all that is wrong with it, takes the catalog, and goes on with moves that the process before it left in the
-middle. Restores from encrypted storage wait for an identity (mgmtctl operation resume), snapshots that were cut off are failed, and the next run takes a new
-one. A schedule that never ran, or was due meanwhile, runs at once unless skipImmediately is true.
+When it starts, it checks the whole configuration and reports everything that is wrong with it. It
+opens the catalog and resumes moves that the process before it left unfinished. Restores from
+encrypted storage wait for an identity (mgmtctl operation resume). Interrupted snapshots are failed,
+and the next run takes a new one. A schedule that never ran, or was due meanwhile, runs at once
+unless skipImmediately is true.
 
 Signals:
-  SIGTERM, SIGINT  end in good order: no new calls, no new snapshots, operations stop after the step at hand; a second one ends at once
-  SIGHUP           nothing but a line in the log: the configuration is read at start only
+  SIGTERM, SIGINT  end in good order: no new calls, no new snapshots, operations stop after the
+                   current step; a second signal ends mgmtd at once
+  SIGHUP           only writes a line to the log: the configuration is read at start
 
 Files:
   FILE of --config              the configuration; docs/config.md has every field
-  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog); disposable, mgmtctl catalog rebuild makes its index anew
-  CATALOG.pid, CATALOG.sock     beside the catalog: who holds it, and where a standalone mgmtctl can watch
+  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog); it is disposable, and
+                                mgmtctl catalog rebuild makes its index from the store
+  CATALOG.pid, CATALOG.sock     next to the catalog: which process holds it, and where a
+                                standalone mgmtctl can watch
   /run/mgmtd.sock               the API (spec.listen.unix), mode 0600
-  certificates of spec.listen   read anew when they change
+  certificates of spec.listen   read again when they change
 
 Environment:
-  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_SHARED_CREDENTIALS_FILE
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION,
+  AWS_SHARED_CREDENTIALS_FILE
                    S3 credentials, for storage locations without config.credentialsFile
-  NOTIFY_SOCKET    set by systemd: READY=1 and STOPPING=1 are sent there
-  TZ               zone of schedules that name none
+  NOTIFY_SOCKET    set by systemd: mgmtd sends READY=1 and STOPPING=1 there
+  TZ               time zone of schedules that name none
   KUBECONFIG       is not read
 
-Security: whoever can reach the API can restore and move management clusters. The socket has mode 0600; TCP takes TLS 1.3 with client certificates of the
-configured CA and nothing else. The daemon needs recipients and a signing key, and cannot read the snapshots that it took: identities come with a request, live
-in memory as long as its operation, and are not logged. With spec.identityFile it can read them, for what it begins by itself; docs/security.md says what that
-gives away. The log and the metrics hold names, no contents.
+Security: every client that reaches the API can restore and move management clusters. The socket has
+mode 0600. TCP takes only TLS 1.3 with client certificates of the configured CA. The daemon needs
+recipients and a signing key, and cannot read the snapshots that it took. Identities come with a
+request, stay in memory as long as its operation, and are not logged. With spec.identityFile mgmtd
+can read snapshots for what it begins by itself; docs/security.md explains the risk. The log and the
+metrics hold names, no contents.
 
 Exit codes:
     0  ended by a signal, or --check found nothing wrong

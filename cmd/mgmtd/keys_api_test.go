@@ -82,7 +82,8 @@ func (a *asked) operation(ctx context.Context, op *mgmtv1.Operation, err error) 
 		return err
 	}
 	resp, err := a.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: op.GetId()})
-	if err == nil && resp.GetOperation().GetState() != mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
+	const succeeded = mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED
+	if err == nil && resp.GetOperation().GetState() != succeeded {
 		err = fmt.Errorf("%s: %s", resp.GetOperation().GetState(), resp.GetOperation().GetMessage())
 	}
 	return err
@@ -136,10 +137,10 @@ func blind(t *testing.T, a *asked) {
 	}
 }
 
-// TestAPIDaemonCannotReadWhatItWrote: a daemon with recipients and a signing key takes snapshots by
-// schedule, the second from what changed, and can read neither of them but for the one request that
-// carries an identity, which exists nowhere but in this test. A restore that it died in waits for
-// one.
+// TestAPIDaemonCannotReadWhatItWrote: a daemon with recipients and a signing key takes snapshots
+// by schedule, the second from what changed, and can read neither of them but for the one request
+// that carries an identity, which exists nowhere but in this test. A restore that it died in waits
+// for one.
 func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 	servers := kubetest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "keys-", "--workloads", "2", "--machines", "2", "--fast")

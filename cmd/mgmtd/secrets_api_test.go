@@ -62,8 +62,8 @@ func forms(value string) [][]byte {
 	return list
 }
 
-// aligned gives the three base64 texts of a value without the characters that its neighbours have a
-// part in.
+// aligned gives the three base64 texts of a value without the characters that its neighbours have
+// a part in.
 func aligned(value string) (texts []string) {
 	for before := range 3 {
 		all := base64.StdEncoding.EncodeToString(append(make([]byte, before), value...))
@@ -263,8 +263,8 @@ type yard struct {
 }
 
 // TestAPISecretsStayInside seeds values that can be known again into everything that is secret, on
-// management clusters and around them, takes snapshots, reads, restores, fails and moves, and finds
-// none of them, raw or encoded, in anything that is written (invariant I6).
+// management clusters and around them, takes snapshots, reads, restores, fails and moves, and
+// finds none of them, raw or encoded, in anything that is written (invariant I6).
 func TestAPISecretsStayInside(t *testing.T) {
 	servers := kubetest.Start(t, 2)
 	servers.Fleet(t, 0, "--namespace-prefix", "secrets-", "--workloads", "4", "--machines", "1")

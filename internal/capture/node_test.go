@@ -36,8 +36,8 @@ func TestNodeReadsMetadataAndEdges(t *testing.T) {
 	}
 }
 
-// TestRowsOfTheConfigurationAreCaptured: a kind that only the configuration knows is selected though
-// its CRD has no label, and the fields of its row are edges.
+// TestRowsOfTheConfigurationAreCaptured: a kind that only the configuration knows is selected
+// though its CRD has no label, and the fields of its row are edges.
 func TestRowsOfTheConfigurationAreCaptured(t *testing.T) {
 	pool := kube.Kind{GroupKind: object.GroupKind{Group: "acme.example.org", Kind: "Pool"},
 		Version:    "v1",

@@ -5,8 +5,8 @@
 //
 // An operation is one run (snapshot, restore, move, verify, prune). It has a plan (opaque bytes),
 // units (one workload cluster each, with a state), steps and events. A step is one phase, or one
-// wave of a phase, of one unit; only a step changes anything outside of the catalog. Events are the
-// history, in order. A journal is the handle with which a run works on its operation:
+// wave of a phase, of one unit; only a step changes anything outside of the catalog. Events are
+// the history, in order. A journal is the handle with which a run works on its operation:
 // [Journal.Do] runs a step.
 //
 // # Invariants

@@ -99,7 +99,8 @@ func TestDamagedSnapshotStateIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := c.update(t.Context(), func(tx *bolt.Tx) error {
-		return tx.Bucket(bucketSnapshotState).Bucket(stateName("store", "source")).Bucket(bucketParts).Put(
+		return tx.Bucket(bucketSnapshotState).Bucket(stateName("store", "source")).Bucket(
+			bucketParts).Put(
 			make([]byte, 21), []byte("what"))
 	})
 	if err != nil {

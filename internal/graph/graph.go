@@ -1,11 +1,11 @@
 // Package graph holds the object graph of a management cluster: nodes (objects without their
-// content), the edges between them (owner references and the references of internal/capi), and what
-// follows from these: units, waves, closures and missing objects. It is plain data and reaches
-// nothing.
+// content), the edges between them (owner references and the references of internal/capi), and
+// what follows from these: units, waves, closures and missing objects. It is plain data and
+// reaches nothing.
 //
-// A unit is one workload cluster and what only it needs. An object that several units need, or whose
-// kind any workload cluster may come to use, is shared and belongs to no unit. A wave is a set of
-// nodes whose owners are all in earlier waves.
+// A unit is one workload cluster and what only it needs. An object that several units need, or
+// whose kind any workload cluster may come to use, is shared and belongs to no unit. A wave is a
+// set of nodes whose owners are all in earlier waves.
 package graph
 
 import (
@@ -31,7 +31,8 @@ type Missing struct {
 	Owner bool       `json:"owner,omitempty"` // By is owned by it
 }
 
-// New links nodes, finds what is missing and divides them into units by what rows says of their kinds.
+// New links nodes, finds what is missing and divides them into units by what rows says of their
+// kinds.
 func New(nodes []*Node, rows *capi.Table) *Graph {
 	g := &Graph{Nodes: nodes, Rows: rows, byRef: make(map[object.Ref]*Node, len(nodes))}
 	slices.SortFunc(g.Nodes, func(a, b *Node) int { return object.CompareRefs(a.Ref, b.Ref) })
@@ -115,8 +116,8 @@ func (g *Graph) needed(n *Node) []*Node {
 	return nodes
 }
 
-// alwaysShared reports whether another workload cluster may come to use n at any time, whichever use
-// it now.
+// alwaysShared reports whether another workload cluster may come to use n at any time, whichever
+// use it now.
 func (g *Graph) alwaysShared(n *Node) bool {
 	return n.Namespace == "" || g.Rows.Row(n.GroupKind()).Shared
 }
@@ -140,10 +141,10 @@ func (c *claim) join(o claim) bool {
 	return true
 }
 
-// divide gives each node to a unit, or marks it shared, or leaves it without a unit. Claims go down
-// from a Cluster to what it owns and up to what its objects need; a node that two units claim, or
-// whose kind always is, is shared. What hangs below a shared node and nobody claims is shared with
-// it.
+// divide gives each node to a unit, or marks it shared, or leaves it without a unit. Claims go
+// down from a Cluster to what it owns and up to what its objects need; a node that two units
+// claim, or whose kind always is, is shared. What hangs below a shared node and nobody claims is
+// shared with it.
 func (g *Graph) divide() {
 	claims := make(map[*Node]*claim, len(g.Nodes))
 	below := map[*Node][]*Node{}
@@ -183,8 +184,8 @@ func (g *Graph) divide() {
 }
 
 // claimable returns what n needs and can have a claim on. What an object is owned by keeps its
-// place when it hangs below a Cluster itself: a Secret that two workload clusters use does not take
-// the control plane that owns it out of its unit.
+// place when it hangs below a Cluster itself: a Secret that two workload clusters use does not
+// take the control plane that owns it out of its unit.
 func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
 	var nodes []*Node
 	for _, o := range g.before(n) {
@@ -277,8 +278,8 @@ func (g *Graph) Closure(start []*Node) []*Node {
 	return nodes
 }
 
-// Waves orders nodes so that each stands after what has to exist before it, as far as that is among
-// the nodes too. A cycle of owners, which the API server allows, ends in the last wave.
+// Waves orders nodes so that each stands after what has to exist before it, as far as that is
+// among the nodes too. A cycle of owners, which the API server allows, ends in the last wave.
 func (g *Graph) Waves(nodes []*Node) [][]*Node {
 	in := make(map[*Node]bool, len(nodes))
 	for _, n := range nodes {

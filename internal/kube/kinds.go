@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// mostChangedKinds is the largest number of changed CRDs that are read one by one. More changes are
-// read with all other CRDs in one request.
+// mostChangedKinds is the largest number of changed CRDs that are read one by one. More changes
+// are read with all other CRDs in one request.
 const mostChangedKinds = 8
 
 // Kind is a kind that a management cluster serves, at its storage version: objects are read and
@@ -105,9 +105,9 @@ func (k *KindCache) of(uid types.UID) *crdCache {
 }
 
 // crdCache caches the kind of each CustomResourceDefinition, by name. An entry is valid while the
-// whole metadata of the CRD is unchanged: an etcd that was restored or cloned may give the same UID
-// and resourceVersion to another CRD, but not the same labels, generation and times of change. A
-// map in the cache is never written to.
+// whole metadata of the CRD is unchanged: an etcd that was restored or cloned may give the same
+// UID and resourceVersion to another CRD, but not the same labels, generation and times of change.
+// A map in the cache is never written to.
 type crdCache struct {
 	mu    sync.Mutex
 	kinds map[string]cachedKind
@@ -136,9 +136,9 @@ func metadataSum(raw []byte) [sha256.Size]byte {
 	return sha256.Sum256([]byte(gjson.GetBytes(raw, "metadata").Raw))
 }
 
-// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. The first call
-// reads all CRDs. Later calls on the same management cluster read the metadata of all CRDs, and
-// only the changed ones completely: a CRD is many times larger than its Kind.
+// Kinds lists the kinds of all CustomResourceDefinitions and the core kinds, sorted. The first
+// call reads all CRDs. Later calls on the same management cluster read the metadata of all CRDs,
+// and only the changed ones completely: a CRD is many times larger than its Kind.
 func (r *Reader) Kinds(ctx context.Context) ([]Kind, error) {
 	cached := r.kinds.get()
 	current, changed := map[string]cachedKind{}, []string{}
@@ -229,8 +229,8 @@ func kindOfCRD(raw []byte) (Kind, bool, error) {
 			k.Version, k.Status = v.Name, v.Subresources.Status != nil
 		}
 	}
-	// A storage version that is not served has no path to read it by; any served one gives the same
-	// objects, converted.
+	// A storage version that is not served has no path to read it by; any served one gives the
+	// same objects, converted.
 	if len(k.Served) > 0 && !slices.Contains(k.Served, k.Version) {
 		k.Version = k.Served[len(k.Served)-1]
 	}

@@ -139,6 +139,22 @@ func (l *lister) request() *rest.Request {
 	return req
 }
 
+// giver returns the function that passes an object to the caller, with the kind and version that
+// lists of core kinds leave out.
+func (l *lister) giver() func(raw []byte) error {
+	prefix := l.corePrefix()
+	return func(raw []byte) error {
+		if prefix != nil {
+			raw = append(bytes.Clone(prefix), raw[1:]...)
+		}
+		if err := l.fn(raw); err != nil {
+			return &callbackError{err}
+		}
+		l.given++
+		return nil
+	}
+}
+
 // tryPage reads the next page without its first skip objects, which fn has seen in an earlier try.
 // It returns the token of the page after it.
 func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
@@ -152,17 +168,7 @@ func (l *lister) tryPage(ctx context.Context, skip int) (string, error) {
 		Continue        string `json:"continue"`
 		Remaining       int    `json:"remainingItemCount"`
 	}
-	prefix := l.corePrefix()
-	give := func(raw []byte) error {
-		if prefix != nil {
-			raw = append(bytes.Clone(prefix), raw[1:]...)
-		}
-		if err := l.fn(raw); err != nil {
-			return &callbackError{err}
-		}
-		l.given++
-		return nil
-	}
+	give := l.giver()
 	// A second try of an exact page returns the same objects in the same order. Another page may
 	// not, so its objects wait until the page is complete.
 	exact := l.opts.Exact != "" || l.token != "" || l.opts.Whole

@@ -12,9 +12,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Resources lists all kinds that the server can list: an object that is about to be deleted may own
-// objects of any kind. dead are the groups that do not answer, for example an aggregated API whose
-// server is down; their objects cannot be known.
+// Resources lists all kinds that the server can list: an object that is about to be deleted may
+// own objects of any kind. dead are the groups that do not answer, for example an aggregated API
+// whose server is down; their objects cannot be known.
 func (r *Reader) Resources(ctx context.Context) (kinds []Kind, dead []string, err error) {
 	if err := ctx.Err(); err != nil { // discovery takes no context
 		return nil, nil, err

@@ -62,7 +62,8 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 		return err
 	}
 	begin := time.Now()
-	// Not retry.Do: each request continues where the last one ended, and most end without an error.
+	// Not retry.Do: each request continues where the last one ended, and most end without an
+	// error.
 	for attempt := 1; w.at < w.to; attempt++ {
 		before := w.at
 		request, cancel := context.WithTimeout(ctx, watchLimit)
@@ -90,8 +91,8 @@ func (r *Reader) Changes(ctx context.Context, k Kind, from, to string,
 	return nil
 }
 
-// ParseVersion parses a resourceVersion as a number. Kubernetes promises since 1.35 (KEP 5504) that
-// the versions of one API server can be compared as numbers; those from etcd always could.
+// ParseVersion parses a resourceVersion as a number. Kubernetes promises since 1.35 (KEP 5504)
+// that the versions of one API server can be compared as numbers; those from etcd always could.
 func ParseVersion(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil || n == 0 {
@@ -129,7 +130,9 @@ func (w *watcher) read(ctx context.Context, body io.Reader) error {
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return context.Cause(ctx)
 			}
-			return nil //nolint:nilerr // the server ended it, or the connection broke: the next request continues after the last event
+			// The server ended it, or the connection broke: the next request continues after the last
+			// event.
+			return nil //nolint:nilerr // as above
 		}
 		if err := w.event(event); err != nil {
 			return err

@@ -185,9 +185,10 @@ func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref
 		}
 		delete(toDelete, uid)
 		delete(leaving, ref)
-		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
-			Code: object.CodeSharedKept, Ref: ref, Message: "it stays on the source: " + why,
-			Hint: "compare both, and delete it on the source by hand when it is not needed there"})); err != nil {
+		f := object.Finding{Severity: object.Warning, Code: object.CodeSharedKept, Ref: ref,
+			Message: "it stays on the source: " + why,
+			Hint:    "compare both, and delete it on the source by hand when it is not needed there"}
+		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", f)); err != nil {
 			return err
 		}
 	}

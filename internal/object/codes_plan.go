@@ -35,7 +35,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next:    "Find out to which management cluster it belongs before you go on.",
 		},
 		{
-			Code: CodeOwnedElsewhere, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			Code: CodeOwnedElsewhere, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Forceable: true,
 			Meaning: "The ownership record names another management cluster: the workload " +
 				"cluster was moved or restored there.",
 			Next: "Work with that management cluster. Take the workload cluster over only when " +

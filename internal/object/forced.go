@@ -23,8 +23,8 @@ func ForceAll() Forced {
 // Has reports whether findings with this code are overridden.
 func (f Forced) Has(code Code) bool { return slices.Contains(f, code) }
 
-// UnmarshalJSON reads a list of codes, or the boolean that plans of version 0.3 and older hold: true
-// overrode everything that can be.
+// UnmarshalJSON reads a list of codes, or the boolean that plans of version 0.3 and older hold:
+// true overrode everything that can be.
 func (f *Forced) UnmarshalJSON(text []byte) error {
 	var all bool
 	if err := json.Unmarshal(text, &all); err == nil {

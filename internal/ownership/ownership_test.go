@@ -69,9 +69,11 @@ func TestI1ClaimHandsOverOnce(t *testing.T) {
 		{"by force, but it was not so at planning", sideA, sideC, two, 0, true, true, "uid-b", 1},
 		{"by force", sideA, sideC, two, 1, true, false, "uid-c", 2},
 		{"again into its owner, as another operation", sideA, sideC, three, 2, false, false, "uid-c", 3},
-		{"into its owner, but another wrote since planning", sideA, sideC, one, 2, false, true, "uid-c", 3},
+		{"into its owner, but another wrote since planning", sideA, sideC, one, 2, false, true, "uid-c",
+			3},
 		{"and back", sideC, sideA, one, 3, false, false, "uid-a", 4},
-		{"from its owner, but another wrote since planning", sideA, sideB, two, 2, false, true, "uid-a", 4},
+		{"from its owner, but another wrote since planning", sideA, sideB, two, 2, false, true, "uid-a",
+			4},
 	} {
 		err := claim(step.from, step.to, step.by, step.planned, step.force)
 		var owned *OwnedError
@@ -104,7 +106,8 @@ func TestI1ClaimHandsOverOnce(t *testing.T) {
 			t.Errorf("%v: claimed by %q, %v", q, by, err)
 		}
 		var owned *OwnedError
-		if err := Check(t.Context(), s, q); (err == nil) != tt.owns || err != nil && !errors.As(err, &owned) {
+		if err := Check(t.Context(), s, q); (err == nil) != tt.owns || err != nil &&
+			!errors.As(err, &owned) {
 			t.Errorf("%v: check: %v", q, err)
 		}
 	}
@@ -133,7 +136,8 @@ func TestClaimBackAcceptsAnyRecordOfTheSource(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := ClaimBack(t.Context(), s, Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA, To: sideB,
+			err := ClaimBack(t.Context(), s, Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA,
+				To:        sideB,
 				Operation: "0123456789ab", Epoch: tt.planned})
 			o, getErr := s.GetOwner(t.Context(), "w-1")
 			if (err != nil) != tt.refused || getErr != nil || o.Epoch != tt.epoch ||

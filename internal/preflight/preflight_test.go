@@ -47,7 +47,8 @@ func TestRightsReportsEveryMissingRight(t *testing.T) {
 		}
 		return rights
 	}
-	missing, err := Rights(t.Context(), mayNot{"get secrets", "update machines.cluster.x-k8s.io/status"},
+	missing, err := Rights(t.Context(), mayNot{"get secrets",
+		"update machines.cluster.x-k8s.io/status"},
 		[]kube.Kind{secret, machine}, need)
 	var texts []string
 	for _, m := range missing {
@@ -62,7 +63,8 @@ func TestRightsReportsEveryMissingRight(t *testing.T) {
 }
 
 func TestCompareProvidersFindsMissingAndOlderOnes(t *testing.T) {
-	source := []kube.Provider{{Name: "cluster-api", Version: "v1.14.2"}, {Name: "a", Version: "v1.0.0"},
+	source := []kube.Provider{{Name: "cluster-api", Version: "v1.14.2"},
+		{Name: "a", Version: "v1.0.0"},
 		{Name: "b", Version: "main"}}
 	for _, tt := range []struct {
 		name  string
@@ -71,10 +73,12 @@ func TestCompareProvidersFindsMissingAndOlderOnes(t *testing.T) {
 		want  []object.Code
 	}{
 		{"all, at the same version, or one that does not parse", source, nil, nil},
-		{"newer", []kube.Provider{{Name: "cluster-api", Version: "v1.15.0"}, source[1], source[2]}, nil, nil},
+		{"newer", []kube.Provider{{Name: "cluster-api", Version: "v1.15.0"}, source[1], source[2]}, nil,
+			nil},
 		{"older", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1], source[2]}, nil,
 			[]object.Code{object.CodeProviderOlder}},
-		{"older, forced", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1], source[2]},
+		{"older, forced", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1],
+			source[2]},
 			object.Forced{object.CodeProviderOlder}, nil},
 		{"missing", source[1:], object.Forced{object.CodeProviderOlder},
 			[]object.Code{object.CodeProviderMissing}},
@@ -107,8 +111,9 @@ func TestOwnersReportsRecordsOfOtherManagementClusters(t *testing.T) {
 		return ownership.Record{By: object.Side{UID: uid}, Epoch: 1, Trusted: trusted, Time: time.Now()}
 	}
 	o := Owners{Expected: []string{"a", "b"}, Records: map[string]ownership.Record{
-		"source": by("a", true), "target": by("b", true), "other": by("c", true), "unsigned": by("c", false),
-		"damaged": {Damaged: errors.New("bad signature")}}}
+		"source": by("a", true), "target": by("b", true), "other": by("c", true),
+		"unsigned": by("c", false),
+		"damaged":  {Damaged: errors.New("bad signature")}}}
 	for _, tt := range []struct {
 		id       string
 		force    object.Forced

@@ -59,7 +59,8 @@ func CheckInventory(kinds []kube.Kind, providers []kube.Provider) []object.Findi
 	for _, p := range providers {
 		// Runtime extensions and add-on providers bring no kinds of their own.
 		sort, _, _ := strings.Cut(p.Name, "-")
-		bringsKinds := slices.Contains([]string{"infrastructure", "bootstrap", "control", "cluster"}, sort)
+		bringsKinds := slices.Contains([]string{"infrastructure", "bootstrap", "control", "cluster"},
+			sort)
 		if bringsKinds && !provided[p.Name] {
 			findings = append(findings, object.Finding{Severity: object.Warning,
 				Code: object.CodeContractMissing,

@@ -18,7 +18,8 @@ func (s *snapshotService) ExplainCoverage(req *mgmtv1.ExplainCoverageRequest,
 	if err != nil {
 		return err
 	}
-	cut, err := capture.Exact(ctx, source.Reader(), capture.Scope{Namespaces: req.GetNamespaces()}, s.s.cfg.Rows,
+	cut, err := capture.Exact(ctx, source.Reader(), capture.Scope{Namespaces: req.GetNamespaces()},
+		s.s.cfg.Rows,
 		func(*graph.Node, []byte) error { return nil })
 	if err != nil {
 		return err

@@ -32,7 +32,8 @@ type pruneFixture struct {
 	keys []store.EnvelopeKey
 }
 
-func newPruneFixture(t *testing.T, retention Retention, schedules ...schedule.Schedule) *pruneFixture {
+func newPruneFixture(t *testing.T, retention Retention,
+	schedules ...schedule.Schedule) *pruneFixture {
 	t.Helper()
 	b := &pruneFixture{t: t, root: filepath.Join(t.TempDir(), "store")}
 	var err error

@@ -12,8 +12,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// Open opens the catalog, classifies the operations that a dead process left running, and reads the
-// schedules. A daemon calls it before it serves. Errors are those of the catalog:
+// Open opens the catalog, classifies the operations that a dead process left running, and reads
+// the schedules. A daemon calls it before it serves. Errors are those of the catalog:
 // *catalog.LockedError when another process holds it.
 func (s *Server) Open(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
@@ -51,7 +51,8 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 	if s.cfg.Daemon {
 		switch op.Kind {
 		case catalog.KindSnapshot, catalog.KindVerify, catalog.KindPrune:
-			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage + "; the next run starts from scratch",
+			state, why = catalog.Failed, catalog.Outcome{Message: diedMessage +
+				"; the next run starts from scratch",
 				Code: string(ReasonInternal)}
 		case catalog.KindRestore:
 			state, why = s.waitsForIdentity(op, why)
@@ -113,8 +114,8 @@ const (
 	resumeLongWait = time.Minute
 )
 
-// retryResume resumes an operation, and retries until the management clusters and the store answer:
-// after a power cut they may start later than the daemon.
+// retryResume resumes an operation, and retries until the management clusters and the store
+// answer: after a power cut they may start later than the daemon.
 func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
 	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
 	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
@@ -141,8 +142,8 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 	}
 }
 
-// resumeOperation begins another run of an operation that has ended but is not final, by its stored
-// plan. A move continues in the direction that was requested last.
+// resumeOperation begins another run of an operation that has ended but is not final, by its
+// stored plan. A move continues in the direction that was requested last.
 func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
 	identity []byte) (*operationRun, error) {
 	switch op.Kind {

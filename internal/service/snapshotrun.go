@@ -60,7 +60,8 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
 			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 			Kubernetes: source.KubernetesVersion(),
-			Providers:  source.Providers, Rows: s.cfg.Rows, Store: st, Scope: capture.Scope{Namespaces: w.namespaces},
+			Providers:  source.Providers, Rows: s.cfg.Rows, Store: st,
+			Scope:    capture.Scope{Namespaces: w.namespaces},
 			Interval: w.interval,
 			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
 			Cache: s.runCache,

@@ -100,8 +100,8 @@ var soakOperations = []struct {
 }
 
 // TestSoakStore runs random operations on one store from several goroutines, at several fault
-// levels, and checks the store against the reported results. MGMTD_TEST_OPERATIONS is the number of
-// operations. MGMTD_TEST_SEED determines what each worker does, but not how they interleave.
+// levels, and checks the store against the reported results. MGMTD_TEST_OPERATIONS is the number
+// of operations. MGMTD_TEST_SEED determines what each worker does, but not how they interleave.
 func TestSoakStore(t *testing.T) {
 	seed, operations := uint64(time.Now().UnixNano()), 150
 	for name, set := range map[string]func(n uint64){"MGMTD_TEST_SEED": func(n uint64) { seed = n },
@@ -141,7 +141,9 @@ func TestSoakStore(t *testing.T) {
 			t.Fatalf("seed %d failed in round %d", seed, round)
 		}
 	}
-	t.Logf("%d snapshots; did %v; errors %v; faults %v; removed %d snapshots and %d keys with %d bytes", len(k.taken), k.ran, k.errs, k.bucket.Hits(), k.pruned.snapshots, k.pruned.freed.Keys, k.pruned.freed.Bytes)
+	t.Logf("%d snapshots; did %v; errors %v; faults %v; removed %d snapshots "+
+		"and %d keys with %d bytes", len(k.taken), k.ran, k.errs, k.bucket.Hits(), k.pruned.snapshots,
+		k.pruned.freed.Keys, k.pruned.freed.Bytes)
 	if operations >= 1000 && (k.pruned.snapshots < operations/20 || k.pruned.freed.Keys == 0) {
 		t.Errorf("only %d snapshots and %d keys were removed", k.pruned.snapshots, k.pruned.freed.Keys)
 	}
@@ -234,8 +236,8 @@ func (k *soak) work(r *rand.Rand, n int) error {
 	return nil
 }
 
-// faultReasons are the reasons of errors that injected faults explain. A flipped bit explains many:
-// it can be in a format, a signature or an id.
+// faultReasons are the reasons of errors that injected faults explain. A flipped bit explains
+// many: it can be in a format, a signature or an id.
 var faultReasons = []Reason{
 	ReasonStoreUnreachable, ReasonStoreMissing, ReasonNoSpace, ReasonDamaged, ReasonFindings,
 	ReasonSignature, ReasonUnsupported, ReasonIdentity, ReasonNotFound,

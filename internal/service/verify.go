@@ -73,8 +73,9 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 	}
 	r := &verifyRun{location: location.Name, source: catalog.Side{Name: e.Source.Name, UID: source},
 		newest: w.id == "" || w.id == latest,
-		options: verify.Options{Store: st, Rows: s.cfg.Rows, Catalog: c, Snapshot: e, Unreadable: unreadable,
-			Level: w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
+		options: verify.Options{Store: st, Rows: s.cfg.Rows, Catalog: c, Snapshot: e,
+			Unreadable: unreadable,
+			Level:      w.level, Percent: percent, Writer: s.program(), CatalogOnly: w.noRecord}}
 	if !isUnreadable {
 		r.options.Untrusted = mayRead(st, e)
 	}

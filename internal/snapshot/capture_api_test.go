@@ -48,8 +48,8 @@ func (s scattered) List(ctx context.Context, k kube.Kind, o kube.ListOptions,
 	return s.Source.List(ctx, k, o, fn)
 }
 
-// TestAPICutIsConsistent writes a counter into a Cluster and then the same into a Machine, over and
-// over. In a consistent cut the Machine is never ahead of the Cluster and never more than one
+// TestAPICutIsConsistent writes a counter into a Cluster and then the same into a Machine, over
+// and over. In a consistent cut the Machine is never ahead of the Cluster and never more than one
 // behind; a capture that reads kind after kind sees otherwise, which shows that the test can fail.
 func TestAPICutIsConsistent(t *testing.T) {
 	servers.Fleet(t, crowded, "--namespace-prefix", "cut-", "--workloads", "16", "--machines", "8",
@@ -368,7 +368,8 @@ const borrowsNS = "scope-borrows"
 func testScoped(t *testing.T, exactLimit int) {
 	const namespace = borrowsNS
 	m, st := servers.Connect(t, 0), newStore(t)
-	all, err := snapshot.Open(t.Context(), st, run(t, m, st, capture.Scope{}, exactLimit).Envelope, nil)
+	all, err := snapshot.Open(t.Context(), st, run(t, m, st, capture.Scope{}, exactLimit).Envelope,
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,14 +21,14 @@ import (
 // middle, or a kind was removed.
 const captureTries = 3
 
-// ErrTooLong reports that a run exceeded store.MaxRun, after which a prune may have removed what it
-// needs. The run left no snapshot, or one that it followed with another.
+// ErrTooLong reports that a run exceeded store.MaxRun, after which a prune may have removed what
+// it needs. The run left no snapshot, or one that it followed with another.
 var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have removed what it "+
 	"needs; take it again", strings.TrimSuffix(store.MaxRun.String(), "0m0s"))
 
 // errParentGone reports that the parent is not the newest snapshot any more, or was deleted:
-// nothing keeps a prune from deleting its keys. The run starts from scratch, with another parent or
-// none.
+// nothing keeps a prune from deleting its keys. The run starts from scratch, with another parent
+// or none.
 var errParentGone = errors.New("the snapshot before was replaced or deleted while this " +
 	"one was taken")
 
@@ -76,7 +76,8 @@ func (o *Options) setDefaults() {
 }
 
 func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) capture.Options {
-	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows, Baseline: baseline,
+	return capture.Options{Source: o.Source, Kinds: kinds, Scope: o.Scope, Rows: o.Rows,
+		Baseline:   baseline,
 		ExactLimit: o.ExactLimit}
 }
 
@@ -174,7 +175,8 @@ type captured struct {
 	contents *Contents // nil: not asked for
 
 	speculative []incremental.Shard // written before the cut was known
-	// moved are nodes of shards of the parent, or of speculative ones, that are in other packs now.
+	// moved are nodes of shards of the parent, or of speculative ones, that are in other packs
+	// now.
 	moved movedNodes
 }
 

@@ -168,7 +168,8 @@ func (c *changingSource) step(t *testing.T, name string, all bool, change func(*
 	return taken
 }
 
-func newChangingSource(t *testing.T, seed uint64, exactLimit int) (c *changingSource, first *snapshot.Result,
+func newChangingSource(t *testing.T, seed uint64, exactLimit int) (c *changingSource,
+	first *snapshot.Result,
 	wrote map[string]int64) {
 	t.Helper()
 	c = &changingSource{chainFixture: newChainFixture(t), rand: rand.New(rand.NewPCG(seed, seed))}

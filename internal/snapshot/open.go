@@ -27,9 +27,9 @@ type Snapshot struct {
 	store    *store.Store
 }
 
-// Open reads the tree and all shards of a snapshot and links its graph. It needs an identity unless
-// the store is plain. The caller has checked the envelope's signature. Errors: *store.KeyError,
-// *store.CorruptError, store.ErrNotFound.
+// Open reads the tree and all shards of a snapshot and links its graph. It needs an identity
+// unless the store is plain. The caller has checked the envelope's signature. Errors:
+// *store.KeyError, *store.CorruptError, store.ErrNotFound.
 func Open(ctx context.Context, st *store.Store, e store.Envelope, rows *capi.Table) (
 	*Snapshot, error) {
 	tree, err := st.GetTree(ctx, e.Tree)
@@ -68,7 +68,8 @@ func named(e store.Envelope, err error) error {
 }
 
 // link makes the graph of the shards and checks it against the envelope and the tree.
-func link(st *store.Store, e store.Envelope, tree store.Tree, shards []shard.Shard, rows *capi.Table) (*Snapshot,
+func link(st *store.Store, e store.Envelope, tree store.Tree, shards []shard.Shard,
+	rows *capi.Table) (*Snapshot,
 	error) {
 	damaged := func(format string, a ...any) error {
 		return &store.CorruptError{Key: string(e.Tree), Reason: fmt.Sprintf(format, a...)}

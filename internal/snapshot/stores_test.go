@@ -305,7 +305,8 @@ func TestStoreOfALaterFormat(t *testing.T) {
 	if !ok || f.Format != 2 || f.Key != "mgmtd.json" {
 		t.Fatalf("error %v", err)
 	}
-	if want := "read mgmtd.json: format 2 is not known, this version reads format 1"; err.Error() != want {
+	const want = "read mgmtd.json: format 2 is not known, this version reads format 1"
+	if err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
 	if want := "use a newer version: this store was written by one"; f.Hint() != want {

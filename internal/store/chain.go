@@ -33,8 +33,8 @@ type ChainFinding struct {
 
 // CheckChain reports all breaks in the chain of the envelopes of one source, given in any order;
 // removed are the numbers of those that were removed on purpose, of Store.Pruned. It cannot see
-// that the newest ones are hidden: that shows as a gap or a fork after the next snapshot, or to who
-// remembers the last sequence number.
+// that the newest ones are hidden: that shows as a gap or a fork after the next snapshot, or to
+// who remembers the last sequence number.
 func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
 	sorted := slices.Clone(envelopes)
 	slices.SortFunc(sorted, func(a, b Signed) int {
@@ -91,7 +91,8 @@ func checkParent(e *Signed, byID map[SnapshotID]*Signed, last int64, hasLast boo
 		return fmt.Sprintf("snapshot %s has number %d, its parent %s has %d", e.ID, e.Sequence, parent.ID,
 			parent.Sequence)
 	case !ok && hasLast && last == e.Sequence-1:
-		return fmt.Sprintf("snapshot %s was made after %s, which is not there; another one has its number", e.ID, e.Parent.ID)
+		return fmt.Sprintf("snapshot %s was made after %s, which is not there; another one has its "+
+			"number", e.ID, e.Parent.ID)
 	}
 	return ""
 }

@@ -49,7 +49,8 @@ func (s *Servers) Acknowledge(t testing.TB, i int) {
 	a := &acknowledger{
 		writer: m.Writer(), kinds: map[object.GroupKind]followed{},
 		todo: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[object.Ref](10*time.Millisecond, time.Second)),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[object.Ref](10*time.Millisecond,
+				time.Second)),
 	}
 	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
 	for _, k := range kinds {
@@ -148,8 +149,9 @@ func (a *acknowledger) acknowledge(ctx context.Context, r object.Ref) error {
 	_, paused := u.GetAnnotations()[annotationPaused]
 	cluster := u
 	if r.GroupKind() != clusterKind {
-		cluster = a.get(object.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind, Namespace: r.Namespace,
-			Name: u.GetLabels()[labelCluster]})
+		cluster = a.get(object.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind,
+			Namespace: r.Namespace,
+			Name:      u.GetLabels()[labelCluster]})
 	}
 	if cluster != nil {
 		all, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")

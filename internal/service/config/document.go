@@ -99,7 +99,7 @@ func (r *reader) document(node *yaml.Node) *document {
 // walk turns nodes into plain values and notes the line of each path.
 func (d *document) walk(path string, n *yaml.Node) any {
 	d.lines[path] = n.Line
-	switch n.Kind {
+	switch n.Kind { //nolint:exhaustive // documents and aliases do not come here
 	case yaml.MappingNode:
 		values := map[string]any{}
 		for i := 0; i+1 < len(n.Content); i += 2 {

@@ -31,9 +31,10 @@ var locationRules = map[string]rule{
 var locationHints = map[string]string{
 	"spec.credential": "remove it and name an AWS credentials file in " +
 		"spec.config.credentialsFile, or set the AWS variables",
-	"spec.objectStorage.caCertRef": "remove it and put the certificates into spec.objectStorage.caCert",
-	"spec.backupSyncPeriod":        "remove it: the store is read when it is asked about",
-	"spec.validationFrequency":     "remove it: the store is checked when it is used",
+	"spec.objectStorage.caCertRef": "remove it and put the certificates into " +
+		"spec.objectStorage.caCert",
+	"spec.backupSyncPeriod":    "remove it: the store is read when it is asked about",
+	"spec.validationFrequency": "remove it: the store is checked when it is used",
 }
 
 // readLocations makes locations of the documents; keys are those of the Config document.
@@ -87,8 +88,8 @@ func (d *document) readPlace(spec *velerov1.BackupStorageLocationSpec, o *servic
 	}
 }
 
-// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured, and
-// ours.
+// s3Settings are the keys of config that velero-plugin-for-aws documents and that are honoured,
+// and ours.
 var s3Settings = map[string]func(d *document, value string, o *s3.Options){
 	"region":  func(_ *document, v string, o *s3.Options) { o.Region = v },
 	"s3Url":   func(_ *document, v string, o *s3.Options) { o.Endpoint = v },

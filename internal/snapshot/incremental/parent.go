@@ -29,9 +29,9 @@ type Chain struct {
 
 func (c Chain) name() string { return c.Store.ID() + " " + c.Source }
 
-// Newest returns the snapshot that the next one follows: the newest one whose envelope can be read;
-// nil when there is none. A damaged one must not prevent the next snapshot; the gap that it leaves
-// shows in the chain.
+// Newest returns the snapshot that the next one follows: the newest one whose envelope can be
+// read; nil when there is none. A damaged one must not prevent the next snapshot; the gap that it
+// leaves shows in the chain.
 func (c Chain) Newest(ctx context.Context) (*store.Signed, error) {
 	keys, err := c.Store.Snapshots(ctx, c.Source)
 	if err != nil {
@@ -196,14 +196,16 @@ type Inspection struct {
 	HistoryVerified bool
 }
 
-// Inspect asks a source for its kinds and providers. That costs more than all else where little has
-// changed: when nothing at all was written to the source since the parent, nor between the parent's
-// inspection and its cut, the answers are still right and come from the index. Inspect returns
-// capture.ErrHistory when the source is older than the parent.
+// Inspect asks a source for its kinds and providers. That costs more than all else where little
+// has changed: when nothing at all was written to the source since the parent, nor between the
+// parent's inspection and its cut, the answers are still right and come from the index. Inspect
+// returns capture.ErrHistory when the source is older than the parent.
 func (p *Parent) Inspect(ctx context.Context, source capture.Source, scope capture.Scope,
-	providers func(context.Context, []kube.Kind) ([]kube.Provider, error), writer string, rows *capi.Table) (
+	providers func(context.Context, []kube.Kind) ([]kube.Provider, error), writer string,
+	rows *capi.Table) (
 	i Inspection, err error) {
-	i.Head = Head{Reader: readerOf(writer, rows), Scope: slices.Sorted(slices.Values(scope.Namespaces))}
+	i.Head = Head{Reader: readerOf(writer, rows),
+		Scope: slices.Sorted(slices.Values(scope.Namespaces))}
 	if i.Head.InspectedAt, err = capture.Newest(ctx, source); err != nil {
 		return i, err
 	}

@@ -136,7 +136,8 @@ type DamageError string
 
 func (d DamageError) Error() string { return string(d) }
 
-// AsCorrupt returns DamageError in err as the *CorruptError of a key, and any other error unchanged.
+// AsCorrupt returns DamageError in err as the *CorruptError of a key, and any other error
+// unchanged.
 func AsCorrupt(key string, err error) error {
 	if d, ok := errors.AsType[DamageError](err); ok {
 		return &CorruptError{Key: key, Reason: string(d)}

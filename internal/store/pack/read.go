@@ -63,7 +63,8 @@ func checkHeader(h *tar.Header, lim Limits) error {
 		return bucket.DamageError(err.Error())
 	}
 	if h.Size < 0 || h.Size > lim.MaxObject {
-		return bucket.DamageError(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size, lim.MaxObject))
+		return bucket.DamageError(fmt.Sprintf("%q has %d bytes, more than %d", h.Name, h.Size,
+			lim.MaxObject))
 	}
 	for record := range h.PAXRecords {
 		// Others change what the body means: sparse files make much out of little.

@@ -34,9 +34,10 @@ type layout struct {
 	all     rect
 }
 
-// place computes the layout. In each group, a node is one column right of its parent: the node that
-// owns it, else one that names it. The children of a node use the rows from its own row on, so no two
-// boxes overlap. Groups are placed below each other, those of workload clusters on the left.
+// place computes the layout. In each group, a node is one column right of its parent: the node
+// that owns it, else one that names it. The children of a node use the rows from its own row on,
+// so no two boxes overlap. Groups are placed below each other, those of workload clusters on the
+// left.
 func place(d *Drawing) *layout {
 	p := &layout{nodes: map[*node]rect{}, groups: map[*group]rect{}, parents: parents(d)}
 	left, right, wide := groupGap, groupGap, 0.0
@@ -61,8 +62,8 @@ func place(d *Drawing) *layout {
 	return p
 }
 
-// parents returns the parent of each node: the first node of its group that owns it, else the first
-// that names it. Owner cycles are cut: no node is its own ancestor.
+// parents returns the parent of each node: the first node of its group that owns it, else the
+// first that names it. Owner cycles are cut: no node is its own ancestor.
 func parents(d *Drawing) map[*node]*node {
 	parent := map[*node]*node{}
 	for _, owner := range []bool{true, false} {
@@ -159,8 +160,8 @@ path{fill:none;stroke:#445566}path.names{stroke:#99a;stroke-dasharray:4}path.lac
 <rect width="100%%" height="100%%" fill="#fff"/>
 `
 
-// SVG returns the drawing as an SVG document. Arrows between distant boxes are drawn first, so that
-// they never hide a name.
+// SVG returns the drawing as an SVG document. Arrows between distant boxes are drawn first, so
+// that they never hide a name.
 func (d *Drawing) SVG() []byte {
 	w, p := &bytes.Buffer{}, place(d)
 	fmt.Fprintf(w, svgHead, p.all.w, p.all.h, fontSize)

@@ -85,8 +85,8 @@ func (d *Drawing) Mermaid() []byte {
 	return w.Bytes()
 }
 
-// mermaidText quotes lines as one Mermaid string. Mermaid reads Markdown and HTML in strings, and its
-// only escapes are numeric, so every character that could have a meaning becomes a number.
+// mermaidText quotes lines as one Mermaid string. Mermaid reads Markdown and HTML in strings, and
+// its only escapes are numeric, so every character that could have a meaning becomes a number.
 func mermaidText(lines ...string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -3,12 +3,15 @@
 //
 // This holds under all of them, and tests hold the store, the snapshots and the service to it:
 //
-//   - A write that returned nil is there, with these bytes. One that failed is there whole or not at all, and can be done again.
-//   - What a read returns is what was written, or it is an error: of the class of the fault, or damage. (Of an envelope or an ownership record that is not
-//     signed nobody can know.)
-//   - A snapshot for which Run returned nil is whole in the bucket: it verifies there, and holds what the source was at its resourceVersion.
+//   - A write that returned nil is there, with these bytes. One that failed is there whole or not at
+//     all, and can be done again.
+//   - What a read returns is what was written, or it is an error: of the class of the fault, or
+//     damage. (Nobody can know that of an envelope or an ownership record without a signature.)
+//   - A snapshot for which Create returned nil is whole in the bucket: it verifies there, and holds
+//     what the source was at its resourceVersion.
 //   - A verify without findings is right. One with findings may be wrong: it reports what it reads.
-//   - A list that is behind costs a fork in the chain of snapshots or content that is written once more, and never content.
+//   - A list that lags behind costs a fork in the chain of snapshots, or content that is written
+//     twice, and never content.
 package faultbucket
 
 import (

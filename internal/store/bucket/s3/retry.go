@@ -57,11 +57,11 @@ func (t recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 var errTooSlow = errors.New("no answer in time")
 
 // do runs a request until it succeeds, fails for good, or time is up. size is how many bytes it
-// moves. call gets a context that ends with the try, and returns what minio-go returns. The error is
-// a *bucket.Error, a *bucket.UsageError without credentials, or an error that wraps ctx.Err().
+// moves. call gets a context that ends with the try, and returns what minio-go returns. The error
+// is a *bucket.Error, a *bucket.UsageError without credentials, or an error that wraps ctx.Err().
 //
-// The loop is here and not in a wrapper around a Bucket: a write whose answer was lost reads the key
-// back before its next try, and a read goes on where the last one broke off.
+// The loop is here and not in a wrapper around a Bucket: a write whose answer was lost reads the
+// key back before its next try, and a read goes on where the last one broke off.
 func (b *Bucket) do(ctx context.Context, op, key string, size int64,
 	call func(ctx context.Context) error) error {
 	begin := time.Now()

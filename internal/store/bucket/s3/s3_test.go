@@ -28,7 +28,8 @@ const (
 func fakeCredentials(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "credentials")
-	text := fmt.Sprintf("[default]\naws_access_key_id=%s\naws_secret_access_key=%s\naws_session_token=%s\n", fakeKey, fakeSecret, fakeToken)
+	text := fmt.Sprintf("[default]\naws_access_key_id=%s\naws_secret_access_key=%s\n"+
+		"aws_session_token=%s\n", fakeKey, fakeSecret, fakeToken)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

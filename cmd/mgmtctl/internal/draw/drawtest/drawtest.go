@@ -30,7 +30,8 @@ func ref(group, kind, namespace, name string) *mgmtv1.Ref {
 	return &mgmtv1.Ref{Group: group, Kind: kind, Namespace: namespace, Name: name}
 }
 
-// Graph has an owner, names, missing objects, an object outside of the selection and a hostile name.
+// Graph has an owner, names, missing objects, an object outside of the selection and a hostile
+// name.
 func Graph() []*mgmtv1.GraphSnapshotResponse {
 	const unit = "team-a/web"
 	cluster, class := ref(capi, "Cluster", "team-a", "web"), ref(capi, "ClusterClass", "team-a",
