@@ -147,7 +147,7 @@ func TestMutualTLSReportsWhichSideIsWrong(t *testing.T) {
 				"unknown authority", "hint: --ca-file must hold the authority"}},
 		{"another host", line("127.0.0.1:"+port, ours.file, certFile, keyFile), 1,
 			[]string{"its certificate is not trusted: ", "hint: --ca-file must"}},
-		{"a stranger", line("localhost:"+port, ours.file, strangeCert, strangeKey), 1,
+		{"an unknown client", line("localhost:"+port, ours.file, strangeCert, strangeKey), 1,
 			[]string{"it refuses our certificate: ", "hint: --cert-file must be signed by"}},
 		{"no TLS there", line("localhost:"+plainPort, ours.file, certFile, keyFile), 1,
 			[]string{"does not speak TLS", "hint: check the port"}},

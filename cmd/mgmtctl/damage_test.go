@@ -244,7 +244,7 @@ var damageRows = []struct {
 		must(d.t, err)
 		d.next(func(*store.Envelope) {})
 	}, []run{
-		{"list", 0, `stranger`}, {"structure", 12, `signature: .*which is not trusted`},
+		{"list", 0, `unknown-signer`}, {"structure", 12, `signature: .*which is not trusted`},
 		{"full", 12, `which is not trusted`}, {"show", 12, `which is not trusted`},
 		{"diff", 12, `which is not trusted`}, {"plan", 12, `which is not trusted`},
 	}},

@@ -18,8 +18,8 @@ func newSnapshotList(p *program) *cobra.Command {
 		Use:   "list [flags]",
 		Short: "List the snapshots in the store",
 		Long: `List the snapshots in the store, newest first, and the state of their signatures:
-trusted, stranger (signed by a key that is not trusted), unsigned, unchecked (no --trusted-key was
-given) or damaged. VERIFIED is the level and the age of the last verification, or that it found
+trusted, unknown-signer (signed by a key that is not trusted), unsigned, unchecked (no --trusted-key
+was given) or damaged. VERIFIED is the level and the age of the last verification, or that it found
 damage; it is untrusted when no trusted key signed that result.
 
 Changes: nothing. It needs no identity.
@@ -107,6 +107,12 @@ func sourceText(s *mgmtv1.Snapshot) string {
 	return s.GetSource()
 }
 
-func trustWord(t mgmtv1.Trust) string { return word(t, "TRUST_") }
+// trustWord returns the state of a signature. The API calls an unknown signer STRANGER.
+func trustWord(t mgmtv1.Trust) string {
+	if t == mgmtv1.Trust_TRUST_STRANGER {
+		return "unknown-signer"
+	}
+	return word(t, "TRUST_")
+}
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
