@@ -15,7 +15,7 @@ func kubeadmRows() []Row {
 			Pause: PauseWithCluster, RunsCode: runsMachineCode, Refs: kubeadmRefs("spec."),
 			// It lets one machine at a time initialise a control plane. Brought back it would block, or be
 			// taken over by, the wrong machine (cluster-api issue 7794;
-			// bootstrap/kubeadm/internal/locking/control_plane_init_mutex.go).
+			// bootstrap/kubeadm/pkg/locking/control_plane_init_mutex.go).
 			LockSuffixes: []string{"lock"}},
 		{GroupKind: object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfigTemplate"},
 			Source: kubeadmTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,
@@ -25,7 +25,7 @@ func kubeadmRows() []Row {
 			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
 				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
 			// Without one it makes new ones, and with them a workload cluster that trusts nobody it knows
-			// (controlplane/kubeadm/internal/controllers/controller.go, reconcileClusterCertificates).
+			// (controlplane/kubeadm/reconcilers/kubeadmcontrolplane/kubeadmcontrolplane_controller.go).
 			Certificates: []string{"ca", "etcd", "proxy", "sa"}},
 		{GroupKind: object.GroupKind{Group: GroupControlPlane, Kind: "KubeadmControlPlaneTemplate"},
 			Source: kubeadmCPTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,
