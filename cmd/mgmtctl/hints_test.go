@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -57,5 +58,19 @@ func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
 		Hint: "finish it", HintKey: object.HintOperation}))
 	if got, want := hintOf(e), "finish it (mgmtctl operation show ID)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestFailedOperationNamesTheCommandsOfItsHint: the message of an operation that failed ends with a
+// hint of the server.
+func TestFailedOperationNamesTheCommandsOfItsHint(t *testing.T) {
+	f := newFake()
+	f.operation = testOperation(failed, 12, false)
+	f.operation.Message, f.operation.HintKey = "identity missing (give one)",
+		string(object.HintIdentity)
+	r := runner{fake: f}.run(t, "operation show latest"+catalogFlags).want(t, 0)
+	want := "identity missing (give one) (" + errorCommands[object.HintIdentity] + ")"
+	if !strings.Contains(r.stdout, want) {
+		t.Errorf("the message is not %q:\n%s", want, r.stdout)
 	}
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -189,4 +191,12 @@ func (rawErrors) ListOperations(context.Context, *mgmtv1.ListOperationsRequest) 
 func (rawErrors) WatchOperation(*mgmtv1.WatchOperationRequest,
 	grpc.ServerStreamingServer[mgmtv1.WatchOperationResponse]) error {
 	return &kube.KubeconfigError{File: "f", Err: fs.ErrNotExist}
+}
+
+// TestHintKeyOfAWrappedErrorCrossesTheWire: mgmtctl adds its commands by this key.
+func TestHintKeyOfAWrappedErrorCrossesTheWire(t *testing.T) {
+	err := fmt.Errorf("restore unit: %w", &restore.OperationAtWorkError{Operation: "65f1a2b3c4d5"})
+	if got := FromStatus(ToStatus(err)); got.HintKey != object.HintOperation || got.Hint == "" {
+		t.Errorf("hint %q with the key %q", got.Hint, got.HintKey)
+	}
 }
