@@ -34,9 +34,10 @@ var noEdge = map[string]string{
 		"spec.resources",
 }
 
-// TestAPIEveryKindIsKnown walks every installed CRD of Cluster API and its providers. It fails for a
-// kind without a row or a default row, for a kind without a decision how it is paused, and for a spec
-// field that looks like a reference and is neither among the Refs of the row nor an exception.
+// TestAPIEveryKindIsKnown walks every installed CRD of Cluster API and its providers. It fails for
+// a kind without a row or a default row, for a kind without a decision how it is paused, and for a
+// spec field that looks like a reference and is neither among the Refs of the row nor an
+// exception.
 func TestAPIEveryKindIsKnown(t *testing.T) {
 	var rows *capi.Table
 	m := servers.Connect(t, 0)

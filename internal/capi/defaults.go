@@ -6,8 +6,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// defaults are the rows of kinds that have none of their own. The first that fits is used; the last
-// fits every kind. An empty condition fits all.
+// defaults are the rows of kinds that have none of their own. The first that fits is used; the
+// last fits every kind. An empty condition fits all.
 var defaults = []struct {
 	groups      []string // one of them is the group
 	groupSuffix string
@@ -29,7 +29,8 @@ var defaults = []struct {
 		Source: "azimuth-cloud/cluster-api-addon-provider, capi_addons/models/v1alpha1 (spec.paused)"}},
 	// Resources of the Azure Service Operator have an annotation of their own (reconcile-policy).
 	{groupSuffix: ".azure.com", row: Row{Pause: PauseUnsupported,
-		Source: "Azure/azure-service-operator v2, docs: annotations (serviceoperator.azure.com/reconcile-policy)"}},
+		Source: "Azure/azure-service-operator v2, docs: annotations " +
+			"(serviceoperator.azure.com/reconcile-policy)"}},
 	{kindSuffix: "Template", row: Row{Pause: PauseUnknown, UsersNamed: true,
 		Source: "no contract says how such a kind is paused; what uses a template names it"}},
 	{row: Row{Pause: PauseUnknown, Source: "nothing is known of such a kind"}},
@@ -59,8 +60,8 @@ func fits(group string, groups []string, suffix string) bool {
 	return len(groups) == 0
 }
 
-// HoldsSecrets reports whether fields of a kind may be secrets: those of the core, and those of kinds
-// that become bootstrap data, which has files and passwords in it.
+// HoldsSecrets reports whether fields of a kind may be secrets: those of the core, and those of
+// kinds that become bootstrap data, which has files and passwords in it.
 func HoldsSecrets(gk object.GroupKind) bool {
 	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
 		strings.HasPrefix(gk.Group, "controlplane.")

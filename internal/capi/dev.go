@@ -2,8 +2,8 @@ package capi
 
 import "github.com/mgmtd/mgmtd/internal/object"
 
-// devRows are the kinds of the provider with which Cluster API tests itself. They say what the default
-// rows say; its template fields name in-memory things of the test provider.
+// devRows are the kinds of the provider with which Cluster API tests itself. They say what the
+// default rows say; its template fields name in-memory things of the test provider.
 func devRows() []Row {
 	const source = "cluster-api v1.14, test/infrastructure/docker/api/v1beta2"
 	var rows []Row

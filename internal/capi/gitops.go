@@ -14,8 +14,8 @@ var gitOpsMarks = []struct {
 		source: "fluxcd/kustomize-controller, docs/spec/v1/kustomizations.md"},
 }
 
-// GitOpsOwned reports whether labels or annotations of an object say that a GitOps controller applies
-// it: it would end a pause, and make the object again once it is gone.
+// GitOpsOwned reports whether labels or annotations of an object say that a GitOps controller
+// applies it: it would end a pause, and make the object again once it is gone.
 func GitOpsOwned[V any](labels, annotations map[string]V) bool {
 	for _, m := range gitOpsMarks {
 		if _, ok := labels[m.label]; ok {

@@ -14,8 +14,8 @@ const (
 	GroupClusterctl     = "clusterctl.cluster.x-k8s.io"
 )
 
-// Kinds that flows know by name: those of Kubernetes and of Cluster API core. Everything else that a
-// flow has to know of a kind is data of this package.
+// Kinds that flows know by name: those of Kubernetes and of Cluster API core. Everything else that
+// a flow has to know of a kind is data of this package.
 var (
 	Namespace                 = object.GroupKind{Kind: "Namespace"}
 	Secret                    = object.GroupKind{Kind: "Secret"}
@@ -39,11 +39,11 @@ const (
 	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
 	// next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"
-	// AnnotationOperation names the operation that works on an object: on a target the operation that
-	// created it, on the source of a move the operation that holds the lock of a Cluster.
+	// AnnotationOperation names the operation that works on an object: on a target the operation
+	// that created it, on the source of a move the operation that holds the lock of a Cluster.
 	AnnotationOperation = "mgmtd.dev/operation"
-	// AnnotationWasPaused marks an object whose pause switch an operation set. Its value is what the
-	// switch was before: WasAbsent, WasFalse or WasTrue.
+	// AnnotationWasPaused marks an object whose pause switch an operation set. Its value is what
+	// the switch was before: WasAbsent, WasFalse or WasTrue.
 	AnnotationWasPaused = "mgmtd.dev/was-paused"
 )
 

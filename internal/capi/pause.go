@@ -7,9 +7,9 @@ import "strconv"
 type Pause interface {
 	// String is its name in spec.kinds.
 	String() string
-	// Order is the place of the object's own switch among those of its unit, counted in the order in
-	// which a release unsets them; a pause sets them the other way round. 0 means that the object has
-	// no switch of its own.
+	// Order is the place of the object's own switch among those of its unit, counted in the order
+	// in which a release unsets them; a pause sets them the other way round. 0 means that the
+	// object has no switch of its own.
 	Order() int
 	// Set sets the switch and returns what it was (WasAbsent, WasFalse or WasTrue).
 	Set(obj map[string]any) (was string)
@@ -17,27 +17,28 @@ type Pause interface {
 	Unset(obj map[string]any, was string)
 	// IsSet reports whether the object's own switch is set.
 	IsSet(obj map[string]any) bool
-	// Acknowledged: while it is paused nothing writes to the object, and a controller that publishes
-	// the condition Paused shows it as True.
+	// Acknowledged: while it is paused nothing writes to the object, and a controller that
+	// publishes the condition Paused shows it as True.
 	Acknowledged() bool
-	// AtWork reports whether controllers work on an object whose own switch is not set by us, while its
-	// Cluster is at work or not.
+	// AtWork reports whether controllers work on an object whose own switch is not set by us,
+	// while its Cluster is at work or not.
 	AtWork(clusterAtWork bool) bool
 	// Passive: nothing reconciles such an object in a way that could do harm.
 	Passive() bool
 	// Late: there is no way to pause it, so it is created when its workload cluster is released.
 	Late() bool
-	// Supported is false for a switch that this version cannot set. It blocks the unit of an object.
+	// Supported is false for a switch that this version cannot set. It blocks the unit of an
+	// object.
 	Supported() bool
 }
 
 // The mechanisms.
 var (
-	// PauseBySpec is the object's own spec.paused. It pauses the whole unit, so it is the last switch
-	// that a release unsets.
+	// PauseBySpec is the object's own spec.paused. It pauses the whole unit, so it is the last
+	// switch that a release unsets.
 	PauseBySpec Pause = specSwitch{}
-	// PauseByAnnotation is the annotation cluster.x-k8s.io/paused on the object itself. The pause of its
-	// Cluster does not reach it.
+	// PauseByAnnotation is the annotation cluster.x-k8s.io/paused on the object itself. The pause
+	// of its Cluster does not reach it.
 	PauseByAnnotation Pause = annotationSwitch{}
 	// PauseWithCluster is the switch of its Cluster.
 	PauseWithCluster Pause = noSwitch{name: "with-cluster", acknowledged: true, withCluster: true}
@@ -45,11 +46,11 @@ var (
 	PauseNone Pause = noSwitch{name: "none", passive: true}
 	// PauseNever is for kinds that must not be paused, on either side, such as ClusterClass.
 	PauseNever Pause = noSwitch{name: "never", atWork: true}
-	// PauseUnsupported is a switch of its own that this version does not know how to set and to give
-	// back.
+	// PauseUnsupported is a switch of its own that this version does not know how to set and to
+	// give back.
 	PauseUnsupported Pause = noSwitch{name: "unsupported", acknowledged: true, unsupported: true}
-	// PauseUnknown is for kinds of which no switch is known. They are created last, when their workload
-	// cluster is released.
+	// PauseUnknown is for kinds of which no switch is known. They are created last, when their
+	// workload cluster is released.
 	PauseUnknown Pause = noSwitch{name: "unknown", atWork: true, late: true}
 )
 
@@ -63,16 +64,19 @@ type noSwitch struct {
 	acknowledged, withCluster, atWork, passive, late, unsupported bool
 }
 
-func (p noSwitch) String() string                 { return p.name }
-func (noSwitch) Order() int                       { return 0 }
-func (noSwitch) Set(map[string]any) string        { return WasAbsent }
-func (noSwitch) Unset(map[string]any, string)     {}
-func (noSwitch) IsSet(map[string]any) bool        { return false }
-func (p noSwitch) Acknowledged() bool             { return p.acknowledged }
-func (p noSwitch) AtWork(clusterAtWork bool) bool { return p.atWork || p.withCluster && clusterAtWork }
-func (p noSwitch) Passive() bool                  { return p.passive }
-func (p noSwitch) Late() bool                     { return p.late }
-func (p noSwitch) Supported() bool                { return !p.unsupported }
+func (p noSwitch) String() string             { return p.name }
+func (noSwitch) Order() int                   { return 0 }
+func (noSwitch) Set(map[string]any) string    { return WasAbsent }
+func (noSwitch) Unset(map[string]any, string) {}
+func (noSwitch) IsSet(map[string]any) bool    { return false }
+func (p noSwitch) Acknowledged() bool         { return p.acknowledged }
+func (p noSwitch) AtWork(clusterAtWork bool) bool {
+	return p.atWork || p.withCluster &&
+		clusterAtWork
+}
+func (p noSwitch) Passive() bool   { return p.passive }
+func (p noSwitch) Late() bool      { return p.late }
+func (p noSwitch) Supported() bool { return !p.unsupported }
 
 // ownSwitch is what the mechanisms with a switch in the object itself have in common.
 type ownSwitch struct{}
@@ -144,8 +148,8 @@ func (specSwitch) Unset(obj map[string]any, was string) {
 	}
 }
 
-// Pause sets the switch of obj's kind, if it has one of its own, and marks in obj what it was. It may
-// run again: a switch that is marked stays as it is. It reports whether it changed anything.
+// Pause sets the switch of obj's kind, if it has one of its own, and marks in obj what it was. It
+// may run again: a switch that is marked stays as it is. It reports whether it changed anything.
 func (t *Table) Pause(obj map[string]any) bool {
 	p := t.Row(kindOf(obj)).Pause
 	if PausedByUs(obj) || p.Order() == 0 {
@@ -155,8 +159,8 @@ func (t *Table) Pause(obj map[string]any) bool {
 	return true
 }
 
-// Unpause gives the switch back. A switch that we did not set stays as it is: somebody else set it.
-// It reports whether it changed anything.
+// Unpause gives the switch back. A switch that we did not set stays as it is: somebody else set
+// it. It reports whether it changed anything.
 func (t *Table) Unpause(obj map[string]any) bool {
 	if !PausedByUs(obj) {
 		return false

@@ -96,8 +96,9 @@ func TestWhatAPauseMeans(t *testing.T) {
 		Passive, Late, Supported                bool
 	}
 	want := map[string]meaning{
-		"spec":         {Order: 2, Acknowledged: true, AtWorkWithCluster: true, Supported: true},
-		"annotation":   {Order: 1, Acknowledged: true, AtWork: true, AtWorkWithCluster: true, Supported: true},
+		"spec": {Order: 2, Acknowledged: true, AtWorkWithCluster: true, Supported: true},
+		"annotation": {Order: 1, Acknowledged: true, AtWork: true, AtWorkWithCluster: true,
+			Supported: true},
 		"with-cluster": {Acknowledged: true, AtWorkWithCluster: true, Supported: true},
 		"none":         {Passive: true, Supported: true},
 		"never":        {AtWork: true, AtWorkWithCluster: true, Supported: true},

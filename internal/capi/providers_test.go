@@ -17,8 +17,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// TestRowsReadTheObjectsOfTheirProviders compares testdata/<provider>.jsonl with the rows: each line
-// has an object, how it is paused, and the objects that it names.
+// TestRowsReadTheObjectsOfTheirProviders compares testdata/<provider>.jsonl with the rows: each
+// line has an object, how it is paused, and the objects that it names.
 func TestRowsReadTheObjectsOfTheirProviders(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.jsonl")
 	if err != nil || len(files) < 10 {

@@ -8,9 +8,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Row is what is known of one kind. A field is here once a flow reads it: what a design only expects
-// (fields that a controller writes while it is paused, status that must be there before a release)
-// comes with its first reader.
+// Row is what is known of one kind. A field is here once a flow reads it: what a design only
+// expects (fields that a controller writes while it is paused, status that must be there before a
+// release) comes with its first reader.
 type Row struct {
 	GroupKind object.GroupKind
 	// Source is where the knowledge comes from: project, version, file. It is never empty.
@@ -19,23 +19,24 @@ type Row struct {
 	Refs []Reference
 	// Pause is how objects of the kind are paused.
 	Pause Pause
-	// Shared: another workload cluster may come to use such an object at any time, so it belongs to
-	// no unit. Cluster-scoped objects always are shared.
+	// Shared: another workload cluster may come to use such an object at any time, so it belongs
+	// to no unit. Cluster-scoped objects always are shared.
 	Shared bool
-	// UsersNamed: all users of a shared object name it in a field of their Refs or own it, so that the
-	// graph knows when nobody uses it. Without it, every workload cluster of the namespace may be one.
+	// UsersNamed: all users of a shared object name it in a field of their Refs or own it, so that
+	// the graph knows when nobody uses it. Without it, every workload cluster of the namespace may
+	// be one.
 	UsersNamed bool
-	// BoundToCluster: a controller of the kind makes one such object for each Cluster, deletes it while
-	// the Cluster is absent, and may make it again. It comes after its Cluster, and one that the
-	// target's controllers made for a restored Cluster is replaced.
+	// BoundToCluster: a controller of the kind makes one such object for each Cluster, deletes it
+	// while the Cluster is absent, and may make it again. It comes after its Cluster, and one that
+	// the target's controllers made for a restored Cluster is replaced.
 	BoundToCluster bool
-	// ReconciledFirst: before any unit is created, a restore waits until the target has observed such
-	// objects and reports no condition worse than on the source.
+	// ReconciledFirst: before any unit is created, a restore waits until the target has observed
+	// such objects and reports no condition worse than on the source.
 	ReconciledFirst bool
 	// RunsCode says what such an object runs on workload clusters; empty when it runs nothing.
 	RunsCode string
-	// GoodConditions are endings of condition types whose status True is good; nil stands for those of
-	// the Cluster API contract.
+	// GoodConditions are endings of condition types whose status True is good; nil stands for
+	// those of the Cluster API contract.
 	GoodConditions []string
 	// VolatileAnnotations are annotations that are no difference between two objects.
 	VolatileAnnotations []string
@@ -44,19 +45,19 @@ type Row struct {
 	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload
 	// cluster by their name, also when nothing owns them.
 	SecretSuffixes []string
-	// Certificates are the suffixes of the Secrets without which the controller of a control plane of
-	// this kind makes new ones.
+	// Certificates are the suffixes of the Secrets without which the controller of a control plane
+	// of this kind makes new ones.
 	Certificates []string
-	// LockSuffixes are those of ConfigMaps "<workload cluster>-<suffix>" that its controller holds as a
-	// lock. They are never captured, and go with their Cluster.
+	// LockSuffixes are those of ConfigMaps "<workload cluster>-<suffix>" that its controller holds
+	// as a lock. They are never captured, and go with their Cluster.
 	LockSuffixes []string
 }
 
 // Reference is a field in which an object names others.
 type Reference struct {
 	// Path is a gjson path that begins with "spec.". Its value is a name, a reference {apiGroup or
-	// apiVersion, kind, namespace, name}, or a list of these. A namespace that the field does not say
-	// is the object's own.
+	// apiVersion, kind, namespace, name}, or a list of these. A namespace that the field does not
+	// say is the object's own.
 	Path string
 	// To is the kind of the named object where the field does not say it.
 	To object.GroupKind
@@ -64,8 +65,8 @@ type Reference struct {
 	SoftOwner bool
 }
 
-// contractGood are the endings of condition types of Cluster API whose True is good. Others, such as
-// ScalingUp or Deleting, say what goes on and may change. Source: cluster-api v1.14,
+// contractGood are the endings of condition types of Cluster API whose True is good. Others, such
+// as ScalingUp or Deleting, say what goes on and may change. Source: cluster-api v1.14,
 // api/core/v1beta2/*_types.go and the contracts of the book.
 var contractGood = []string{"Ready", "Available", "Healthy", "UpToDate", "Provisioned",
 	"Initialized", "Succeeded", "Reconciled", "RemoteConnectionProbe", "UpToDateMachines"}

@@ -24,8 +24,8 @@ type Table struct {
 	tag                          string
 }
 
-// builtin is the Table of the built-in rows. It is made at its first use, since it cannot fail: a test
-// validates every row.
+// builtin is the Table of the built-in rows. It is made at its first use, since it cannot fail: a
+// test validates every row.
 var builtin = sync.OnceValue(func() *Table {
 	t, err := newTable(slices.Concat(coreRows(), kubeadmRows(), addonRows(), ipamRows(), runtimeRows(),
 		awsRows(), devRows(), metal3Rows(), openstackRows(), stackhpcRows()))
@@ -35,8 +35,8 @@ var builtin = sync.OnceValue(func() *Table {
 	return t
 })
 
-// New returns the Table of the built-in rows and of more. It returns an error that names the row when
-// one is not valid, is there twice, or is built in.
+// New returns the Table of the built-in rows and of more. It returns an error that names the row
+// when one is not valid, is there twice, or is built in.
 func New(more []Row) (*Table, error) {
 	if len(more) == 0 {
 		return builtin(), nil
@@ -126,8 +126,8 @@ func (t *Table) Kinds() []object.GroupKind {
 // label of Cluster API: it names other objects or is named, or the configuration has a row of it.
 func (t *Table) Known(gk object.GroupKind) bool { return t.orBuiltin().known[gk] }
 
-// Tag names the rows of the configuration, for the writer of a snapshot; empty when there are none.
-// Snapshots with different tags may have different edges of the same objects.
+// Tag names the rows of the configuration, for the writer of a snapshot; empty when there are
+// none. Snapshots with different tags may have different edges of the same objects.
 func (t *Table) Tag() string { return t.orBuiltin().tag }
 
 // Fingerprint changes with everything that decides which objects are captured and which edges they
@@ -142,14 +142,14 @@ func (t *Table) Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// ClusterOfSecret returns the name of the workload cluster to which a Secret of this name belongs by
-// its suffix, or "".
+// ClusterOfSecret returns the name of the workload cluster to which a Secret of this name belongs
+// by its suffix, or "".
 func (t *Table) ClusterOfSecret(name string) string {
 	return cutSuffix(name, t.orBuiltin().secretSuffixes)
 }
 
-// ClusterOfLock returns the Cluster to which a ConfigMap belongs as a lock of a provider; ok is false
-// when it is none.
+// ClusterOfLock returns the Cluster to which a ConfigMap belongs as a lock of a provider; ok is
+// false when it is none.
 func (t *Table) ClusterOfLock(ref object.Ref) (cluster object.Ref, ok bool) {
 	if ref.GroupKind() != ConfigMap {
 		return object.Ref{}, false
@@ -159,8 +159,8 @@ func (t *Table) ClusterOfLock(ref object.Ref) (cluster object.Ref, ok bool) {
 		name != ""
 }
 
-// cutSuffix removes "-<suffix>" from name, of several the longest: "x-apiserver-etcd-client" belongs
-// to x. It returns "" when there is none.
+// cutSuffix removes "-<suffix>" from name, of several the longest: "x-apiserver-etcd-client"
+// belongs to x. It returns "" when there is none.
 func cutSuffix(name string, suffixes []string) string {
 	shortest := ""
 	for _, s := range suffixes {
