@@ -28,8 +28,8 @@ func coreRows() []Row {
 				{Path: "spec.topology.controlPlane.healthCheck.remediation.templateRef"},
 				{Path: "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef"},
 			}},
-		// The Cluster webhook waits seconds for a ClusterClass that is not reconciled, so it is never
-		// paused and comes first (cluster-api v1.14, internal/webhooks/cluster.go).
+		// The Cluster webhook waits seconds for a ClusterClass that is not reconciled, so it is
+		// never paused and comes first (cluster-api v1.14, core/webhooks/admission/cluster.go).
 		{GroupKind: ClusterClass, Source: capiTypes, Pause: PauseNever, Shared: true, UsersNamed: true,
 			ReconciledFirst: true, Refs: classRefs()},
 		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec.")},

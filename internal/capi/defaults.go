@@ -26,7 +26,7 @@ var defaults = []struct {
 			"BootstrapConfig, ControlPlane: pausing)"}},
 	// The addons of StackHPC have a switch of their own: a field of each kind.
 	{groups: []string{"addons.stackhpc.com"}, row: Row{Pause: PauseUnsupported,
-		Source: "stackhpc cluster-api-addon-provider, capi_addons/models/v1alpha1"}},
+		Source: "azimuth-cloud/cluster-api-addon-provider, capi_addons/models/v1alpha1 (spec.paused)"}},
 	// Resources of the Azure Service Operator have an annotation of their own (reconcile-policy).
 	{groupSuffix: ".azure.com", row: Row{Pause: PauseUnsupported,
 		Source: "Azure/azure-service-operator v2, docs: annotations " +

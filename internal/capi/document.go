@@ -7,8 +7,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Document is a row as an operator writes it, in spec.kinds of the daemon's configuration. Its fields
-// mean what those of Row mean.
+// Document is a row as an operator writes it, in spec.kinds of the daemon's configuration. Its
+// fields mean what those of Row mean.
 type Document struct {
 	Group           string              `json:"group"`
 	Kind            string              `json:"kind"`
@@ -35,7 +35,8 @@ type ReferenceDocument struct {
 	SoftOwner bool   `json:"softOwner"`
 }
 
-// Row returns the row that d describes. source names the file that d is from. The error names the row.
+// Row returns the row that d describes. source names the file that d is from. The error names the
+// row.
 func (d Document) Row(source string) (Row, error) {
 	row := Row{
 		GroupKind: object.GroupKind{Group: d.Group, Kind: d.Kind}, Source: source, Shared: d.Shared,

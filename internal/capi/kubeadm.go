@@ -13,9 +13,9 @@ func kubeadmRows() []Row {
 	return []Row{
 		{GroupKind: object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfig"}, Source: kubeadmTypes,
 			Pause: PauseWithCluster, RunsCode: runsMachineCode, Refs: kubeadmRefs("spec."),
-			// It lets one machine at a time initialise a control plane. Brought back it would block, or be
-			// taken over by, the wrong machine (cluster-api issue 7794;
-			// bootstrap/kubeadm/internal/locking/control_plane_init_mutex.go).
+			// It lets one machine at a time initialise a control plane. Brought back it would
+			// block, or be taken over by, the wrong machine (cluster-api issue 7794;
+			// bootstrap/kubeadm/pkg/locking/control_plane_init_mutex.go).
 			LockSuffixes: []string{"lock"}},
 		{GroupKind: object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfigTemplate"},
 			Source: kubeadmTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,
@@ -24,8 +24,9 @@ func kubeadmRows() []Row {
 			RunsCode: runsMachineCode,
 			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
 				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
-			// Without one it makes new ones, and with them a workload cluster that trusts nobody it knows
-			// (controlplane/kubeadm/internal/controllers/controller.go, reconcileClusterCertificates).
+			// Without one it makes new ones, and with them a workload cluster that trusts nobody
+			// it knows
+			// (controlplane/kubeadm/reconcilers/kubeadmcontrolplane/kubeadmcontrolplane_controller.go).
 			Certificates: []string{"ca", "etcd", "proxy", "sa"}},
 		{GroupKind: object.GroupKind{Group: GroupControlPlane, Kind: "KubeadmControlPlaneTemplate"},
 			Source: kubeadmCPTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,

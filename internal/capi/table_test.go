@@ -6,8 +6,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// TestEveryRowSaysWhereItIsFrom validates the built-in rows and the default rows: each has a source
-// and a pause, and its paths can be read.
+// TestEveryRowSaysWhereItIsFrom validates the built-in rows and the default rows: each has a
+// source and a pause, and its paths can be read.
 func TestEveryRowSaysWhereItIsFrom(t *testing.T) {
 	var rows *Table
 	if n := len(rows.Kinds()); n < 30 {
