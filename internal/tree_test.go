@@ -98,7 +98,8 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 }
 
 // pathInDocs matches paths of the repository in the inline code of Markdown.
-var pathInDocs = regexp.MustCompile("`((?:internal|cmd|proto|e2e|docs|packaging|tools)/[\\w./-]*\\w)`")
+var pathInDocs = regexp.MustCompile(
+	"`((?:internal|cmd|proto|e2e|docs|packaging|tools)/[\\w./-]*\\w)`")
 
 func TestDocsNamePathsThatExist(t *testing.T) {
 	for _, doc := range []string{"ARCHITECTURE.md", "README.md", "docs/development.md"} {

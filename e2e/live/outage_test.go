@@ -33,10 +33,10 @@ func TestRestoresAfterAnOutage(t *testing.T) {
 }
 
 // testStock restores a workload cluster of the ClusterClass that Cluster API publishes, 3 control
-// planes and 2 workers. Its control plane is Available and being scaled up, so the KubeadmConfigs of
-// its control plane Machines have no annotation yet, while the control plane's controller owns the
-// empty map of annotations. It was paused in that state. The test unpauses the copy: the target must
-// finish the control plane with the Machines that there are.
+// planes and 2 workers. Its control plane is Available and being scaled up, so the KubeadmConfigs
+// of its control plane Machines have no annotation yet, while the control plane's controller owns
+// the empty map of annotations. It was paused in that state. The test unpauses the copy: the
+// target must finish the control plane with the Machines that there are.
 func testStock(t *testing.T) {
 	o := operate(t)
 	before := o.before.In(stockNS)

@@ -30,9 +30,9 @@ func (k Kind) check() error {
 //	               │      └──▶ needs-identity ─┤
 //	               └────────── resume ─────────┘
 //
-// An operation works, also on a rollback, in running only. A process that dies leaves its operation
-// running; the next process that opens the catalog finds it with Catalog.Interrupted and moves it
-// to stopped, or to needs-identity. succeeded and rolled-back are final.
+// An operation works, also on a rollback, in running only. A process that dies leaves its
+// operation running; the next process that opens the catalog finds it with Catalog.Interrupted and
+// moves it to stopped, or to needs-identity. succeeded and rolled-back are final.
 type State string
 
 // The states of an operation.
@@ -81,7 +81,8 @@ func (s State) check() error {
 	return nil
 }
 
-// StopCause says what ended the last run of an operation that is stopped, or waits for an identity.
+// StopCause says what ended the last run of an operation that is stopped, or waits for an
+// identity.
 type StopCause string
 
 // The causes of a stop; empty for an operation that is in another state.

@@ -8,8 +8,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// TestRowsOfTheConfigurationPauseTheirKinds: objects of a kind that only the configuration knows are
-// created paused, before the release, and unpaused before their Cluster.
+// TestRowsOfTheConfigurationPauseTheirKinds: objects of a kind that only the configuration knows
+// are created paused, before the release, and unpaused before their Cluster.
 func TestRowsOfTheConfigurationPauseTheirKinds(t *testing.T) {
 	ref := object.Ref{Group: "acme.example.org", Kind: "Pool", Namespace: "n", Name: "a"}
 	rows, err := capi.New([]capi.Row{{GroupKind: ref.GroupKind(), Source: "a test",

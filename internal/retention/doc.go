@@ -10,8 +10,8 @@
 // # Why no lock is needed
 //
 // A run that takes a snapshot uses again only what its parent names, the newest snapshot of its
-// source when it began; all else that it names it wrote itself. So a prune takes nothing from a run
-// in progress, wherever that is:
+// source when it began; all else that it names it wrote itself. So a prune takes nothing from a
+// run in progress, wherever that is:
 //
 //   - A snapshot goes only when a newer one of its source has been there for the grace: no run in
 //     progress has it as its parent, for that run would be older than store.MaxRun.

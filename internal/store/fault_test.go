@@ -19,8 +19,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// TestFaultBucketWithoutFaults: the layer itself fulfils the contract, so that what is found through
-// it is the fault's, or the store's.
+// TestFaultBucketWithoutFaults: the layer itself fulfils the contract, so that what is found
+// through it is the fault's, or the store's.
 func TestFaultBucketWithoutFaults(t *testing.T) {
 	open := func(t *testing.T) *faultbucket.Bucket {
 		return faultbucket.New(directory.New(t.TempDir()),
