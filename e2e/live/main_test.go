@@ -137,7 +137,7 @@ func program(variable, name string) (string, error) {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("find %s: run make build: %f", name, err)
+		return "", fmt.Errorf("find %s: run make build: %w", name, err)
 	}
 	return path, nil
 }
@@ -154,9 +154,9 @@ func (f *fixture) build(ctx context.Context) error {
 	}
 	if f.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(f.dir, "lab"), Mgmt: 2,
 		Progress: printProgress}); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("start lab: run make lab: %f", err)
+		return fmt.Errorf("start lab: run make lab: %w", err)
 	} else if err != nil {
-		return fmt.Errorf("start lab: %f", err)
+		return fmt.Errorf("start lab: %w", err)
 	}
 	home, err := lab.FindHome()
 	if err != nil {
@@ -188,7 +188,7 @@ func (f *fixture) build(ctx context.Context) error {
 	// The probe outlives ctx.
 	if f.probe, err = observe.StartProbe(context.WithoutCancel(ctx), f.source.Kubeconfig(),
 		f.probed()...); err != nil {
-		return fmt.Errorf("start probe: %f", err)
+		return fmt.Errorf("start probe: %w", err)
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (f *fixture) populate(ctx context.Context) error {
 	}
 	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-",
 		Progress: printProgress}); err != nil {
-		return fmt.Errorf("provision mixed fleet: %f", err)
+		return fmt.Errorf("provision mixed fleet: %w", err)
 	}
 	if _, err := observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (f *fixture) populate(ctx context.Context) error {
 	}
 	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(templates),
 		Progress: printProgress}); err != nil {
-		return fmt.Errorf("provision fleets of the scenarios: %f", err)
+		return fmt.Errorf("provision fleets of the scenarios: %w", err)
 	}
 	if err := prepare(ctx, c); err != nil {
 		return err
@@ -248,7 +248,7 @@ func (f *fixture) populate(ctx context.Context) error {
 	secrets.SetAPIVersion("v1")
 	secrets.SetKind("SecretList")
 	if err := c.List(ctx, &secrets); err != nil {
-		return fmt.Errorf("list Secrets: %f", err)
+		return fmt.Errorf("list Secrets: %w", err)
 	}
 	f.secrets = secrets.Items
 	return nil
@@ -265,10 +265,10 @@ func (f *fixture) killSource(ctx context.Context) error {
 	}
 	// The watcher outlives ctx.
 	if f.watcher, err = observe.Watch(context.WithoutCancel(ctx), f.target.Kubeconfig()); err != nil {
-		return fmt.Errorf("watch the target: %f", err)
+		return fmt.Errorf("watch the target: %w", err)
 	}
 	if err := f.source.KillAll(); err != nil {
-		return fmt.Errorf("kill the source: %f", err)
+		return fmt.Errorf("kill the source: %w", err)
 	}
 	printProgress("the source is gone")
 	return nil
@@ -318,23 +318,23 @@ func prepare(ctx context.Context, c client.Client) error {
 	label := client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"stage":"chosen"}}}`))
 	if err := c.Patch(ctx, cluster, label); err != nil {
-		return fmt.Errorf("label Cluster: %f", err)
+		return fmt.Errorf("label Cluster: %w", err)
 	}
 	lease := object("coordination.k8s.io/v1", outsider.Kind, outsider.Namespace, outsider.Name)
 	if err := c.Create(ctx, lease); err != nil {
-		return fmt.Errorf("create Lease: %f", err)
+		return fmt.Errorf("create Lease: %w", err)
 	}
 	template := object("infrastructure.cluster.x-k8s.io/v1beta2", owned.Kind, owned.Namespace,
 		owned.Name)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
-		return fmt.Errorf("get template: %f", err)
+		return fmt.Errorf("get template: %w", err)
 	}
 	template.SetOwnerReferences(append(template.GetOwnerReferences(), metav1.OwnerReference{
 		APIVersion: "coordination.k8s.io/v1", Kind: outsider.Kind, Name: outsider.Name,
 		UID: lease.GetUID(),
 	}))
 	if err := c.Update(ctx, template); err != nil {
-		return fmt.Errorf("give template an owner: %f", err)
+		return fmt.Errorf("give template an owner: %w", err)
 	}
 	return nil
 }
@@ -355,7 +355,7 @@ func (f *fixture) snapshot(ctx context.Context) (string, error) {
 		SnapshotID string `json:"snapshotId"`
 	}
 	if err := out.decode(&operation); err != nil {
-		return "", fmt.Errorf("take snapshot: %f", err)
+		return "", fmt.Errorf("take snapshot: %w", err)
 	}
 	printProgress("took snapshot " + operation.SnapshotID)
 	return operation.SnapshotID, nil
@@ -368,7 +368,7 @@ func (f *fixture) keys(name string) string { return filepath.Join(f.dir, "keys",
 func (f *fixture) recipient() (string, error) {
 	recipient, err := os.ReadFile(f.keys("recipient.txt"))
 	if err != nil {
-		return "", fmt.Errorf("read recipient: %f", err)
+		return "", fmt.Errorf("read recipient: %w", err)
 	}
 	return strings.TrimSpace(string(recipient)), nil
 }
@@ -380,7 +380,7 @@ func clientOf(m *lab.Mgmt) (client.WithWatch, error) {
 	}
 	c, err := client.NewWithWatch(config, client.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("make client: %f", err)
+		return nil, fmt.Errorf("make client: %w", err)
 	}
 	return c, nil
 }

@@ -45,7 +45,7 @@ func (o output) text() string {
 
 func (o output) decode(v any) error {
 	if err := json.Unmarshal([]byte(o.stdout), v); err != nil {
-		return fmt.Errorf("decode output: %f\n%s", err, o.text())
+		return fmt.Errorf("decode output: %w\n%s", err, o.text())
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ func annotations(obj map[string]any) map[string]any {
 	return a
 }
 
-// annotate sets one annotation. The map of annotations is copied: copies of obj may share it.
-func annotate(obj map[string]any, key, value string) {
+// Annotate sets one annotation. The map of annotations is copied: copies of obj may share it.
+func Annotate(obj map[string]any, key, value string) {
 	meta, ok := obj["metadata"].(map[string]any)
 	if !ok {
 		meta = map[string]any{}
@@ -39,8 +39,8 @@ func annotate(obj map[string]any, key, value string) {
 	meta["annotations"] = a
 }
 
-// unannotate removes one annotation, and the field with the last of them.
-func unannotate(obj map[string]any, key string) {
+// Unannotate removes one annotation, and the field with the last of them.
+func Unannotate(obj map[string]any, key string) {
 	a := maps.Clone(annotations(obj))
 	if _, ok := a[key]; !ok {
 		return

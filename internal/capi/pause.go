@@ -101,13 +101,13 @@ func (p annotationSwitch) Set(obj map[string]any) string {
 	if p.IsSet(obj) {
 		return WasTrue
 	}
-	annotate(obj, AnnotationPaused, "")
+	Annotate(obj, AnnotationPaused, "")
 	return WasAbsent
 }
 
 func (annotationSwitch) Unset(obj map[string]any, was string) {
 	if was != WasTrue {
-		unannotate(obj, AnnotationPaused)
+		Unannotate(obj, AnnotationPaused)
 	}
 }
 
@@ -155,7 +155,7 @@ func (t *Table) Pause(obj map[string]any) bool {
 	if PausedByUs(obj) || p.Order() == 0 {
 		return false
 	}
-	annotate(obj, AnnotationWasPaused, p.Set(obj))
+	Annotate(obj, AnnotationWasPaused, p.Set(obj))
 	return true
 }
 
@@ -167,7 +167,7 @@ func (t *Table) Unpause(obj map[string]any) bool {
 	}
 	was, _ := annotations(obj)[AnnotationWasPaused].(string)
 	t.Row(kindOf(obj)).Pause.Unset(obj, was)
-	unannotate(obj, AnnotationWasPaused)
+	Unannotate(obj, AnnotationWasPaused)
 	return true
 }
 

@@ -264,7 +264,7 @@ func withoutLock(c *snapshot.Contents, ref object.Ref) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	restore.Unannotate(u, capi.AnnotationOperation)
+	capi.Unannotate(u.Object, capi.AnnotationOperation)
 	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
 	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
 	text, err := u.MarshalJSON()

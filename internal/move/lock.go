@@ -10,7 +10,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 // LockedError means that another operation, or a later run of this one, works on a workload
@@ -75,7 +74,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 			return false, &ChangedError{Why: "somebody ended the pause of " + ref.String()}
 		}
 		held := u.GetAnnotations()[capi.AnnotationOperation]
-		restore.Annotate(u, capi.AnnotationOperation, m.lock())
+		capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
 		if again {
 			m.Rows.Pause(u.Object)
 			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {

@@ -40,10 +40,10 @@ func TestLockOfAnotherOperationIsClaimedOnlyWhenForced(t *testing.T) {
 		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: plan}}
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		if tt.held != "" {
-			restore.Annotate(u, capi.AnnotationOperation, tt.held)
+			capi.Annotate(u.Object, capi.AnnotationOperation, tt.held)
 		}
 		if tt.paused {
-			restore.Annotate(u, capi.AnnotationWasPaused, capi.WasAbsent)
+			capi.Annotate(u.Object, capi.AnnotationWasPaused, capi.WasAbsent)
 		}
 		for what, err := range map[string]error{"lock": m.mayLock("ns/w", u), "go on": m.mayWrite("ns/w",
 			u)} {

@@ -187,7 +187,7 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 	if ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
 			object.Finding{Severity: object.Error, Code: object.CodeUnitFailed, Message: err.Error(),
-				Hint: restore.HintOf(err)}))
+				Hint: object.HintOf(err)}))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

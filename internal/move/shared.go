@@ -219,7 +219,7 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	}
 	// A run that died while it removed the object has left its annotation, and no finalizers.
 	_, removing := here.GetAnnotations()[restore.AnnotationDeleteForMove]
-	restore.Unannotate(here, restore.AnnotationDeleteForMove)
+	capi.Unannotate(here.Object, restore.AnnotationDeleteForMove)
 	for _, u := range []*unstructured.Unstructured{here, there} {
 		unstructured.RemoveNestedField(u.Object, "metadata", "ownerReferences")
 		if removing {

@@ -89,7 +89,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 				return false, fmt.Errorf("%s is being deleted", ref)
 			}
 			locked := u.GetAnnotations()[capi.AnnotationOperation] == m.lock()
-			restore.Annotate(u, capi.AnnotationOperation, m.lock())
+			capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
 			return m.Rows.Pause(u.Object) || !locked, nil
 		})
 		if err != nil {
@@ -126,10 +126,10 @@ func (m *run) awaitAtWork(ctx context.Context, ref object.Ref, nodes []*graph.No
 	}
 	return m.await(ctx, nodes, "the source's objects to be at work before the pause",
 		func(n *graph.Node, u *unstructured.Unstructured) string {
-			if n.Paused || !restore.PublishesPause(u) || capi.PausedByUs(u.Object) {
+			if n.Paused || !capi.PublishesPause(u.Object) || capi.PausedByUs(u.Object) {
 				return ""
 			}
-			return restore.NotAcknowledged(u, "False")
+			return capi.NotAcknowledged(u.Object, "False")
 		})
 }
 
@@ -152,13 +152,13 @@ func (m *run) whyNotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
 	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
 		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
 	}
-	if restore.PublishesPause(u) && m.Rows.Row(kindOf(u)).Pause.Acknowledged() {
-		if why := restore.NotAcknowledged(u, "True"); why != "" {
+	if capi.PublishesPause(u.Object) && m.Rows.Row(kindOf(u)).Pause.Acknowledged() {
+		if why := capi.NotAcknowledged(u.Object, "True"); why != "" {
 			return why
 		}
 	}
 	if kindOf(u) == capi.Cluster {
-		return restore.TopologyNotPaused(u)
+		return capi.TopologyNotPaused(u.Object)
 	}
 	return ""
 }
@@ -246,7 +246,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			}
 			unpaused = true
 			m.Rows.Unpause(u.Object)
-			restore.Unannotate(u, capi.AnnotationOperation)
+			capi.Unannotate(u.Object, capi.AnnotationOperation)
 			paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
 			_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
 			staysPaused = paused || annotated
@@ -291,10 +291,10 @@ func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph
 func (m *run) awaitReconciled(ctx context.Context, unit string, nodes []*graph.Node) {
 	err := m.await(ctx, nodes, "the source's controllers to be at work again",
 		func(n *graph.Node, u *unstructured.Unstructured) string {
-			if n.Paused || !restore.PublishesPause(u) {
+			if n.Paused || !capi.PublishesPause(u.Object) {
 				return ""
 			}
-			return restore.NotAcknowledged(u, "False")
+			return capi.NotAcknowledged(u.Object, "False")
 		})
 	if err != nil && ctx.Err() == nil {
 		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,

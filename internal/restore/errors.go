@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -147,16 +146,4 @@ func (e *PlanChangedError) Error() string {
 func (e *PlanChangedError) Hint() string {
 	return "objects, owners, pause states or findings differ from the reviewed plan: " +
 		"plan again and review the new one"
-}
-
-// HintOf returns the hint of an error.
-func HintOf(err error) string {
-	var hinter interface {
-		error
-		Hint() string
-	}
-	if errors.As(err, &hinter) {
-		return hinter.Hint()
-	}
-	return "mend the cause, then resume the operation"
 }

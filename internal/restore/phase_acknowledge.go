@@ -20,13 +20,13 @@ func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
 		if err != nil {
 			return err
 		}
-		if pausedCondition(source) != nil {
+		if capi.PublishesPause(source.Object) {
 			publish = append(publish, o)
 		}
 	}
 	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause",
 		func(_ Object, source, live *unstructured.Unstructured) string {
-			return NotAcknowledged(live, "True")
+			return capi.NotAcknowledged(live.Object, "True")
 		})
 	if err != nil {
 		return err
@@ -51,45 +51,4 @@ func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
 		return capi.PausedByUs(live.Object), nil
 	}
 	return false, nil
-}
-
-// PublishesPause reports whether an object's controller publishes the condition Paused.
-func PublishesPause(u *unstructured.Unstructured) bool { return pausedCondition(u) != nil }
-
-// TopologyNotPaused says why the topology controller, which heeds the pause of a Cluster with a
-// class by itself, has not acknowledged it; "" when it has, or when there is no class.
-func TopologyNotPaused(cluster *unstructured.Unstructured) string {
-	if _, classy, _ := unstructured.NestedMap(cluster.Object, "spec", "topology"); !classy {
-		return ""
-	}
-	c := condition(sliceOf(cluster.Object, "status", "conditions"), "TopologyReconciled")
-	if c == nil || c["reason"] == conditionPaused {
-		return ""
-	}
-	return fmt.Sprintf("TopologyReconciled has reason %v", c["reason"])
-}
-
-func pausedCondition(u *unstructured.Unstructured) map[string]any {
-	for _, path := range [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}} {
-		if c := condition(sliceOf(u.Object, path...), conditionPaused); c != nil {
-			return c
-		}
-	}
-	return nil
-}
-
-// NotAcknowledged says why the Paused condition of live does not show status at its current
-// generation; "" when it does.
-func NotAcknowledged(live *unstructured.Unstructured, status string) string {
-	c := pausedCondition(live)
-	if c == nil {
-		return "it has no Paused condition yet"
-	}
-	if c["status"] != status {
-		return fmt.Sprintf("Paused is %v", c["status"])
-	}
-	if observed, ok := c["observedGeneration"].(int64); ok && observed < live.GetGeneration() {
-		return fmt.Sprintf("Paused was observed at generation %d of %d", observed, live.GetGeneration())
-	}
-	return ""
 }

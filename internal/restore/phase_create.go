@@ -210,7 +210,7 @@ func (r *run) removeMark(ctx context.Context, k kube.Kind, live *unstructured.Un
 			return live, nil
 		}
 		live = live.DeepCopy()
-		Unannotate(live, annotationOperation)
+		capi.Unannotate(live.Object, annotationOperation)
 		return r.Writer.Update(ctx, k, live)
 	})
 	if err != nil {
@@ -284,7 +284,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
 	}
-	Annotate(body, annotationOperation, r.Operation)
+	capi.Annotate(body.Object, annotationOperation, r.Operation)
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
 	}

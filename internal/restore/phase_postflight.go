@@ -59,8 +59,8 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 		if why := r.changed(o, source, live); why != "" || u.StaysPaused {
 			return why
 		}
-		if pausedCondition(source) != nil && !o.Paused {
-			if why := NotAcknowledged(live, "False"); why != "" {
+		if capi.PublishesPause(source.Object) && !o.Paused {
+			if why := capi.NotAcknowledged(live.Object, "False"); why != "" {
 				return why
 			}
 		}

@@ -131,7 +131,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 func (r *run) leave(ctx context.Context, o Object) error {
 	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 		_, marked := live.GetAnnotations()[annotationOperation]
-		Unannotate(live, annotationOperation)
+		capi.Unannotate(live.Object, annotationOperation)
 		return r.Rows.Unpause(live.Object) || marked
 	})
 	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {

@@ -150,7 +150,7 @@ func decodeObject(rows *capi.Table, c *snapshot.Contents, r object.Ref) (
 // was taken: a move takes one of its source while it is paused.
 func stripOwnMarks(rows *capi.Table, u *unstructured.Unstructured) {
 	rows.Unpause(u.Object)
-	Unannotate(u, annotationOperation)
+	capi.Unannotate(u.Object, annotationOperation)
 }
 
 // jsonError returns the position of a syntax error without the text around it, which may be of a

@@ -35,7 +35,7 @@ func (r *run) prepare(u *unstructured.Unstructured, o Object, workloadID string,
 	strip(u)
 	r.Rows.Pause(u.Object)
 	if workloadID != "" && o.GroupKind() == capi.Cluster {
-		Annotate(u, capi.AnnotationWorkloadID, workloadID)
+		capi.Annotate(u.Object, capi.AnnotationWorkloadID, workloadID)
 	}
 	return r.setOwners(u, o, partial)
 }

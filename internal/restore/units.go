@@ -103,7 +103,7 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 func (r *run) reportFailure(ctx context.Context, u Unit, err error) {
 	if err != nil && ctx.Err() == nil {
 		r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: object.CodeUnitFailed,
-			Message: err.Error(), Hint: HintOf(err)})
+			Message: err.Error(), Hint: object.HintOf(err)})
 	}
 }
 

@@ -79,7 +79,7 @@ func TestOnlyOurObjectsAreChanged(t *testing.T) {
 		}
 		live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","namespace":"n","uid":"`+tt.uid+`"}}`)
 		if tt.mark != "" {
-			Annotate(live, annotationOperation, tt.mark)
+			capi.Annotate(live.Object, annotationOperation, tt.mark)
 		}
 		err := r.checkOurs(ref, live)
 		var notOwned *NotOwnedError

@@ -64,7 +64,7 @@ func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
 				return nil
 			}
 			return y.tryChange(y.at, machine, func(u *unstructured.Unstructured) {
-				restore.Annotate(u,
+				capi.Annotate(u.Object,
 					"example.test/by", "somebody")
 			})
 		}
@@ -139,7 +139,7 @@ func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 	must(t, err)
 	const lock = "0123456789ab/1"
 	y.change(y.at, clusterRef(y.namespace, locked),
-		func(u *unstructured.Unstructured) { restore.Annotate(u, capi.AnnotationOperation, lock) })
+		func(u *unstructured.Unstructured) { capi.Annotate(u.Object, capi.AnnotationOperation, lock) })
 	must(t, y.awaitQuiet())
 
 	s, err := newServer(y.order(doMove))
@@ -186,7 +186,7 @@ func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 	must(t, y.source().Writer().Delete(t.Context(), lease, y.namespace, "foreign", foreign.GetUID(),
 		""))
 	y.change(y.at, clusterRef(y.namespace, locked),
-		func(u *unstructured.Unstructured) { restore.Unannotate(u, capi.AnnotationOperation) })
+		func(u *unstructured.Unstructured) { capi.Unannotate(u.Object, capi.AnnotationOperation) })
 	y.carryOut(y.order(doMove), catalog.Succeeded, nil)
 	st, err = y.state()
 	must(t, err)
@@ -205,7 +205,7 @@ func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
 				return nil
 			}
 			return y.tryChange(y.at, ref, func(u *unstructured.Unstructured) {
-				restore.Annotate(u,
+				capi.Annotate(u.Object,
 					capi.AnnotationOperation, lock)
 			})
 		}

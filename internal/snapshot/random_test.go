@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,9 +75,9 @@ func TestRandomSnapshotsHoldWhatTheSourceHad(t *testing.T) {
 		o.ExactLimit = []int{0, -1, -1}[random.IntN(3)]
 		o.Cache = []*incremental.RunCache{&cache, &cache, {}, nil}[random.IntN(4)]
 		o.Full, o.WithContents = random.IntN(10) == 0, random.IntN(10) == 0
-		watches := 0
+		var watches atomic.Int32 // kinds are watched at the same time
 		source.onWatch = func() {
-			if watches++; round%2 == 0 && watches == 3 {
+			if watches.Add(1) == 3 && round%2 == 0 {
 				source.Change()
 			}
 		}

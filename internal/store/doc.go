@@ -19,6 +19,6 @@
 //   - What is stored is encrypted, except envelopes, trees, records and mgmtd.json, which hold no
 //     object name and no content (I6). A store is plain only when it was created as plain, and is
 //     opened as plain.
-//   - What is read is untrusted (I8): sizes are bounded, names are checked, damage is a *CorruptError
-//     and never a panic.
+//   - What is read is untrusted (I8): sizes are bounded, names are checked, damage is a
+//     *CorruptError and never a panic.
 package store

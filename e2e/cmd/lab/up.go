@@ -20,9 +20,9 @@ import (
 func runBuild(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
 	if err := parse(flags, `lab build builds everything that a lab runs from Go modules, in
-.lab of this repository: kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the cloud and
-this program (.lab/bin), and the CRDs and webhook configurations (.lab/crds, .lab/webhooks). It
-needs go, and a module cache or a proxy. It skips what is up to date.`, args[1:]); err != nil {
+.lab of this repository: kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the
+cloud and this program (.lab/bin), and the CRDs and webhook configurations (.lab/crds,
+.lab/webhooks). It needs go, and a module cache or a proxy. It skips what is up to date.`, args[1:]); err != nil {
 		return err
 	}
 	home, err := lab.FindHome()

@@ -3,8 +3,8 @@
 //
 // This holds under all of them, and tests hold the store, the snapshots and the service to it:
 //
-//   - A write that returned nil is there, with these bytes. One that failed is there whole or not at
-//     all, and can be done again.
+//   - A write that returned nil is there, with these bytes. One that failed is there whole or not
+//     at all, and can be done again.
 //   - What a read returns is what was written, or it is an error: of the class of the fault, or
 //     damage. (Nobody can know that of an envelope or an ownership record without a signature.)
 //   - A snapshot for which Create returned nil is whole in the bucket: it verifies there, and holds

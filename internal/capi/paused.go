@@ -1,0 +1,64 @@
+package capi
+
+import "fmt"
+
+// conditionPaused is the type of the condition with which controllers acknowledge a pause, and its
+// reason in TopologyReconciled. Source: cluster-api v1.14, api/core/v1beta2/v1beta2_condition_consts.go.
+const conditionPaused = "Paused"
+
+// PublishesPause reports whether an object has the condition Paused.
+func PublishesPause(obj map[string]any) bool { return pausedCondition(obj) != nil }
+
+// TopologyNotPaused says why the topology controller, which honours the pause of a Cluster with a
+// class by itself, has not acknowledged it; "" when it has, or when there is no class.
+func TopologyNotPaused(cluster map[string]any) string {
+	spec, _ := cluster["spec"].(map[string]any)
+	if _, classy := spec["topology"].(map[string]any); !classy {
+		return ""
+	}
+	status, _ := cluster["status"].(map[string]any)
+	c := condition(status, "TopologyReconciled")
+	if c == nil || c["reason"] == conditionPaused {
+		return ""
+	}
+	return fmt.Sprintf("TopologyReconciled has reason %v", c["reason"])
+}
+
+// NotAcknowledged says why the Paused condition of an object does not show status at its current
+// generation; "" when it does.
+func NotAcknowledged(obj map[string]any, status string) string {
+	c := pausedCondition(obj)
+	if c == nil {
+		return "it has no Paused condition yet"
+	}
+	if c["status"] != status {
+		return fmt.Sprintf("Paused is %v", c["status"])
+	}
+	meta, _ := obj["metadata"].(map[string]any)
+	generation, _ := meta["generation"].(int64)
+	if observed, ok := c["observedGeneration"].(int64); ok && observed < generation {
+		return fmt.Sprintf("Paused was observed at generation %d of %d", observed, generation)
+	}
+	return ""
+}
+
+// pausedCondition returns the condition Paused. Cluster API 1.10 has it in status.v1beta2.
+func pausedCondition(obj map[string]any) map[string]any {
+	status, _ := obj["status"].(map[string]any)
+	if c := condition(status, conditionPaused); c != nil {
+		return c
+	}
+	v1beta2, _ := status["v1beta2"].(map[string]any)
+	return condition(v1beta2, conditionPaused)
+}
+
+// condition returns the condition of a type in the list that m holds, or nil.
+func condition(m map[string]any, name string) map[string]any {
+	list, _ := m["conditions"].([]any)
+	for _, c := range list {
+		if c, ok := c.(map[string]any); ok && c["type"] == name {
+			return c
+		}
+	}
+	return nil
+}
