@@ -76,7 +76,7 @@ var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 // chapter gives the commands of "Opening a snapshot without mgmtctl", as they stand.
 func chapter(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/format.md")
+	text, err := os.ReadFile("../../docs/format.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func chapter(t *testing.T) string {
 // hashes by file; unsigned ones are left out.
 func copyStore(t *testing.T, name string) (root string, want map[string]string) {
 	t.Helper()
-	stores := "../testdata/stores/"
+	stores := "../snapshot/testdata/stores/"
 	root = filepath.Join(t.TempDir(), "store")
 	if err := os.CopyFS(root, os.DirFS(stores+name)); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func glob(t *testing.T, root, pattern string) []string {
 // openEnv sets what the chapter asks its reader to set.
 func openEnv(t *testing.T, root string) []string {
 	t.Helper()
-	keys, err := filepath.Abs("../testdata/stores/keys-of-tests-only")
+	keys, err := filepath.Abs("../snapshot/testdata/stores/keys-of-tests-only")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func openEnv(t *testing.T, root string) []string {
 // TestAPIOpenWithoutMgmtctl types the chapter, on each store that an earlier writer left.
 func TestAPIOpenWithoutMgmtctl(t *testing.T) {
 	script, path := chapter(t), toolPath(t)
-	for _, file := range glob(t, "../testdata/stores", "*.json") {
+	for _, file := range glob(t, "../snapshot/testdata/stores", "*.json") {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		t.Run(name, func(t *testing.T) {
 			root, want := copyStore(t, name)
