@@ -3,7 +3,8 @@ package capi
 import "fmt"
 
 // conditionPaused is the type of the condition with which controllers acknowledge a pause, and its
-// reason in TopologyReconciled. Source: cluster-api v1.14, api/core/v1beta2/v1beta2_condition_consts.go.
+// reason in TopologyReconciled. Source: cluster-api v1.14,
+// api/core/v1beta2/v1beta2_condition_consts.go.
 const conditionPaused = "Paused"
 
 // PublishesPause reports whether an object has the condition Paused.
