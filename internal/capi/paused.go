@@ -4,7 +4,7 @@ import "fmt"
 
 // conditionPaused is the type of the condition with which controllers acknowledge a pause, and its
 // reason in TopologyReconciled. Source: cluster-api v1.14,
-// api/core/v1beta2/v1beta2_condition_consts.go.
+// api/core/v1beta2/condition_consts.go.
 const conditionPaused = "Paused"
 
 // PublishesPause reports whether an object has the condition Paused.
