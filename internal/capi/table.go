@@ -13,7 +13,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Table is all rows that a process goes by: the built-in ones and those of its configuration. It
+// Table holds all rows that a process uses: the built-in ones and those of its configuration. It
 // never changes. A nil Table is the built-in one.
 type Table struct {
 	rows map[object.GroupKind]*Row

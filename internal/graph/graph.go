@@ -52,8 +52,8 @@ func (g *Graph) Distinct() int { return len(g.byRef) }
 func (g *Graph) Node(r object.Ref) *Node { return g.byRef[r] }
 
 // Owner returns the node of an owner, or nil. One of the same name but another UID is another
-// object: the garbage collector goes by UID, so what names it as its owner is about to be deleted
-// on the source.
+// object: the garbage collector compares UIDs, so an object that names the wrong UID as its owner
+// is about to be deleted on the source.
 func (g *Graph) Owner(o Owner) *Node {
 	if n := g.byRef[o.Ref]; n != nil && n.UID == o.UID {
 		return n
