@@ -24,7 +24,7 @@ lab: ## everything real management clusters are made of, from modules into .lab/
 demo: build lab ## take snapshots by schedule, lose a management cluster, restore it into another one, move on to a third
 	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd
 
-bench: build lab ## figures beside the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9"
+bench: build lab ## figures beside the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9 --baseline FOLDER-OF-OTHER-PROGRAMS"
 	cd e2e && go run ./cmd/bench --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd $(BENCH)
 
 test: test-unit test-api test-live ## all three tiers

@@ -25,6 +25,9 @@ import (
 type Options struct {
 	// Mgmtctl and Mgmtd are the paths of the programs.
 	Mgmtctl, Mgmtd string
+	// Baseline is the folder of an mgmtctl and an mgmtd of another version, which are measured in
+	// turns with these ones. It may be empty.
+	Baseline string
 	// Out gets the figures, Progress a line whenever something happens.
 	Out      io.Writer
 	Progress func(string)
@@ -48,7 +51,11 @@ const (
 
 // Run measures and prints. It cleans up in any case.
 func Run(ctx context.Context, opts Options) (err error) {
-	for _, program := range []*string{&opts.Mgmtctl, &opts.Mgmtd} {
+	programs := []*string{&opts.Mgmtctl, &opts.Mgmtd}
+	if opts.Baseline != "" {
+		programs = append(programs, &opts.Baseline)
+	}
+	for _, program := range programs {
 		if *program, err = filepath.Abs(*program); err == nil {
 			_, err = os.Stat(*program)
 		}
@@ -168,7 +175,7 @@ func (b *bench) measure(ctx context.Context) error {
 	var peak int64
 	var s *place
 	first, err := b.repeat(func() (time.Duration, error) {
-		s = b.newPlace()
+		s = b.newPlace(b.Mgmtctl)
 		run, err := s.snapshot(ctx)
 		peak = max(peak, run.peak)
 		return run.took, err
@@ -196,7 +203,10 @@ func (b *bench) measure(ctx context.Context) error {
 		func() []object { return pickObjects(b.rand, units, max(1, len(all)/100)) }); err != nil {
 		return err
 	}
-	return b.daemon(ctx, r, first)
+	if err := b.daemon(ctx, r, first); err != nil || b.Baseline == "" {
+		return err
+	}
+	return b.baseline(ctx, r)
 }
 
 // unchanged takes snapshots between which nothing happens.

@@ -23,7 +23,12 @@ type run struct {
 }
 
 func (b *bench) mgmtctl(ctx context.Context, args ...string) (run, error) {
-	cmd := exec.CommandContext(ctx, b.Mgmtctl, args...)
+	return b.run(ctx, b.Mgmtctl, args...)
+}
+
+// run runs a program of mgmtctl's command line, of this version or of the baseline.
+func (b *bench) run(ctx context.Context, program string, args ...string) (run, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), b.s3.Env()...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -56,17 +61,18 @@ func median[T cmp.Ordered](all []T) T {
 	return all[len(all)/2]
 }
 
-// place is a store and a catalog of its own.
+// place is a store and a catalog of its own, and the mgmtctl that uses them.
 type place struct {
 	bench   *bench
 	name    string
 	catalog string
+	mgmtctl string
 }
 
-func (b *bench) newPlace() *place {
+func (b *bench) newPlace(mgmtctl string) *place {
 	b.stores++
 	name := fmt.Sprintf("store-%d", b.stores)
-	return &place{bench: b, name: name, catalog: b.path(name + ".db")}
+	return &place{bench: b, name: name, catalog: b.path(name + ".db"), mgmtctl: mgmtctl}
 }
 
 func (p *place) snapshot(ctx context.Context) (run, error) {
@@ -74,7 +80,7 @@ func (p *place) snapshot(ctx context.Context) (run, error) {
 	if err != nil {
 		return run{}, fmt.Errorf("read recipient: %w", err)
 	}
-	return p.bench.mgmtctl(ctx, "snapshot", "create", "--standalone", "--store",
+	return p.bench.run(ctx, p.mgmtctl, "snapshot", "create", "--standalone", "--store",
 		p.bench.s3.URL(bucketName, p.name), "--catalog", p.catalog,
 		"--source-kubeconfig", p.bench.lab.Mgmt(source).Kubeconfig(), "--recipient",
 		strings.TrimSpace(string(recipient)), "--signing-key", p.bench.path("keys/signing.key"))

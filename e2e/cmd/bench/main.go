@@ -25,6 +25,8 @@ func main() {
 	}}
 	flag.StringVar(&opts.Mgmtctl, "mgmtctl", "../bin/mgmtctl", "`path` of mgmtctl")
 	flag.StringVar(&opts.Mgmtd, "mgmtd", "../bin/mgmtd", "`path` of mgmtd")
+	flag.StringVar(&opts.Baseline, "baseline", "", "`folder` of mgmtctl and mgmtd of another "+
+		"version: the same snapshots are measured with both in turns, and the ratio is printed")
 	flag.IntVar(&opts.Repeat, "repeat", 5, "how often each figure is measured; the median counts")
 	flag.DurationVar(&opts.Idle, "settle", 10*time.Second, "how long nothing is written before "+
 		"the first measurement; after more than five minutes the API server has compacted its history")
