@@ -16,7 +16,9 @@ func CaptureInMemory(ctx context.Context, o Options) (*Snapshot, *Contents, erro
 	o.setDefaults()
 	for try := 1; ; try++ {
 		s, c, err := captureInMemoryOnce(ctx, o)
-		if err == nil || !errors.Is(err, kube.ErrExpired) || try == captureTries {
+		// ErrHistory: an object of a kind that cannot be read as of the cut changed meanwhile.
+		again := errors.Is(err, kube.ErrExpired) || errors.Is(err, capture.ErrHistory)
+		if err == nil || !again || try == captureTries {
 			return s, c, err
 		}
 	}
