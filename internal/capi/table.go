@@ -58,6 +58,9 @@ func New(more []Row) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What such a row refers to is not known by that: the operator named the row's own kind and no
+	// other one (invariant I8).
+	t.known = maps.Clone(builtin().known)
 	for _, row := range more {
 		t.known[row.GroupKind] = true
 	}

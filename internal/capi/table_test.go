@@ -34,8 +34,10 @@ func TestEveryRowSaysWhereItIsFrom(t *testing.T) {
 
 func TestNewRefusesRowsThatCannotBe(t *testing.T) {
 	thing := object.GroupKind{Group: "example.org", Kind: "Thing"}
+	role := object.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}
 	good := Row{GroupKind: thing, Source: "a test", Pause: PauseByAnnotation,
-		Refs: []Reference{{Path: "spec.files.#.secretName", To: Secret}}}
+		Refs: []Reference{{Path: "spec.files.#.secretName", To: Secret},
+			{Path: "spec.roleName", To: role}}}
 	rows, err := New([]Row{good})
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +45,9 @@ func TestNewRefusesRowsThatCannotBe(t *testing.T) {
 	if !rows.Has(thing) || !rows.Known(thing) || rows.Row(thing).Pause != PauseByAnnotation ||
 		!rows.Has(Cluster) || rows.Tag() == "" {
 		t.Error("the row is not in the table")
+	}
+	if rows.Known(role) || !rows.Known(Secret) || !rows.Known(Machine) {
+		t.Error("what a row of the configuration refers to is captured, or built-in kinds are not")
 	}
 	var builtIn *Table
 	if builtIn.Has(thing) || builtIn.Tag() != "" || rows.Fingerprint() == builtIn.Fingerprint() {
