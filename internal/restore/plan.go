@@ -115,8 +115,8 @@ type Object struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
-// Digest is a hash over objects, owners, pause states and blocking findings: two plans with one
-// digest do the same.
+// Digest is a hash over objects, owners, pause states, blocking findings and the epochs that the
+// operation may replace: two plans with one digest do the same.
 func (p *Plan) Digest() string {
 	h := sha256.New()
 	enc := json.NewEncoder(h)
@@ -125,7 +125,7 @@ func (p *Plan) Digest() string {
 			panic(fmt.Sprintf("encode plan: %v", err)) // plain data always encodes
 		}
 	}
-	line(p.Snapshot.ID, p.Target.UID, p.Spec)
+	line(p.Snapshot.ID, p.Target.UID, p.Spec, p.Epochs)
 	for _, u := range p.parts() {
 		line(u.Name, u.StaysPaused, u.Blocked)
 		for _, o := range u.Objects {

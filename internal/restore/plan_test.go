@@ -109,6 +109,22 @@ func TestABlockedOrUnknownCanaryIsRefused(t *testing.T) {
 	}
 }
 
+// TestI1APlanIsAnotherOneAfterAClaim: an operator who overrides the owner that a plan shows does not
+// override the one that came after it.
+func TestI1APlanIsAnotherOneAfterAClaim(t *testing.T) {
+	plan := func(epoch int64) *Plan {
+		return &Plan{Spec: Spec{Force: object.Forced{object.CodeOwnedElsewhere}},
+			Units:  []Unit{{Name: "n/a", WorkloadID: "w"}},
+			Epochs: map[string]int64{"w": epoch}}
+	}
+	if plan(5).Digest() == plan(6).Digest() {
+		t.Error("the record was replaced since the plan was read, and the digest is the same")
+	}
+	if plan(5).Digest() != plan(5).Digest() {
+		t.Error("two equal plans have different digests")
+	}
+}
+
 // TestPlansOfVersion03AreReadable: such a plan has a boolean for force, "move" for a source at
 // work, and no epochs, by which a resume knows it.
 func TestPlansOfVersion03AreReadable(t *testing.T) {
