@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -284,18 +286,33 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	b.wantLeft(1, 4, 5, 8)
 }
 
+// lastMomentPin is a bucket in which a snapshot is pinned when a deletion asks for its pin, right
+// before it removes the snapshot.
+type lastMomentPin struct {
+	*directory.Bucket
+	at  string // the key of the pin
+	pin func(ctx context.Context) error
+}
+
+func (b *lastMomentPin) Stat(ctx context.Context, key string) (bucket.Info, error) {
+	if key == b.at {
+		if err := b.pin(ctx); err != nil {
+			return bucket.Info{}, err
+		}
+	}
+	return b.Bucket.Stat(ctx, key)
+}
+
 // A deletion that is refused after its step began, and before anything was removed, has changed
 // nothing. One that is refused later has.
 func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneFixture(t, Retention{})
 		b.take(4)
-		b.seams.onStep = func(ctx context.Context, r catalog.StepRecord) error {
-			if r.State != catalog.StepBegun {
-				return nil
-			}
-			return b.st.PutPin(ctx, b.keys[removed], "just in time", time.Now())
-		}
+		b.buckets["main"] = &lastMomentPin{Bucket: directory.New(b.root),
+			pin: func(ctx context.Context) error {
+				return b.st.PutPin(ctx, b.keys[removed], "just in time", time.Now())
+			}, at: "pins/" + strings.TrimPrefix(b.keys[removed].String(), "snapshots/")}
 		resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(),
 			&mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID), string(b.keys[1].ID)}})
 		if err != nil {
