@@ -9,6 +9,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // JournalOptions of Catalog.Journal; the zero value reports steps to nobody.
@@ -262,6 +264,15 @@ func (j *Journal) Emit(ctx context.Context, events ...Event) error {
 		return fmt.Errorf("emit events: %w", err)
 	}
 	return nil
+}
+
+// EmitFindings appends findings to the history, each with its unit.
+func (j *Journal) EmitFindings(ctx context.Context, findings []object.Finding) error {
+	events := make([]Event, 0, len(findings))
+	for _, f := range findings {
+		events = append(events, FindingEvent(f.Unit, f))
+	}
+	return j.Emit(ctx, events...)
 }
 
 // Progress counts what the run has done. It writes nothing: watchers see the newest count about

@@ -58,7 +58,7 @@ func (b *batch) suffix() string { return fmt.Sprintf("-b%d", b.Number) }
 // loadBatches reads the batches that earlier runs planned.
 func (m *run) loadBatches(ctx context.Context) error {
 	for number := 1; ; number++ {
-		text, err := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
+		text, err := m.Catalog.Part(ctx, m.Journal.Operation(), batchName(number))
 		if errors.Is(err, catalog.ErrNotFound) {
 			return nil
 		}
@@ -76,7 +76,7 @@ func (m *run) loadBatches(ctx context.Context) error {
 // planBatch plans the batch of units that are paused: it takes a snapshot that holds them, verifies
 // it in the bucket, plans the copy, and stores the batch.
 func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch, error) {
-	r, err := m.Snapshot(ctx)
+	r, err := m.takeSnapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -89,7 +89,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, err
 	}
-	owners, err := ownership.Owners(ctx, m.Ownership)
+	owners, err := ownership.Owners(ctx, m.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	if _, err := m.Batches.PutPart(ctx, m.Journal.Operation(), b.name(),
+	if _, err := m.Catalog.PutPart(ctx, m.Journal.Operation(), b.name(),
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}

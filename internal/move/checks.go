@@ -48,7 +48,7 @@ func (c *checker) run(ctx context.Context) ([]object.Finding, error) {
 // checkFence reports a store that cannot hold ownership records. Without a record that the other
 // side finds, two operators on two hosts can both hand over.
 func checkFence(ctx context.Context, c *checker) error {
-	err := c.Ownership.CanFence(ctx)
+	err := c.Store.CanFence(ctx)
 	switch {
 	case c.spec.NoFence:
 		c.add(object.Finding{Severity: object.Warning, Code: object.CodeNoFence,

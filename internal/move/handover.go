@@ -37,7 +37,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 			return err
 		}
 		if !m.Plan.Spec.NoFence {
-			if err := ownership.Claim(ctx, m.Ownership, m.request(u)); err != nil {
+			if err := ownership.Claim(ctx, m.Store, m.request(u)); err != nil {
 				return err
 			}
 		}
@@ -47,7 +47,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 		return err
 	}
 	// Days may have passed since then: a unit that another operation claimed is not released here.
-	return ownership.Check(ctx, m.Ownership, m.request(u))
+	return ownership.Check(ctx, m.Store, m.request(u))
 }
 
 func (m *run) request(u restore.Unit) ownership.Request {
@@ -64,5 +64,5 @@ func (m *run) claimed(ctx context.Context, u restore.Unit) (operation string, er
 	if m.Plan.Spec.NoFence {
 		return "", nil
 	}
-	return ownership.Claimed(ctx, m.Ownership, m.request(u))
+	return ownership.Claimed(ctx, m.Store, m.request(u))
 }

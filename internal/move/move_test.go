@@ -37,7 +37,7 @@ func TestLockOfAnotherOperationIsClaimedOnlyWhenForced(t *testing.T) {
 		if tt.force {
 			plan.Spec.Force = object.Forced{object.CodeLocked}
 		}
-		m := &run{Options: Options{Operation: "0123456789ab", Attempt: 2, Plan: plan}}
+		m := &run{Operation: "0123456789ab", Attempt: 2, Plan: plan}
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		if tt.held != "" {
 			capi.Annotate(u.Object, capi.AnnotationOperation, tt.held)
@@ -111,12 +111,10 @@ func TestBatchesStartWithTheCanary(t *testing.T) {
 			Blocked: blocked}
 	}
 	m := &run{
-		Options: Options{
-			Plan: &Plan{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false), unit("n/b", true),
-				unit("n/c", false), unit("n/d", false), unit("n/e", false), unit("n/f", false)}}},
-			Tuning: restore.Tuning{Concurrency: 2, Canary: "n/d"},
-			Units:  map[string]catalog.UnitState{"n/c": catalog.UnitRolledBack},
-		},
+		Plan: &Plan{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false), unit("n/b", true),
+			unit("n/c", false), unit("n/d", false), unit("n/e", false), unit("n/f", false)}}},
+		Tuning:  restore.Tuning{Concurrency: 2, Canary: "n/d"},
+		Units:   map[string]catalog.UnitState{"n/c": catalog.UnitRolledBack},
 		batches: []*batch{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}},
 	}

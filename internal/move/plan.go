@@ -6,11 +6,9 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // Spec is what decides the plan of a move.
@@ -47,39 +45,10 @@ type Plan struct {
 // Digest is a hash over what the plan does: two plans with one digest do the same.
 func (p *Plan) Digest() string { return p.Copy.Digest() }
 
-// Writer changes objects of a management cluster.
-type Writer interface {
-	restore.Writer
-	restore.Remover
-}
-
-// Mgmt is one side of a move.
-type Mgmt struct {
-	object.Side
-	Reader    *kube.Reader
-	Writer    Writer
-	Prober    restore.Prober
-	Kinds     []kube.Kind
-	Providers []kube.Provider
-	// Kubernetes is the version of the API server.
-	Kubernetes string
-}
-
-// Ends are both sides of a move, and the ownership records that decide between them.
-type Ends struct {
-	Source, Target Mgmt
-	Rows           *capi.Table // what is known of kinds; nil is the built-in table
-	Ownership      ownership.Store
-	// CaptureSource captures the source into memory.
-	CaptureSource func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
-	// CaptureTarget captures the target into memory.
-	CaptureTarget func(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error)
-}
-
 // NewPlan plans a move: it captures both sides, runs every pre-flight check, and changes nothing.
 // Findings are in the plan; an error means that planning itself failed.
 func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
-	source, contents, err := e.CaptureSource(ctx)
+	source, contents, err := e.Source.capture(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +61,7 @@ func NewPlan(ctx context.Context, e Ends, spec Spec) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	owners, err := ownership.Owners(ctx, e.Ownership)
+	owners, err := ownership.Owners(ctx, e.Store)
 	if err != nil {
 		return nil, err
 	}

@@ -27,12 +27,9 @@ func (e *ForwardError) Hint() string {
 	return "resume the operation to bring them to their end; to have them back, move them back"
 }
 
-// Rollback undoes a move for the units that are not handed over: it removes their copies from the
-// target and unpauses them on the source, which then is equal to what it was.
-// It may run again after any crash. Errors: *ForwardError when units were handed over; those of the
-// journal and of both sides.
-func Rollback(ctx context.Context, o Options) error {
-	m, err := newRun(ctx, o)
+// rollBack is Rollback without the record of the direction.
+func rollBack(ctx context.Context, o Options, stored *StoredPlan) error {
+	m, err := newRun(ctx, o, stored)
 	if err != nil {
 		return err
 	}
@@ -67,7 +64,7 @@ func (m *run) rollBackUnit(ctx context.Context, u restore.Unit) error {
 		return err
 	}
 	if state != "" && !m.Plan.Spec.NoFence {
-		if err := ownership.ClaimBack(ctx, m.Ownership, m.request(u)); err != nil {
+		if err := ownership.ClaimBack(ctx, m.Store, m.request(u)); err != nil {
 			return err
 		}
 	}
@@ -125,7 +122,7 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 // usedOnTarget returns the shared objects of the copies that other objects on the target need by
 // now.
 func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
-	s, _, err := m.CaptureTarget(ctx)
+	s, _, err := m.Target.capture(ctx)
 	if err != nil {
 		return nil, err
 	}

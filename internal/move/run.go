@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,32 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
-
-// BatchStore stores the batches that a move plans while it runs. *catalog.Catalog implements it.
-type BatchStore interface {
-	PutPart(ctx context.Context, id catalog.OperationID, name string, r io.Reader) (catalog.PlanInfo,
-		error)
-	Part(ctx context.Context, id catalog.OperationID, name string) ([]byte, error)
-}
-
-// Options of Run and Rollback.
-type Options struct {
-	Ends
-	Plan *Plan
-	// Snapshot takes a snapshot of the source and verifies its structure in the bucket. The result
-	// holds the contents in memory.
-	Snapshot  func(ctx context.Context) (*snapshot.Result, error)
-	Batches   BatchStore
-	Journal   *catalog.Journal
-	Operation string
-	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
-	Attempt int
-	// Units are the states of the units in the journal.
-	Units  map[string]catalog.UnitState
-	Tuning restore.Tuning
-}
 
 // DefaultConcurrency is the size of a batch when Tuning names no number. All workload clusters of a
 // batch are paused on the source from the first pause to the last retirement of the batch, so that
@@ -51,6 +24,14 @@ const DefaultConcurrency = 8
 // run is one run of a move.
 type run struct {
 	Options
+	Plan      *Plan
+	Tuning    restore.Tuning
+	Operation string // its id
+	// Attempt counts the runs of the operation, from 1: it is the second half of the lock.
+	Attempt int
+	// Units are the states of the units in the journal.
+	Units map[string]catalog.UnitState
+
 	captures *captureCache
 	began    time.Time
 	batches  []*batch
@@ -68,28 +49,31 @@ type results struct {
 	first   error
 }
 
-func newRun(ctx context.Context, o Options) (*run, error) {
-	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
-	o.Units = maps.Clone(o.Units)
-	if o.Units == nil {
-		o.Units = map[string]catalog.UnitState{}
+func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
+	op, err := o.Catalog.Operation(ctx, o.Journal.Operation())
+	if err != nil {
+		return nil, err
 	}
-	m := &run{Options: o, captures: &captureCache{capture: o.CaptureSource}, began: time.Now(),
+	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
+		Operation: string(op.ID), Attempt: op.Runs, Units: op.Units,
+		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
+		slots:   make(chan struct{}, 8),
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
-	for unit, state := range o.Units {
+	if m.Units == nil {
+		m.Units = map[string]catalog.UnitState{}
+	}
+	for unit, state := range m.Units {
 		if state == catalog.UnitRetired {
 			m.results.retired[unit] = true
 		}
 	}
-	m.captures.seen, m.slots = m.keepShared, make(chan struct{}, 8)
+	m.captures.seen = m.keepShared
 	return m, m.loadBatches(ctx)
 }
 
-// Run executes a plan, or resumes it: it skips steps that are done in the journal. It may run again
-// after any crash. Cancelling ctx stops it between two steps. Errors:
-// *restore.IncompleteError; the context's; those of the journal.
-func Run(ctx context.Context, o Options) error {
-	m, err := newRun(ctx, o)
+// execute is Resume without the record of the direction.
+func execute(ctx context.Context, o Options, stored *StoredPlan) error {
+	m, err := newRun(ctx, o, stored)
 	if err != nil {
 		return err
 	}
@@ -232,7 +216,7 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 	number := len(m.batches) + 1
 	b, err := m.planBatch(ctx, number, paused)
 	if err != nil {
-		_, lookErr := m.Batches.Part(ctx, m.Journal.Operation(), batchName(number))
+		_, lookErr := m.Catalog.Part(ctx, m.Journal.Operation(), batchName(number))
 		for _, unit := range paused {
 			m.fail(ctx, unit, err)
 			if errors.Is(lookErr, catalog.ErrNotFound) {

@@ -106,7 +106,7 @@ func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnaps
 			" is of another management cluster than " + source.Name(),
 			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
 	}
-	o := s.s.captureOptions(source)
+	o := snapshot.OptionsFor(source, s.s.cfg.Rows)
 	o.Scope.Namespaces = req.GetNamespaces()
 	live, contents, err := snapshot.CaptureInMemory(ctx, o)
 	return snapshot.Version{Snapshot: live, Contents: contents}, err

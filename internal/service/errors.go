@@ -133,6 +133,7 @@ var mappings = []mapping{
 	{as[*restore.SelectionError], ReasonUsage},
 	{as[*move.ForwardError], ReasonIncomplete},
 	{as[*move.LockedError], ReasonLocked},
+	{as[*move.OtherEndsError], ReasonUsage},
 	{as[*ownership.OwnedError], ReasonOwned},
 	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*store.FenceError], ReasonFenced},

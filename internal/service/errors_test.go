@@ -17,6 +17,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -117,6 +118,7 @@ func TestErrorsOfPackagesHaveReasons(t *testing.T) {
 			true},
 		{"deadline", fmt.Errorf("read: %w", os.ErrDeadlineExceeded), ReasonInternal, false},
 		{"context deadline", fmt.Errorf("read: %w", context.DeadlineExceeded), ReasonTimeout, false},
+		{"other ends", fmt.Errorf("resume: %w", &move.OtherEndsError{}), ReasonUsage, true},
 		{"anything else", errors.New("boom"), ReasonInternal, false},
 	}
 	for _, tt := range tests {

@@ -14,7 +14,7 @@ func FuzzStoredPlan(f *testing.F) {
 	part := restore.Plan{Units: []restore.Unit{{Name: "team-a/web", WorkloadID: "u",
 		Objects: []restore.Object{{Action: restore.Adopt}}}}}
 	for _, seed := range []any{storedRestore{Plan: part, Location: "main"},
-		storedMove{Plan: move.Plan{Copy: part}, Tuning: restore.Tuning{Canary: "team-a/web"}}} {
+		move.StoredPlan{Plan: move.Plan{Copy: part}, Tuning: restore.Tuning{Canary: "team-a/web"}}} {
 		text, err := json.Marshal(seed)
 		if err != nil {
 			f.Fatal(err)
@@ -28,7 +28,7 @@ func FuzzStoredPlan(f *testing.F) {
 			r.Tuning != r2.Tuning) {
 			t.Errorf("restore %s became another one", text)
 		}
-		var m, m2 storedMove
+		var m, m2 move.StoredPlan
 		if round(t, text, &m, &m2) && (m.Plan.Copy.Digest() != m2.Plan.Copy.Digest() ||
 			m.Location != m2.Location || m.Tuning != m2.Tuning) {
 			t.Errorf("move %s became another one", text)

@@ -22,11 +22,11 @@ func (v *moveService) PlanMove(req *mgmtv1.PlanMoveRequest,
 	if err != nil {
 		return err
 	}
-	m, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), false)
+	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), false)
 	if err != nil {
 		return err
 	}
-	plan, err := move.NewPlan(ctx, m.Ends, spec)
+	plan, err := move.NewPlan(ctx, ends, spec)
 	if err != nil {
 		return err
 	}
@@ -44,12 +44,12 @@ func (v *moveService) RunMove(ctx context.Context, req *mgmtv1.RunMoveRequest) (
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), true)
+	ends, err := v.s.endpoints(ctx, endpointsFromProto(req.GetSpec()), true)
 	if err != nil {
 		return nil, err
 	}
-	run, err := v.s.beginMove(ctx, c, m, spec, tuningFromProto(req.GetTuning()),
-		req.GetPlanDigest())
+	run, err := v.s.beginMove(ctx, c, ends, move.Request{Spec: spec,
+		Tuning: tuningFromProto(req.GetTuning()), Digest: req.GetPlanDigest()})
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 	must(t, err)
 	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
 	must(t, err)
-	plan, err := move.NewPlan(t.Context(), m.Ends,
+	plan, err := move.NewPlan(t.Context(), m,
 		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
 	must(t, err)
 	must(t, s.Close())

@@ -164,15 +164,20 @@ func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op cat
 // readPlan reads the stored plan of an operation.
 func readPlan(ctx context.Context, c *catalog.Catalog, op catalog.Operation, stored any) error {
 	text, err := c.Plan(ctx, op.ID)
-	if errors.Is(err, catalog.ErrNotFound) {
-		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and "+
-			"changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
-	}
 	if err != nil {
-		return err
+		return planError(op, err)
 	}
 	if err := json.Unmarshal(text, stored); err != nil {
 		return fmt.Errorf("decode plan of operation %s: %w", op.ID, err)
 	}
 	return nil
+}
+
+// planError returns the error of a resume whose plan could not be read.
+func planError(op catalog.Operation, err error) error {
+	if errors.Is(err, catalog.ErrNotFound) {
+		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s ended in pre-flight and "+
+			"changed nothing", op.ID), Hint: fmt.Sprintf("run the %s again instead", op.Kind)}
+	}
+	return err
 }

@@ -1,9 +1,7 @@
 package service
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -176,7 +174,7 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 			return err
 		}
 		stored := storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}
-		if err := preFlight(ctx, c, j, plan, tuning.Canary, digest, stored); err != nil {
+		if err := plan.Admit(ctx, c, j, tuning.Canary, digest, stored); err != nil {
 			return err
 		}
 		return o.run(ctx, j, plan, contents, tuning)
@@ -186,41 +184,6 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 // objectsRead reports how many objects of the snapshot were read.
 func objectsRead(j *catalog.Journal) func(done, total int64) {
 	return func(done, total int64) { j.Progress("objects read", done, total) }
-}
-
-// preFlight emits the findings, refuses a plan that is blocked or has changed, and stores the plan
-// for a resume. It runs before anything changes.
-func preFlight(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, plan *restore.Plan,
-	canary, digest string, stored any) error {
-	if err := emit(ctx, j, plan.Findings); err != nil {
-		return err
-	}
-	if digest != "" && digest != plan.Digest() {
-		return &restore.PlanChangedError{Want: digest, Got: plan.Digest()}
-	}
-	if err := plan.CheckCanary(canary); err != nil {
-		return err
-	}
-	if plan.Blocked {
-		return &restore.FindingsError{Findings: plan.Findings}
-	}
-	text, err := json.Marshal(stored)
-	if err != nil {
-		return err
-	}
-	if _, err := c.PutPlan(ctx, j.Operation(), bytes.NewReader(text)); err != nil {
-		return err
-	}
-	for _, u := range plan.Units {
-		state := catalog.UnitPending
-		if u.Blocked {
-			state = catalog.UnitBlocked
-		}
-		if err := j.SetUnit(ctx, u.Name, state, ""); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
@@ -234,7 +197,8 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 		run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
 			return o.own(ctx, j, plan, u)
 		}
-	} else if err := emit(ctx, j, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
+	} else if err := j.EmitFindings(ctx, []object.Finding{{Severity: object.Warning,
+		Code:    object.CodeNoFence,
 		Message: "no ownership records are written: " + err.Error(),
 		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
 			"that it does not"}}); err != nil {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -57,16 +56,12 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 	s.metrics.snapshots.attempts.WithLabelValues(w.schedule).Inc()
 	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		began := time.Now()
-		r, err := takeSnapshot(ctx, c, j, snapshot.Options{
-			Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
-			Kubernetes: source.KubernetesVersion(),
-			Providers:  source.Providers, Rows: s.cfg.Rows, Store: st,
-			Scope:    capture.Scope{Namespaces: w.namespaces},
-			Interval: w.interval,
-			Writer:   s.program(), Progress: j.Progress, State: c.SnapshotState(st.ID(), source.UID()),
-			Cache: s.runCache,
-			Full:  w.full, TTL: w.ttl,
-		})
+		o := snapshot.OptionsFor(source, s.cfg.Rows)
+		o.Store, o.Scope.Namespaces = st, w.namespaces
+		o.Full, o.TTL, o.Interval = w.full, w.ttl, w.interval
+		o.Writer, o.Progress = s.program(), j.Progress
+		o.State, o.Cache = c.SnapshotState(st.ID(), source.UID()), s.runCache
+		r, err := takeSnapshot(ctx, c, j, o)
 		s.metrics.snapshotEnded(w.schedule, began, time.Since(began), r, err)
 		if err == nil && s.verifier != nil {
 			s.verifier.NewSnapshot(location.Name, source.UID())

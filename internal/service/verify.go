@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/verify"
 )
@@ -122,9 +121,9 @@ func runVerify(ctx context.Context, j *catalog.Journal, o verify.Options) (store
 	if err != nil {
 		return store.Verification{}, err
 	}
-	err = emit(ctx, j, result.Findings)
+	err = j.EmitFindings(ctx, result.Findings)
 	further, recordErr := verify.Record(ctx, o, result)
-	return result.Verification, errors.Join(result.Err(), err, recordErr, emit(ctx, j, further))
+	return result.Verification, errors.Join(result.Err(), err, recordErr, j.EmitFindings(ctx, further))
 }
 
 // sourceName returns the display name of a source in the index, or "".
@@ -144,13 +143,4 @@ func mayRead(st *store.Store, e store.Signed) error {
 		return nil
 	}
 	return e.RequireTrusted()
-}
-
-// emit writes findings to the journal of an operation.
-func emit(ctx context.Context, j *catalog.Journal, findings []object.Finding) error {
-	events := make([]catalog.Event, 0, len(findings))
-	for _, f := range findings {
-		events = append(events, catalog.FindingEvent(f.Unit, f))
-	}
-	return j.Emit(ctx, events...)
 }

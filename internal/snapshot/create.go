@@ -66,6 +66,12 @@ type Options struct {
 	Progress func(what string, done, total int64)
 }
 
+// OptionsFor returns the options that name a source; nil rows are the built-in table.
+func OptionsFor(source *kube.Mgmt, rows *capi.Table) Options {
+	return Options{Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
+		Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Rows: rows}
+}
+
 func (o *Options) setDefaults() {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -1,0 +1,71 @@
+package move
+
+import (
+	"context"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// Writer changes objects of a management cluster.
+type Writer interface {
+	restore.Writer
+	restore.Remover
+}
+
+// Mgmt is one side of a move.
+type Mgmt struct {
+	object.Side
+	Reader    *kube.Reader
+	Writer    Writer
+	Prober    restore.Prober
+	Kinds     []kube.Kind
+	Providers []kube.Provider
+
+	options snapshot.Options // how this side is captured
+}
+
+// Ends are both sides of a move, and the store between them. NewEnds makes them.
+type Ends struct {
+	Source, Target Mgmt
+	// Store gets the snapshots of the source, and holds the ownership records that decide between
+	// both sides.
+	Store *store.Store
+	// Location is the name of the location of Store, by which a resume finds it; it may be empty.
+	Location string
+	Rows     *capi.Table // what is known of kinds; nil is the built-in table
+}
+
+// NewEnds reads the kinds and the providers of both sides. It changes nothing.
+func NewEnds(ctx context.Context, source, target *kube.Mgmt, st *store.Store, location string,
+	rows *capi.Table) (Ends, error) {
+	e := Ends{Store: st, Location: location, Rows: rows}
+	var err error
+	if e.Source, err = newMgmt(ctx, source, rows); err != nil {
+		return Ends{}, err
+	}
+	e.Target, err = newMgmt(ctx, target, rows)
+	return e, err
+}
+
+func newMgmt(ctx context.Context, m *kube.Mgmt, rows *capi.Table) (Mgmt, error) {
+	kinds, err := m.Reader().Kinds(ctx)
+	if err != nil {
+		return Mgmt{}, err
+	}
+	providers, err := m.Providers(ctx, kinds)
+	return Mgmt{
+		Side: object.Side{Name: m.Name(), UID: m.UID()}, Reader: m.Reader(), Writer: m.Writer(),
+		Prober: m.Prober(), Kinds: kinds, Providers: providers,
+		options: snapshot.OptionsFor(m, rows),
+	}, err
+}
+
+// capture captures a side into memory.
+func (m Mgmt) capture(ctx context.Context) (*snapshot.Snapshot, *snapshot.Contents, error) {
+	return snapshot.CaptureInMemory(ctx, m.options)
+}
