@@ -72,8 +72,9 @@ func Current(ctx context.Context, s Store, workloadID string) (r Record, ok bool
 	return r, r.Trusted, nil
 }
 
-// OwnedError says that the ownership record of a workload cluster does not allow a claim: it names
-// another management cluster, or it was written after planning.
+// OwnedError says that the ownership record of a workload cluster does not allow a claim or a
+// release: it names another management cluster, or it was written after planning. By is zero when
+// the record of an earlier claim is gone, or no trusted key signed the one that is there now.
 type OwnedError struct {
 	Workload string
 	By       object.Side
@@ -82,6 +83,10 @@ type OwnedError struct {
 }
 
 func (e *OwnedError) Error() string {
+	if e.By.UID == "" {
+		return "the ownership record that this operation wrote for workload cluster " + e.Workload +
+			" is gone, or replaced by one that no trusted key signed"
+	}
 	text := fmt.Sprintf("workload cluster %s belongs to management cluster %s (%s) by its ownership "+
 		"record, epoch %d", e.Workload, e.By.Name, e.By.UID, e.Epoch)
 	switch {
@@ -96,8 +101,12 @@ func (e *OwnedError) Error() string {
 
 // Hint says what to do next.
 func (e *OwnedError) Hint() string {
-	return "it was moved or restored there in the meantime: roll this operation back and work with " +
-		"that management cluster"
+	if e.By.UID == "" {
+		return "find out who removed it, and which management cluster reconciles this workload cluster, " +
+			"before anything else"
+	}
+	return "it was moved or restored there in the meantime: leave the copy of this operation paused, " +
+		"or roll the move back, and work with that management cluster"
 }
 
 // Request says who claims which workload cluster from whom.
@@ -116,6 +125,15 @@ type Request struct {
 // allows reports whether a trusted record lets the claim pass.
 func (q Request) allows(have Record) bool {
 	return have.Epoch <= q.Epoch && (q.Force || have.By.UID == q.From.UID || have.By.UID == q.To.UID)
+}
+
+// wrote reports whether a trusted record is the claim of this request.
+func (q Request) wrote(have Record) bool {
+	return have.By.UID == q.To.UID && have.Operation == q.Operation
+}
+
+func (q Request) owned(have Record) error {
+	return &OwnedError{Workload: q.Workload, By: have.By, Epoch: have.Epoch, Planned: q.Epoch}
 }
 
 // attempts bounds how often a claim is tried against others that write the same record.
@@ -139,11 +157,11 @@ func Claim(ctx context.Context, s Store, q Request) error {
 			return err
 		default:
 			have := record(s, signed)
-			if have.Trusted && have.By.UID == q.To.UID && have.Operation == q.Operation {
+			if have.Trusted && q.wrote(have) {
 				return nil
 			}
 			if have.Trusted && !q.allows(have) {
-				return &OwnedError{Workload: q.Workload, By: have.By, Epoch: have.Epoch, Planned: q.Epoch}
+				return q.owned(have)
 			}
 			previous, next.Epoch = &signed, have.Epoch+1
 		}
@@ -178,15 +196,29 @@ func Claimed(ctx context.Context, s Store, q Request) (operation string, err err
 }
 
 // Check makes sure that the operation of a request still owns what it claimed: a resume may come
-// days later. *OwnedError when another operation has claimed it since.
+// days later. *OwnedError when another operation has claimed it since, or the record is gone.
 func Check(ctx context.Context, s Store, q Request) error {
 	by, err := Claimed(ctx, s, q)
 	if err != nil || by == q.Operation {
 		return err
 	}
-	have, _, err := Current(ctx, s, q.WorkloadID)
+	have, ok, err := Current(ctx, s, q.WorkloadID)
 	if err != nil {
 		return err
 	}
-	return &OwnedError{Workload: q.Workload, By: have.By, Epoch: have.Epoch, Planned: q.Epoch}
+	if !ok {
+		have = Record{}
+	}
+	return q.owned(have)
+}
+
+// CheckUnclaimed is the check of an operation that writes no record: it makes sure that no other
+// operation has claimed the workload cluster of a request since planning. A record that no trusted
+// key signed is not obeyed. Errors: *OwnedError; those of the store.
+func CheckUnclaimed(ctx context.Context, s Store, q Request) error {
+	have, ok, err := Current(ctx, s, q.WorkloadID)
+	if err != nil || !ok || q.wrote(have) || q.allows(have) {
+		return err
+	}
+	return q.owned(have)
 }

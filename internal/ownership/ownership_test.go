@@ -3,6 +3,7 @@ package ownership
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,5 +147,66 @@ func TestClaimBackAcceptsAnyRecordOfTheSource(t *testing.T) {
 					tt.epoch)
 			}
 		})
+	}
+}
+
+// TestCheckBeforeARelease: an operation that claims releases only what its own record says, and one
+// that cannot claim only what nobody else has claimed since planning.
+func TestCheckBeforeARelease(t *testing.T) {
+	const ours, theirs = "000000000001", "000000000002"
+	for _, tt := range []struct {
+		name           string
+		to             object.Side // of the record of planning, at epoch 1; zero for none
+		by             string      // the operation that claims then, "" for none
+		next           object.Side // its target
+		force          bool
+		owns, mayClaim bool
+	}{
+		{"no record", object.Side{}, "", sideA, false, false, true},
+		{"that of planning names the source", sideA, "", sideA, false, false, true},
+		{"that of planning names another", sideC, "", sideA, false, false, false},
+		{"that of planning names another, forced", sideC, "", sideA, true, false, true},
+		{"ours", sideA, ours, sideB, false, true, true},
+		{"ours into another", sideA, ours, sideC, false, false, false},
+		{"another operation into our target", sideA, theirs, sideB, false, false, false},
+		{"another operation into another", sideA, theirs, sideC, false, false, false},
+		{"another operation into another, forced", sideA, theirs, sideC, true, false, false},
+	} {
+		s := newStore(t)
+		q := Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA, To: sideB, Operation: ours,
+			Force: tt.force}
+		write := func(to object.Side, by string, epoch int64) {
+			if err := Claim(t.Context(), s, Request{WorkloadID: "w-1", Workload: "ns/w", To: to,
+				Operation: by, Epoch: epoch, Force: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tt.to != (object.Side{}) {
+			write(tt.to, "000000000000", 0)
+			q.Epoch = 1
+		}
+		if tt.by != "" {
+			write(tt.next, tt.by, q.Epoch)
+		}
+		var owned *OwnedError
+		if err := Check(t.Context(), s, q); (err == nil) != tt.owns || err != nil &&
+			!errors.As(err, &owned) {
+			t.Errorf("%s: check: %v", tt.name, err)
+		}
+		if err := CheckUnclaimed(t.Context(), s, q); (err == nil) != tt.mayClaim || err != nil &&
+			!errors.As(err, &owned) {
+			t.Errorf("%s: check unclaimed: %v", tt.name, err)
+		}
+	}
+}
+
+// TestMissingRecordIsNamed: without a record there is no owner to name.
+func TestMissingRecordIsNamed(t *testing.T) {
+	err := Check(t.Context(), newStore(t), Request{WorkloadID: "w-1", Workload: "ns/w", To: sideB,
+		Operation: "000000000001"})
+	if owned, ok := errors.AsType[*OwnedError](err); !ok ||
+		!strings.HasSuffix(owned.Error(), "workload cluster ns/w is gone, or replaced by one that no "+
+			"trusted key signed") || !strings.HasPrefix(owned.Hint(), "find out who removed it") {
+		t.Errorf("%v", err)
 	}
 }

@@ -193,31 +193,71 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 		Writer: o.target.Writer(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
-	if err := o.store.CanFence(ctx); err == nil {
+	run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
+		return o.own(ctx, j, plan, u)
+	}
+	if err := o.store.CanFence(ctx); err != nil {
 		run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
-			return o.own(ctx, j, plan, u)
+			return o.unclaimed(ctx, j, plan, u)
 		}
-	} else if err := j.EmitFindings(ctx, []object.Finding{{Severity: object.Warning,
-		Code:    object.CodeNoFence,
-		Message: "no ownership records are written: " + err.Error(),
-		Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
-			"that it does not"}}); err != nil {
-		return err
+		if err := j.EmitFindings(ctx, []object.Finding{{Severity: object.Warning,
+			Code:    object.CodeNoFence,
+			Message: "no ownership records are written: " + err.Error(),
+			Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
+				"that it does not"}}); err != nil {
+			return err
+		}
 	}
 	return restore.Run(ctx, run)
 }
 
+func ownStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "own"} }
+
 // own records that a unit belongs to the target, so that a holder of an older state can detect it.
+// The claim is one step of the journal, which a resume skips. The record itself is read again in
+// every run: a resume may come days later, when another operation owns the unit (invariant I1).
 func (o *restoreInputs) own(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
 	u restore.Unit) error {
-	return j.Do(ctx, catalog.Step{Unit: u.Name, Phase: "own"}, func(ctx context.Context,
-		h *catalog.StepHandle) error {
-		return errors.Join(ownership.Claim(ctx, o.store, ownership.Request{
-			WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
-			Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
-			Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
-		}), h.SetUnit(catalog.UnitCopied))
+	q := claim(j, plan, u)
+	err := j.Do(ctx, ownStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		return errors.Join(ownership.Claim(ctx, o.store, q), h.SetUnit(catalog.UnitCopied))
 	})
+	if err != nil {
+		return err
+	}
+	return ownership.Check(ctx, o.store, q)
+}
+
+// unclaimed makes sure that no other operation has claimed a unit since planning. It is for a run
+// that can record nothing in the store: others may have a signing key, and an earlier run of this
+// operation may have had one.
+func (o *restoreInputs) unclaimed(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
+	u restore.Unit) error {
+	state, err := j.State(ctx, ownStep(u.Name))
+	if err != nil {
+		return err
+	}
+	check := ownership.CheckUnclaimed
+	if state == catalog.StepDone {
+		check = ownership.Check
+	}
+	err = check(ctx, o.store, claim(j, plan, u))
+	if store.IsUnusable(err) && plan.Spec.Force.Has(object.CodeOwnerDamaged) {
+		err = nil // the operator has answered for a record that cannot be read
+	}
+	if err != nil {
+		return err
+	}
+	return j.SetUnit(ctx, u.Name, catalog.UnitCopied, "")
+}
+
+// claim is the request of this operation for a unit.
+func claim(j *catalog.Journal, plan *restore.Plan, u restore.Unit) ownership.Request {
+	return ownership.Request{
+		WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
+		Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
+		Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
+	}
 }
 
 // resumeRestore resumes a restore by its stored plan, on the same target and from the same
@@ -238,7 +278,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 			return err
 		}
 		if stored.Plan.Epochs == nil {
-			if stored.Plan.Epochs, err = o.sourceEpochs(ctx, &stored.Plan); err != nil {
+			if stored.Plan.Epochs, err = o.sourceEpochs(ctx, j, &stored.Plan); err != nil {
 				return err
 			}
 		}
@@ -288,13 +328,14 @@ func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored
 }
 
 // sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
-// name its source: these it may replace, and no others.
-func (o *restoreInputs) sourceEpochs(ctx context.Context, plan *restore.Plan) (map[string]int64,
-	error) {
+// name its source: these it may replace, and no others. A record that this operation has written is
+// none of them, also when the restore goes into its own source.
+func (o *restoreInputs) sourceEpochs(ctx context.Context, j *catalog.Journal, plan *restore.Plan) (
+	map[string]int64, error) {
 	owners, err := ownership.Owners(ctx, o.store)
 	epochs := map[string]int64{}
 	for id, owned := range owners {
-		if owned.By.UID == plan.Snapshot.Source.UID {
+		if owned.By.UID == plan.Snapshot.Source.UID && owned.Operation != string(j.Operation()) {
 			epochs[id] = owned.Epoch
 		}
 	}

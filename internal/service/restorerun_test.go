@@ -1,0 +1,107 @@
+package service
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+)
+
+// ownedFixture is a restore of one unit into b that has a journal and a store.
+type ownedFixture struct {
+	*restoreInputs
+	journal *catalog.Journal
+	plan    *restore.Plan
+	signing *store.Store
+}
+
+var ownedUnit = restore.Unit{Name: "team-a/one", WorkloadID: "workload-1"}
+
+// newOwnedFixture makes the fixture; withKey says whether the restore has a signing key.
+func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
+	t.Helper()
+	dir := t.TempDir()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := store.Keygen(filepath.Join(dir, "keys"), time.Now())
+	check(err)
+	recipient, err := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
+	check(err)
+	open := func(withKey bool) *store.Store {
+		o := store.KeyOptions{Recipients: []string{strings.TrimSpace(string(recipient))},
+			TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")}}
+		if withKey {
+			o.SigningKeyFile = filepath.Join(dir, "keys", "signing.key")
+		}
+		keys, err := store.LoadKeys(o)
+		check(err)
+		s, err := store.Open(t.Context(), store.Options{Bucket: directory.New(filepath.Join(dir, "store")),
+			Keys: keys, Create: true})
+		check(err)
+		return s
+	}
+	c, err := catalog.Open(t.Context(), filepath.Join(dir, "c.db"), catalog.Options{})
+	check(err)
+	t.Cleanup(func() { check(c.Close()) })
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindRestore})
+	check(err)
+	_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
+	check(err)
+	signing := open(true) // it makes the store
+	return &ownedFixture{restoreInputs: &restoreInputs{store: open(withKey)}, signing: signing,
+		journal: c.Journal(op.ID, catalog.JournalOptions{}),
+		plan: &restore.Plan{Snapshot: restore.Snapshot{Source: object.Side{Name: "a", UID: "uid-a"}},
+			Target: object.Side{Name: "b", UID: "uid-b"}, Epochs: map[string]int64{}}}
+}
+
+// restoreElsewhere is what another restore does to the record: the unit belongs to c.
+func (f *ownedFixture) restoreElsewhere(t *testing.T) {
+	t.Helper()
+	q := ownership.Request{WorkloadID: ownedUnit.WorkloadID, Workload: ownedUnit.Name,
+		From: f.plan.Target, To: object.Side{Name: "c", UID: "uid-c"}, Operation: "0123456789ab"}
+	if have, ok, err := ownership.Current(t.Context(), f.signing, q.WorkloadID); err != nil {
+		t.Fatal(err)
+	} else if ok {
+		q.Epoch = have.Epoch
+	}
+	if err := ownership.Claim(t.Context(), f.signing, q); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestI1ResumedRestoreDoesNotReleaseAUnitThatAnotherClaimed: the step of the claim is done in the
+// journal, and the record names another management cluster since.
+func TestI1ResumedRestoreDoesNotReleaseAUnitThatAnotherClaimed(t *testing.T) {
+	for _, withKey := range []bool{true, false} {
+		f := newOwnedFixture(t, withKey)
+		beforeRelease := func() error {
+			if withKey {
+				return f.own(t.Context(), f.journal, f.plan, ownedUnit)
+			}
+			return f.unclaimed(t.Context(), f.journal, f.plan, ownedUnit)
+		}
+		for range 2 { // a resume without such a claim goes on
+			if err := beforeRelease(); err != nil {
+				t.Fatalf("signing key %v: %v", withKey, err)
+			}
+		}
+		f.restoreElsewhere(t)
+		err := beforeRelease()
+		if owned, ok := errors.AsType[*ownership.OwnedError](err); !ok || owned.By.Name != "c" {
+			t.Errorf("signing key %v: %v", withKey, err)
+		}
+	}
+}
