@@ -147,7 +147,7 @@ func checkOperation(b *bolt.Bucket, report func(error)) {
 		return nil
 	})
 	_ = b.ForEachBucket(func(name []byte) error {
-		if bytes.Equal(name, bucketPlan) || bytes.HasPrefix(name, partPrefix) {
+		if bytes.Equal(name, bucketPlan) || bytes.HasPrefix(name, batchPrefix) {
 			_, err := decodePlanInfo(b.Bucket(name).Get(keyPlanInfo))
 			report(err)
 		}

@@ -59,5 +59,5 @@
 //	    plan
 //	      info                                 PlanInfo
 //	      <number of chunk>                    a piece of the zstd stream, at most 256 KiB
-//	    part-<name>                            like plan: the plan of a batch, made in the run
+//	    part-<name>                            like plan: the plan of a batch <name>, made in the run
 package catalog

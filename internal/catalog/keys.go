@@ -22,7 +22,9 @@ var (
 	bucketValues = []byte("values")
 	bucketEvents = []byte("events")
 	bucketPlan   = []byte("plan")
-	partPrefix   = []byte("part-")
+	// batchPrefix begins the name of the bucket of a batch's plan; "part" is what the first version
+	// called a batch.
+	batchPrefix = []byte("part-")
 
 	keySchema   = []byte("schema")
 	keyRecord   = []byte("record")
@@ -90,10 +92,10 @@ func parseValueKey(k []byte) (step, key string, err error) {
 	return string(before), string(after), nil
 }
 
-// partBucket returns the name of the bucket that holds a part of the plan.
-func partBucket(name string) ([]byte, error) {
+// batchBucket returns the name of the bucket that holds the plan of a batch.
+func batchBucket(name string) ([]byte, error) {
 	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return nil, fmt.Errorf("part %q: want lower-case letters, digits and dashes", name)
+		return nil, fmt.Errorf("batch %q: want lower-case letters, digits and dashes", name)
 	}
-	return append(bytes.Clone(partPrefix), name...), nil
+	return append(bytes.Clone(batchPrefix), name...), nil
 }

@@ -57,13 +57,13 @@ func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (Pla
 	})
 }
 
-// PutPart stores a part of the plan that is made while the operation runs, whole or not at all and
-// only once: what a step was decided by must not change under it. name consists of lower-case
-// letters, digits and dashes. Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the
-// operation; ErrNoSpace.
-func (c *Catalog) PutPart(ctx context.Context, id OperationID, name string, r io.Reader) (PlanInfo,
-	error) {
-	bucket, err := partBucket(name)
+// PutBatchPlan stores the plan of a batch of an operation. Such a plan is made while the operation
+// runs. It is stored whole or not at all, and only once, because steps that were decided by it must
+// not see it change. name is that of the batch: lower-case letters, digits and dashes. Errors: those
+// of r; ErrExists; ErrNotRunning; ErrNotFound for the operation; ErrNoSpace.
+func (c *Catalog) PutBatchPlan(ctx context.Context, id OperationID, name string, r io.Reader) (
+	PlanInfo, error) {
+	bucket, err := batchBucket(name)
 	if err != nil {
 		return PlanInfo{}, err
 	}
@@ -143,9 +143,9 @@ func (c *Catalog) Plan(ctx context.Context, id OperationID) ([]byte, error) {
 	return c.document(ctx, id, bucketPlan)
 }
 
-// Part returns a part of the plan, as Plan does.
-func (c *Catalog) Part(ctx context.Context, id OperationID, name string) ([]byte, error) {
-	bucket, err := partBucket(name)
+// BatchPlan returns the plan of a batch. Errors: those of Plan.
+func (c *Catalog) BatchPlan(ctx context.Context, id OperationID, name string) ([]byte, error) {
+	bucket, err := batchBucket(name)
 	if err != nil {
 		return nil, err
 	}

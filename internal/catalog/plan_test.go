@@ -107,13 +107,13 @@ func TestDamagedPlanIsReported(t *testing.T) {
 	}
 }
 
-// TestPartOfAPlanIsWrittenOnce: what was decided while an operation runs is stored once, and only
+// TestPlanOfABatchIsWrittenOnce: what was decided while an operation runs is stored once, and only
 // while it runs.
-func TestPartOfAPlanIsWrittenOnce(t *testing.T) {
+func TestPlanOfABatchIsWrittenOnce(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c)
 	put := func(name, text string) error {
-		_, err := c.PutPart(t.Context(), id, name, strings.NewReader(text))
+		_, err := c.PutBatchPlan(t.Context(), id, name, strings.NewReader(text))
 		return err
 	}
 	if err := put("batch-001", "early"); !errors.Is(err, ErrNotRunning) {
@@ -125,17 +125,17 @@ func TestPartOfAPlanIsWrittenOnce(t *testing.T) {
 	if err := put("batch-001", "decided"); err != nil {
 		t.Fatal(err)
 	}
-	if err := put("batch-001", "anew"); !errors.Is(err, ErrExists) {
+	if err := put("batch-001", "again"); !errors.Is(err, ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
 	if err := put("Batch/1", "x"); err == nil {
-		t.Error("a bad name was taken")
+		t.Error("a bad name was accepted")
 	}
-	text, err := c.Part(t.Context(), id, "batch-001")
+	text, err := c.BatchPlan(t.Context(), id, "batch-001")
 	if err != nil || string(text) != "decided" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := c.Part(t.Context(), id, "batch-002"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("no such part: %v", err)
+	if _, err := c.BatchPlan(t.Context(), id, "batch-002"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no such batch: %v", err)
 	}
 }

@@ -58,7 +58,7 @@ func (b *batch) suffix() string { return fmt.Sprintf("-b%d", b.Number) }
 // loadBatches reads the batches that earlier runs planned.
 func (m *run) loadBatches(ctx context.Context) error {
 	for number := 1; ; number++ {
-		text, err := m.Catalog.Part(ctx, m.Journal.Operation(), batchName(number))
+		text, err := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), batchName(number))
 		if errors.Is(err, catalog.ErrNotFound) {
 			return nil
 		}
@@ -113,7 +113,7 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	if _, err := m.Catalog.PutPart(ctx, m.Journal.Operation(), b.name(),
+	if _, err := m.Catalog.PutBatchPlan(ctx, m.Journal.Operation(), b.name(),
 		bytes.NewReader(text)); err != nil {
 		return nil, err
 	}

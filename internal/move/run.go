@@ -216,10 +216,10 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 	number := len(m.batches) + 1
 	b, err := m.planBatch(ctx, number, paused)
 	if err != nil {
-		_, lookErr := m.Catalog.Part(ctx, m.Journal.Operation(), batchName(number))
+		_, readErr := m.Catalog.BatchPlan(ctx, m.Journal.Operation(), batchName(number))
 		for _, unit := range paused {
 			m.fail(ctx, unit, err)
-			if errors.Is(lookErr, catalog.ErrNotFound) {
+			if errors.Is(readErr, catalog.ErrNotFound) {
 				m.unpauseSource(ctx, unit)
 			}
 		}
