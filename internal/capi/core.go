@@ -18,7 +18,10 @@ func coreRows() []Row {
 		{GroupKind: ConfigMap, Source: kubeTypes, Pause: PauseNone},
 		{GroupKind: Provider, Source: "cluster-api v1.14, cmd/clusterctl/api/v1alpha3/provider_type.go",
 			Pause: PauseNone}, // the inventory of clusterctl: no controller reads it
+		// The topology controller reports the pause of its Cluster as the reason of
+		// TopologyReconciled (cluster-api v1.14, api/core/v1beta2/condition_consts.go).
 		{GroupKind: Cluster, Source: capiTypes, Pause: PauseBySpec,
+			VolatileConditions: []string{conditionPaused, conditionTopologyReconciled},
 			// cluster-api v1.14, util/secret/consts.go; clusterctl has the same list
 			SecretSuffixes: []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"},
 			Refs: []Reference{

@@ -151,7 +151,7 @@ func (specSwitch) Unset(obj map[string]any, was string) {
 // Pause sets the switch of obj's kind, if it has one of its own, and marks in obj what it was. It
 // may run again: a switch that is marked stays as it is. It reports whether it changed anything.
 func (t *Table) Pause(obj map[string]any) bool {
-	p := t.Row(kindOf(obj)).Pause
+	p := t.RowOf(obj).Pause
 	if PausedByUs(obj) || p.Order() == 0 {
 		return false
 	}
@@ -166,7 +166,7 @@ func (t *Table) Unpause(obj map[string]any) bool {
 		return false
 	}
 	was, _ := annotations(obj)[AnnotationWasPaused].(string)
-	t.Row(kindOf(obj)).Pause.Unset(obj, was)
+	t.RowOf(obj).Pause.Unset(obj, was)
 	Unannotate(obj, AnnotationWasPaused)
 	return true
 }

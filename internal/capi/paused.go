@@ -2,10 +2,14 @@ package capi
 
 import "fmt"
 
-// conditionPaused is the type of the condition with which controllers acknowledge a pause, and its
-// reason in TopologyReconciled. Source: cluster-api v1.14,
-// api/core/v1beta2/condition_consts.go.
-const conditionPaused = "Paused"
+// Types of conditions. Source: cluster-api v1.14, api/core/v1beta2/condition_consts.go.
+const (
+	// conditionPaused is the condition with which controllers acknowledge a pause, and the reason of
+	// conditionTopologyReconciled then.
+	conditionPaused = "Paused"
+	// conditionTopologyReconciled is a condition of Clusters with a class.
+	conditionTopologyReconciled = "TopologyReconciled"
+)
 
 // PublishesPause reports whether an object has the condition Paused.
 func PublishesPause(obj map[string]any) bool { return pausedCondition(obj) != nil }
@@ -18,7 +22,7 @@ func TopologyNotPaused(cluster map[string]any) string {
 		return ""
 	}
 	status, _ := cluster["status"].(map[string]any)
-	c := condition(status, "TopologyReconciled")
+	c := condition(status, conditionTopologyReconciled)
 	if c == nil || c["reason"] == conditionPaused {
 		return ""
 	}

@@ -3,6 +3,7 @@ package capi
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -38,6 +39,9 @@ type Row struct {
 	// GoodConditions are endings of condition types whose status True is good; nil stands for
 	// those of the Cluster API contract.
 	GoodConditions []string
+	// VolatileConditions are condition types that are no difference between two objects; nil stands
+	// for the one of the Cluster API contract.
+	VolatileConditions []string
 	// VolatileAnnotations are annotations that are no difference between two objects.
 	VolatileAnnotations []string
 	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
@@ -83,6 +87,19 @@ func (r *Row) IsGood(condition string) bool {
 		}
 	}
 	return false
+}
+
+// contractVolatile are the condition types of Cluster API that only say whether the object, or its
+// Cluster, is paused.
+var contractVolatile = []string{conditionPaused}
+
+// IsVolatile reports whether conditions of a type are no difference between two objects.
+func (r *Row) IsVolatile(condition string) bool {
+	volatile := r.VolatileConditions
+	if volatile == nil {
+		volatile = contractVolatile
+	}
+	return slices.Contains(volatile, condition)
 }
 
 // referencePath matches the paths that a Reference may have: fields below spec, with # for each

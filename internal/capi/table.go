@@ -113,6 +113,9 @@ func (t *Table) Row(gk object.GroupKind) *Row {
 	return defaultRow(gk)
 }
 
+// RowOf returns the row of the kind that a decoded object says it is of, as Row does.
+func (t *Table) RowOf(obj map[string]any) *Row { return t.Row(kindOf(obj)) }
+
 // Has reports whether a kind has a row of its own.
 func (t *Table) Has(gk object.GroupKind) bool { return t.orBuiltin().rows[gk] != nil }
 

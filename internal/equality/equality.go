@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
 )
 
 // annotationPrefix marks the annotations of this product, which never count as a difference.
@@ -25,9 +27,9 @@ const (
 // Differences returns the paths at which two objects are not equal, at most 20 of them, and none
 // when they are equal. Equal means equal but for what every management cluster sets itself: uid,
 // resourceVersion, generation, creation and deletion timestamps, owner UIDs, observedGeneration,
-// the times and generations of conditions, the Paused condition (and TopologyReconciled, whose
-// reason it becomes), annotations mgmtd.dev/*. managedFields compare as ManagedFieldsDifferences
-// does. It returns paths and never values, since values may be those of Secrets.
+// the times and generations of conditions, the volatile conditions of the kind's row such as
+// Paused, annotations mgmtd.dev/*. managedFields compare as ManagedFieldsDifferences does. It
+// returns paths and never values, since values may be those of Secrets.
 func Differences(want, got map[string]any, aspect Aspect) []string {
 	var paths []string
 	diff(normal(want, aspect), normal(got, aspect), "", &paths)
@@ -38,16 +40,17 @@ func Differences(want, got map[string]any, aspect Aspect) []string {
 	return paths[:min(len(paths), 20)]
 }
 
-// normal returns a copy of obj without what equality does not look at. It shares unchanged parts
-// with obj.
+// normal returns a copy of obj without what equality ignores. It shares unchanged parts with obj.
 func normal(obj map[string]any, aspect Aspect) map[string]any {
+	// The built-in rows: a row of the configuration cannot name volatile conditions.
+	var rows *capi.Table
 	out := maps.Clone(obj)
 	if meta, ok := obj["metadata"].(map[string]any); ok {
 		out["metadata"] = normalMetadata(meta)
 	}
 	delete(out, "status")
 	if status, ok := obj["status"].(map[string]any); ok && aspect != Spec {
-		if s := normalStatus(status).(map[string]any); len(s) > 0 {
+		if s := normalStatus(status, rows.RowOf(obj)).(map[string]any); len(s) > 0 {
 			out["status"] = s
 		}
 	}
@@ -67,12 +70,12 @@ func normalMetadata(meta map[string]any) map[string]any {
 		}
 	}
 	if owners, ok := meta["ownerReferences"].([]any); ok {
-		kept := make([]any, len(owners))
+		refs := make([]any, len(owners))
 		for i, o := range owners {
-			kept[i] = without(o, "uid")
+			refs[i] = without(o, "uid")
 		}
-		slices.SortFunc(kept, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-		out["ownerReferences"] = kept
+		slices.SortFunc(refs, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		out["ownerReferences"] = refs
 	}
 	return out
 }
@@ -87,9 +90,9 @@ func otherAnnotations(meta map[string]any) map[string]any {
 	return others
 }
 
-// normalStatus drops observedGeneration at any depth, and from lists of conditions the Paused one,
-// times and generations.
-func normalStatus(v any) any {
+// normalStatus returns v without observedGeneration at any depth, and with normal conditions. row is
+// that of the kind.
+func normalStatus(v any, row *capi.Row) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
@@ -98,12 +101,12 @@ func normalStatus(v any) any {
 				continue
 			}
 			if list, ok := e.([]any); ok && k == "conditions" {
-				if kept := normalConditions(list); len(kept) > 0 {
-					out[k] = kept
+				if conditions := normalConditions(list, row); len(conditions) > 0 {
+					out[k] = conditions
 				}
 				continue
 			}
-			e = normalStatus(e)
+			e = normalStatus(e, row)
 			if m, ok := e.(map[string]any); ok && len(m) == 0 {
 				continue
 			}
@@ -113,7 +116,7 @@ func normalStatus(v any) any {
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = normalStatus(e)
+			out[i] = normalStatus(e, row)
 		}
 		return out
 	default:
@@ -121,19 +124,21 @@ func normalStatus(v any) any {
 	}
 }
 
-// normalConditions returns the conditions by type. Left out are those that say no more than that
-// the object, or its Cluster, is paused.
-func normalConditions(list []any) map[string]any {
-	kept := map[string]any{}
+// normalConditions returns the conditions that are not volatile by type, without their times and
+// generations.
+func normalConditions(list []any, row *capi.Row) map[string]any {
+	byType := map[string]any{}
 	for _, c := range list {
 		m, ok := c.(map[string]any)
-		if !ok || m["type"] == "Paused" || m["type"] == "TopologyReconciled" {
+		if !ok {
 			continue
 		}
-		kept[fmt.Sprint(m["type"])] = without(m, "type", "lastTransitionTime", "lastUpdateTime",
-			"lastHeartbeatTime", "observedGeneration")
+		if name := fmt.Sprint(m["type"]); !row.IsVolatile(name) {
+			byType[name] = without(m, "type", "lastTransitionTime", "lastUpdateTime",
+				"lastHeartbeatTime", "observedGeneration")
+		}
 	}
-	return kept
+	return byType
 }
 
 func without(v any, keys ...string) any {
