@@ -150,7 +150,7 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 
 // gaps returns the sequence numbers of snapshots that are neither present nor, by trusted records,
 // removed on purpose.
-func gaps(st *store.Store, pruned store.Pruned, present []Snapshot) (found []store.ChainFinding) {
+func gaps(st *store.Store, pruned store.Pruned, present []Snapshot) (found []store.ChainBreak) {
 	chains := map[string][]store.Signed{}
 	for _, s := range present {
 		if s.usable(st) {
@@ -158,9 +158,9 @@ func gaps(st *store.Store, pruned store.Pruned, present []Snapshot) (found []sto
 		}
 	}
 	for source, chain := range chains {
-		for _, f := range store.CheckChain(chain, pruned.Removed[source]) {
-			if f.Code == store.ChainGap {
-				found = append(found, f)
+		for _, b := range store.CheckChain(chain, pruned.Removed[source]) {
+			if b.Kind == store.ChainGap {
+				found = append(found, b)
 			}
 		}
 	}

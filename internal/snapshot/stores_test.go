@@ -205,7 +205,7 @@ func checkSnapshot(t *testing.T, st *store.Store, e store.Signed, want snapshotE
 		t.Fatal(err)
 	}
 	checked, err := s.Verify(ctx, 100, nil)
-	checked.Findings = slices.DeleteFunc(checked.Findings, func(f snapshot.VerifyFinding) bool {
+	checked.Findings = slices.DeleteFunc(checked.Findings, func(f store.Finding) bool {
 		return f.Code == object.CodeEdges // newer rules may read more edges than were known
 	})
 	if err != nil || len(checked.Findings) > 0 || checked.Objects != len(want.Objects) {

@@ -20,23 +20,16 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// VerifyFinding is about an object or a pack that failed verification: CodeDamaged, or CodeEdges
-// for an object that names others than its shard says, since it was read by the rules of another
-// version or tampered with.
-type VerifyFinding struct {
-	Code    object.Code
-	Pack    store.Key
-	Ref     object.Ref // zero for the pack as a whole
-	Message string
-}
-
 // DefaultSample is the percentage of the packs that a sample reads.
 const DefaultSample = 10
 
 // Verification is the result of Verify.
 type Verification struct {
 	Objects, Packs int
-	Findings       []VerifyFinding // in the order of the packs
+	// Findings are about packs as a whole, or about objects in them, in the order of the packs. Their
+	// code is CodeDamaged, or CodeEdges for an object that names others than its shard says: it was
+	// read by the rules of another version, or somebody changed it.
+	Findings []store.Finding
 }
 
 // Verify reads objects back from their packs and compares each with its shard: hash, metadata and
@@ -62,7 +55,7 @@ func (s *Snapshot) Verify(ctx context.Context, percent int, progress func(done, 
 	c := &verifier{claims: newClaims(s.About.Kinds), rules: capture.NewNodeReader(s.About.Kinds,
 		s.Graph.Rows),
 		total: int64(total), progress: progress}
-	found := make([][]VerifyFinding, len(packs))
+	found := make([][]store.Finding, len(packs))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)
 	for i, pack := range packs {
@@ -104,8 +97,8 @@ type verifier struct {
 
 // pack verifies the objects of one pack.
 func (c *verifier) pack(ctx context.Context, st *store.Store, pack store.Key,
-	wanted map[string]*graph.Node) ([]VerifyFinding, error) {
-	var findings []VerifyFinding
+	wanted map[string]*graph.Node) ([]store.Finding, error) {
+	var findings []store.Finding
 	left := maps.Clone(wanted)
 	err := st.ReadPack(ctx, pack, func(name string, body []byte) error {
 		n := left[name]
@@ -113,8 +106,8 @@ func (c *verifier) pack(ctx context.Context, st *store.Store, pack store.Key,
 			return nil // of another snapshot
 		}
 		delete(left, name)
-		if f := c.object(n, body); f != nil {
-			findings = append(findings, *f)
+		if code, why := c.object(n, body); code != "" {
+			findings = append(findings, finding(pack, n.Ref, code, why))
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -124,28 +117,29 @@ func (c *verifier) pack(ctx context.Context, st *store.Store, pack store.Key,
 		return nil
 	})
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
-		return append(findings, VerifyFinding{Code: object.CodeDamaged, Pack: pack,
-				Message: corrupt.Error()}),
-			nil
+		return append(findings, finding(pack, object.Ref{}, object.CodeDamaged, corrupt.Error())), nil
 	}
 	if store.IsMissing(err) {
-		return append(findings, VerifyFinding{Code: object.CodeDamaged, Pack: pack,
-			Message: string(pack) +
-				": it is not in the store"}), nil
+		return append(findings, finding(pack, object.Ref{}, object.CodeDamaged,
+			string(pack)+": it is not in the store")), nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		findings = append(findings, VerifyFinding{Code: object.CodeDamaged, Pack: pack,
-			Ref:     left[name].Ref,
-			Message: "it is not in " + string(pack)})
+		findings = append(findings, finding(pack, left[name].Ref, object.CodeDamaged,
+			"it is not in "+string(pack)))
 	}
 	return findings, err
 }
 
-// object compares one object with its node.
-func (c *verifier) object(n *graph.Node, body []byte) *VerifyFinding {
+func finding(pack store.Key, ref object.Ref, code object.Code, message string) store.Finding {
+	return store.Finding{Key: pack, Finding: object.Finding{Severity: object.Error, Code: code,
+		Ref: ref, Message: message}}
+}
+
+// object compares one object with its node, and returns the code and the message of the finding;
+// "" when they agree.
+func (c *verifier) object(n *graph.Node, body []byte) (code object.Code, message string) {
 	if why := c.claims.broken(n, body); why != "" {
-		return &VerifyFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
-			Message: "it is not what its shard says: " + why}
+		return object.CodeDamaged, "it is not what its shard says: " + why
 	}
 	k, _ := kube.FindKind(c.claims.kinds, n.GroupKind())
 	k.Version = n.Version
@@ -153,12 +147,11 @@ func (c *verifier) object(n *graph.Node, body []byte) *VerifyFinding {
 	is.Pack = n.Pack
 	want, err := json.Marshal(n)
 	if err != nil {
-		return &VerifyFinding{Code: object.CodeDamaged, Pack: store.Key(n.Pack), Ref: n.Ref,
-			Message: fmt.Sprintf("its node cannot be encoded: %v", err)}
+		return object.CodeDamaged, fmt.Sprintf("its node cannot be encoded: %v", err)
 	}
 	if got, err := json.Marshal(is); err != nil || !bytes.Equal(got, want) {
-		return &VerifyFinding{Code: object.CodeEdges, Pack: store.Key(n.Pack), Ref: n.Ref,
-			Message: "this version reads other edges, labels or sizes from it than its shard says"}
+		return object.CodeEdges,
+			"this version reads other edges, labels or sizes from it than its shard says"
 	}
-	return nil
+	return "", ""
 }

@@ -8,24 +8,26 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/record"
 )
 
-// ChainCode is what is wrong in a chain.
-type ChainCode string
+// ChainBreakKind is what is wrong in a chain.
+type ChainBreakKind string
 
-// Codes of ChainFinding.
+// Kinds of ChainBreak.
 const (
 	// ChainGap: sequence numbers From to To are not there, and no trusted record says that they
 	// were removed on purpose.
-	ChainGap ChainCode = "gap"
+	ChainGap ChainBreakKind = "gap"
 	// ChainFork: a sequence number occurs more than once: two writers, or one that did not see the
 	// newest snapshot.
-	ChainFork ChainCode = "fork"
+	ChainFork ChainBreakKind = "fork"
 	// ChainParent: a snapshot names as its parent another file than the one that is there.
-	ChainParent ChainCode = "parent"
+	ChainParent ChainBreakKind = "parent"
 )
 
-// ChainFinding is one break in the chain of a source's snapshots.
-type ChainFinding struct {
-	Code     ChainCode
+// ChainBreak is one break in the chain of a source's snapshots. It is no object.Finding, because a
+// break has no severity and no code by itself: a restore reports it as snapshot-gap, and a prune as
+// snapshot-missing.
+type ChainBreak struct {
+	Kind     ChainBreakKind
 	Key      EnvelopeKey // the snapshot at which it shows
 	From, To int64       // sequence numbers of a gap
 	Message  string
@@ -33,9 +35,9 @@ type ChainFinding struct {
 
 // CheckChain reports all breaks in the chain of the envelopes of one source, given in any order;
 // removed are the numbers of those that were removed on purpose, of Store.Pruned. It cannot see
-// that the newest ones are hidden: that shows as a gap or a fork after the next snapshot, or to
-// who remembers the last sequence number.
-func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
+// that the newest ones are hidden. That shows as a gap or a fork after the next snapshot, or to a
+// caller who remembers the last sequence number.
+func CheckChain(envelopes []Signed, removed []Range) []ChainBreak {
 	sorted := slices.Clone(envelopes)
 	slices.SortFunc(sorted, func(a, b Signed) int {
 		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), a.Time.Compare(b.Time),
@@ -45,26 +47,26 @@ func CheckChain(envelopes []Signed, removed []Range) []ChainFinding {
 	for i := range sorted {
 		byID[sorted[i].ID] = &sorted[i]
 	}
-	var findings []ChainFinding
+	var breaks []ChainBreak
 	var last int64
 	for i := range sorted {
 		e := &sorted[i]
 		switch {
 		case i > 0 && e.Sequence == last:
-			findings = append(findings, ChainFinding{Code: ChainFork, Key: e.Key(),
+			breaks = append(breaks, ChainBreak{Kind: ChainFork, Key: e.Key(),
 				Message: fmt.Sprintf("snapshots %s and %s both have number %d", sorted[i-1].ID, e.ID, last)})
 		case e.Sequence > last+1:
 			for _, gap := range record.Unexplained(last+1, e.Sequence-1, removed) {
-				findings = append(findings, ChainFinding{Code: ChainGap, Key: e.Key(), From: gap.From,
+				breaks = append(breaks, ChainBreak{Kind: ChainGap, Key: e.Key(), From: gap.From,
 					To: gap.To, Message: gapMessage(gap.From, gap.To)})
 			}
 		}
 		if reason := checkParent(e, byID, last, i > 0); reason != "" {
-			findings = append(findings, ChainFinding{Code: ChainParent, Key: e.Key(), Message: reason})
+			breaks = append(breaks, ChainBreak{Kind: ChainParent, Key: e.Key(), Message: reason})
 		}
 		last = e.Sequence
 	}
-	return findings
+	return breaks
 }
 
 func gapMessage(from, to int64) string {

@@ -28,7 +28,7 @@ func TestCheckChainKnowsWhatWasRemoved(t *testing.T) {
 		t.Errorf("all is explained: %v", found)
 	}
 	found := CheckChain(left, []Range{{From: 1, To: 1}, {From: 3, To: 3}})
-	if len(found) != 1 || found[0].Code != ChainGap || found[0].From != 4 || found[0].To != 5 {
+	if len(found) != 1 || found[0].Kind != ChainGap || found[0].From != 4 || found[0].To != 5 {
 		t.Errorf("4 and 5 are not explained: %v", found)
 	}
 }

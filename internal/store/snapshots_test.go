@@ -218,37 +218,37 @@ func TestChainReportsGapsForksAndReplacedParents(t *testing.T) {
 	tests := []struct {
 		name string
 		in   []Signed
-		want []ChainFinding // without Message and Key
+		want []ChainBreak // without Message and Key
 	}{
 		{"none", nil, nil},
 		{"whole", chain, nil},
 		{"in another order", []Signed{chain[3], chain[0], chain[4], chain[2], chain[1]}, nil},
 		{"newest hidden cannot be seen", without(4), nil},
 		{"newest hidden, then another made", append(slices.Clone(hidden), chain[4]),
-			[]ChainFinding{{Code: ChainFork}}},
-		{"one hidden", without(2), []ChainFinding{{Code: ChainGap, From: 3, To: 3}}},
-		{"two hidden", without(1, 2), []ChainFinding{{Code: ChainGap, From: 2, To: 3}}},
-		{"oldest deleted", without(0, 1), []ChainFinding{{Code: ChainGap, From: 1, To: 2}}},
+			[]ChainBreak{{Kind: ChainFork}}},
+		{"one hidden", without(2), []ChainBreak{{Kind: ChainGap, From: 3, To: 3}}},
+		{"two hidden", without(1, 2), []ChainBreak{{Kind: ChainGap, From: 2, To: 3}}},
+		{"oldest deleted", without(0, 1), []ChainBreak{{Kind: ChainGap, From: 1, To: 2}}},
 		{"parent changed", changed(1, func(e *Signed) { e.SHA256 = strings.Repeat("f", 64) }),
-			[]ChainFinding{{Code: ChainParent}}},
+			[]ChainBreak{{Kind: ChainParent}}},
 		{"parent replaced", changed(1, func(e *Signed) { e.ID = NewSnapshotID() }),
-			[]ChainFinding{{Code: ChainParent}}},
+			[]ChainBreak{{Kind: ChainParent}}},
 		{"no parent named", changed(2, func(e *Signed) { e.Parent = nil }),
-			[]ChainFinding{{Code: ChainParent}}},
+			[]ChainBreak{{Kind: ChainParent}}},
 		{"number jumps", changed(4, func(e *Signed) { e.Sequence = 9 }),
-			[]ChainFinding{{Code: ChainGap, From: 5, To: 8}, {Code: ChainParent}}},
+			[]ChainBreak{{Kind: ChainGap, From: 5, To: 8}, {Kind: ChainParent}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := CheckChain(tt.in, nil)
 			for i := range got {
 				if got[i].Message == "" || got[i].Key.ID == "" {
-					t.Errorf("finding without message or key: %+v", got[i])
+					t.Errorf("break without message or key: %+v", got[i])
 				}
 				got[i].Message, got[i].Key = "", EnvelopeKey{}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
+				t.Errorf("breaks (-want +got):\n%s", diff)
 			}
 		})
 	}

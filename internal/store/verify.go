@@ -17,11 +17,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
-// VerifyFinding is one key that is not as it should be.
-type VerifyFinding struct {
-	Code    object.Code
-	Key     Key
-	Message string
+// Finding is a finding about one key.
+type Finding struct {
+	object.Finding
+	Key Key
 }
 
 // VerifyReport is the result of VerifyStructure.
@@ -29,7 +28,7 @@ type VerifyReport struct {
 	Keys  int   // shards and packs that the tree names
 	Bytes int64 // of those that were read
 	// sorted by key; none means that every key is there and its bytes fit its name
-	Findings []VerifyFinding
+	Findings []Finding
 }
 
 // VerifyProgress is how far VerifyStructure is.
@@ -95,7 +94,7 @@ func (s *Store) VerifyStructure(ctx context.Context, e Envelope, progress func(V
 	if err := group.Wait(); err != nil {
 		return report, err
 	}
-	slices.SortFunc(report.Findings, func(a, b VerifyFinding) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(report.Findings, func(a, b Finding) int { return cmp.Compare(a.Key, b.Key) })
 	return report, nil
 }
 
@@ -120,22 +119,23 @@ func (s *Store) verifyKey(ctx context.Context, key Key) (size int64, err error) 
 	return size, nil
 }
 
-// verifyFinding returns the finding that an error about a key is, or the error when it is not about
+// verifyFinding returns the finding for an error about a key, or the error when it is not about
 // the key.
-func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (VerifyFinding, error) {
+func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (Finding, error) {
 	if ctx.Err() != nil || errors.Is(err, ErrStoreMissing) || errors.Is(err, ErrUnreachable) {
-		return VerifyFinding{}, err
+		return Finding{}, err
 	}
-	f := VerifyFinding{Code: object.CodeUnreadable, Key: key, Message: err.Error()}
+	code, message := object.CodeUnreadable, err.Error()
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		f.Code, f.Message = object.CodeDamaged, corrupt.Reason
+		code, message = object.CodeDamaged, corrupt.Reason
 	} else if errors.Is(err, ErrNotFound) {
-		f.Code, f.Message = object.CodeMissing, "it is not in the store"
+		code, message = object.CodeMissing, "it is not in the store"
 	}
 	if _, olderErr := s.getPrevious(ctx, key, err); olderErr == nil {
-		f.Message += olderIsWhole
+		message += olderIsWhole
 	}
-	return f, nil
+	return Finding{Key: key, Finding: object.Finding{Severity: object.Error, Code: code,
+		Message: fmt.Sprintf("%s: %s", key, message)}}, nil
 }
 
 const olderIsWhole = "; the bucket has kept an older version that is whole, and restores " +

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -72,11 +71,11 @@ func (r *Result) Err() error {
 	return r.untrusted
 }
 
-// add adds a finding about the snapshot itself, and about one key of the store, if any.
-func (r *Result) add(key store.Key, f object.Finding) {
-	r.Findings = append(r.Findings, f)
+// add adds a finding about the snapshot itself. Its key is empty when it is about no single key.
+func (r *Result) add(f store.Finding) {
+	r.Findings = append(r.Findings, f.Finding)
 	r.Verification.Findings++
-	named := store.VerificationFinding{Code: string(f.Code), Key: string(key)}
+	named := store.VerificationFinding{Code: string(f.Code), Key: string(f.Key)}
 	if f.Severity < object.Error {
 		r.Verification.First = append(r.Verification.First, named)
 		return
@@ -107,9 +106,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		err = r.verify(ctx)
 	} else {
 		r.of = 1
-		r.add("", object.Finding{Severity: object.Error, Code: object.CodeDamaged,
+		r.add(store.Finding{Finding: object.Finding{Severity: object.Error, Code: object.CodeDamaged,
 			Message: o.Unreadable.Key + ": " + o.Unreadable.Reason,
-			Hint:    "somebody changed the envelope, or the store lost it: use another snapshot"})
+			Hint:    "somebody changed the envelope, or the store lost it: use another snapshot"}})
 	}
 	if err != nil {
 		return nil, err
@@ -178,10 +177,8 @@ func (r *run) structure(ctx context.Context) error {
 	}
 	r.of, r.Verification.Keys, r.Verification.Bytes = report.Keys, int64(report.Keys), report.Bytes
 	for _, f := range report.Findings {
-		r.add(f.Key, object.Finding{Severity: object.Error, Code: f.Code,
-			Message: fmt.Sprintf("%s: %s", f.Key, f.Message),
-			Hint: "restore from another snapshot; older versions of the key may be in a versioned " +
-				"bucket"})
+		f.Hint = "restore from another snapshot; older versions of the key may be in a versioned bucket"
+		r.add(f)
 	}
 	return nil
 }
@@ -192,7 +189,8 @@ func (r *run) content(ctx context.Context) error {
 	const useless = "do not restore from this snapshot"
 	unusable := func(key store.Key, code object.Code, message string) {
 		r.of = 1
-		r.add(key, object.Finding{Severity: object.Error, Code: code, Message: message, Hint: useless})
+		r.add(store.Finding{Key: key, Finding: object.Finding{Severity: object.Error, Code: code,
+			Message: message, Hint: useless}})
 	}
 	s, err := snapshot.Open(ctx, r.Store, r.Snapshot.Envelope, r.Rows)
 	if corrupt, ok := errors.AsType[*store.CorruptError](err); ok {
@@ -214,13 +212,12 @@ func (r *run) content(ctx context.Context) error {
 	}
 	r.of, r.Verification.Objects = report.Objects, int64(report.Objects)
 	for _, f := range report.Findings {
-		severity, hint := object.Error, useless
+		f.Hint = useless
 		if f.Code == object.CodeEdges && !sameVersion(r.Snapshot.Writer, r.Writer) {
-			severity, hint = object.Warning, "it was taken by another version ("+r.Snapshot.Writer+
-				"), which may know other edges; a restore goes by those: verify with that version to be sure"
+			f.Severity, f.Hint = object.Warning, "it was taken by another version ("+r.Snapshot.Writer+
+				"), which may know other edges; a restore uses those: verify with that version to be sure"
 		}
-		r.add(f.Pack, object.Finding{Severity: severity, Code: f.Code, Ref: f.Ref, Message: f.Message,
-			Hint: hint})
+		r.add(f)
 	}
 	return nil
 }
