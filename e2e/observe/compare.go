@@ -46,9 +46,9 @@ type Options struct {
 
 // Compare reports which objects are gone, new or different, sorted by name.
 //
-// It ignores uid, resourceVersion, generation, creationTimestamp, UIDs of owners, times of
-// managedFields and all managedFields entries but those of server-side apply, observedGeneration,
-// times and generations of conditions, the Paused condition, and annotations mgmtd.dev/*.
+// It ignores uid, resourceVersion, generation, creationTimestamp, UIDs of owners,
+// observedGeneration, times and generations of conditions, the Paused condition, and annotations
+// mgmtd.dev/*. managedFields compare as the fields that server-side appliers own (appliedPaths).
 func Compare(before, after Objects, opts Options) []Difference {
 	var differences []Difference
 	for _, ref := range before.Refs() {
@@ -102,16 +102,21 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 			delete(metadata, "annotations")
 		}
 	}
+	if opts.WithoutStatus {
+		delete(content, "status")
+	}
+	applied := appliedPaths(content) // while owners have their UIDs
+	delete(metadata, "managedFields")
+	if len(applied) > 0 {
+		metadata["managedFields"] = applied
+	}
 	if owners, ok := metadata["ownerReferences"].([]any); ok {
 		for _, owner := range owners {
 			delete(owner.(map[string]any), "uid")
 		}
 		sortByText(owners)
 	}
-	setOrDelete(metadata, "managedFields", applyEntries(o, opts))
-	if opts.WithoutStatus {
-		delete(content, "status")
-	} else if status, ok := content["status"].(map[string]any); ok {
+	if status, ok := content["status"].(map[string]any); ok {
 		if normalizeStatus(status); len(status) == 0 {
 			delete(content, "status")
 		}
@@ -119,42 +124,86 @@ func normalized(o *unstructured.Unstructured, opts Options) map[string]any {
 	return content
 }
 
-// applyEntries are the managedFields entries of server-side apply. They decide which fields an
-// applier removes the next time; the other entries only record who wrote last.
-func applyEntries(o *unstructured.Unstructured, opts Options) []any {
-	entries, _, _ := unstructured.NestedSlice(o.Object, "metadata", "managedFields")
-	var applied []any
+// appliedPaths returns, by applier, the leaf paths that server-side apply recorded in managedFields
+// and that content has. They decide which fields an applier removes the next time; other entries
+// only record who wrote last. A path that content does not have decides nothing: an applier of an
+// empty map owns "f:annotations": {}, and the API server drops that path when the last key of the
+// map is removed by anybody (structured-merge-diff v6, merge/update.go, Update).
+func appliedPaths(content map[string]any) map[string]any {
+	appliers := map[string]any{}
+	entries, _, _ := unstructured.NestedSlice(content, "metadata", "managedFields")
 	for _, item := range entries {
-		entry, ok := item.(map[string]any)
-		if !ok || entry["operation"] != "Apply" || opts.WithoutStatus &&
-			entry["subresource"] == "status" {
+		entry, _ := item.(map[string]any)
+		fields, ok := entry["fieldsV1"].(map[string]any)
+		if !ok || entry["operation"] != "Apply" {
 			continue
 		}
-		delete(entry, "time")
-		nameOwners(entry, o)
-		applied = append(applied, entry)
-	}
-	sortByText(applied)
-	return applied
-}
-
-// nameOwners replaces the keys of owner references in an entry, k:{"uid":"..."}, by kind and name.
-// A UID of no owner of the object stays as it is and counts as a difference: the applier would own
-// a reference that does not exist.
-func nameOwners(entry map[string]any, o *unstructured.Unstructured) {
-	fields, ok, _ := unstructured.NestedMap(entry, "fieldsV1", "f:metadata", "f:ownerReferences")
-	if !ok {
-		return
-	}
-	for _, owner := range o.GetOwnerReferences() {
-		key := fmt.Sprintf(`k:{"uid":%q}`, owner.UID)
-		if value, ok := fields[key]; ok {
-			delete(fields, key)
-			fields["owner "+owner.Kind+" "+owner.Name] = value
+		name := fmt.Sprint(entry["manager"])
+		if subresource, ok := entry["subresource"]; ok {
+			name += fmt.Sprint(" of ", subresource)
+		}
+		paths, ok := appliers[name].(map[string]any)
+		if !ok {
+			paths = map[string]any{}
+		}
+		if addLeaves("", fields, content, paths); len(paths) > 0 {
+			appliers[name] = paths
 		}
 	}
-	// The path exists: fields was read from it.
-	_ = unstructured.SetNestedMap(entry, fields, "fieldsV1", "f:metadata", "f:ownerReferences")
+	return appliers
+}
+
+// addLeaves adds to paths the leaves of fields that value has.
+func addLeaves(path string, fields map[string]any, value any, paths map[string]any) {
+	for element, below := range fields {
+		selected, name, ok := selectElement(value, element)
+		if !ok {
+			continue
+		}
+		if sub, _ := below.(map[string]any); len(sub) > 0 {
+			addLeaves(step(path, name), sub, selected, paths)
+		} else {
+			paths[step(path, name)] = true
+		}
+	}
+}
+
+// selectElement returns what an element of fieldsV1 selects in value, and its name in a path:
+// f:name is a field, k:{...} the item of a list that has these fields, v:... the item that is this
+// value, i:0 the item at this position. An owner reference is named by kind and name, since its key
+// is a UID.
+func selectElement(value any, element string) (selected any, name string, ok bool) {
+	kind, rest, _ := strings.Cut(element, ":")
+	if fields, isMap := value.(map[string]any); isMap && kind == "f" {
+		selected, ok = fields[rest]
+		return selected, rest, ok
+	}
+	var want any
+	_ = json.Unmarshal([]byte(rest), &want) // no item is equal to what is not JSON
+	list, _ := value.([]any)
+	for i, item := range list {
+		fields, _ := item.(map[string]any)
+		keys, _ := want.(map[string]any)
+		switch {
+		case kind == "i" && text(i) == rest, kind == "v" && text(item) == text(want):
+			return item, element, true
+		case kind == "k" && len(keys) > 0 && hasFields(fields, keys):
+			if len(keys) == 1 && keys["uid"] != nil {
+				element = fmt.Sprintf("owner %v %v", fields["kind"], fields["name"])
+			}
+			return item, element, true
+		}
+	}
+	return nil, "", false
+}
+
+func hasFields(item, fields map[string]any) bool {
+	for key, value := range fields {
+		if is, ok := item[key]; !ok || text(is) != text(value) {
+			return false
+		}
+	}
+	return true
 }
 
 func setOrDelete(content map[string]any, field string, list []any) {

@@ -59,7 +59,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 // TestCompareReportsEachFieldThatDiffers changes one field of an object at a time, by replacing
 // text.
 func TestCompareReportsEachFieldThatDiffers(t *testing.T) {
-	const appliedOwners = "metadata.managedFields[0].fieldsV1.f:metadata.f:ownerReferences."
+	const fields = `fieldsV1: {"f:metadata"`
+	const applied = "metadata.managedFields.fleet"
 	tests := []struct {
 		name, old, new string
 		want           string // paths; empty when Equal
@@ -73,6 +74,9 @@ func TestCompareReportsEachFieldThatDiffers(t *testing.T) {
 		{name: "owner UID", old: "uid: c-1", new: "uid: c-2"},
 		{name: "owner UID with its managed field", old: "ms-1", new: "ms-2"},
 		{name: "managedFields time", old: `time: "2026-01-01`, new: `time: "2026-02-02`},
+		{name: "managedFields version", old: "v1beta2,\n    time", new: "v1beta1,\n    time"},
+		{name: "applier of an empty map", old: fields,
+			new: `fieldsV1: {"f:spec": {"f:taints": {}}, "f:metadata"`},
 		{name: "managedFields of an updater", old: "manager: manager", new: "manager: mgmtd"},
 		{name: "observedGeneration", old: "  observedGeneration: 1", new: "  observedGeneration: 4"},
 		{name: "condition time", old: `status: "True", lastTransitionTime: "2026-01-01`,
@@ -101,14 +105,24 @@ func TestCompareReportsEachFieldThatDiffers(t *testing.T) {
 		{name: "being deleted", old: "generation: 1", new: `deletionTimestamp: "2026-01-01T00:00:00Z"`,
 			want: "metadata.deletionTimestamp", withoutStatus: "metadata.deletionTimestamp"},
 		{name: "applier", old: "manager: fleet", new: "manager: other",
-			want: "metadata.managedFields[0].manager", withoutStatus: "metadata.managedFields[0].manager"},
+			want: applied + ", metadata.managedFields.other", withoutStatus: applied +
+				", metadata.managedFields.other"},
 		{name: "applier lost", old: "operation: Apply", new: "operation: Update",
 			want: "metadata.managedFields", withoutStatus: "metadata.managedFields"},
 		{
 			name: "applier of an owner that is none", old: `{"uid":"ms-1"}`, new: `{"uid":"ms-0"}`,
-			want:          appliedOwners + `k:{"uid":"ms-0"}, ` + appliedOwners + `owner MachineSet ms`,
-			withoutStatus: appliedOwners + `k:{"uid":"ms-0"}, ` + appliedOwners + `owner MachineSet ms`,
+			want: "metadata.managedFields", withoutStatus: "metadata.managedFields",
 		},
+		{name: "applier of another field", old: fields,
+			new:  `fieldsV1: {"f:spec": {"f:list": {}}, "f:metadata"`,
+			want: applied + `["spec.list"]`, withoutStatus: applied + `["spec.list"]`},
+		{name: "applier of an element", old: fields,
+			new:           `fieldsV1: {"f:spec": {"f:list": {'v:"b"': {}, 'v:"c"': {}}}, "f:metadata"`,
+			want:          applied + `["spec.list.v:\"b\""]`,
+			withoutStatus: applied + `["spec.list.v:\"b\""]`},
+		{name: "applier of a status", old: fields,
+			new:  `fieldsV1: {"f:status": {"f:phase": {}}, "f:metadata"`,
+			want: applied + `["status.phase"]`},
 		{name: "spec", old: "clusterName: c", new: "clusterName: d", want: "spec.clusterName",
 			withoutStatus: "spec.clusterName"},
 		{name: "absent and false", old: "clusterName: c", new: "clusterName: c, paused: false",
