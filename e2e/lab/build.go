@@ -150,7 +150,8 @@ func step(home Home, name, input string, progress func(string), build func() err
 	return nil
 }
 
-// hashSources hashes the Go files below dir and what they embed, tests apart.
+// hashSources hashes the Go files below dir and what they embed, tests apart. The hash has their
+// paths below dir, so that it is the same in every checkout.
 func hashSources(dir string) (string, error) {
 	hash := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -162,7 +163,11 @@ func hashSources(dir string) (string, error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(hash, path, len(data))
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(hash, filepath.ToSlash(name), len(data))
 		hash.Write(data)
 		return nil
 	})
