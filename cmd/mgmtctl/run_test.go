@@ -235,7 +235,7 @@ func TestRestoreRunsOnlyAfterYes(t *testing.T) {
 	}
 }
 
-func TestConfirmInterrupted(t *testing.T) {
+func TestInterruptedConfirmationExitsWith130(t *testing.T) {
 	f := newFake()
 	f.plan = testPlan()
 	signals := make(chan os.Signal, 1)

@@ -205,8 +205,8 @@ func get(t *testing.T, s started, path string) string {
 	return string(text)
 }
 
-// TestSecondDaemonNamesTheFirst: of two daemons with one catalog, or one socket, the second reports
-// who has it.
+// TestSecondDaemonNamesTheFirst: of two daemons with one catalog, or one socket, the second
+// reports who has it.
 func TestSecondDaemonNamesTheFirst(t *testing.T) {
 	dir := setup(t, "{unix: s}")
 	start(t, dir)
@@ -345,10 +345,10 @@ func (a authority) pool() *x509.CertPool {
 	return p
 }
 
-func TestMutualTLS(t *testing.T) {
+func TestMutualTLSAcceptsClientsOfTheAuthorityOnly(t *testing.T) {
 	dir := setup(t, "{tcp: \"localhost:0\", certFile: server.crt, keyFile: server.key, "+
 		"clientCAFile: ca.crt}")
-	ours, stranger := newAuthority(t), newAuthority(t)
+	ours, other := newAuthority(t), newAuthority(t)
 	ours.files(t, dir, "server")
 	caFile := func(a authority) {
 		write(t, dir, "ca.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
@@ -370,9 +370,9 @@ func TestMutualTLS(t *testing.T) {
 	}{
 		{"ours", &tls.Config{Certificates: ours.pair(t)}, true},
 		{"no certificate", &tls.Config{}, false},
-		{"a stranger's", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (
+		{"of another authority", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (
 			*tls.Certificate, error) {
-			return &stranger.pair(t)[0], nil
+			return &other.pair(t)[0], nil
 		}}, false},
 		{"TLS 1.2", &tls.Config{Certificates: ours.pair(t), MaxVersion: tls.VersionTLS12}, false},
 	} {
@@ -395,7 +395,7 @@ func TestMutualTLS(t *testing.T) {
 	if err := call(&tls.Config{Certificates: ours.pair(t)}); err != nil {
 		t.Errorf("after half a renewal: %v", err)
 	}
-	caFile(stranger)
+	caFile(other)
 	later = later.Add(time.Minute)
 	if err := os.Chtimes(filepath.Join(dir, "ca.crt"), later, later); err != nil {
 		t.Fatal(err)
@@ -403,7 +403,7 @@ func TestMutualTLS(t *testing.T) {
 	if err := call(&tls.Config{Certificates: ours.pair(t)}); err == nil {
 		t.Error("a client of the CA before is served")
 	}
-	if err := call(&tls.Config{Certificates: stranger.pair(t)}); err != nil {
+	if err := call(&tls.Config{Certificates: other.pair(t)}); err != nil {
 		t.Errorf("a client of the new CA: %v", err)
 	}
 }

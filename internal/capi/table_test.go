@@ -72,7 +72,7 @@ func TestNewRefusesRowsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestClusterOfSecret(t *testing.T) {
+func TestSecretBelongsToTheClusterOfItsName(t *testing.T) {
 	var rows *Table
 	for name, want := range map[string]string{"a-ca": "a", "a-b-kubeconfig": "a-b",
 		"a-apiserver-etcd-client": "a", "a-etcd": "a", "ca": "", "other": ""} {
@@ -82,7 +82,7 @@ func TestClusterOfSecret(t *testing.T) {
 	}
 }
 
-func TestClusterOfLock(t *testing.T) {
+func TestLockBelongsToTheClusterOfItsName(t *testing.T) {
 	var rows *Table
 	lock := object.Ref{Kind: "ConfigMap", Namespace: "ns", Name: "a-lock"}
 	cluster, ok := rows.ClusterOfLock(lock)

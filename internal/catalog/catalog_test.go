@@ -54,8 +54,8 @@ func must(err error) {
 	}
 }
 
-// openTest opens a catalog that is checked and closed at the end of the test. Its clock advances by
-// one second with each reading.
+// openTest opens a catalog that is checked and closed at the end of the test. Its clock advances
+// by one second with each reading.
 func openTest(t testing.TB) *Catalog {
 	t.Helper()
 	return openPath(t, filepath.Join(t.TempDir(), "catalog.db"))
@@ -109,7 +109,7 @@ func setState(t testing.TB, c *Catalog, id OperationID, s State) {
 	}
 }
 
-func TestOpenKeepsOthersOut(t *testing.T) {
+func TestCatalogIsForItsOwnerOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "mgmtd", "catalog.db")
 	c := openPath(t, path)
 	for p, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700 | os.ModeDir,

@@ -60,8 +60,8 @@ func TestForgetOperationsLeavesWhatCanBeResumed(t *testing.T) {
 	mustForget(t, c, limit, 1000, left)
 }
 
-// TestForgetOperationsGoesByTheEnd: a move that takes weeks is not forgotten when it ends.
-func TestForgetOperationsGoesByTheEnd(t *testing.T) {
+// TestForgetOperationsCountsFromTheEnd: a move that takes weeks is not forgotten when it ends.
+func TestForgetOperationsCountsFromTheEnd(t *testing.T) {
 	c := openTest(t)
 	id := newOperationOf(t, c, KindMove, Running)
 	limit := c.now()

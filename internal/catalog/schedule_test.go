@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestScheduleStateSurvives(t *testing.T) {
+func TestScheduleStateSurvivesARestart(t *testing.T) {
 	path := t.TempDir() + "/catalog.db"
 	c, err := Open(t.Context(), path, Options{})
 	if err != nil {
@@ -54,7 +54,8 @@ func TestReplaceSnapshotsRetainsVerifications(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range [][2]int{{1, 1}, {0, 0}} { // the second time everything is as it should be
+	// the second time everything is as it should be
+	for _, want := range [][2]int{{1, 1}, {0, 0}} {
 		added, dropped, err := c.ReplaceSnapshots(t.Context(), "a", []SnapshotRecord{record("a", "1"),
 			record("a", "4")})
 		if err != nil || added != want[0] || dropped != want[1] {

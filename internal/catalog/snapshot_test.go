@@ -70,7 +70,7 @@ func TestSnapshotsAreListedNewestFirst(t *testing.T) {
 	}
 }
 
-func TestPutSnapshotReplaces(t *testing.T) {
+func TestPutSnapshotReplacesTheRecord(t *testing.T) {
 	c := openTest(t)
 	s := testSnapshot(1)
 	for range 2 {

@@ -30,7 +30,7 @@ func TestReadingAStateWritesNothing(t *testing.T) {
 	}
 }
 
-func TestVerifyStateSurvives(t *testing.T) {
+func TestVerifyStateSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "catalog.db")
 	c := openPath(t, path)
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)

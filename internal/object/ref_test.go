@@ -2,7 +2,7 @@ package object
 
 import "testing"
 
-func TestParseRef(t *testing.T) {
+func TestParseRefReadsWhatStringWrites(t *testing.T) {
 	for _, text := range []string{"Secret/ns/a", "Namespace/a", "Cluster.cluster.x-k8s.io/ns/a",
 		"AzureClusterIdentity.infrastructure.cluster.x-k8s.io/a"} {
 		r, err := ParseRef(text)

@@ -24,9 +24,10 @@ import (
 
 var everything = restore.Spec{SourceIsGone: true}
 
-// TestAPIRestore restores a fleet with classes, MachinePools and a paused workload cluster into an
-// empty management cluster; then again, which must adopt everything and change nothing.
-func TestAPIRestore(t *testing.T) {
+// TestAPIRestoreIntoAnEmptyTargetMayRunTwice restores a fleet with classes, MachinePools and a
+// paused workload cluster into an empty management cluster; then again, which must adopt
+// everything and change nothing.
+func TestAPIRestoreIntoAnEmptyTargetMayRunTwice(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "all-", "--workloads", "4", "--machines", "3",
 		"--machine-pools")
 	s := take(t)
@@ -172,9 +173,9 @@ func (d *dying) UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured
 	})
 }
 
-// TestAPIOwnerOutside: an object whose owner is neither in the snapshot nor on the target blocks
-// its unit; --drop-owner lets it through.
-func TestAPIOwnerOutside(t *testing.T) {
+// TestAPIMissingOwnerBlocksItsUnitUntilDropped: an object whose owner is neither in the snapshot
+// nor on the target blocks its unit; --drop-owner lets it through.
+func TestAPIMissingOwnerBlocksItsUnitUntilDropped(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "owner-", "--workloads", "1", "--machines", "1",
 		"--fast")
 	s := take(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
-// age makes all files below a folder older than any grace: they are what both kinds of storage take
-// the time of a key from.
+// age makes all files below a folder older than any grace: they are what both kinds of storage
+// take the time of a key from.
 func age(t *testing.T, root string) {
 	t.Helper()
 	old := time.Now().Add(-24 * time.Hour)
@@ -32,8 +32,8 @@ func age(t *testing.T, root string) {
 	}
 }
 
-// A prune of an S3 bucket removes what its plan says, and nothing the second time.
-func TestAPIPruneS3(t *testing.T) {
+// TestAPIPruneOfS3RemovesWhatItsPlanSays: and a second prune removes nothing.
+func TestAPIPruneOfS3RemovesWhatItsPlanSays(t *testing.T) {
 	server := s3test.Start(t, s3test.Options{})
 	server.NewBucket(t, "prune")
 	b, err := s3.New(s3.Options{Bucket: "prune", Prefix: "p", Endpoint: server.Endpoint,

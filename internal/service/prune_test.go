@@ -147,7 +147,7 @@ func (b *pruneFixture) wantLeft(want ...int64) {
 	}
 }
 
-func TestScheduledPruneGoesByTheConfiguration(t *testing.T) {
+func TestScheduledPruneUsesTheRulesOfTheConfiguration(t *testing.T) {
 	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 2}})
 	b.take(5)
 	c, err := b.openCatalog(t.Context())

@@ -281,9 +281,9 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	}
 }
 
-// TestStoreOfALaterFormat: a store that says it is of another format is refused, whatever else is
-// in it.
-func TestStoreOfALaterFormat(t *testing.T) {
+// TestStoreOfALaterFormatIsRefused: a store that says it is of another format is refused, whatever
+// else is in it.
+func TestStoreOfALaterFormatIsRefused(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "store")
 	if err := os.CopyFS(root, os.DirFS("testdata/stores/1-first-plain")); err != nil {
 		t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// TestFaultBucketWithoutFaults: the layer itself fulfils the contract, so that what is found
-// through it is the fault's, or the store's.
-func TestFaultBucketWithoutFaults(t *testing.T) {
+// TestFaultBucketWithoutFaultsFulfilsTheContract: the layer itself fulfils the contract, so that
+// what is found through it is the fault's, or the store's.
+func TestFaultBucketWithoutFaultsFulfilsTheContract(t *testing.T) {
 	open := func(t *testing.T) *faultbucket.Bucket {
 		return faultbucket.New(directory.New(t.TempDir()),
 			1)

@@ -168,8 +168,8 @@ func openEnv(t *testing.T, root string) []string {
 		"/signing.pub"}
 }
 
-// TestAPIOpenWithoutMgmtctl types the chapter, on each store that an earlier writer left.
-func TestAPIOpenWithoutMgmtctl(t *testing.T) {
+// TestAPISnapshotOpensWithoutMgmtctl types the chapter, on each store that an earlier writer left.
+func TestAPISnapshotOpensWithoutMgmtctl(t *testing.T) {
 	script, path := chapter(t), toolPath(t)
 	for _, file := range glob(t, "../snapshot/testdata/stores", "*.json") {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
@@ -280,9 +280,9 @@ func TestAPIPackOpensWithTar(t *testing.T) {
 	}
 }
 
-// TestAPIKeysOfMinisign: our secret key signs in minisign, and one that minisign makes signs for
-// us.
-func TestAPIKeysOfMinisign(t *testing.T) {
+// TestAPIMinisignAndStoreAcceptEachOthersKeys: our secret key signs in minisign, and one that
+// minisign makes signs for us.
+func TestAPIMinisignAndStoreAcceptEachOthersKeys(t *testing.T) {
 	path, o, dir := toolPath(t), testKeys(t), t.TempDir()
 	script := `echo hello > f; minisign -S -W -s "$KEY" -m f; minisign -V -p "$PUB" -m f; minisign -G -W -s k -p p`
 	if out, err := bash(t, path, dir, script, "KEY="+o.SigningKeyFile, "PUB="+

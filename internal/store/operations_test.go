@@ -98,7 +98,7 @@ func TestOperationRecordKeysHaveOneForm(t *testing.T) {
 	}
 }
 
-func TestOperationRecordTrust(t *testing.T) {
+func TestOperationRecordOfAnUnknownSignerIsRefused(t *testing.T) {
 	mine, theirs := testKeys(t), testKeys(t)
 	root := t.TempDir()
 	s := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, mine), Create: true})
@@ -152,7 +152,7 @@ func TestOperationRecordTrust(t *testing.T) {
 	wantCorrupt(t, err)
 }
 
-func TestOperationRecordDamage(t *testing.T) {
+func TestDamagedOperationRecordIsCorrupt(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, root string) {
 		if err := s.PutOperationRecord(t.Context(), "op", 1, "paused",
 			[]byte("some text that is long enough")); err != nil {
@@ -173,7 +173,7 @@ func TestOperationRecordDamage(t *testing.T) {
 	})
 }
 
-func TestOperationRecordHeadLimit(t *testing.T) {
+func TestOperationRecordHeadHasALimit(t *testing.T) {
 	s, root := newTestStore(t, true)
 	if err := s.PutOperationRecord(t.Context(), "op", 1, "paused", []byte("text")); err != nil {
 		t.Fatal(err)

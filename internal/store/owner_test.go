@@ -102,8 +102,9 @@ func TestOnlyTheLatestOwnerIsReplaced(t *testing.T) {
 	}
 }
 
-// Of hosts that hand over one workload cluster at once, exactly one gets it.
-func TestI1OwnerRace(t *testing.T) {
+// TestI1OfManyHandOversOneWins: when hosts hand over one workload cluster at once, exactly one
+// succeeds.
+func TestI1OfManyHandOversOneWins(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	var previous *SignedOwner
 	for round := range int64(5) {

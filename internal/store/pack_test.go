@@ -174,7 +174,7 @@ func TestPackWriterWithoutFilesWritesNoPack(t *testing.T) {
 	}
 }
 
-func TestPackWriterConcurrentAdd(t *testing.T) {
+func TestPackWriterAddsConcurrently(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	s.limits = smallLimits()
 	w, err := s.NewPackWriter(t.Context(), testTime)

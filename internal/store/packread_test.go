@@ -77,7 +77,7 @@ func TestDamagedContentIsCorrupt(t *testing.T) {
 	})
 }
 
-func TestIdentityMissingOrWrong(t *testing.T) {
+func TestMissingOrWrongIdentityIsReported(t *testing.T) {
 	s, root := newTestStore(t, false)
 	signed := mustWriteSnapshot(t, s, 1, nil)
 	tree, err := s.GetTree(t.Context(), signed.Tree)
@@ -102,9 +102,9 @@ func TestIdentityMissingOrWrong(t *testing.T) {
 	}
 }
 
-// TestHashBeforeDecryption: damage is found before anything is decrypted, and is reported as damage
-// even without an identity.
-func TestHashBeforeDecryption(t *testing.T) {
+// TestHashIsCheckedBeforeDecryption: damage is found before anything is decrypted, and is reported
+// as damage even without an identity.
+func TestHashIsCheckedBeforeDecryption(t *testing.T) {
 	s, root := newTestStore(t, false)
 	key := writePack(t, s, map[string]string{nameA: "{}"})
 	rewrite(t, root, string(key), damages["flipped bit in the middle"])

@@ -172,7 +172,7 @@ func TestVerifyStructureReportsEveryDamagedKey(t *testing.T) {
 	})
 }
 
-func TestVerifyStructureErrors(t *testing.T) {
+func TestVerifyStructureReturnsErrorsThatAreNoDamage(t *testing.T) {
 	s, root := newTestStore(t, true)
 	signed := mustWriteSnapshot(t, s, 1, nil)
 	ctx, cancel := context.WithCancel(t.Context())

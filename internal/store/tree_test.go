@@ -54,9 +54,9 @@ func TestTreeIsReadAsItWasWritten(t *testing.T) {
 	})
 }
 
-// TestPutLooksAtWhatIsThere: a snapshot must not name a key that went bad, though it has the name
-// of the bytes that are put.
-func TestPutLooksAtWhatIsThere(t *testing.T) {
+// TestPutOfPresentContentFindsDamage: a snapshot must not name a key that went bad, though it has
+// the name of the bytes that are put.
+func TestPutOfPresentContentFindsDamage(t *testing.T) {
 	for name, change := range damages {
 		t.Run(name, func(t *testing.T) {
 			s, root := newTestStore(t, true)

@@ -132,7 +132,8 @@ func TestVerificationThatBreaksTheFormatIsRefused(t *testing.T) {
 	}
 }
 
-// TestSameCheckIsNotRecordedTwice within a day: the same result at the same level says nothing new.
+// TestSameCheckIsNotRecordedTwice within a day: the same result at the same level says nothing
+// new.
 func TestSameCheckIsNotRecordedTwice(t *testing.T) {
 	s, root := newTestStore(t, false)
 	e := mustWriteSnapshot(t, s, 1, nil)
@@ -165,8 +166,9 @@ func TestSameCheckIsNotRecordedTwice(t *testing.T) {
 	}
 }
 
-// TestI8CheckThatDoesNotCount: of these checks none makes a snapshot verified.
-func TestI8CheckThatDoesNotCount(t *testing.T) {
+// TestI8UntrustedOrDamagedVerificationDoesNotCount: none of these makes a
+// snapshot verified.
+func TestI8UntrustedOrDamagedVerificationDoesNotCount(t *testing.T) {
 	unsign := func(b []byte) []byte {
 		var f document.File
 		if err := document.Decode(b, &f); err != nil {

@@ -222,7 +222,7 @@ func TestLoadReportsEachProblem(t *testing.T) {
 	}
 }
 
-func TestMissingFile(t *testing.T) {
+func TestLoadReportsAMissingFile(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)

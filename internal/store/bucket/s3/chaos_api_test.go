@@ -67,9 +67,9 @@ func (w *faultyProxy) fault(resp http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// TestAPIS3ContractUnderFaults: transient errors are retried, the result of a request without a
-// response is read back, and the whole contract holds.
-func TestAPIS3ContractUnderFaults(t *testing.T) {
+// TestAPIS3FulfilsTheContractUnderFaults: transient errors are retried, the result of a request
+// without a response is read back, and the whole contract holds.
+func TestAPIS3FulfilsTheContractUnderFaults(t *testing.T) {
 	for i, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			p := newProxy(t, s3test.Start(t, s3test.Options{Kind: kind}))

@@ -84,7 +84,11 @@ func getObject(t *testing.T, c *minio.Client, bucket, key string) []byte {
 const recordYes, recordNo = `{"format":1,"conditional":"yes"}` + "\n",
 	`{"format":1,"conditional":"no"}` + "\n"
 
-func TestAPIS3WithoutConditions(t *testing.T) { onEach(t, s3test.Options{}, s3WithoutConditions) }
+// TestAPIS3WithoutConditionsCannotFence: a server that ignores or refuses conditions is recorded
+// as such. Its keys are written once all the same.
+func TestAPIS3WithoutConditionsCannotFence(t *testing.T) {
+	onEach(t, s3test.Options{}, s3WithoutConditions)
+}
 
 func s3WithoutConditions(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)
@@ -108,7 +112,7 @@ func s3WithoutConditions(t *testing.T, s *s3test.Server) {
 				t.Errorf("CanFence: %v, want *FenceError", s.CanFence(t.Context()))
 			}
 			if _, err := b.PutIf(t.Context(), "owners/x.json", nil, ""); err == nil {
-				t.Error("a conditional write was taken")
+				t.Error("a conditional write was accepted")
 			}
 			if err := b.Put(t.Context(), "once", []byte("first")); err != nil {
 				t.Fatal(err)
@@ -142,8 +146,9 @@ func s3WithoutConditions(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Many find out at once what the server can do, and all find the same.
-func TestAPIS3OfManyProbersAllAgree(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeRace) }
+// TestAPIS3ManyProbersAgree: many processes may probe at once what the server can do, and all find
+// the same.
+func TestAPIS3ManyProbersAgree(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeRace) }
 
 func s3ProbeRace(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)
@@ -175,8 +180,11 @@ func s3ProbeRace(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Whoever tries a server out may die at every request: the next one comes to the right end.
-func TestAPII5S3ProbeDies(t *testing.T) { onEach(t, s3test.Options{}, s3ProbeDies) }
+// TestAPII5S3ProbeMayDieAtEveryRequest: a process that probes a server may die at every request;
+// the next one finds the right answer.
+func TestAPII5S3ProbeMayDieAtEveryRequest(t *testing.T) {
+	onEach(t, s3test.Options{}, s3ProbeDies)
+}
 
 func s3ProbeDies(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)

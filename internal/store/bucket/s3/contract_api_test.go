@@ -59,7 +59,7 @@ func contract(t *testing.T, s *s3test.Server, create func(t testing.TB, name str
 	})
 }
 
-func TestAPIS3Contract(t *testing.T) {
+func TestAPIS3FulfilsTheContract(t *testing.T) {
 	onEach(t, s3test.Options{}, func(t *testing.T, s *s3test.Server) { contract(t, s, s.NewBucket) })
 	t.Run("TLS", func(t *testing.T) {
 		onEach(t, s3test.Options{TLS: true}, func(t *testing.T, s *s3test.Server) {

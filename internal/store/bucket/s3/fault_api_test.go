@@ -266,9 +266,9 @@ func s3BrokenReads(t *testing.T, s *s3test.Server) {
 	})
 }
 
-// An answer that is lost is looked up: what was written counts as written, and what another one
-// wrote does not.
-func TestAPII5S3LostAnswers(t *testing.T) { onEach(t, s3test.Options{}, s3LostAnswers) }
+// TestAPII5S3LostResponseIsReadBack: when a response is lost, what we wrote counts as written, and
+// what another process wrote does not.
+func TestAPII5S3LostResponseIsReadBack(t *testing.T) { onEach(t, s3test.Options{}, s3LostAnswers) }
 
 func s3LostAnswers(t *testing.T, s *s3test.Server) {
 	p := newProxy(t, s)

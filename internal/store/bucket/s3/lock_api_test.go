@@ -17,8 +17,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
-// days is how long the newest version of a key is retained, in days from now and rounded; 0 when it
-// is not.
+// days is how long the newest version of a key is retained, in days from now and rounded; 0 when
+// it is not.
 func days(t *testing.T, c *minio.Client, bucket, key string) (mode string, days float64) {
 	t.Helper()
 	info, err := c.StatObject(t.Context(), bucket, key, minio.StatObjectOptions{})
@@ -117,8 +117,8 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// TestAPIS3RetainProlongsOnlyWhatIsTooShort: keys are retained again when their retention would end
-// too early, and only then; their mode does not change.
+// TestAPIS3RetainProlongsOnlyWhatIsTooShort: keys are retained again when their retention would
+// end too early, and only then; their mode does not change.
 func TestAPIS3RetainProlongsOnlyWhatIsTooShort(t *testing.T) {
 	onEach(t,
 		s3test.Options{Versions: true}, s3Retain)
@@ -194,8 +194,8 @@ func s3Retain(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// A key that is there already, as in a plain store, is kept for as long as a new one.
-func TestAPIS3ExistingIsRetained(t *testing.T) {
+// TestAPIS3ExistingKeyIsRetainedLikeANewOne: a plain store may write a key that exists already.
+func TestAPIS3ExistingKeyIsRetainedLikeANewOne(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3ExistingIsRetained)
 }
 
@@ -211,8 +211,9 @@ func s3ExistingIsRetained(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Object Lock that the bucket does not have is an error at the first write, and nothing is written.
-func TestAPIS3WritesNothingWithoutTheObjectLockAskedFor(t *testing.T) {
+// TestAPIS3WritesNothingIntoABucketWithoutObjectLock: when Object Lock is asked for, the first
+// write is an error.
+func TestAPIS3WritesNothingIntoABucketWithoutObjectLock(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true},
 		s3NoObjectLock)
 }

@@ -76,7 +76,8 @@ func s3RealErrors(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// Lists longer than a page, with a page that fails first, are whole and in order.
+// TestAPIS3ListsMoreThanOnePage: a list that is longer than a page, with a page that fails at
+// first, is whole and in order.
 func TestAPIS3ListsMoreThanOnePage(t *testing.T) { onEach(t, s3test.Options{}, s3LongList) }
 
 func s3LongList(t *testing.T, s *s3test.Server) {
@@ -122,7 +123,8 @@ func s3LongList(t *testing.T, s *s3test.Server) {
 	p.wantHits(t, 2)
 }
 
-// A store in S3 is one as in a directory: made once by several at once, written, read, owned.
+// TestAPIS3HoldsAWholeStore: several processes create a store at once, and it is written, read and
+// owned as one in a directory.
 func TestAPIS3HoldsAWholeStore(t *testing.T) { onEach(t, s3test.Options{}, s3Store) }
 
 func s3Store(t *testing.T, server *s3test.Server) {

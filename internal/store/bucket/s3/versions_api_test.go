@@ -83,8 +83,8 @@ func putSnapshot(t *testing.T, s *store.Store) (shards []store.Key, signed store
 	return shards, signed
 }
 
-// What is deleted leaves no version and no delete marker behind; keys that only begin so stay with
-// all that they have.
+// TestAPIS3DeleteRemovesAllVersions: a deleted key leaves no version and no delete marker behind.
+// Longer keys that begin with it retain all of theirs.
 func TestAPIS3DeleteRemovesAllVersions(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3DeleteVersions)
 }
@@ -163,7 +163,7 @@ func s3DeleteVersions(t *testing.T, s *s3test.Server) {
 	}
 }
 
-// TestAPIS3DeleteNeedsOneRequestWithoutVersions: a bucket that began to keep versions later is
+// TestAPIS3DeleteNeedsOneRequestWithoutVersions: a bucket that became versioned later is
 // noticed by its answer.
 func TestAPIS3DeleteNeedsOneRequestWithoutVersions(t *testing.T) {
 	onEach(t, s3test.Options{Versions: true}, s3DeleteRequests)
