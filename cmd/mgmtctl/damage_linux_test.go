@@ -10,8 +10,8 @@ import (
 
 var peakText = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// watchMemory samples a process until it ends and returns its peak memory in bytes. Its rusage does
-// not serve: that includes the memory of the process that started it.
+// watchMemory samples a process until it ends and returns its peak memory in bytes. Its rusage
+// does not serve: that includes the memory of the process that started it.
 func watchMemory(pid int, ended <-chan struct{}) (peak int64) {
 	for {
 		// Of the process that is to become the program, too, for an instant: the last look counts.
