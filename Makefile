@@ -6,7 +6,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # With -count=1 where a test runs programs: Go does not see that these changed and would give the result of before.
 GO_TEST := gotestsum --format pkgname-and-test-fails --
-# The race detector looks at all but the inside of scrypt, which has no goroutines and took minutes.
+# The race detector instruments everything but scrypt, which has no goroutines and took minutes.
 RACE := -race -gcflags=golang.org/x/crypto/scrypt=-race=false
 RUN ?= .
 FUZZTIME ?= 60s
@@ -24,7 +24,7 @@ lab: ## everything real management clusters are made of, from modules into .lab/
 demo: build lab ## take snapshots by schedule, lose a management cluster, restore it into another one, move on to a third
 	cd e2e && go run ./cmd/demo --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd
 
-bench: build lab ## figures beside the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9 --baseline FOLDER-OF-OTHER-PROGRAMS"
+bench: build lab ## figures next to the floors that the API server sets, on a machine that is left alone: BENCH="--objects 10000 --repeat 9 --baseline FOLDER-OF-OTHER-PROGRAMS"
 	cd e2e && go run ./cmd/bench --mgmtctl ../bin/mgmtctl --mgmtd ../bin/mgmtd $(BENCH)
 
 test: test-unit test-api test-live ## all three tiers

@@ -123,7 +123,7 @@ func TestDocsNamePathsThatExist(t *testing.T) {
 	}
 }
 
-// exampleFile is the file that the development guide tells a reader to create.
+// exampleFile is the file that the development guide asks a reader to create.
 const exampleFile = "internal/capi/example.go"
 
 // TestDevelopmentGuideAddsAProvider does what "Add a provider" says, in an overlay of the source

@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 }
 
 // exits runs mgmtctl inside the test and wants this exit code: "exits 2 snapshot". testscript
-// itself tells only success from failure, and a process for each line takes its time. Files need
+// itself reports only success from failure, and a process for each line takes its time. Files need
 // their whole path.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {

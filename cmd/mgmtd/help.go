@@ -3,7 +3,7 @@ package main
 const long = `mgmtd takes snapshots of Cluster API management clusters by schedule, and carries out the
 snapshots, restores and moves that mgmtctl asks for.
 
-It reads one YAML file, keeps a catalog of snapshots and operations, and serves gRPC on a unix
+It reads one YAML file, has a catalog of snapshots and operations, and serves gRPC on a unix
 socket, on TCP with mutual TLS, or both. One process at a time holds a catalog; two hosts use two.
 
 Changes: storage locations: it writes snapshots, results of verifies and ownership records, and

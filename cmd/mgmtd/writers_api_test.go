@@ -108,7 +108,7 @@ func (w *writer) take(ctx context.Context) error {
 	return err
 }
 
-// prune keeps the newest snapshot of each source, and what the shortest grace keeps.
+// prune retains the newest snapshot of each source, and what the shortest grace retains.
 func (w *writer) prune(ctx context.Context) error {
 	resp, err := mgmtv1.NewPruneServiceClient(w.p.conn).RunPrune(ctx, &mgmtv1.RunPruneRequest{
 		Spec: &mgmtv1.PruneSpec{Retention: &mgmtv1.Retention{KeepLast: 1},
@@ -167,7 +167,7 @@ func TestAPIWritersShareABucket(t *testing.T) {
 	s3 := s3test.Start(t, s3test.Options{})
 	s3.NewBucket(t, "shared")
 	writers := newWriters(t, kubetest.Start(t, 2), s3)
-	both := func(n int, beside func(context.Context, <-chan struct{}) error) {
+	both := func(n int, other func(context.Context, <-chan struct{}) error) {
 		t.Helper()
 		g, ctx := errgroup.WithContext(t.Context())
 		var atWork sync.WaitGroup
@@ -183,7 +183,7 @@ func TestAPIWritersShareABucket(t *testing.T) {
 		}
 		over := make(chan struct{})
 		g.Go(func() error { atWork.Wait(); close(over); return nil })
-		g.Go(func() error { return beside(ctx, over) })
+		g.Go(func() error { return other(ctx, over) })
 		if err := g.Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +208,7 @@ func TestAPIWritersShareABucket(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d prunes beside %d snapshots", prunes, 2*days*perDay)
+	t.Logf("%d prunes at the same time as %d snapshots", prunes, 2*days*perDay)
 	left, err := filepath.Glob(filepath.Join(s3.Root, "shared/p/snapshots/*/*.json"))
 	if err != nil || len(left) != 2*(perDay+1) {
 		t.Errorf("%d snapshots are left: what was superseded a day ago is to go, %v", len(left), err)

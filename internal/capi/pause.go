@@ -2,7 +2,7 @@ package capi
 
 import "strconv"
 
-// Pause is how objects of a kind are kept from being reconciled. Every mechanism is one
+// Pause is how controllers are stopped from reconciling objects of a kind. Every mechanism is one
 // implementation; flows ask its methods and never which one it is.
 type Pause interface {
 	// String is its name in spec.kinds.

@@ -28,7 +28,7 @@ func (e *UnknownNamespaceError) Error() string {
 	return fmt.Sprintf("namespace %s: not found on the source", e.Namespace)
 }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *UnknownNamespaceError) Hint() string {
 	return "name a namespace that exists, or none to capture all"
 }

@@ -64,16 +64,16 @@ func lines(t *testing.T, path string) []string {
 	return strings.Fields(string(text))
 }
 
-// childCrash does a step and dies at a point of it. Do looks at the clock right before it writes
+// childCrash does a step and dies at a point of it. Do reads the clock right before it writes
 // begun and done, and once more in each transaction.
 func childCrash(args []string) {
 	path, id, effects, point := args[0], OperationID(args[1]), args[2], args[3]
 	clock := map[string]int{"before begun": 1, "in the commit of begun": 2, "after fn, before done": 4,
 		"in the commit of done": 5}[point]
-	looks, counting := 0, false
+	reads, counting := 0, false
 	c, err := Open(context.Background(), path, Options{Now: func() time.Time {
 		if counting {
-			if looks++; looks == clock {
+			if reads++; reads == clock {
 				die()
 			}
 		}

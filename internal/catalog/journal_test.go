@@ -141,7 +141,7 @@ func TestDoRunsAFailedStepAgain(t *testing.T) {
 		t.Errorf("%+v, %v", steps, err)
 	}
 	if op, _ := c.Operation(t.Context(), j.id); len(op.Units) != 0 {
-		t.Errorf("unit state of a failed step was kept: %v", op.Units)
+		t.Errorf("unit state of a failed step was stored: %v", op.Units)
 	}
 	err = j.Do(t.Context(), testStep, func(ctx context.Context, h *StepHandle) error {
 		values, err := h.Values(ctx)
@@ -415,10 +415,10 @@ func TestLongErrorsAreCut(t *testing.T) {
 func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 	c := openTest(t)
 	id := newOperation(t, c, Running)
-	var told []string
+	var calls []string
 	refuse := errors.New("the mirror is away")
 	j := c.Journal(id, JournalOptions{OnStep: func(_ context.Context, r StepRecord) error {
-		told = append(told, r.Step.String()+" "+string(r.State))
+		calls = append(calls, r.Step.String()+" "+string(r.State))
 		if r.Step.Phase == "refused" && r.State == StepBegun {
 			return refuse
 		}
@@ -432,7 +432,7 @@ func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 		t.Errorf("%v, ran %v", err, ran)
 	}
 	if err := j.Do(t.Context(), Step{Phase: "pause"}, func(context.Context, *StepHandle) error {
-		told = append(told, "runs")
+		calls = append(calls, "runs")
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -444,8 +444,8 @@ func TestOnStepIsCalledBeforeAndAfterEachStep(t *testing.T) {
 	}
 	want := []string{"-/refused begun", "-/refused failed", "-/pause begun", "runs", "-/pause done",
 		"-/pause undoing", "-/pause undone"}
-	if !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if !slices.Equal(calls, want) {
+		t.Errorf("calls %q, want %q", calls, want)
 	}
 	if state, err := j.State(t.Context(), Step{Phase: "pause"}); err != nil || state != StepUndone {
 		t.Errorf("state %q, %v", state, err)

@@ -137,7 +137,7 @@ func TestPutSnapshotRefusesAmbiguousKeys(t *testing.T) {
 	}
 }
 
-// TestPutVerificationRetainsDamageUntilSuperseded: damage stays until a verify that looks as deep
+// TestPutVerificationRetainsDamageUntilSuperseded: damage stays until a verify that is as deep
 // finds none; the rest of the record is left alone.
 func TestPutVerificationRetainsDamageUntilSuperseded(t *testing.T) {
 	c := openTest(t)

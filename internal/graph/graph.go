@@ -61,7 +61,7 @@ func (g *Graph) Owner(o Owner) *Node {
 	return nil
 }
 
-// findMissing looks along every edge.
+// findMissing follows every edge.
 func (g *Graph) findMissing() {
 	g.Missing = nil
 	for _, n := range g.Nodes {
@@ -183,9 +183,9 @@ func (g *Graph) divide() {
 	g.shareBelow(below)
 }
 
-// claimable returns what n needs and can have a claim on. What an object is owned by keeps its
-// place when it hangs below a Cluster itself: a Secret that two workload clusters use does not
-// take the control plane that owns it out of its unit.
+// claimable returns the objects that n needs and can have a claim on. An owner of an object stays in
+// its unit when it is below a Cluster itself: a Secret that two workload clusters use does not move
+// the control plane that owns it out of its unit.
 func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
 	var nodes []*Node
 	for _, o := range g.before(n) {

@@ -139,7 +139,7 @@ func TestMissingListsReferencesWithoutObject(t *testing.T) {
 		node(t, clusterA, needs("Secret/ns/gone")),
 		node(t, planeA, func(n *Node) {
 			r, _ := object.ParseRef(clusterA)
-			n.Owners = []Owner{{Ref: r, UID: "of another life"}}
+			n.Owners = []Owner{{Ref: r, UID: "of an earlier object"}}
 		}),
 	}, nil)
 	var got []string

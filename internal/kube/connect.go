@@ -52,7 +52,7 @@ func (e *KubeconfigError) Error() string {
 }
 func (e *KubeconfigError) Unwrap() error { return e.Err }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *KubeconfigError) Hint() string {
 	return "give the path of a readable kubeconfig, and one of its contexts"
 }
@@ -71,7 +71,7 @@ func (e *UnreachableError) Error() string {
 }
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *UnreachableError) Hint() string {
 	return "check that its API server runs, that this host can reach it, and that the credentials " +
 		"in the kubeconfig are still valid"

@@ -20,7 +20,7 @@ func (e *LockedError) Error() string {
 	return "workload cluster " + e.Workload + " is locked by operation " + e.Holder
 }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *LockedError) Hint() string {
 	operation, _, _ := strings.Cut(e.Holder, "/")
 	return "resume operation " + operation + " or roll it back first"
@@ -89,7 +89,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 	_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit,
 		object.Finding{Severity: object.Error, Code: object.CodePauseEnded, Ref: ref,
 			Message: "somebody ended the pause of the source's Cluster after its hand-over; it is " +
-				"paused again", Hint: "look for a GitOps controller that applies it, and for what both " +
+				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
 	return m.awaitPaused(ctx, unit)
 }

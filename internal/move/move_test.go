@@ -66,7 +66,7 @@ func node(kind, name, uid, version string) *graph.Node {
 }
 
 // TestI2CompareFindsEveryChange: what is gone, created again, written to or new on the source
-// keeps a unit from being handed over.
+// prevents the hand-over of a unit.
 func TestI2CompareFindsEveryChange(t *testing.T) {
 	was := &batch{Source: map[string]objectState{}}
 	for _, n := range []*graph.Node{node("Machine", "m1", "u1", "10"), node("Machine", "m2", "u2",

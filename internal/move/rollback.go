@@ -22,7 +22,7 @@ func (e *ForwardError) Error() string {
 		"others are as they were", len(e.Units), e.Units[0])
 }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *ForwardError) Hint() string {
 	return "resume the operation to bring them to their end; to have them back, move them back"
 }

@@ -29,7 +29,7 @@ type ChangedError struct{ Why string }
 
 func (e *ChangedError) Error() string { return "the source changed while it was paused: " + e.Why }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *ChangedError) Hint() string {
 	return "find out who changes paused objects (a user, a GitOps controller), roll the operation " +
 		"back, and move again"

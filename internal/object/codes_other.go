@@ -68,7 +68,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodePauseEnded, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "Somebody unpaused the Cluster on the source after its hand-over. The move " +
 				"paused it again.",
-			Next: "Look for a GitOps controller that applies it, and for what both management " +
+			Next: "Search for a GitOps controller that applies it, and for what both management " +
 				"clusters did meanwhile.",
 		},
 		{
@@ -177,7 +177,7 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeSnapshotMissing, Area: AreaPrune, Severities: []Severity{Error},
 			Meaning: "Snapshots are missing that no record explains: somebody may have hidden " +
 				"them. No content is removed.",
-			Next: "Look for them in a copy of the store or among older versions in the bucket. " +
+			Next: "Search for them in a copy of the store or among older versions in the bucket. " +
 				"If they are gone for good, accept the gap once.",
 		},
 		{

@@ -17,7 +17,7 @@ type Check[T any] struct {
 	Run  func(ctx context.Context, on T) error
 }
 
-// Run carries out the checks of a table in order. A finding never keeps the next check from
+// Run carries out the checks of a table in order. A finding never prevents the next check from
 // running, so that all findings come at once; an error does.
 func Run[T any](ctx context.Context, table []Check[T], on T) error {
 	for _, c := range table {

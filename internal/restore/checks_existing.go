@@ -185,16 +185,16 @@ func differences(rows *capi.Table, want, live *unstructured.Unstructured, unitAt
 // withoutOwners returns live with those of its owners only that want has, too.
 func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstructured {
 	refs := live.GetOwnerReferences()
-	kept := slices.DeleteFunc(slices.Clone(refs), func(l metav1.OwnerReference) bool {
+	remaining := slices.DeleteFunc(slices.Clone(refs), func(l metav1.OwnerReference) bool {
 		return !slices.ContainsFunc(want.GetOwnerReferences(),
 			func(w metav1.OwnerReference) bool { return w.Kind == l.Kind && w.Name == l.Name })
 	})
-	if len(kept) == len(refs) {
+	if len(remaining) == len(refs) {
 		return live
 	}
 	live = live.DeepCopy()
-	live.SetOwnerReferences(kept)
-	if len(kept) == 0 {
+	live.SetOwnerReferences(remaining)
+	if len(remaining) == 0 {
 		unstructured.RemoveNestedField(live.Object, fieldMetadata, fieldOwnerReferences)
 	}
 	return live
@@ -203,17 +203,17 @@ func withoutOwners(live, want *unstructured.Unstructured) *unstructured.Unstruct
 // forgetAbsentOwners leaves out of the comparison the owners that the plan drops, and on a shared
 // object the workload clusters that have not come yet.
 func (p *planner) forgetAbsentOwners(n *graph.Node, want, live *unstructured.Unstructured) {
-	var kept []metav1.OwnerReference
+	var remaining []metav1.OwnerReference
 	for i, ref := range want.GetOwnerReferences() {
 		has := slices.ContainsFunc(live.GetOwnerReferences(),
 			func(l metav1.OwnerReference) bool { return l.Kind == ref.Kind && l.Name == ref.Name })
 		if has || i < len(n.Owners) && !p.dropped[n.Owners[i].Ref] &&
 			!p.comesWithUnit(n, n.Owners[i].Ref) {
-			kept = append(kept, ref)
+			remaining = append(remaining, ref)
 		}
 	}
-	want.SetOwnerReferences(kept)
-	if len(kept) == 0 {
+	want.SetOwnerReferences(remaining)
+	if len(remaining) == 0 {
 		unstructured.RemoveNestedField(want.Object, fieldMetadata, fieldOwnerReferences)
 	}
 }

@@ -220,7 +220,7 @@ func empty(t *testing.T) {
 				if err := u.UnmarshalJSON(raw); err != nil {
 					return err
 				}
-				if k.Group == "" && (k.Kind != "Namespace" || keep(u.GetName())) {
+				if k.Group == "" && (k.Kind != "Namespace" || ownNamespace(u.GetName())) {
 					return nil
 				}
 				left++
@@ -251,7 +251,7 @@ func empty(t *testing.T) {
 	}
 }
 
-func keep(namespace string) bool {
+func ownNamespace(namespace string) bool {
 	return slices.Contains([]string{"default", "kube-system", "kube-public", "kube-node-lease"},
 		namespace)
 }

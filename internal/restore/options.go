@@ -77,7 +77,7 @@ type Hooks struct {
 	// (*UnpausedError), since somebody else released it. Without it such a Cluster is adopted.
 	RequirePause bool
 	// BeforeRelease is called for each unit right before its release, when its copy is verified.
-	// Its error keeps the unit paused. A resume calls it again for a unit that it let pass before.
+	// With an error the unit stays paused. A resume calls it again for a unit that it let pass before.
 	BeforeRelease func(ctx context.Context, u Unit) error
 	// OnHealthy is called for each unit that passed post-flight.
 	OnHealthy func(u Unit)

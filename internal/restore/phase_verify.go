@@ -155,7 +155,7 @@ func (d *fieldDifferences) add(ref object.Ref, paths []string) {
 }
 
 // finding is a warning about all objects of one unit; ok is false when there is none. managedFields
-// say which controller may remove a field again, not what the object is, so they never keep a unit
+// say which controller may remove a field again, not what the object is, so they never leave a unit
 // paused.
 func (d *fieldDifferences) finding(unit string) (f object.Finding, ok bool) {
 	d.mu.Lock()

@@ -45,14 +45,14 @@ func (p *planner) skipUnneeded(plan *Plan) {
 	for _, u := range plan.Units {
 		blocked[u.Name] = u.Blocked
 	}
-	var kept []*graph.Node
+	var selected []*graph.Node
 	for n := range p.active {
 		if n.Unit != "" && !blocked[n.Unit] || n.Unit == "" && len(p.users[n]) == 0 {
-			kept = append(kept, n)
+			selected = append(selected, n)
 		}
 	}
 	needed := map[object.Ref]bool{}
-	for _, n := range p.Snapshot.Graph.Closure(kept) {
+	for _, n := range p.Snapshot.Graph.Closure(selected) {
 		needed[n.Ref] = true
 	}
 	for i := range plan.Shared.Objects {

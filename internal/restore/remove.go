@@ -15,7 +15,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// AnnotationDeleteForMove tells delete webhooks that an object leaves this management cluster and
+// AnnotationDeleteForMove signals to delete webhooks that an object leaves this management cluster and
 // is not to be destroyed (clusterctl contract).
 const AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 

@@ -53,17 +53,17 @@ func keepPaused(want, live map[string]any) {
 		}
 		liveConditions, _, _ := unstructured.NestedSlice(live, path...)
 		paused := condition(liveConditions, conditionPaused)
-		kept := make([]any, 0, len(conditions))
+		others := make([]any, 0, len(conditions))
 		for _, c := range conditions {
 			if m, ok := c.(map[string]any); ok && m["type"] == conditionPaused {
 				continue
 			}
-			kept = append(kept, c)
+			others = append(others, c)
 		}
 		if paused != nil {
-			kept = append(kept, paused)
+			others = append(others, paused)
 		}
-		_ = unstructured.SetNestedSlice(want, kept, path...) // its parents were read just now
+		_ = unstructured.SetNestedSlice(want, others, path...) // its parents were read just now
 	}
 	if _, ok := want["conditions"]; !ok {
 		if paused := condition(sliceOf(live, "conditions"), conditionPaused); paused != nil {

@@ -67,8 +67,7 @@ func (g *garbage) live(ctx context.Context, o *Options, stay []Snapshot) (map[st
 		}
 		if !s.usable(o.Store) { // it may have replaced an envelope that counted
 			g.block(object.CodeEnvelopeUntrusted, s.Key.String()+" is not signed by a trusted key: it "+
-				"is kept, and "+
-				"what it stands for is not known",
+				"stays, and its content is not known",
 				"find out where it comes from, and whether the bucket has an older version of it; "+
 					"then delete it")
 		}
@@ -142,7 +141,7 @@ func (g *garbage) findGaps(ctx context.Context, o *Options, present []Snapshot) 
 		g.block(object.CodeSnapshotMissing, fmt.Sprintf("source %s: %s, and no trusted record says "+
 			"that they were removed",
 			f.Key.Source, f.Message),
-			"look for them in a copy of the store, or among older versions of the bucket; if they are "+
+			"search for them in a copy of the store, or among older versions of the bucket; if they are "+
 				"gone for good, accept the gaps once")
 	}
 	return nil

@@ -259,7 +259,7 @@ func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {
 	}
 }
 
-// A plan that was approved is not executed when other snapshots would go by now; content may
+// A plan that was approved is not executed when other snapshots would be removed by now; content may
 // differ.
 func TestExecuteRefusesAnotherPlanThanTheApprovedOne(t *testing.T) {
 	b := newClocked(t)

@@ -52,7 +52,7 @@ func (e *execution) putRecord(ctx context.Context) error {
 	if skew := at.Sub(ours).Abs(); skew > maxClockSkew {
 		e.report(object.Warning, object.CodeClock,
 			fmt.Sprintf("the clock of the storage and that of this host "+
-				"are %s apart", skew.Round(time.Second)), "set the clock: expiry and \"within\" go by that "+
+				"are %s apart", skew.Round(time.Second)), "set the clock: expiry and \"within\" count by that "+
 				"of the storage, times of snapshots by that of the host that takes them")
 	}
 	e.result.Now, e.result.Estimated = at, false

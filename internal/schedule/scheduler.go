@@ -21,7 +21,7 @@ const (
 	pruneEvery = time.Hour
 )
 
-// Run is an operation that was begun. Whoever began it waits for it.
+// Run is an operation that was begun. Its beginner waits for it.
 type Run interface {
 	// Operation returns the operation as it was when the run began.
 	Operation() catalog.Operation

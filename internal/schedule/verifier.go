@@ -39,7 +39,7 @@ type VerifyRequest struct {
 	Identity []byte
 }
 
-// VerifyRun is a verify that was begun. Whoever began it waits for it.
+// VerifyRun is a verify that was begun. Its beginner waits for it.
 type VerifyRun interface {
 	// Operation returns the operation as it was when the run began.
 	Operation() catalog.Operation

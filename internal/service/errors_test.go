@@ -131,7 +131,7 @@ func TestErrorsOfPackagesHaveReasons(t *testing.T) {
 	}
 }
 
-// TestReasonSurvivesTextThatIsNotUTF8 keeps reason and hint: an error may quote a file name or an
+// TestReasonSurvivesTextThatIsNotUTF8, with its hint: an error may quote a file name or an
 // answer in any encoding.
 func TestReasonSurvivesTextThatIsNotUTF8(t *testing.T) {
 	got := FromStatus(ToStatus(&Error{Reason: ReasonIdentity, Message: "open \xff", Hint: "see \xff"}))
@@ -140,7 +140,7 @@ func TestReasonSurvivesTextThatIsNotUTF8(t *testing.T) {
 	}
 }
 
-// TestErrorAroundAStatusRetainsItsReason keeps the reason that was given over that of the cause.
+// TestErrorAroundAStatusRetainsItsReason: the reason of the error wins over that of its cause.
 func TestErrorAroundAStatusRetainsItsReason(t *testing.T) {
 	got := FromStatus(ToStatus(&Error{Reason: ReasonLocked, Message: "m",
 		err: status.Error(codes.NotFound, "cause")}))

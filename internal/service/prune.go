@@ -79,7 +79,7 @@ func (s *Server) preparePrune(ctx context.Context, r pruneRequest) (*catalog.Cat
 	return c, p, err
 }
 
-// openPrune opens a location, and looks up which of its snapshots are verified or in use.
+// openPrune opens a location, and finds out which of its snapshots are verified or in use.
 func (s *Server) openPrune(ctx context.Context, location string, o retention.Options) (
 	*catalog.Catalog, *pruneRun, error) {
 	l, err := s.location(location)

@@ -372,7 +372,7 @@ func TestPruneRefusesInvalidRequests(t *testing.T) {
 	}
 }
 
-// A prune that was approved with its plan removes nothing when other snapshots would go by now.
+// A prune that was approved with its plan removes nothing when other snapshots would be removed by now.
 func TestPruneRefusesAChangedPlan(t *testing.T) {
 	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(2)

@@ -199,8 +199,8 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 		return catalog.RolledBack, catalog.Outcome{}
 	}
 	e := classify(err)
-	op, lookErr := c.Operation(context.WithoutCancel(ctx), id)
-	if lookErr != nil {
+	op, readErr := c.Operation(context.WithoutCancel(ctx), id)
+	if readErr != nil {
 		// An operation that cannot be read has no kind and counts as unchanged.
 		op = catalog.Operation{ID: id}
 	}

@@ -25,7 +25,7 @@ func (k *soak) check(r *rand.Rand) {
 	for _, key := range keys {
 		there[key.String()] = true
 		if r.IntN(len(keys)) > 400 {
-			continue // it has been looked at before, or will be
+			continue // it has been checked before, or will be
 		}
 		e, err := k.direct.GetEnvelope(ctx, key)
 		if err != nil || e.Trust != store.Trusted {

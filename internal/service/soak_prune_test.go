@@ -56,7 +56,7 @@ func (k *soak) pass(r *rand.Rand) error {
 		d /= 10
 	}
 	k.clock.Pass(d)
-	k.bucket.Settle()
+	k.bucket.ListAll()
 	return nil
 }
 
@@ -73,10 +73,10 @@ func (k *soak) passHours(r *rand.Rand) {
 		}
 	}
 	k.clock.Pass(time.Duration(r.IntN(10)) * time.Hour)
-	k.bucket.Settle()
+	k.bucket.ListAll()
 }
 
-// prune removes what the rules do not keep that it makes up.
+// prune removes what its random rules do not retain.
 func (k *soak) prune(r *rand.Rand) error {
 	o := retention.Options{Grace: retention.MinGrace}
 	switch r.IntN(5) {
@@ -167,7 +167,7 @@ func (k *soak) runPrune(o retention.Options) error {
 	})
 }
 
-// pin keeps a snapshot. One that was removed in that moment is an error.
+// pin pins a snapshot. One that was removed in that moment is an error.
 func (k *soak) pin(r *rand.Rand) error {
 	of, ok := k.pick(r)
 	if !ok {

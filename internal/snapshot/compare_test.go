@@ -24,9 +24,9 @@ func TestCompareNamesFieldsAndNoValues(t *testing.T) {
 		}
 		return Version{Snapshot: s}
 	}
-	from := open(machine("same"), machine("gone"), machine("anew"), machine("scaled"),
+	from := open(machine("same"), machine("gone"), machine("recreated"), machine("scaled"),
 		machine("touched"))
-	to := open(machine("same"), machine("new"), machine("anew", "u-anew", "other"),
+	to := open(machine("same"), machine("new"), machine("recreated", "u-recreated", "other"),
 		machine("scaled", `"name":"infra"`, `"name":"secret-value"`, `"8"`, `"9"`),
 		machine("touched", `"8"`, `"9"`))
 	list, err := Compare(t.Context(), from, to)
@@ -38,7 +38,7 @@ func TestCompareNamesFieldsAndNoValues(t *testing.T) {
 		got[d.Node.Name] = string(d.Kind) + " " + strings.Join(d.Paths, ",")
 	}
 	want := map[string]string{
-		"gone": "removed ", "new": "added ", "anew": "replaced ",
+		"gone": "removed ", "new": "added ", "recreated": "replaced ",
 		"scaled": "changed spec.infrastructureRef.name", "touched": "touched ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

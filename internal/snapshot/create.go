@@ -27,7 +27,7 @@ var ErrTooLong = fmt.Errorf("the snapshot took longer than %s: a prune may have 
 	"needs; take it again", strings.TrimSuffix(store.MaxRun.String(), "0m0s"))
 
 // errParentGone reports that the parent is not the newest snapshot any more, or was deleted:
-// nothing keeps a prune from deleting its keys. The run starts from scratch, with another parent
+// nothing prevents a prune from deleting its keys. The run starts from scratch, with another parent
 // or none.
 var errParentGone = errors.New("the snapshot before was replaced or deleted while this " +
 	"one was taken")

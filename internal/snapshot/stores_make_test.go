@@ -29,10 +29,9 @@ import (
 var makeStores = flag.String("make-stores", "", "write testdata/stores/`NAME`-encrypted and "+
 	"NAME-plain with the code of today")
 
-// TestMakeStores writes what TestEveryEarlierStoreIsReadable reads. A store that is there is never
-// written anew: that today's code reads what an earlier one wrote is what it is kept for. Without
-// the flag it writes the same into a temporary folder and reads it back, so that the next writer of
-// the format has a way to leave its own.
+// TestMakeStores writes what TestEveryEarlierStoreIsReadable reads. It never overwrites a store, since
+// a store proves that today's code reads what earlier code wrote. Without the flag it writes the same
+// into a temporary folder and reads it back, so that the next writer of the format can leave its own.
 func TestMakeStores(t *testing.T) {
 	name, dir := *makeStores, filepath.Join("testdata", "stores")
 	if name == "" {

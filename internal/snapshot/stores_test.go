@@ -63,7 +63,7 @@ func TestEveryEarlierStoreIsReadable(t *testing.T) {
 	}
 }
 
-// checkStore reads all that is in a store and compares it with what is said beside it.
+// checkStore reads all that is in a store and compares it with the JSON file next to it.
 func checkStore(t *testing.T, root string) {
 	t.Helper()
 	ctx := t.Context()

@@ -46,14 +46,14 @@ type workload struct {
 	made       int
 	revision   int // of the schema of Widgets
 	did        map[string]int
-	// remade says that Gizmos went since the last snapshot. Those of now may be of a kind that
-	// looks the same; the API server, whose cache of it is new, says 410 to who watches from
-	// before.
+	// remade says that the kind Gizmo was removed since the last snapshot. A kind that was made again
+	// may seem the same, but the API server has a new cache of it, and answers 410 to a watch from an
+	// earlier version.
 	remade bool
 }
 
-// operation is one thing that may happen. Those that change kinds wait until the API server goes by
-// them.
+// operation is one thing that may happen. Those that change kinds wait until the API server serves
+// the change.
 type operation struct {
 	name  string
 	run   func(*workload) error

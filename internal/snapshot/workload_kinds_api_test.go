@@ -152,7 +152,7 @@ func (w *workload) upgradeKind() error {
 }
 
 // comeOrGo makes the other kind, takes it away with all its objects, or both, which is another kind
-// that looks the same.
+// that seems the same.
 func (w *workload) comeOrGo() error {
 	_, there := kube.FindKind(w.kinds, gizmoKind)
 	if there {
@@ -188,7 +188,7 @@ func (w *workload) comeOrGo() error {
 	return nil
 }
 
-// removeKind deletes a kind, and waits until it is gone; what a finalizer holds would keep it.
+// removeKind deletes a kind, and waits until it is gone; a finalizer would block the deletion.
 func (w *workload) removeKind(gk object.GroupKind) error {
 	name := plurals[gk] + "." + gk.Group
 	crd, err := w.m.Reader().Get(w.ctx, crdKind, "", name)

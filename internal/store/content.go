@@ -122,7 +122,7 @@ func (s *Store) getContent(ctx context.Context, key Key, want Kind) ([]byte, err
 var errFits = errors.New("it fits")
 
 // getPrevious finds the bytes of a key among its previous versions, when the current ones are
-// damaged or deleted (newest is that error). In a bucket with versions, whoever overwrites or
+// damaged or deleted (newest is that error). In a versioned bucket, somebody who overwrites or
 // deletes a key destroys nothing. Without a version that fits, newest is returned.
 func (s *Store) getPrevious(ctx context.Context, key Key, newest error) ([]byte, error) {
 	v, ok := s.bucket.(bucket.Versioned)

@@ -33,10 +33,10 @@ func TestCheckChainKnowsWhatWasRemoved(t *testing.T) {
 	}
 }
 
-// settled makes the records of a folder old enough to be replaced.
-type settled struct{ *directory.Bucket }
+// aged lists the records of a folder as old enough to be replaced.
+type aged struct{ *directory.Bucket }
 
-func (s settled) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
+func (s aged) List(ctx context.Context, prefix string, fn func(bucket.Info) error) error {
 	return s.Bucket.List(ctx, prefix, func(i bucket.Info) error {
 		i.Modified = i.Modified.Add(-2 * replaceAfter)
 		return fn(i)
@@ -45,7 +45,7 @@ func (s settled) List(ctx context.Context, prefix string, fn func(bucket.Info) e
 
 func TestPruneRecordHoldsThatOfEarlierOnes(t *testing.T) {
 	o, root := testKeys(t), t.TempDir()
-	records := settled{directory.New(root)}
+	records := aged{directory.New(root)}
 	s := mustOpen(t, Options{Bucket: records, Keys: mustLoad(t, o), Create: true})
 	put := func(removed, there map[string][]int64) Pruned {
 		t.Helper()

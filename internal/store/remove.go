@@ -28,7 +28,7 @@ func (s *Store) remove(ctx context.Context, key string) error {
 // without a time any key may be young.
 func requireModTime(i bucket.Info) error {
 	if i.Modified.Unix() <= 0 {
-		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not tell when " +
+		return &BucketError{Op: "list", Key: i.Key, Err: errors.New("the storage does not say when " +
 			"it was written, so that nothing can be removed")}
 	}
 	return nil

@@ -138,5 +138,5 @@ func (s *Store) verifyFinding(ctx context.Context, key Key, err error) (Finding,
 		Message: fmt.Sprintf("%s: %s", key, message)}}, nil
 }
 
-const olderIsWhole = "; the bucket has kept an older version that is whole, and restores " +
-	"read that one"
+const olderIsWhole = "; the bucket has an older version that is whole, and restores read " +
+	"that one"

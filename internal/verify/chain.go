@@ -10,7 +10,7 @@ import (
 )
 
 // hidden is the hint for snapshots that may have been hidden.
-const hidden = "if nobody deleted it on purpose, somebody hid it: look at the access log " +
+const hidden = "if nobody deleted it on purpose, somebody hid it: check the access log " +
 	"of the store"
 
 // chain reports neighbours of the snapshot that are missing or were replaced: its parent, and the
@@ -42,7 +42,7 @@ func (r *run) parent(ctx context.Context, there map[store.SnapshotID]store.Envel
 	if e, err := r.Store.GetEnvelope(ctx, key); err == nil && e.SHA256 != parent.SHA256 {
 		r.chainFinding(object.Warning, fmt.Sprintf("the snapshot before it, %s, is not the one that it "+
 			"was made after", parent.ID), "somebody changed that envelope: do not restore from it, and "+
-			"look at the access log of the store")
+			"check the access log of the store")
 	}
 }
 

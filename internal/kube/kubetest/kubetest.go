@@ -60,7 +60,7 @@ func Start(t testing.TB, n int) *Servers {
 	return s
 }
 
-// Lab is the path of the program that "make lab" builds; beside it is what else it has built, such
+// Lab is the path of the program that "make lab" builds; next to it is what else it has built, such
 // as kubectl.
 func Lab() (string, error) {
 	dir, err := os.Getwd()
@@ -153,7 +153,7 @@ func (s *Servers) Fleet(t testing.TB, i int, args ...string) {
 	}
 }
 
-// Fill is Fleet for those who have no test at hand.
+// Fill is Fleet for a caller without a test.
 func (s *Servers) Fill(ctx context.Context, i int, args ...string) error {
 	program, err := Lab()
 	if err != nil {

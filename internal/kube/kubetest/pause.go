@@ -96,7 +96,7 @@ type followed struct {
 	informer cache.SharedIndexInformer
 }
 
-// follow looks at an object that changed, and with a Cluster at all that carry its name.
+// follow handles an object that changed, and for a Cluster all objects that carry its name.
 func (a *acknowledger) follow(gk object.GroupKind) cache.ResourceEventHandlerFuncs {
 	seen := func(object any) {
 		u := object.(*unstructured.Unstructured)
@@ -173,7 +173,7 @@ func (a *acknowledger) get(r object.Ref) *unstructured.Unstructured {
 	return object.(*unstructured.Unstructured).DeepCopy()
 }
 
-// publish sets the conditions that tell of a pause and reports whether they changed.
+// publish sets the conditions that report a pause, and reports whether they changed.
 func publish(u *unstructured.Unstructured, paused bool) bool {
 	status, reason := "False", "NotPaused"
 	if paused {

@@ -20,7 +20,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // folder makes a folder with keys and kubeconfigs and returns its path.
 func folder(t *testing.T) string {
@@ -96,7 +96,7 @@ spec: {provider: mgmtd.dev/directory, config: {path: snapshots}}
 ---
 apiVersion: velero.io/v1
 kind: Schedule
-metadata: {name: nightly, annotations: {mgmtd.dev/management-cluster: prod, example.com/note: kept}}
+metadata: {name: nightly, annotations: {mgmtd.dev/management-cluster: prod, example.com/note: ignored}}
 spec:
   schedule: CRON_TZ=Europe/Berlin 0 3 * * *
   skipImmediately: true

@@ -46,7 +46,7 @@ func (r *reader) split(text []byte) []*document {
 		}
 		if err != nil {
 			line, text := yamlError(err)
-			r.add(Problem{Line: line, Text: "not YAML: " + text, Hint: "what follows was not looked at"})
+			r.add(Problem{Line: line, Text: "not YAML: " + text, Hint: "the rest was not checked"})
 			return list
 		}
 		if d := r.document(&node); d != nil {
@@ -173,7 +173,7 @@ func (d *document) decode(into any) bool {
 	strict, err := kjson.UnmarshalStrict(text, into)
 	for _, e := range strict {
 		if m := unknownField.FindStringSubmatch(e.Error()); m != nil {
-			d.problem(m[1], "this field is not known", "look for a typing error, or remove it")
+			d.problem(m[1], "this field is not known", "correct the typing error, or remove it")
 			continue
 		}
 		d.problem("", e.Error(), "")

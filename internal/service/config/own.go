@@ -124,7 +124,7 @@ func (d *document) readKinds(kinds []capi.Document) *capi.Table {
 	return table
 }
 
-// readRetention reads which snapshots prunes keep.
+// readRetention reads which snapshots prunes retain.
 func (d *document) readRetention(k keepEntry) service.Retention {
 	r := service.Retention{Policy: retention.Policy{Last: k.KeepLast, Hourly: k.KeepHourly,
 		Daily: k.KeepDaily, Weekly: k.KeepWeekly, Monthly: k.KeepMonthly}}

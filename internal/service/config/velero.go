@@ -30,8 +30,8 @@ var metadataRules = map[string]rule{
 }
 
 // checkSet reports every field that is set, known, and not in the rules: so a field that a newer
-// Velero brings cannot slip through. A rule holds for all that is below its path. hints tell what
-// to do instead; the others are told to remove it.
+// Velero brings cannot slip through. A rule holds for all that is below its path. hints say what
+// to do instead; without one, the hint is to remove the field.
 func (d *document) checkSet(rules map[string]rule, hints map[string]string) {
 	paths := d.setPaths("", d.fields)
 	sort.Strings(paths)
@@ -152,7 +152,7 @@ func (d *document) checkAnnotations(annotations map[string]string, ours ...strin
 	sort.Strings(unknown)
 	for _, key := range unknown {
 		d.problem("metadata.annotations."+key, "this annotation is not known",
-			"look for a typing error, or remove it")
+			"correct the typing error, or remove it")
 	}
 }
 

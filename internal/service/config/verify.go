@@ -19,7 +19,8 @@ type verifyEntry struct {
 const (
 	defaultVerifyEvery = 24 * time.Hour
 	defaultFullEvery   = 7 * 24 * time.Hour
-	// shortestVerify keeps a daemon from doing nothing else, and a store from filling with results.
+	// shortestVerify is the shortest interval. A shorter one would have a daemon do nothing else, and
+	// fill a store with results.
 	shortestVerify = time.Minute
 	levelNone      = "none"
 )

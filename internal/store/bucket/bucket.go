@@ -58,7 +58,7 @@ type Info struct {
 
 // Remover is the ability to delete keys. Only prune, snapshot delete and unpin use it (I3).
 type Remover interface {
-	// Delete removes a key, with all its versions in a bucket that keeps versions; it is durable
+	// Delete removes a key, with all its versions in a versioned bucket; it is durable
 	// when it returns. A key that does not exist is success, so Delete may run twice. ErrRetained
 	// means that the storage refuses to delete the key, or a version of it, and the key can still
 	// be read. After any other error the key may or may not exist.

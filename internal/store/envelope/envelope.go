@@ -38,7 +38,7 @@ type Envelope struct {
 	Writer  string `json:"writer"` // program and version
 	// seconds of the schedule that took it, 0 when none did
 	Interval int64 `json:"interval"`
-	// Expires is until when the snapshot is kept at least. After that it is removed, unless
+	// Expires is until when the snapshot is retained at least. After that it is removed, unless
 	// something else requires it. Zero means no expiry. PutEnvelope cuts it to milliseconds, UTC.
 	Expires time.Time `json:"expires,omitzero"`
 }

@@ -58,7 +58,7 @@ func (e *TrustError) Error() string {
 func (e *TrustError) Hint() string {
 	if e.Trust == Unsigned {
 		return "somebody took its signature away, or it was taken without a signing key: use another " +
-			"snapshot, and look at the access log of the store"
+			"snapshot, and check the access log of the store"
 	}
 	return "give the public key of the mgmtd that wrote it, after checking that it is the right one"
 }

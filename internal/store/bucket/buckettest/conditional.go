@@ -150,7 +150,7 @@ func testReplaceRace(t *testing.T, b ConditionalBucket) {
 }
 
 // testIncrements lets each writer sign what it adds, as records do: when an answer is lost, who
-// wrote the same bytes as another cannot be told from him.
+// wrote the same bytes as another cannot be distinguished from him.
 func testIncrements(t *testing.T, b ConditionalBucket) {
 	const each = 5
 	putIf(t, b, "count", "begin", "")

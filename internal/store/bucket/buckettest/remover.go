@@ -25,7 +25,7 @@ func RunRemover(t *testing.T, open func(t *testing.T) RemoverBucket) {
 		{"what is deleted is gone, and nothing else", testDelete},
 		{"a key can be put again", testPutAfterDelete},
 		{"many at once may delete one key", testConcurrentDelete},
-		{"deletes beside puts in one folder lose nothing", testDeleteBesidePuts},
+		{"deletes and puts in one folder at once lose nothing", testDeleteDuringPuts},
 		{"bad keys are refused by delete", testDeleteBadKeys},
 	}
 	for _, tt := range tests {
@@ -97,7 +97,7 @@ func testConcurrentDelete(t *testing.T, b RemoverBucket) {
 	}
 }
 
-func testDeleteBesidePuts(t *testing.T, b RemoverBucket) {
+func testDeleteDuringPuts(t *testing.T, b RemoverBucket) {
 	const n = 32
 	for i := range n {
 		put(t, b, fmt.Sprintf("f/%d/old", i%4*100+i), nil)

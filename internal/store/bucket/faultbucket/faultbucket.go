@@ -117,9 +117,8 @@ func (b *Bucket) Find() {
 	clear(b.lost)
 }
 
-// Settle lets lists know of all that was done so far: those that are behind are so by minutes, not
-// by hours.
-func (b *Bucket) Settle() {
+// ListAll makes lists show every change so far. A list may lag behind by minutes, but not by hours.
+func (b *Bucket) ListAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changes = nil

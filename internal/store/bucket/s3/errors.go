@@ -28,7 +28,7 @@ type failure struct {
 }
 
 const (
-	tipBusy = "the storage server answers, but only with errors: look at its log, or " +
+	tipBusy = "the storage server answers, but only with errors: check its log, or " +
 		"try again later"
 	tipElsewhere = "the bucket is in another region or behind another endpoint: set region= and " +
 		"endpoint= in the store's URL"

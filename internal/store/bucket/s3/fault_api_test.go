@@ -165,7 +165,7 @@ func s3Retries(t *testing.T, s *s3test.Server) {
 	p.first(1<<30, http.MethodPut, "never", slow)
 	b.HurryRetries(2*time.Second, time.Second)
 	err := b.Put(t.Context(), "never", []byte("x"))
-	if !errors.Is(err, bucket.ErrUnreachable) || !strings.Contains(hintOf(err), "look at its log") {
+	if !errors.Is(err, bucket.ErrUnreachable) || !strings.Contains(hintOf(err), "check its log") {
 		t.Errorf("put to a server that is always busy: %v", err)
 	}
 	wantNoSecret(t, err)

@@ -112,7 +112,7 @@ func (b *Bucket) checkLock(ctx context.Context) error {
 func (b *Bucket) noLock(err error) error {
 	return &bucket.UsageError{
 		Text: "write to store " + b.String() + ": Object Lock is asked for, and the bucket has none",
-		Tip:  "create a bucket with Object Lock (it keeps versions), or ask for no Object Lock", Err: err,
+		Tip:  "create a bucket with Object Lock (it is versioned), or ask for no Object Lock", Err: err,
 	}
 }
 
@@ -140,21 +140,21 @@ func (b *Bucket) Retain(ctx context.Context, key string) (time.Time, error) {
 	if err := b.checkLock(ctx); err != nil {
 		return time.Time{}, err
 	}
-	info, kept, err := b.retained(ctx, "retain", key, "")
+	info, lock, err := b.retained(ctx, "retain", key, "")
 	if err != nil {
 		return time.Time{}, err
 	}
-	// Whoever may overwrite keys must not have us retain his bytes, and let go of ours.
+	// An attacker who can overwrite keys must not make us retain other bytes in place of ours.
 	want, sum := layout.Key(key).SHA256(), info.ChecksumSHA256
 	if raw, err := base64.StdEncoding.DecodeString(sum); want != "" && sum != "" && err == nil &&
 		hex.EncodeToString(raw) != want {
 		return time.Time{}, &bucket.CorruptError{Key: key, Reason: layout.ReasonHash}
 	}
 	now := time.Now()
-	if !kept.until.Before(now.Add(envelope)) {
-		return kept.until, nil
+	if !lock.until.Before(now.Add(envelope)) {
+		return lock.until, nil
 	}
-	mode := kept.mode // is left as it is: changing it is a right of its own
+	mode := lock.mode // not changed: that needs a right of its own
 	if mode == "" {
 		mode = b.lockMode()
 	}
@@ -167,26 +167,26 @@ func (b *Bucket) Retain(ctx context.Context, key string) (time.Time, error) {
 	return until, b.lockMissing(err)
 }
 
-// retention is what a version says of itself; the zero value is none, or that these credentials may
-// not see it.
+// retention is the Object Lock of one version. The zero value says that there is none, or that these
+// credentials may not see it.
 type retention struct {
 	mode  minio.RetentionMode
 	until time.Time
 	held  bool // by a legal hold
 }
 
-// retained asks for the head of a version, the newest by default: there all servers say the same,
-// other than when they are asked for the retention alone.
+// retained returns the head of a version, the newest by default, and its retention. It does not ask
+// for the retention alone, because servers answer that in different ways.
 func (b *Bucket) retained(ctx context.Context, op, key, version string) (info minio.ObjectInfo,
-	kept retention, err error) {
+	lock retention, err error) {
 	err = b.do(ctx, op, key, 0, func(ctx context.Context) (err error) {
 		info, err = b.client.StatObject(ctx, b.options.Bucket, b.key(key),
 			minio.StatObjectOptions{VersionID: version, Checksum: true})
 		h := headerOf(ctx)
-		kept = retention{mode: minio.RetentionMode(h.Get("X-Amz-Object-Lock-Mode")),
+		lock = retention{mode: minio.RetentionMode(h.Get("X-Amz-Object-Lock-Mode")),
 			held: h.Get("X-Amz-Object-Lock-Legal-Hold") == "ON"}
-		kept.until, _ = time.Parse(time.RFC3339, h.Get("X-Amz-Object-Lock-Retain-Until-Date"))
+		lock.until, _ = time.Parse(time.RFC3339, h.Get("X-Amz-Object-Lock-Retain-Until-Date"))
 		return err
 	})
-	return info, kept, err
+	return info, lock, err
 }

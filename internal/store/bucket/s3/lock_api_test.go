@@ -56,23 +56,23 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 		name := "retained-" + string(mode)
 		s.NewLockedBucket(t, name)
 		b := openLocked(t, s, name, mode, 30)
-		keeps := func(what, says string) {
+		stays := func(what, says string) {
 			t.Helper()
 			wantRetained(t, b.Delete(t.Context(), "k/key"), says)
 			if data, err := readAll(t, b, "k/key"); err != nil || string(data) != what {
 				t.Errorf("after the refusal: %q, %v, want %q", data, err, what)
 			}
 		}
-		if err := b.Put(t.Context(), "k/key", []byte("kept")); err != nil {
+		if err := b.Put(t.Context(), "k/key", []byte("retained")); err != nil {
 			t.Fatal(err)
 		}
 		if got, n := days(t, c, name, "p/k/key"); got != strings.ToUpper(string(mode)) || n < 37 ||
 			n > 38 {
 			t.Errorf("retained for %v days by %s", n, got)
 		}
-		keeps("kept", "(Object Lock, "+string(mode)+")")
+		stays("retained", "(Object Lock, "+string(mode)+")")
 		overwrite(t, c, name, "p/k/key", "overwritten")
-		keeps("overwritten", "") // versitygw does not say until when
+		stays("overwritten", "") // versitygw does not say until when
 		mark(t, c, name, "p/k/key")
 		wantRetained(t, b.Delete(t.Context(), "k/key"), "")
 		if _, err := readAll(t, b, "k/key"); err != nil {
@@ -103,7 +103,7 @@ func s3Retained(t *testing.T, s *s3test.Server) {
 		if err := b.Delete(t.Context(), "owners/x.json"); err != nil {
 			t.Error(err)
 		}
-		// A legal hold is no retention, but keeps as well.
+		// A legal hold is no retention, but prevents a deletion as well.
 		overwrite(t, c, name, "p/held", "held")
 		on := minio.LegalHoldEnabled
 		if err := c.PutObjectLegalHold(t.Context(), name, "p/held",

@@ -119,8 +119,8 @@ func (b *Bucket) write(ctx context.Context, key string, data []byte, c condition
 			return nil
 		}
 		if lost && isConflict(err) {
-			if _, ours, lookErr := compare(ctx); lookErr != nil || ours {
-				return lookErr
+			if _, ours, readErr := compare(ctx); readErr != nil || ours {
+				return readErr
 			}
 		}
 		if isConflict(err) && minio.ToErrorResponse(err).Code == "NoSuchKey" {

@@ -62,7 +62,7 @@ type Bucket struct {
 	// holds one: whether the server supports conditional writes, nil while that is not known
 	probed chan *bool
 
-	// whether the bucket keeps versions, or may; nil while that is not known
+	// whether the bucket is versioned, or may be; nil while that is not known
 	versions atomic.Pointer[bool]
 	locks    atomic.Bool // whether the bucket was asked if it has Object Lock
 }

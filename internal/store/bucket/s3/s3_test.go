@@ -125,11 +125,11 @@ func TestAnswersOfServersHaveClassAndHint(t *testing.T) {
 		{"full", 507, "InsufficientStorage", nil, bucket.ErrNoSpace, "make room", false},
 		{"full without a code", 507, "", nil, bucket.ErrNoSpace, "make room", false},
 		{"quota", 403, "QuotaExceeded", nil, bucket.ErrNoSpace, "make room", false},
-		{"slow down", 503, "SlowDown", nil, bucket.ErrUnreachable, "look at its log", true},
-		{"internal error", 500, "InternalError", nil, bucket.ErrUnreachable, "look at its log", true},
-		{"bad gateway of a proxy", 502, "", nil, bucket.ErrUnreachable, "look at its log", true},
-		{"too many requests", 429, "Nonsense", nil, bucket.ErrUnreachable, "look at its log", true},
-		{"request timeout", 400, "RequestTimeout", nil, bucket.ErrUnreachable, "look at its log", true},
+		{"slow down", 503, "SlowDown", nil, bucket.ErrUnreachable, "check its log", true},
+		{"internal error", 500, "InternalError", nil, bucket.ErrUnreachable, "check its log", true},
+		{"bad gateway of a proxy", 502, "", nil, bucket.ErrUnreachable, "check its log", true},
+		{"too many requests", 429, "Nonsense", nil, bucket.ErrUnreachable, "check its log", true},
+		{"request timeout", 400, "RequestTimeout", nil, bucket.ErrUnreachable, "check its log", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -15,9 +15,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 )
 
-// keepsVersions reports whether the bucket keeps versions, or may. It is asked once; a later
-// deletion notices versions that were turned on since.
-func (b *Bucket) keepsVersions(ctx context.Context) (bool, error) {
+// isVersioned reports whether the bucket has versions, or may have. The server is asked once; a
+// later deletion notices versions that were turned on since.
+func (b *Bucket) isVersioned(ctx context.Context) (bool, error) {
 	if known := b.versions.Load(); known != nil {
 		return *known, nil
 	}
@@ -26,15 +26,15 @@ func (b *Bucket) keepsVersions(ctx context.Context) (bool, error) {
 		config, err = b.client.GetBucketVersioning(ctx, b.options.Bucket)
 		return err
 	})
-	keeps := config.Status != "" // "Suspended" leaves existing versions
+	versioned := config.Status != "" // "Suspended" leaves existing versions
 	if refused(err) {
-		keeps, err = true, nil // the list of versions shows it
+		versioned, err = true, nil // the list of versions shows it
 	}
 	if err != nil {
 		return false, err
 	}
-	b.versions.Store(&keeps)
-	return keeps, nil
+	b.versions.Store(&versioned)
+	return versioned, nil
 }
 
 // refused reports whether the server answered that it does not allow, or does not know, the
@@ -83,7 +83,7 @@ func (b *Bucket) listVersions(ctx context.Context, key string) ([]minio.ObjectIn
 // deleted reports whether a key that the server says exists is in fact deleted: versitygw counts a
 // delete marker as existing.
 func (b *Bucket) deleted(ctx context.Context, key string) (bool, error) {
-	if keeps, err := b.keepsVersions(ctx); err != nil || !keeps {
+	if versioned, err := b.isVersioned(ctx); err != nil || !versioned {
 		return false, err
 	}
 	_, err := b.Stat(ctx, key)
@@ -98,7 +98,7 @@ func (b *Bucket) PreviousVersions(ctx context.Context, key string, fn func(io.Re
 	if err := b.begin(ctx, "get", key); err != nil {
 		return err
 	}
-	if keeps, err := b.keepsVersions(ctx); err != nil || !keeps {
+	if versioned, err := b.isVersioned(ctx); err != nil || !versioned {
 		return err
 	}
 	versions, err := b.listVersions(ctx, key)
@@ -130,11 +130,11 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 	if err := b.begin(ctx, "delete", key); err != nil {
 		return err
 	}
-	keeps, err := b.keepsVersions(ctx)
+	versioned, err := b.isVersioned(ctx)
 	if err != nil {
 		return err
 	}
-	if !keeps {
+	if !versioned {
 		left, err := b.deleteOne(ctx, key, "")
 		if err != nil || !left {
 			return err
@@ -158,7 +158,7 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 				continue
 			}
 			if _, err := b.deleteOne(ctx, key, v.VersionID); err != nil {
-				return b.whyKept(ctx, key, v.VersionID, err)
+				return b.whyRetained(ctx, key, v.VersionID, err)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func (b *Bucket) Delete(ctx context.Context, key string) error {
 }
 
 // deleteOne removes one version, or the key when version is empty. left reports whether the bucket
-// keeps a version of it. What does not exist is success.
+// still has a version of it. Deleting what does not exist is success.
 func (b *Bucket) deleteOne(ctx context.Context, key, version string) (left bool, err error) {
 	err = b.do(ctx, "delete", key, 0, func(ctx context.Context) error {
 		err := b.client.RemoveObject(ctx, b.options.Bucket, b.key(key),
@@ -190,22 +190,22 @@ func headerOf(ctx context.Context) http.Header {
 	return http.Header{}
 }
 
-// whyKept turns the refusal to delete a version into ErrRetained, if that is why. Servers differ in
-// how they say it, so the version is asked.
-func (b *Bucket) whyKept(ctx context.Context, key, version string, refusal error) error {
+// whyRetained turns the refusal to delete a version into ErrRetained, if that is why. Servers
+// differ in how they say it, so the head of the version is read.
+func (b *Bucket) whyRetained(ctx context.Context, key, version string, refusal error) error {
 	answered, ok := errors.AsType[*bucket.Error](refusal)
 	if !ok || !refused(refusal) {
 		return refusal
 	}
 	e := &bucket.Error{Op: "delete", Key: key, Class: bucket.ErrRetained}
-	_, kept, err := b.retained(ctx, "delete", key, version)
+	_, lock, err := b.retained(ctx, "delete", key, version)
 	switch {
 	case err != nil:
-	case kept.until.After(time.Now().Add(-retainMargin)):
-		e.Err = fmt.Errorf("until %s (Object Lock, %s)", kept.until.UTC().Format(timeFormat),
-			strings.ToLower(string(kept.mode)))
+	case lock.until.After(time.Now().Add(-retainMargin)):
+		e.Err = fmt.Errorf("until %s (Object Lock, %s)", lock.until.UTC().Format(timeFormat),
+			strings.ToLower(string(lock.mode)))
 		return e
-	case kept.held:
+	case lock.held:
 		e.Err, e.Tip = errors.New("by a legal hold"), "somebody put a legal hold on it: it can be "+
 			"deleted when that is taken away"
 		return e

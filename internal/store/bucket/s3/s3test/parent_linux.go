@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// endWithParent keeps a test binary that was killed from leaving its server behind.
+// endWithParent prevents that a killed test binary leaves its server behind.
 func endWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -35,10 +35,10 @@ const (
 // Kinds are all servers, for tests of what every one of them has to do.
 var Kinds = []Kind{VersityGW, MinIO}
 
-// Options of Start. The zero value is versitygw without TLS, which keeps no versions.
+// Options of Start. The zero value is versitygw without TLS, without versions.
 type Options struct {
 	Kind Kind
-	// Versions lets buckets keep versions, and with that have Object Lock; MinIO always does.
+	// Versions allows versioned buckets, and with that Object Lock; MinIO always does.
 	Versions bool
 	// TLS serves with a certificate of a new authority: see Server.CAFile.
 	TLS bool
@@ -180,13 +180,13 @@ func (s *Server) Client(t testing.TB) *minio.Client {
 	return c
 }
 
-// NewBucket makes a bucket that keeps no versions.
+// NewBucket makes a bucket without versions.
 func (s *Server) NewBucket(t testing.TB, name string) {
 	t.Helper()
 	s.newBucket(t, name, minio.MakeBucketOptions{})
 }
 
-// NewVersionedBucket makes a bucket that keeps versions.
+// NewVersionedBucket makes a versioned bucket.
 func (s *Server) NewVersionedBucket(t testing.TB, name string) {
 	t.Helper()
 	s.newBucket(t, name, minio.MakeBucketOptions{})
@@ -195,7 +195,7 @@ func (s *Server) NewVersionedBucket(t testing.TB, name string) {
 	}
 }
 
-// NewLockedBucket makes a bucket with Object Lock, which keeps versions.
+// NewLockedBucket makes a bucket with Object Lock, which is versioned.
 func (s *Server) NewLockedBucket(t testing.TB, name string) {
 	t.Helper()
 	s.newBucket(t, name, minio.MakeBucketOptions{ObjectLocking: true})
@@ -229,7 +229,7 @@ func (s *Server) Setenv(t testing.TB) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", s.SecretKey)
 }
 
-// findProgram looks in the repository that holds the current folder, which is that of the package
+// findProgram searches the repository that holds the current folder, which is that of the package
 // under test.
 func findProgram(t testing.TB, name string) string {
 	t.Helper()
