@@ -67,7 +67,7 @@ func (x *RebuildCatalogRequest) GetLocation() string {
 	return ""
 }
 
-// RebuiltLocation tells of one storage location.
+// RebuiltLocation is the result of one storage location.
 type RebuiltLocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the location; empty for the only one of a standalone run.
@@ -149,7 +149,7 @@ func (x *RebuiltLocation) GetDamaged() []string {
 	return nil
 }
 
-// RebuildCatalogResponse tells of every location.
+// RebuildCatalogResponse has the result of every location.
 type RebuildCatalogResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By name.

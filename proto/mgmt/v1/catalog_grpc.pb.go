@@ -26,10 +26,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// CatalogService looks after the local catalog, which is disposable.
+// CatalogService maintains the local catalog, which is disposable.
 type CatalogServiceClient interface {
-	// RebuildCatalog reads every envelope of the storage locations and makes the snapshot index anew: what is not in a bucket any more is dropped from it. Operations
-	// stay as they are. It changes nothing in the buckets and may run twice.
+	// RebuildCatalog reads every envelope of the storage locations and rebuilds the snapshot index:
+	// snapshots that are not in a bucket any more are dropped from it. Operations stay as they are.
+	// It changes nothing in the buckets and may run twice.
 	RebuildCatalog(ctx context.Context, in *RebuildCatalogRequest, opts ...grpc.CallOption) (*RebuildCatalogResponse, error)
 }
 
@@ -55,10 +56,11 @@ func (c *catalogServiceClient) RebuildCatalog(ctx context.Context, in *RebuildCa
 // All implementations must embed UnimplementedCatalogServiceServer
 // for forward compatibility.
 //
-// CatalogService looks after the local catalog, which is disposable.
+// CatalogService maintains the local catalog, which is disposable.
 type CatalogServiceServer interface {
-	// RebuildCatalog reads every envelope of the storage locations and makes the snapshot index anew: what is not in a bucket any more is dropped from it. Operations
-	// stay as they are. It changes nothing in the buckets and may run twice.
+	// RebuildCatalog reads every envelope of the storage locations and rebuilds the snapshot index:
+	// snapshots that are not in a bucket any more are dropped from it. Operations stay as they are.
+	// It changes nothing in the buckets and may run twice.
 	RebuildCatalog(context.Context, *RebuildCatalogRequest) (*RebuildCatalogResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }

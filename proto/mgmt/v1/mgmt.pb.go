@@ -264,7 +264,8 @@ type CheckMgmtRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name; may be empty when there is only one.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Name of the storage location whose ownership records are looked at; empty for the default one, if there is one.
+	// Name of the storage location whose ownership records are read; empty for the default one, if
+	// there is one.
 	Location      string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

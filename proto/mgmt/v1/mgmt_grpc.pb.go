@@ -27,12 +27,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// MgmtService looks at management clusters. It changes nothing on them.
+// MgmtService inspects management clusters. It changes nothing on them.
 type MgmtServiceClient interface {
-	// ListMgmts returns the management clusters that requests can name, by name, and whether each answers.
+	// ListMgmts returns the management clusters that requests can name, by name, and whether each
+	// answers.
 	ListMgmts(ctx context.Context, in *ListMgmtsRequest, opts ...grpc.CallOption) (*ListMgmtsResponse, error)
-	// CheckMgmt checks one management cluster: reachable, rights, providers and contracts, kinds without a known pause, workload clusters that are paused or owned by
-	// another.
+	// CheckMgmt checks one management cluster: reachable, rights, providers and contracts, kinds
+	// without a known pause, workload clusters that are paused or owned by another.
 	CheckMgmt(ctx context.Context, in *CheckMgmtRequest, opts ...grpc.CallOption) (*CheckMgmtResponse, error)
 }
 
@@ -68,12 +69,13 @@ func (c *mgmtServiceClient) CheckMgmt(ctx context.Context, in *CheckMgmtRequest,
 // All implementations must embed UnimplementedMgmtServiceServer
 // for forward compatibility.
 //
-// MgmtService looks at management clusters. It changes nothing on them.
+// MgmtService inspects management clusters. It changes nothing on them.
 type MgmtServiceServer interface {
-	// ListMgmts returns the management clusters that requests can name, by name, and whether each answers.
+	// ListMgmts returns the management clusters that requests can name, by name, and whether each
+	// answers.
 	ListMgmts(context.Context, *ListMgmtsRequest) (*ListMgmtsResponse, error)
-	// CheckMgmt checks one management cluster: reachable, rights, providers and contracts, kinds without a known pause, workload clusters that are paused or owned by
-	// another.
+	// CheckMgmt checks one management cluster: reachable, rights, providers and contracts, kinds
+	// without a known pause, workload clusters that are paused or owned by another.
 	CheckMgmt(context.Context, *CheckMgmtRequest) (*CheckMgmtResponse, error)
 	mustEmbedUnimplementedMgmtServiceServer()
 }

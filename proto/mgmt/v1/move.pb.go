@@ -32,13 +32,15 @@ type MoveSpec struct {
 	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
 	// Overrides the refusals that say so in their hint.
 	Force bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
-	// Hand over without an ownership record: nothing but the lock on the source's Clusters keeps a second host from doing the same.
+	// Hand over without an ownership record: nothing but the lock on the source's Clusters prevents a
+	// second host from doing the same.
 	NoFence bool `protobuf:"varint,5,opt,name=no_fence,json=noFence,proto3" json:"no_fence,omitempty"`
 	// Owners ("Kind.group/namespace/name") whose references are dropped instead of blocking.
 	DropOwners []string `protobuf:"bytes,6,rep,name=drop_owners,json=dropOwners,proto3" json:"drop_owners,omitempty"`
 	// For which objects managedFields are written.
 	ManagedFields ManagedFields `protobuf:"varint,7,opt,name=managed_fields,json=managedFields,proto3,enum=mgmt.v1.ManagedFields" json:"managed_fields,omitempty"`
-	// Name of the storage location for the snapshots and the ownership records; may be empty when there is only one, or one is the default.
+	// Name of the storage location for the snapshots and the ownership records; may be empty when
+	// there is only one, or one is the default.
 	Location      string `protobuf:"bytes,8,opt,name=location,proto3" json:"location,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -403,7 +405,7 @@ type RunMoveRequest struct {
 	Spec *MoveSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// How.
 	Tuning *RestoreTuning `protobuf:"bytes,2,opt,name=tuning,proto3" json:"tuning,omitempty"`
-	// Digest of a plan that was looked at before; empty accepts any.
+	// Digest of a plan that was approved; empty accepts any.
 	PlanDigest    string `protobuf:"bytes,3,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

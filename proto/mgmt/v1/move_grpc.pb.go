@@ -29,12 +29,14 @@ const (
 //
 // MoveService moves workload clusters from one living management cluster to another.
 type MoveServiceClient interface {
-	// PlanMove reads both management clusters, runs every pre-flight check on both sides and streams the plan in the pieces of a restore's. It changes nothing
-	// and stores nothing.
+	// PlanMove reads both management clusters, runs every pre-flight check on both sides and streams
+	// the plan in the pieces of a restore's. It changes nothing and stores nothing.
 	PlanMove(ctx context.Context, in *PlanMoveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlanMoveResponse], error)
-	// RunMove plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks everything, and moves unit by unit: paused on the source, in a
-	// snapshot, copied paused, verified, handed over by the ownership record, released on the target, and retired from the source. Until a unit's hand-over it
-	// can be rolled back, after that only resumed (OperationService).
+	// RunMove plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks
+	// everything, and moves unit by unit: paused on the source, in a snapshot, copied paused,
+	// verified, handed over by the ownership record, released on the target, and retired from the
+	// source. Until a unit's hand-over it can be rolled back, after that only resumed
+	// (OperationService).
 	RunMove(ctx context.Context, in *RunMoveRequest, opts ...grpc.CallOption) (*RunMoveResponse, error)
 }
 
@@ -81,12 +83,14 @@ func (c *moveServiceClient) RunMove(ctx context.Context, in *RunMoveRequest, opt
 //
 // MoveService moves workload clusters from one living management cluster to another.
 type MoveServiceServer interface {
-	// PlanMove reads both management clusters, runs every pre-flight check on both sides and streams the plan in the pieces of a restore's. It changes nothing
-	// and stores nothing.
+	// PlanMove reads both management clusters, runs every pre-flight check on both sides and streams
+	// the plan in the pieces of a restore's. It changes nothing and stores nothing.
 	PlanMove(*PlanMoveRequest, grpc.ServerStreamingServer[PlanMoveResponse]) error
-	// RunMove plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks everything, and moves unit by unit: paused on the source, in a
-	// snapshot, copied paused, verified, handed over by the ownership record, released on the target, and retired from the source. Until a unit's hand-over it
-	// can be rolled back, after that only resumed (OperationService).
+	// RunMove plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks
+	// everything, and moves unit by unit: paused on the source, in a snapshot, copied paused,
+	// verified, handed over by the ownership record, released on the target, and retired from the
+	// source. Until a unit's hand-over it can be rolled back, after that only resumed
+	// (OperationService).
 	RunMove(context.Context, *RunMoveRequest) (*RunMoveResponse, error)
 	mustEmbedUnimplementedMoveServiceServer()
 }

@@ -40,7 +40,7 @@ const (
 	OperationState_OPERATION_STATE_FAILED OperationState = 5
 	// Undone before the hand-over; final.
 	OperationState_OPERATION_STATE_ROLLED_BACK OperationState = 6
-	// Waits for an identity, which is kept in memory only; resume with one.
+	// Waits for an identity, which is in memory only; resume with one.
 	OperationState_OPERATION_STATE_NEEDS_IDENTITY OperationState = 7
 )
 
@@ -103,7 +103,7 @@ const (
 	Severity_SEVERITY_UNSPECIFIED Severity = 0
 	// Worth knowing.
 	Severity_SEVERITY_INFO Severity = 1
-	// Worth a look; blocks nothing.
+	// Worth a check; blocks nothing.
 	Severity_SEVERITY_WARNING Severity = 2
 	// Blocks its unit; with no unit, the operation.
 	Severity_SEVERITY_ERROR Severity = 3
@@ -168,7 +168,7 @@ const (
 	EventType_EVENT_TYPE_UNIT EventType = 2
 	// A step went into step_state.
 	EventType_EVENT_TYPE_STEP EventType = 3
-	// done of total; sent live only, not kept.
+	// done of total; sent live only, not stored.
 	EventType_EVENT_TYPE_PROGRESS EventType = 4
 	// A check found something.
 	EventType_EVENT_TYPE_FINDING EventType = 5
@@ -420,7 +420,8 @@ type Operation struct {
 	Schedule string `protobuf:"bytes,13,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// Name of the storage location that it uses; empty when there is only one.
 	Location string `protobuf:"bytes,14,opt,name=location,proto3" json:"location,omitempty"`
-	// Key of the hint at the end of the message, to which a client adds its own commands; empty when there is none.
+	// Key of the hint at the end of the message, to which a client adds its own commands; empty when
+	// there is none.
 	HintKey       string `protobuf:"bytes,15,opt,name=hint_key,json=hintKey,proto3" json:"hint_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -578,7 +579,8 @@ type Event struct {
 	UnitState string `protobuf:"bytes,6,opt,name=unit_state,json=unitState,proto3" json:"unit_state,omitempty"`
 	// For STEP: the key of the step.
 	Step string `protobuf:"bytes,7,opt,name=step,proto3" json:"step,omitempty"`
-	// For STEP: begun, done or failed; undoing, undone or undo-failed when a rollback takes the step back.
+	// For STEP: begun, done or failed; undoing, undone or undo-failed when a rollback takes the step
+	// back.
 	StepState string `protobuf:"bytes,8,opt,name=step_state,json=stepState,proto3" json:"step_state,omitempty"`
 	// For PROGRESS: what is counted, for example "objects created".
 	Progress string `protobuf:"bytes,9,opt,name=progress,proto3" json:"progress,omitempty"`
@@ -991,12 +993,13 @@ func (x *WatchOperationResponse) GetEvent() *Event {
 	return nil
 }
 
-// ResumeOperationRequest names an operation and carries what its work needs and the catalog must not hold.
+// ResumeOperationRequest names an operation and carries what its work needs and the catalog must
+// not hold.
 type ResumeOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An id, or the beginning of one that fits only one operation, or "latest".
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Text of an age identity file; kept in memory for this run only.
+	// Text of an age identity file; held in memory for this run only.
 	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

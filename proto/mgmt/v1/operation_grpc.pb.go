@@ -35,20 +35,26 @@ const (
 type OperationServiceClient interface {
 	// ListOperations returns the operations of the catalog, newest first.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
-	// GetOperation returns one operation. NOT_FOUND when no operation has this id or prefix, INVALID_ARGUMENT when the prefix is ambiguous.
+	// GetOperation returns one operation. NOT_FOUND when no operation has this id or prefix,
+	// INVALID_ARGUMENT when the prefix is ambiguous.
 	GetOperation(ctx context.Context, in *GetOperationRequest, opts ...grpc.CallOption) (*GetOperationResponse, error)
-	// WatchOperation streams the events of an operation from the first on (or after after_seq), then the live ones, and ends after the event that
-	// ends the operation or its present run. A late watcher misses nothing.
+	// WatchOperation streams the events of an operation from the first on (or after after_seq), then
+	// the live ones, and ends after the event that ends the operation or its present run. A late
+	// watcher misses nothing.
 	WatchOperation(ctx context.Context, in *WatchOperationRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchOperationResponse], error)
-	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a crash, from its stored plan. Steps that are done are not
-	// run again. Resuming an operation that succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is running.
+	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a
+	// crash, from its stored plan. Steps that are done are not run again. Resuming an operation that
+	// succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is
+	// running.
 	ResumeOperation(ctx context.Context, in *ResumeOperationRequest, opts ...grpc.CallOption) (*ResumeOperationResponse, error)
-	// StopOperation asks a running operation to end after the steps at hand; it returns at once. Its state becomes stopped and it can be resumed. Stopping one
-	// that has ended changes nothing and returns it.
+	// StopOperation asks a running operation to end after its current steps; it returns at once. Its
+	// state becomes stopped and it can be resumed. Stopping one that has ended changes nothing and
+	// returns it.
 	StopOperation(ctx context.Context, in *StopOperationRequest, opts ...grpc.CallOption) (*StopOperationResponse, error)
-	// RollbackOperation undoes a move: units that are not handed over are removed from the target and released on the source, which is equal to what it was then.
-	// Units that are handed over can only go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason LOCKED) while it is
-	// running; UNIMPLEMENTED for operations of other kinds. May run twice.
+	// RollbackOperation undoes a move: units that are not handed over are removed from the target and
+	// released on the source, which is equal to what it was then. Units that are handed over can only
+	// go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason
+	// LOCKED) while it is running; UNIMPLEMENTED for operations of other kinds. May run twice.
 	RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error)
 }
 
@@ -137,20 +143,26 @@ func (c *operationServiceClient) RollbackOperation(ctx context.Context, in *Roll
 type OperationServiceServer interface {
 	// ListOperations returns the operations of the catalog, newest first.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
-	// GetOperation returns one operation. NOT_FOUND when no operation has this id or prefix, INVALID_ARGUMENT when the prefix is ambiguous.
+	// GetOperation returns one operation. NOT_FOUND when no operation has this id or prefix,
+	// INVALID_ARGUMENT when the prefix is ambiguous.
 	GetOperation(context.Context, *GetOperationRequest) (*GetOperationResponse, error)
-	// WatchOperation streams the events of an operation from the first on (or after after_seq), then the live ones, and ends after the event that
-	// ends the operation or its present run. A late watcher misses nothing.
+	// WatchOperation streams the events of an operation from the first on (or after after_seq), then
+	// the live ones, and ends after the event that ends the operation or its present run. A late
+	// watcher misses nothing.
 	WatchOperation(*WatchOperationRequest, grpc.ServerStreamingServer[WatchOperationResponse]) error
-	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a crash, from its stored plan. Steps that are done are not
-	// run again. Resuming an operation that succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is running.
+	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a
+	// crash, from its stored plan. Steps that are done are not run again. Resuming an operation that
+	// succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is
+	// running.
 	ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error)
-	// StopOperation asks a running operation to end after the steps at hand; it returns at once. Its state becomes stopped and it can be resumed. Stopping one
-	// that has ended changes nothing and returns it.
+	// StopOperation asks a running operation to end after its current steps; it returns at once. Its
+	// state becomes stopped and it can be resumed. Stopping one that has ended changes nothing and
+	// returns it.
 	StopOperation(context.Context, *StopOperationRequest) (*StopOperationResponse, error)
-	// RollbackOperation undoes a move: units that are not handed over are removed from the target and released on the source, which is equal to what it was then.
-	// Units that are handed over can only go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason LOCKED) while it is
-	// running; UNIMPLEMENTED for operations of other kinds. May run twice.
+	// RollbackOperation undoes a move: units that are not handed over are removed from the target and
+	// released on the source, which is equal to what it was then. Units that are handed over can only
+	// go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason
+	// LOCKED) while it is running; UNIMPLEMENTED for operations of other kinds. May run twice.
 	RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }

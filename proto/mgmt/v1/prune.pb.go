@@ -23,8 +23,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Retention says which snapshots of a source are kept: those that any rule keeps. Counts are of hours, days, ISO weeks or months in UTC that have snapshots, and keep
-// the newest of each. Whole snapshots and those of chosen namespaces count apart. 0 is no rule; without any, those are kept that say no expiry themselves.
+// Retention says which snapshots of a source are retained: those that any rule keeps. Counts are of
+// hours, days, ISO weeks or months in UTC that have snapshots, and keep the newest of each. Whole
+// snapshots and those of chosen namespaces count apart. 0 is no rule; without any, snapshots
+// without an expiry of their own are retained.
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The newest so many.
@@ -115,18 +117,20 @@ func (x *Retention) GetKeepWithin() *durationpb.Duration {
 	return nil
 }
 
-// PruneSpec is what a prune goes by.
+// PruneSpec says what a prune removes, and where.
 type PruneSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The rules; those of the daemon's config when it is not set.
 	Retention *Retention `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"`
-	// How long a snapshot, or content, is safe that a snapshot under way may need; the daemon's when it is not set, else 6 hours. At least 3 hours.
+	// How long snapshots and content are retained that a running snapshot may need; the daemon's when
+	// it is not set, else 6 hours. At least 3 hours.
 	Grace *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
 	// Name or UID of the one source whose snapshots may go; empty for all.
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
-	// Take it that snapshots which are not there, and of which no record says why, were removed on purpose; the prune records that.
+	// Treat snapshots that are missing without a record as removed on purpose; the prune records
+	// that.
 	AcceptGaps    bool `protobuf:"varint,5,opt,name=accept_gaps,json=acceptGaps,proto3" json:"accept_gaps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -200,7 +204,7 @@ func (x *PruneSpec) GetAcceptGaps() bool {
 // PlanPruneRequest asks for a plan.
 type PlanPruneRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the prune would go by.
+	// The spec that the prune would use.
 	Spec          *PruneSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -248,7 +252,8 @@ type PrunedSnapshot struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The snapshot; with trust DAMAGED when its envelope cannot be read.
 	Snapshot *Snapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
-	// Why it is kept, such as "daily 2026-01-02", "pinned: before the upgrade" or "grace until 2026-01-02T15:04:05Z"; it goes when there is no reason.
+	// Why it is retained, such as "daily 2026-01-02", "pinned: before the upgrade" or "grace until
+	// 2026-01-02T15:04:05Z"; without a reason it is removed.
 	Keep          []string `protobuf:"bytes,2,rep,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -356,7 +361,7 @@ func (x *PruneAmount) GetBytes() int64 {
 // PruneSummary ends a plan.
 type PruneSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Snapshots that are kept.
+	// Snapshots that are retained.
 	Kept int64 `protobuf:"varint,1,opt,name=kept,proto3" json:"kept,omitempty"`
 	// Snapshots that go.
 	Removed int64 `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
@@ -364,9 +369,10 @@ type PruneSummary struct {
 	Frees *PruneAmount `protobuf:"bytes,3,opt,name=frees,proto3" json:"frees,omitempty"`
 	// What no snapshot names and is younger than the grace: a later prune frees it.
 	Waits *PruneAmount `protobuf:"bytes,4,opt,name=waits,proto3" json:"waits,omitempty"`
-	// No content would be removed, since what some snapshot needs is not known; the findings say which.
+	// No content would be removed, since what some snapshot needs is not known; the findings say
+	// which.
 	Blocked bool `protobuf:"varint,5,opt,name=blocked,proto3" json:"blocked,omitempty"`
-	// The time that ages count from, by the clock of the server; a run goes by that of the storage.
+	// The time that ages count from, by the clock of the server; a run uses the clock of the storage.
 	Time *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=time,proto3" json:"time,omitempty"`
 	// The grace that counts.
 	Grace *durationpb.Duration `protobuf:"bytes,7,opt,name=grace,proto3" json:"grace,omitempty"`
@@ -471,7 +477,8 @@ func (x *PruneSummary) GetDigest() string {
 	return ""
 }
 
-// PlanPruneResponse is a piece of a plan: the snapshots by source, newest first, then findings, then the summary.
+// PlanPruneResponse is a piece of a plan: the snapshots by source, newest first, then findings,
+// then the summary.
 type PlanPruneResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The piece.
@@ -578,10 +585,11 @@ func (*PlanPruneResponse_Summary) isPlanPruneResponse_Item() {}
 // RunPruneRequest begins a prune.
 type RunPruneRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it goes by.
+	// What the prune removes, and where.
 	Spec *PruneSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// PruneSummary.digest of the plan that was approved. When other snapshots would go by now, the operation fails with PLAN_CHANGED and removes nothing. Empty approves what
-	// the rules say when the prune begins.
+	// PruneSummary.digest of the plan that was approved. When other snapshots would be removed by
+	// now, the operation fails with PLAN_CHANGED and removes nothing. Empty approves what the rules
+	// say when the prune begins.
 	ApprovedDigest string `protobuf:"bytes,2,opt,name=approved_digest,json=approvedDigest,proto3" json:"approved_digest,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

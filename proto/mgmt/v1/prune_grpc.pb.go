@@ -27,12 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// PruneService removes snapshots that no rule keeps from a store, and then the content that no snapshot names.
+// PruneService removes snapshots that no rule retains from a store, and then the content that no
+// snapshot names.
 type PruneServiceClient interface {
-	// PlanPrune tells what RunPrune would do now: of every snapshot why it is kept or that it goes, then what would be freed. It changes nothing.
+	// PlanPrune returns what RunPrune would do now: for every snapshot why it is retained or that it
+	// would be removed, then what would be freed. It changes nothing.
 	PlanPrune(ctx context.Context, in *PlanPruneRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlanPruneResponse], error)
-	// RunPrune begins a prune; what it frees, and what it could not delete, come as events of the operation. It may run twice, and beside snapshots that are taken; a run
-	// that dies leaves nothing that the next does not remove.
+	// RunPrune begins a prune; what it frees, and what it could not delete, come as events of the
+	// operation. It may run twice, and while snapshots are taken; a run that dies leaves nothing that
+	// the next does not remove.
 	RunPrune(ctx context.Context, in *RunPruneRequest, opts ...grpc.CallOption) (*RunPruneResponse, error)
 }
 
@@ -77,12 +80,15 @@ func (c *pruneServiceClient) RunPrune(ctx context.Context, in *RunPruneRequest, 
 // All implementations must embed UnimplementedPruneServiceServer
 // for forward compatibility.
 //
-// PruneService removes snapshots that no rule keeps from a store, and then the content that no snapshot names.
+// PruneService removes snapshots that no rule retains from a store, and then the content that no
+// snapshot names.
 type PruneServiceServer interface {
-	// PlanPrune tells what RunPrune would do now: of every snapshot why it is kept or that it goes, then what would be freed. It changes nothing.
+	// PlanPrune returns what RunPrune would do now: for every snapshot why it is retained or that it
+	// would be removed, then what would be freed. It changes nothing.
 	PlanPrune(*PlanPruneRequest, grpc.ServerStreamingServer[PlanPruneResponse]) error
-	// RunPrune begins a prune; what it frees, and what it could not delete, come as events of the operation. It may run twice, and beside snapshots that are taken; a run
-	// that dies leaves nothing that the next does not remove.
+	// RunPrune begins a prune; what it frees, and what it could not delete, come as events of the
+	// operation. It may run twice, and while snapshots are taken; a run that dies leaves nothing that
+	// the next does not remove.
 	RunPrune(context.Context, *RunPruneRequest) (*RunPruneResponse, error)
 	mustEmbedUnimplementedPruneServiceServer()
 }

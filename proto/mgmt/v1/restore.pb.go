@@ -150,7 +150,8 @@ type RestoreSpec struct {
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// Which part of the snapshot; empty for everything.
 	Selection *Selection `protobuf:"bytes,5,opt,name=selection,proto3" json:"selection,omitempty"`
-	// The operator's word that no controller of the source runs any more. Without it a restore into another management cluster is planned, not run.
+	// The operator's word that no controller of the source runs any more. Without it a restore into
+	// another management cluster is planned, not run.
 	SourceIsGone bool `protobuf:"varint,6,opt,name=source_is_gone,json=sourceIsGone,proto3" json:"source_is_gone,omitempty"`
 	// Overrides the refusals that say so in their hint.
 	Force bool `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`
@@ -352,7 +353,7 @@ type PlanRestoreRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to restore.
 	Spec *RestoreSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	// Text of an age identity file; kept in memory for this call only.
+	// Text of an age identity file; held in memory for this call only.
 	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -789,7 +790,8 @@ func (x *PlanObject) GetReason() string {
 // PlanSummary ends a plan.
 type PlanSummary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Hash over objects, owners, pause states and blocking findings. A run that is given it refuses when it plans something else.
+	// Hash over objects, owners, pause states and blocking findings. A run that is given it refuses
+	// when it plans something else.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Objects to create.
 	Create int64 `protobuf:"varint,2,opt,name=create,proto3" json:"create,omitempty"`
@@ -884,9 +886,9 @@ type RunRestoreRequest struct {
 	Spec *RestoreSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// How.
 	Tuning *RestoreTuning `protobuf:"bytes,2,opt,name=tuning,proto3" json:"tuning,omitempty"`
-	// Text of an age identity file; kept in memory for this run only.
+	// Text of an age identity file; held in memory for this run only.
 	Identity []byte `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
-	// Digest of a plan that was looked at before; empty accepts any.
+	// Digest of a plan that was approved; empty accepts any.
 	PlanDigest    string `protobuf:"bytes,4,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -27,13 +27,17 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RestoreService brings workload clusters of a snapshot under the control of a target management cluster.
+// RestoreService brings workload clusters of a snapshot under the control of a target management
+// cluster.
 type RestoreServiceClient interface {
-	// PlanRestore reads the snapshot and the target, runs every pre-flight check and streams the plan: a header, its units, its objects, its findings, a
-	// summary. It changes nothing and stores nothing.
+	// PlanRestore reads the snapshot and the target, runs every pre-flight check and streams the
+	// plan: a header, its units, its objects, its findings, a summary. It changes nothing and stores
+	// nothing.
 	PlanRestore(ctx context.Context, in *PlanRestoreRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PlanRestoreResponse], error)
-	// RunRestore plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks everything, stores the plan and carries it out: objects are
-	// created paused, owners first, verified, and released. It can be resumed after a crash (OperationService.ResumeOperation); run anew it adopts what is equal.
+	// RunRestore plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks
+	// everything, stores the plan and carries it out: objects are created paused, owners first,
+	// verified, and released. It can be resumed after a crash (OperationService.ResumeOperation);
+	// when it is run again, it adopts what is equal.
 	RunRestore(ctx context.Context, in *RunRestoreRequest, opts ...grpc.CallOption) (*RunRestoreResponse, error)
 }
 
@@ -78,13 +82,17 @@ func (c *restoreServiceClient) RunRestore(ctx context.Context, in *RunRestoreReq
 // All implementations must embed UnimplementedRestoreServiceServer
 // for forward compatibility.
 //
-// RestoreService brings workload clusters of a snapshot under the control of a target management cluster.
+// RestoreService brings workload clusters of a snapshot under the control of a target management
+// cluster.
 type RestoreServiceServer interface {
-	// PlanRestore reads the snapshot and the target, runs every pre-flight check and streams the plan: a header, its units, its objects, its findings, a
-	// summary. It changes nothing and stores nothing.
+	// PlanRestore reads the snapshot and the target, runs every pre-flight check and streams the
+	// plan: a header, its units, its objects, its findings, a summary. It changes nothing and stores
+	// nothing.
 	PlanRestore(*PlanRestoreRequest, grpc.ServerStreamingServer[PlanRestoreResponse]) error
-	// RunRestore plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks everything, stores the plan and carries it out: objects are
-	// created paused, owners first, verified, and released. It can be resumed after a crash (OperationService.ResumeOperation); run anew it adopts what is equal.
+	// RunRestore plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks
+	// everything, stores the plan and carries it out: objects are created paused, owners first,
+	// verified, and released. It can be resumed after a crash (OperationService.ResumeOperation);
+	// when it is run again, it adopts what is equal.
 	RunRestore(context.Context, *RunRestoreRequest) (*RunRestoreResponse, error)
 	mustEmbedUnimplementedRestoreServiceServer()
 }

@@ -29,15 +29,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ScheduleService shows the schedules of the daemon's configuration and what became of them. Without a daemon there are none: UNIMPLEMENTED.
+// ScheduleService shows the schedules of the daemon's configuration and what became of them.
+// Without a daemon there are none: UNIMPLEMENTED.
 type ScheduleServiceClient interface {
 	// ListSchedules returns all schedules, by name.
 	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
-	// PauseSchedule keeps a schedule from beginning snapshots until it is resumed, over restarts of the daemon. A run under way goes on. May run twice.
+	// PauseSchedule prevents a schedule from beginning snapshots until it is resumed, also after
+	// restarts of the daemon. A run in progress continues. May run twice.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*PauseScheduleResponse, error)
 	// ResumeSchedule ends a pause, the configuration's too. May run twice.
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*ResumeScheduleResponse, error)
-	// RunSchedule takes the schedule's snapshot now, whether it is due or paused or not. FAILED_PRECONDITION (reason LOCKED) while one of its runs is going.
+	// RunSchedule takes the schedule's snapshot now, whether it is due or paused or not.
+	// FAILED_PRECONDITION (reason LOCKED) while one of its runs is going.
 	RunSchedule(ctx context.Context, in *RunScheduleRequest, opts ...grpc.CallOption) (*RunScheduleResponse, error)
 }
 
@@ -93,15 +96,18 @@ func (c *scheduleServiceClient) RunSchedule(ctx context.Context, in *RunSchedule
 // All implementations must embed UnimplementedScheduleServiceServer
 // for forward compatibility.
 //
-// ScheduleService shows the schedules of the daemon's configuration and what became of them. Without a daemon there are none: UNIMPLEMENTED.
+// ScheduleService shows the schedules of the daemon's configuration and what became of them.
+// Without a daemon there are none: UNIMPLEMENTED.
 type ScheduleServiceServer interface {
 	// ListSchedules returns all schedules, by name.
 	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
-	// PauseSchedule keeps a schedule from beginning snapshots until it is resumed, over restarts of the daemon. A run under way goes on. May run twice.
+	// PauseSchedule prevents a schedule from beginning snapshots until it is resumed, also after
+	// restarts of the daemon. A run in progress continues. May run twice.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*PauseScheduleResponse, error)
 	// ResumeSchedule ends a pause, the configuration's too. May run twice.
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*ResumeScheduleResponse, error)
-	// RunSchedule takes the schedule's snapshot now, whether it is due or paused or not. FAILED_PRECONDITION (reason LOCKED) while one of its runs is going.
+	// RunSchedule takes the schedule's snapshot now, whether it is due or paused or not.
+	// FAILED_PRECONDITION (reason LOCKED) while one of its runs is going.
 	RunSchedule(context.Context, *RunScheduleRequest) (*RunScheduleResponse, error)
 	mustEmbedUnimplementedScheduleServiceServer()
 }

@@ -88,7 +88,7 @@ func (Trust) EnumDescriptor() ([]byte, []int) {
 	return file_mgmt_v1_snapshot_proto_rawDescGZIP(), []int{0}
 }
 
-// VerifyLevel is how deep a verify looks.
+// VerifyLevel is how much of a snapshot a verify checks.
 type VerifyLevel int32
 
 const (
@@ -96,7 +96,8 @@ const (
 	VerifyLevel_VERIFY_LEVEL_UNSPECIFIED VerifyLevel = 0
 	// Every key that the snapshot names is there and its bytes fit their hash; needs no identity.
 	VerifyLevel_VERIFY_LEVEL_STRUCTURE VerifyLevel = 1
-	// Every shard opens, and of some packs, chosen at random, every object is what its shard says; needs an identity.
+	// Every shard opens, and of some packs, chosen at random, every object is what its shard says;
+	// needs an identity.
 	VerifyLevel_VERIFY_LEVEL_SAMPLE VerifyLevel = 2
 	// STRUCTURE, and every object is what its shard says; needs an identity.
 	VerifyLevel_VERIFY_LEVEL_FULL VerifyLevel = 3
@@ -151,7 +152,7 @@ type VerifyResult int32
 const (
 	// Never sent.
 	VerifyResult_VERIFY_RESULT_UNSPECIFIED VerifyResult = 0
-	// Nothing keeps it from being relied on.
+	// Nothing prevents its use.
 	VerifyResult_VERIFY_RESULT_OK VerifyResult = 1
 	// Something is missing, or is not what it should be.
 	VerifyResult_VERIFY_RESULT_DAMAGED VerifyResult = 2
@@ -269,7 +270,7 @@ const (
 	Difference_DIFFERENCE_ADDED Difference = 1
 	// It is gone.
 	Difference_DIFFERENCE_REMOVED Difference = 2
-	// It was deleted and made anew under the same name.
+	// It was deleted and created again under the same name.
 	Difference_DIFFERENCE_REPLACED Difference = 3
 	// It was changed.
 	Difference_DIFFERENCE_CHANGED Difference = 4
@@ -359,7 +360,7 @@ type Snapshot struct {
 	TrustDetail string `protobuf:"bytes,15,opt,name=trust_detail,json=trustDetail,proto3" json:"trust_detail,omitempty"`
 	// What verifies found of it; absent when none is known.
 	Verified *Verification `protobuf:"bytes,16,opt,name=verified,proto3" json:"verified,omitempty"`
-	// Until when it says that it is to be kept; absent when it does not.
+	// Until when its own expiry retains it; absent when it has none.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Whether it is pinned.
 	Pinned        bool `protobuf:"varint,18,opt,name=pinned,proto3" json:"pinned,omitempty"`
@@ -523,12 +524,13 @@ func (x *Snapshot) GetPinned() bool {
 	return false
 }
 
-// Verification is the result of a verify: of the last one, but that damage stays until a verify finds none that looks as deep.
+// Verification is the result of a verify: of the last one; but damage stays until a verify of at
+// least that level finds none.
 type Verification struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When it ended.
 	Time *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
-	// How deep it looked.
+	// How much it checked.
 	Level VerifyLevel `protobuf:"varint,2,opt,name=level,proto3,enum=mgmt.v1.VerifyLevel" json:"level,omitempty"`
 	// What it came to.
 	Result        VerifyResult `protobuf:"varint,3,opt,name=result,proto3,enum=mgmt.v1.VerifyResult" json:"result,omitempty"`
@@ -756,13 +758,15 @@ type CreateSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the source management cluster; may be empty when there is only one.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Capture only these namespaces, what they need from others and what is cluster-scoped; empty captures all.
+	// Capture only these namespaces, what they need from others and what is cluster-scoped; empty
+	// captures all.
 	Namespaces []string `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
 	// Write everything, also what snapshots before have stored already.
 	Full bool `protobuf:"varint,4,opt,name=full,proto3" json:"full,omitempty"`
-	// How long the snapshot is to be kept at least; after that it goes unless a rule keeps it. Absent leaves it to the rules.
+	// How long the snapshot is retained at least; after that it is removed unless a rule keeps it.
+	// Absent leaves it to the rules.
 	Ttl           *durationpb.Duration `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -987,7 +991,7 @@ type GetSnapshotRequest struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Name or UID of the source; may be empty when the store holds one.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// Text of an age identity file; with it the answer holds the units. Not kept.
+	// Text of an age identity file; with it the answer holds the units. Not stored.
 	Identity []byte `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location      string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
@@ -1245,13 +1249,14 @@ type DiffSnapshotsRequest struct {
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// Compare with the live source in place of a snapshot.
 	Live bool `protobuf:"varint,3,opt,name=live,proto3" json:"live,omitempty"`
-	// Name or UID of the source; may be empty when the store holds one and, with live, only one management cluster is known.
+	// Name or UID of the source; may be empty when the store holds one and, with live, only one
+	// management cluster is known.
 	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,5,opt,name=location,proto3" json:"location,omitempty"`
 	// Only these namespaces; empty for all.
 	Namespaces []string `protobuf:"bytes,6,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
-	// Text of an age identity file; kept in memory for this call only.
+	// Text of an age identity file; held in memory for this call only.
 	Identity      []byte `protobuf:"bytes,7,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1420,7 +1425,7 @@ type GraphSnapshotRequest struct {
 	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
 	// The part, with what it needs; empty for everything.
 	Selection *Selection `protobuf:"bytes,4,opt,name=selection,proto3" json:"selection,omitempty"`
-	// Text of an age identity file; kept in memory for this call only.
+	// Text of an age identity file; held in memory for this call only.
 	Identity      []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1648,9 +1653,10 @@ type VerifySnapshotRequest struct {
 	Level VerifyLevel `protobuf:"varint,3,opt,name=level,proto3,enum=mgmt.v1.VerifyLevel" json:"level,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,4,opt,name=location,proto3" json:"location,omitempty"`
-	// Text of an age identity file, for the levels that need one; kept in memory for this run only.
+	// Text of an age identity file, for the levels that need one; held in memory for this run only.
 	Identity []byte `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
-	// Do not record the result in the store. It is recorded otherwise, when it can be signed or the store is plain.
+	// Do not record the result in the store. It is recorded otherwise, when it can be signed or the
+	// store is plain.
 	NoRecord bool `protobuf:"varint,6,opt,name=no_record,json=noRecord,proto3" json:"no_record,omitempty"`
 	// How many percent of the packs a sample reads, from 1 to 100; 0 means 10.
 	Percent       int32 `protobuf:"varint,7,opt,name=percent,proto3" json:"percent,omitempty"`
@@ -1792,7 +1798,8 @@ type DeleteSnapshotsRequest struct {
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
 	Location string `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
-	// Delete also what is of no use: envelopes that are damaged, or that no trusted key signed. These must be named by their keys.
+	// Delete also what is of no use: envelopes that are damaged, or that no trusted key signed. These
+	// must be named by their keys.
 	Damaged bool `protobuf:"varint,4,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	// As for a prune.
 	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
@@ -1984,7 +1991,7 @@ func (x *PinSnapshotRequest) GetReason() string {
 	return ""
 }
 
-// PinSnapshotResponse tells which snapshot it is.
+// PinSnapshotResponse names the snapshot.
 type PinSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Key of its envelope in the store.
@@ -2094,7 +2101,7 @@ func (x *UnpinSnapshotRequest) GetLocation() string {
 	return ""
 }
 
-// UnpinSnapshotResponse tells which snapshot it is.
+// UnpinSnapshotResponse names the snapshot.
 type UnpinSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Key of its envelope in the store.

@@ -35,31 +35,40 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SnapshotService takes snapshots of management clusters and looks into the store. A snapshot never pauses or changes its source.
+// SnapshotService takes snapshots of management clusters and reads the store. A snapshot never
+// pauses or changes its source.
 type SnapshotServiceClient interface {
-	// CreateSnapshot captures the source at one resourceVersion and writes it to the store; the envelope comes last, so a run that dies leaves no snapshot.
-	// Running it twice makes two snapshots.
+	// CreateSnapshot captures the source at one resourceVersion and writes it to the store; the
+	// envelope comes last, so a run that dies leaves no snapshot. Running it twice makes two
+	// snapshots.
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error)
 	// ListSnapshots reads the envelopes in the store, newest first. It needs no identity.
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
 	// GetSnapshot returns one snapshot and, with an identity, what is in it.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
-	// ExplainCoverage looks at the live source and streams every object in scope: whether a snapshot would hold it and why, then the refs that are needed but
-	// missing. It changes nothing and writes nothing.
+	// ExplainCoverage reads the live source and streams every object in scope: whether a snapshot
+	// would hold it and why, then the refs that are needed but missing. It changes nothing and writes
+	// nothing.
 	ExplainCoverage(ctx context.Context, in *ExplainCoverageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExplainCoverageResponse], error)
-	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object. It streams the refs of objects that differ, and where; never
-	// a value, which may be a secret. It changes nothing and writes nothing.
+	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object.
+	// It streams the refs of objects that differ, and where; never a value, which may be a secret. It
+	// changes nothing and writes nothing.
 	DiffSnapshots(ctx context.Context, in *DiffSnapshotsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DiffSnapshotsResponse], error)
-	// GraphSnapshot streams the objects of a snapshot, or of a part of it, each with its edges: what owns it and what it names. It streams refs only, never
-	// anything else of an object. It changes nothing and writes nothing.
+	// GraphSnapshot streams the objects of a snapshot, or of a part of it, each with its edges: what
+	// owns it and what it names. It streams refs only, never anything else of an object. It changes
+	// nothing and writes nothing.
 	GraphSnapshot(ctx context.Context, in *GraphSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GraphSnapshotResponse], error)
-	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The result is kept in the catalog and recorded in the store.
+	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The
+	// result is recorded in the catalog and in the store.
 	VerifySnapshot(ctx context.Context, in *VerifySnapshotRequest, opts ...grpc.CallOption) (*VerifySnapshotResponse, error)
-	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names. It refuses, and removes nothing, when one of them is the newest of
-	// its source, or the newest that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that is being taken.
-	// What the storage retains (Object Lock) stays, too; the operation then fails: with FINDINGS when that is all, with INCOMPLETE when others went.
+	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names.
+	// It refuses, and removes nothing, when one of them is the newest of its source, or the newest
+	// that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that
+	// is being taken. What the storage retains (Object Lock) stays, too; the operation then fails:
+	// with FINDINGS when that is all, with INCOMPLETE when others went.
 	DeleteSnapshots(ctx context.Context, in *DeleteSnapshotsRequest, opts ...grpc.CallOption) (*DeleteSnapshotsResponse, error)
-	// PinSnapshot keeps a snapshot from being removed, whatever rules say. It may run twice; the first reason stays.
+	// PinSnapshot prevents the removal of a snapshot, whatever rules say. It may run twice; the first
+	// reason stays.
 	PinSnapshot(ctx context.Context, in *PinSnapshotRequest, opts ...grpc.CallOption) (*PinSnapshotResponse, error)
 	// UnpinSnapshot takes a pin away. It may run twice.
 	UnpinSnapshot(ctx context.Context, in *UnpinSnapshotRequest, opts ...grpc.CallOption) (*UnpinSnapshotResponse, error)
@@ -204,31 +213,40 @@ func (c *snapshotServiceClient) UnpinSnapshot(ctx context.Context, in *UnpinSnap
 // All implementations must embed UnimplementedSnapshotServiceServer
 // for forward compatibility.
 //
-// SnapshotService takes snapshots of management clusters and looks into the store. A snapshot never pauses or changes its source.
+// SnapshotService takes snapshots of management clusters and reads the store. A snapshot never
+// pauses or changes its source.
 type SnapshotServiceServer interface {
-	// CreateSnapshot captures the source at one resourceVersion and writes it to the store; the envelope comes last, so a run that dies leaves no snapshot.
-	// Running it twice makes two snapshots.
+	// CreateSnapshot captures the source at one resourceVersion and writes it to the store; the
+	// envelope comes last, so a run that dies leaves no snapshot. Running it twice makes two
+	// snapshots.
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error)
 	// ListSnapshots reads the envelopes in the store, newest first. It needs no identity.
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
 	// GetSnapshot returns one snapshot and, with an identity, what is in it.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
-	// ExplainCoverage looks at the live source and streams every object in scope: whether a snapshot would hold it and why, then the refs that are needed but
-	// missing. It changes nothing and writes nothing.
+	// ExplainCoverage reads the live source and streams every object in scope: whether a snapshot
+	// would hold it and why, then the refs that are needed but missing. It changes nothing and writes
+	// nothing.
 	ExplainCoverage(*ExplainCoverageRequest, grpc.ServerStreamingServer[ExplainCoverageResponse]) error
-	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object. It streams the refs of objects that differ, and where; never
-	// a value, which may be a secret. It changes nothing and writes nothing.
+	// DiffSnapshots compares a snapshot with another one, or with the live source, object by object.
+	// It streams the refs of objects that differ, and where; never a value, which may be a secret. It
+	// changes nothing and writes nothing.
 	DiffSnapshots(*DiffSnapshotsRequest, grpc.ServerStreamingServer[DiffSnapshotsResponse]) error
-	// GraphSnapshot streams the objects of a snapshot, or of a part of it, each with its edges: what owns it and what it names. It streams refs only, never
-	// anything else of an object. It changes nothing and writes nothing.
+	// GraphSnapshot streams the objects of a snapshot, or of a part of it, each with its edges: what
+	// owns it and what it names. It streams refs only, never anything else of an object. It changes
+	// nothing and writes nothing.
 	GraphSnapshot(*GraphSnapshotRequest, grpc.ServerStreamingServer[GraphSnapshotResponse]) error
-	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The result is kept in the catalog and recorded in the store.
+	// VerifySnapshot checks a snapshot in the store; findings come as events of the operation. The
+	// result is recorded in the catalog and in the store.
 	VerifySnapshot(context.Context, *VerifySnapshotRequest) (*VerifySnapshotResponse, error)
-	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names. It refuses, and removes nothing, when one of them is the newest of
-	// its source, or the newest that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that is being taken.
-	// What the storage retains (Object Lock) stays, too; the operation then fails: with FINDINGS when that is all, with INCOMPLETE when others went.
+	// DeleteSnapshots removes snapshots from the store, and then the content that no snapshot names.
+	// It refuses, and removes nothing, when one of them is the newest of its source, or the newest
+	// that is known to be verified, is pinned, or may be needed by an operation or by a snapshot that
+	// is being taken. What the storage retains (Object Lock) stays, too; the operation then fails:
+	// with FINDINGS when that is all, with INCOMPLETE when others went.
 	DeleteSnapshots(context.Context, *DeleteSnapshotsRequest) (*DeleteSnapshotsResponse, error)
-	// PinSnapshot keeps a snapshot from being removed, whatever rules say. It may run twice; the first reason stays.
+	// PinSnapshot prevents the removal of a snapshot, whatever rules say. It may run twice; the first
+	// reason stays.
 	PinSnapshot(context.Context, *PinSnapshotRequest) (*PinSnapshotResponse, error)
 	// UnpinSnapshot takes a pin away. It may run twice.
 	UnpinSnapshot(context.Context, *UnpinSnapshotRequest) (*UnpinSnapshotResponse, error)
