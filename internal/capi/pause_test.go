@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -112,5 +113,20 @@ func TestWhatAPauseMeans(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestUnfinishedCopyHasOurMarkAndNoLock(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{}`:                                    false,
+		`{"mgmtd.dev/was-paused":"absent"}`:     true,
+		`{"mgmtd.dev/operation":"op/1"}`:        false,
+		`{"cluster.x-k8s.io/paused":"","a":""}`: false,
+		`{"mgmtd.dev/was-paused":"false","mgmtd.dev/operation":"op"}`:   true,
+		`{"mgmtd.dev/was-paused":"false","mgmtd.dev/operation":"op/2"}`: false,
+	} {
+		if got := IsUnfinishedCopy(gjson.Parse(text).Map()); got != want {
+			t.Errorf("%s: unfinished copy %t, want %t", text, got, want)
+		}
 	}
 }

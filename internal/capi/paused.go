@@ -1,6 +1,11 @@
 package capi
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidwall/gjson"
+)
 
 // Types of conditions. Source: cluster-api v1.14, api/core/v1beta2/condition_consts.go.
 const (
@@ -66,4 +71,12 @@ func condition(m map[string]any, name string) map[string]any {
 		}
 	}
 	return nil
+}
+
+// IsUnfinishedCopy reports whether a Cluster with these annotations is the paused copy of a restore
+// or a move that has not ended: it has our mark, and no lock. The source of a move has both, and
+// the lock of a source has a slash: <operation>/<run>.
+func IsUnfinishedCopy(annotations map[string]gjson.Result) bool {
+	locked := strings.Contains(annotations[AnnotationOperation].String(), "/")
+	return annotations[AnnotationWasPaused].Exists() && !locked
 }

@@ -94,7 +94,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 				Hint:    "the annotation was copied with a manifest: remove it from the one that is the copy"})
 		}
 		c.ids[n.WorkloadID] = n.Unit
-		if annotations[capi.AnnotationWasPaused].Exists() && !strings.Contains(lock, "/") {
+		if capi.IsUnfinishedCopy(annotations) {
 			c.add(object.Finding{Severity: object.Error, Code: object.CodeHeld, Ref: n.Ref, Unit: n.Unit,
 				Message: "it is the paused copy of a restore or a move that is not at its end",
 				Hint:    "finish that operation first"})

@@ -256,7 +256,7 @@ func checkUnits(_ context.Context, p *planner) error {
 
 // checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds
 // copies that are paused there and may be incomplete. Restored as they were before the pause, they
-// would come to life while another management cluster has them.
+// would be reconciled while another management cluster has them.
 func checkHeld(p *planner, n *graph.Node) error {
 	if n.GroupKind() != capi.Cluster || p.Spec.Force.Has(object.CodeHeld) {
 		return nil
@@ -265,10 +265,7 @@ func checkHeld(p *planner, n *graph.Node) error {
 	if err != nil {
 		return err
 	}
-	annotations := gjson.GetBytes(raw, "metadata.annotations").Map()
-	// the lock that a move has on its source
-	locked := strings.Contains(annotations[capi.AnnotationOperation].String(), "/")
-	if annotations[capi.AnnotationWasPaused].Exists() && !locked {
+	if capi.IsUnfinishedCopy(gjson.GetBytes(raw, "metadata.annotations").Map()) {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeHeld,
 			Message: "it is the paused copy of " +
 				"a restore or a move that was not at its end",

@@ -42,8 +42,8 @@ type Error struct {
 	Key   string // empty when it is about the whole bucket
 	Class error
 	Err   error
-	// Tip is what to do, where the bucket knows better than the class, and TipKey the key of that
-	// hint.
+	// Tip is what Hint returns, where the bucket knows better than the class, and TipKey the key of
+	// that hint. A field cannot have the name of the method.
 	Tip    string
 	TipKey object.HintKey
 }
