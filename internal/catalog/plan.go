@@ -58,9 +58,9 @@ func (c *Catalog) PutPlan(ctx context.Context, id OperationID, r io.Reader) (Pla
 }
 
 // PutBatchPlan stores the plan of a batch of an operation. Such a plan is made while the operation
-// runs. It is stored whole or not at all, and only once, because steps that were decided by it must
-// not see it change. name is that of the batch: lower-case letters, digits and dashes. Errors: those
-// of r; ErrExists; ErrNotRunning; ErrNotFound for the operation; ErrNoSpace.
+// runs. It is stored whole or not at all, and only once, because steps that were decided by it
+// must not see it change. name is that of the batch: lower-case letters, digits and dashes.
+// Errors: those of r; ErrExists; ErrNotRunning; ErrNotFound for the operation; ErrNoSpace.
 func (c *Catalog) PutBatchPlan(ctx context.Context, id OperationID, name string, r io.Reader) (
 	PlanInfo, error) {
 	bucket, err := batchBucket(name)

@@ -90,8 +90,8 @@ func otherAnnotations(meta map[string]any) map[string]any {
 	return others
 }
 
-// normalStatus returns v without observedGeneration at any depth, and with normal conditions. row is
-// that of the kind.
+// normalStatus returns v without observedGeneration at any depth, and with normal conditions. row
+// is that of the kind.
 func normalStatus(v any, row *capi.Row) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -24,14 +24,15 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
-// makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the format
-// and, since one format has several writers, what is new in it.
+// makeStores says what to call the stores that TestMakeStores writes, "1-first" for one: the
+// format and, since one format has several writers, what is new in it.
 var makeStores = flag.String("make-stores", "", "write testdata/stores/`NAME`-encrypted and "+
 	"NAME-plain with the code of today")
 
-// TestMakeStores writes what TestEveryEarlierStoreIsReadable reads. It never overwrites a store, since
-// a store proves that today's code reads what earlier code wrote. Without the flag it writes the same
-// into a temporary folder and reads it back, so that the next writer of the format can leave its own.
+// TestMakeStores writes what TestEveryEarlierStoreIsReadable reads. It never overwrites a store,
+// since a store proves that today's code reads what earlier code wrote. Without the flag it writes
+// the same into a temporary folder and reads it back, so that the next writer of the format can
+// leave its own.
 func TestMakeStores(t *testing.T) {
 	name, dir := *makeStores, filepath.Join("testdata", "stores")
 	if name == "" {
@@ -173,8 +174,8 @@ func (m *storeMaker) open(sign bool) *store.Store {
 	return st
 }
 
-// snapshot takes one of a recorded source and notes what has to be in it by the recording alone. It
-// expires after ttl, unless that is 0.
+// snapshot takes one of a recorded source and notes what has to be in it by the recording alone.
+// It expires after ttl, unless that is 0.
 func (m *storeMaker) snapshot(st *store.Store, source recorded,
 	ttl time.Duration) *snapshot.Result {
 	m.t.Helper()

@@ -167,16 +167,16 @@ func (b *Bucket) Retain(ctx context.Context, key string) (time.Time, error) {
 	return until, b.lockMissing(err)
 }
 
-// retention is the Object Lock of one version. The zero value says that there is none, or that these
-// credentials may not see it.
+// retention is the Object Lock of one version. The zero value says that there is none, or that
+// these credentials may not see it.
 type retention struct {
 	mode  minio.RetentionMode
 	until time.Time
 	held  bool // by a legal hold
 }
 
-// retained returns the head of a version, the newest by default, and its retention. It does not ask
-// for the retention alone, because servers answer that in different ways.
+// retained returns the head of a version, the newest by default, and its retention. It does not
+// ask for the retention alone, because servers answer that in different ways.
 func (b *Bucket) retained(ctx context.Context, op, key, version string) (info minio.ObjectInfo,
 	lock retention, err error) {
 	err = b.do(ctx, op, key, 0, func(ctx context.Context) (err error) {
