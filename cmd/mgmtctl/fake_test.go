@@ -236,9 +236,10 @@ type result struct {
 	stdout, stderr string
 }
 
-// runner runs mgmtctl against a fake.
+// runner runs mgmtctl against a fake, or against inside when it is set.
 type runner struct {
 	fake        *fake
+	inside      server
 	stdin       io.Reader
 	interactive bool
 	signals     chan os.Signal
@@ -273,6 +274,9 @@ func (r runner) runWords(t *testing.T, words ...string) result {
 		signals:     r.signals,
 		interactive: r.interactive,
 		serve: func(flags standaloneFlags, _ *program) (server, error) {
+			if r.inside != nil {
+				return r.inside, nil
+			}
 			r.fake.flags = flags
 			return r.fake, nil
 		},

@@ -68,6 +68,23 @@ var errorCommands = map[object.HintKey]string{
 	object.HintKeyFolder:     "--out DIR",
 	object.HintSignOrNoFence: "--signing-key FILE, or --no-fence",
 	object.HintNoFence:       "--no-fence",
+
+	object.HintSource:              "--source NAME",
+	object.HintTarget:              "--target NAME",
+	object.HintSourceKubeconfig:    "--source-kubeconfig FILE",
+	object.HintTargetKubeconfig:    "--target-kubeconfig FILE",
+	object.HintLiveSource:          "--source NAME, or standalone --source-kubeconfig FILE",
+	object.HintLocation:            "--location NAME",
+	object.HintLive:                "--live",
+	object.HintFirstSnapshot:       "mgmtctl snapshot create, --store URL",
+	object.HintSnapshotCreate:      "mgmtctl snapshot create",
+	object.HintPrunePlan:           "mgmtctl prune plan -o json",
+	object.HintNewSigningKey:       "--signing-key FILE; mgmtctl keygen makes one",
+	object.HintIdentityOrStructure: "--identity FILE, or --level structure",
+	object.HintOperations:          "mgmtctl operation list",
+	object.HintWatch:               "mgmtctl operation watch ID",
+	object.HintResume:              "mgmtctl operation resume ID",
+	object.HintResumeWithIdentity:  "mgmtctl operation resume ID --identity FILE",
 }
 
 // withCommands adds commands to a hint.

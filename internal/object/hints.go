@@ -30,10 +30,37 @@ const (
 	HintNoFence       HintKey = "no-fence" // ownership cannot be recorded
 )
 
+// The keys of the hints of the service.
+const (
+	// one of several management clusters or storage locations, or a nameless one, has to be named
+	HintSource           HintKey = "source"
+	HintTarget           HintKey = "target"
+	HintSourceKubeconfig HintKey = "source-kubeconfig"
+	HintTargetKubeconfig HintKey = "target-kubeconfig"
+	HintLiveSource       HintKey = "live-source"
+	HintLocation         HintKey = "location"
+
+	HintLive           HintKey = "live"            // a snapshot is compared with its live source
+	HintFirstSnapshot  HintKey = "first-snapshot"  // the store holds no snapshot
+	HintSnapshotCreate HintKey = "snapshot-create" // snapshots can be taken without a daemon
+	HintPrunePlan      HintKey = "prune-plan"      // the plan of a prune lists the keys
+	HintNewSigningKey  HintKey = "new-signing-key" // there may be no signing key yet
+	// what is encrypted cannot be verified
+	HintIdentityOrStructure HintKey = "identity-or-structure"
+	HintOperations          HintKey = "operations" // the list of operations names it
+	HintWatch               HintKey = "watch"      // an operation has to be waited for
+	HintResume              HintKey = "resume"     // an operation can only be resumed
+	// an operation waits for an identity
+	HintResumeWithIdentity HintKey = "resume-with-identity"
+)
+
 // HintKeys returns the keys of the hints of errors.
 func HintKeys() []HintKey {
 	return []HintKey{HintKubeconfig, HintCatalogFull, HintNamespace, HintOperation, HintPlan,
 		HintDeleteDamaged, HintUnpin, HintSnapshots, HintFullSnapshot, HintVerify, HintStoreURL,
 		HintPlain, HintNotPlain, HintRecipient, HintIdentity, HintSigningKey, HintTrustedKey,
-		HintKeyFolder, HintSignOrNoFence, HintNoFence}
+		HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget, HintSourceKubeconfig,
+		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
+		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
+		HintWatch, HintResume, HintResumeWithIdentity}
 }

@@ -70,7 +70,8 @@ func (s *snapshotService) laterVersion(ctx context.Context, st *store.Store,
 func checkDiff(req *mgmtv1.DiffSnapshotsRequest) error {
 	if req.GetLive() == (req.GetTo() != "") {
 		return &Error{Reason: ReasonUsage, Message: "a snapshot is compared either with another one " +
-			"or with the live source", Hint: "name two snapshots, or one and --live"}
+			"or with the live source", Hint: "name two snapshots, or one and the live source",
+			HintKey: object.HintLive}
 	}
 	return nil
 }
@@ -94,8 +95,8 @@ func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnaps
 	e store.Envelope) (snapshot.Version, error) {
 	if e.Partial && len(req.GetNamespaces()) == 0 {
 		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
-			" holds chosen namespaces only", Hint: "name them with --namespace: what it was not to hold " +
-			"would seem to be new"}
+			" holds chosen namespaces only", Hint: "name them: what it was not to hold would seem to be new",
+			HintKey: object.HintNamespace}
 	}
 	source, err := s.s.connect(ctx, sourceSide, req.GetSource())
 	if err != nil {
@@ -104,7 +105,7 @@ func (s *snapshotService) liveVersion(ctx context.Context, req *mgmtv1.DiffSnaps
 	if source.UID() != e.Source.UID {
 		return snapshot.Version{}, &Error{Reason: ReasonUsage, Message: "snapshot " + string(e.ID) +
 			" is of another management cluster than " + source.Name(),
-			Hint: "name its source with --source, or standalone with --source-kubeconfig"}
+			Hint: "name the source of the snapshot", HintKey: object.HintLiveSource}
 	}
 	o := snapshot.OptionsFor(source, s.s.cfg.Rows)
 	o.Scope.Namespaces = req.GetNamespaces()

@@ -59,7 +59,7 @@ const (
 	ReasonNoSpace     Reason = "NO_SPACE" // disk, quota or store is full
 	// what is stored is not what its name or signature says
 	ReasonDamaged     Reason = "DAMAGED"
-	ReasonTimeout     Reason = "TIMEOUT"     // --timeout passed
+	ReasonTimeout     Reason = "TIMEOUT"     // the time limit of the client passed
 	ReasonUnsupported Reason = "UNSUPPORTED" // this version of the server cannot do it
 	// findings block everything; nothing changed
 	ReasonFindings Reason = "FINDINGS"

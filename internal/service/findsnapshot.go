@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -18,7 +19,8 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 	}
 	if len(uids) == 0 {
 		return "", &Error{Reason: ReasonNotFound, Message: "the store holds no snapshots",
-			Hint: "take one with mgmtctl snapshot create, or check whether --store names the right place"}
+			Hint:    "take one, or check whether this is the right store",
+			HintKey: object.HintFirstSnapshot}
 	}
 	if slices.Contains(uids, name) {
 		return name, nil
@@ -44,7 +46,8 @@ func findSource(ctx context.Context, st *store.Store, name string) (string, erro
 			"of source %q", name), Hint: "it holds " + strings.Join(labels, ", ")}
 	default:
 		return "", &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("the store holds snapshots "+
-			"of %d sources", len(matches)), Hint: "name one with --source: " + strings.Join(labels, ", ")}
+			"of %d sources", len(matches)), Hint: "name one of " + strings.Join(labels, ", "),
+			HintKey: object.HintSource}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // endpointNames are the names of the management clusters and the storage location of a move. A name
@@ -21,8 +22,8 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	}
 	if location.Store.SigningKeyFile == "" && !location.Store.Plain && create {
 		return move.Ends{}, &Error{Reason: ReasonUsage, Message: "no signing key: a move takes " +
-			"snapshots and hands over by a record, and both are signed", Hint: "give --signing-key; " +
-			"mgmtctl keygen makes one"}
+			"snapshots and hands over by a record, and both are signed", Hint: "give one, or make one first",
+			HintKey: object.HintNewSigningKey}
 	}
 	source, err := s.connect(ctx, sourceSide, names.source)
 	if err != nil {

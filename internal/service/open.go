@@ -8,6 +8,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/location"
@@ -59,11 +60,11 @@ func (s *Server) location(name string) (*Location, error) {
 			Hint: "add a BackupStorageLocation document to it"}
 	case len(names) == 0:
 		return nil, &Error{Reason: ReasonUsage, Message: "no store is named",
-			Hint: "name one with --store"}
+			Hint: "name one", HintKey: object.HintStoreURL}
 	case name == "":
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf(
 			"%d storage locations are known and none is the default", len(names)),
-			Hint: "name one with --location: " + strings.Join(names, ", ")}
+			Hint: "name one of " + strings.Join(names, ", "), HintKey: object.HintLocation}
 	}
 	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("no storage location is named %q",
 		name), Hint: "there are " + strings.Join(names, ", ")}
@@ -121,16 +122,22 @@ func newBucket(o StoreOptions) (bucket.Bucket, error) {
 	}
 	if o.URL == "" {
 		return nil, &Error{Reason: ReasonUsage, Message: "no store is named",
-			Hint: "name one with --store"}
+			Hint: "name one", HintKey: object.HintStoreURL}
 	}
 	return location.Open(o.URL)
 }
 
-// The sides of an operation, as flags and messages call them.
+// The sides of an operation, as messages call them.
 const (
 	sourceSide = "source"
 	targetSide = "target"
 )
+
+// hintOfSide are the keys of the hints to name a management cluster of a side, and its kubeconfig.
+var hintOfSide = map[string]struct{ name, kubeconfig object.HintKey }{
+	sourceSide: {object.HintSource, object.HintSourceKubeconfig},
+	targetSide: {object.HintTarget, object.HintTargetKubeconfig},
+}
 
 // connect connects to the management cluster of this name on one side.
 func (s *Server) connect(ctx context.Context, side, name string) (*kube.Mgmt, error) {
@@ -164,10 +171,10 @@ func (s *Server) mgmtOptions(side, name string) (kube.Options, error) {
 			Hint: "add one to spec.managementClusters"}
 	case len(options) == 0:
 		e = &Error{Reason: ReasonUsage, Message: "no " + side + " management cluster is named",
-			Hint: "name one with --" + side + "-kubeconfig"}
+			Hint: "name its kubeconfig", HintKey: hintOfSide[side].kubeconfig}
 	case name == "":
 		e = &Error{Reason: ReasonAmbiguous, Message: fmt.Sprintf("%d management clusters are known",
-			len(options)), Hint: "name one with --" + side + ": " + strings.Join(names, ", ")}
+			len(options)), Hint: "name one of " + strings.Join(names, ", "), HintKey: hintOfSide[side].name}
 	}
 	return kube.Options{}, e
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -134,9 +135,12 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	}
 	switch {
 	case op.Kind != catalog.KindMove:
-		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: "+
-			"only a move can be rolled back", op.ID, op.Kind), Hint: "mgmtctl operation resume " +
-			string(op.ID) + " resumes it"}
+		e := &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only a "+
+			"move can be rolled back", op.ID, op.Kind)}
+		if op.Kind == catalog.KindRestore && !op.State.Final() {
+			e.Hint, e.HintKey = "resume it instead", object.HintResume
+		}
+		return nil, e
 	case op.State == catalog.RolledBack:
 		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, nil
 	case op.State == catalog.Succeeded:
@@ -178,7 +182,8 @@ func findOperation(ctx context.Context, c *catalog.Catalog, ref string) (catalog
 		op, err := c.FindOperation(ctx, ref)
 		if errors.Is(err, catalog.ErrNotFound) {
 			return op, &Error{Reason: ReasonNotFound, Message: err.Error(),
-				Hint: "mgmtctl operation list shows which there are", err: err}
+				Hint: "a list of the operations shows which there are", HintKey: object.HintOperations,
+				err: err}
 		}
 		return op, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -52,8 +53,9 @@ func snapshotToDelete(ctx context.Context, st *store.Store, source, id string, d
 		return k, &Error{Reason: ReasonUsage, Message: "\"latest\" cannot be deleted: the newest " +
 			"snapshot of a source always stays", Hint: "name a snapshot by its id"}
 	case err != nil && damaged:
-		return k, &Error{Reason: ReasonUsage, Message: id + " is not the key of an envelope, which " +
-			"--damaged needs", Hint: "mgmtctl prune plan -o json has the keys"}
+		return k, &Error{Reason: ReasonUsage, Message: id + " is not the key of an envelope, by " +
+			"which a damaged snapshot is deleted", Hint: "the plan of a prune has the keys",
+			HintKey: object.HintPrunePlan}
 	case err != nil:
 		return findKey(ctx, st, source, id)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retention"
 )
 
@@ -18,7 +19,7 @@ func (s *Server) beginPrune(ctx context.Context, c *catalog.Catalog, p *pruneRun
 	}
 	if !s.claimPrune(p.location.Name) {
 		return nil, &Error{Reason: ReasonLocked, Message: "a prune of this location is running",
-			Hint: "wait for it: mgmtctl operation list shows it"}
+			Hint: "wait for it; a list of the operations shows it", HintKey: object.HintOperations}
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
 		Kind: catalog.KindPrune, Source: catalog.Side{Name: p.source, UID: p.options.Source},

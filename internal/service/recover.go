@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -73,8 +74,8 @@ func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (ca
 	if err == nil && l.Store.Plain {
 		return catalog.Stopped, why
 	}
-	why.Message += "; identities are not stored: give one with mgmtctl operation resume " +
-		string(op.ID) + " --identity FILE"
+	why.Message += "; identities are not stored: resume it with one"
+	why.HintKey = object.HintResumeWithIdentity
 	return catalog.NeedsIdentity, why
 }
 

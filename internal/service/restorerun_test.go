@@ -48,8 +48,8 @@ func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
 		}
 		keys, err := store.LoadKeys(o)
 		check(err)
-		s, err := store.Open(t.Context(), store.Options{Bucket: directory.New(filepath.Join(dir, "store")),
-			Keys: keys, Create: true})
+		s, err := store.Open(t.Context(), store.Options{Keys: keys, Create: true,
+			Bucket: directory.New(filepath.Join(dir, "store"))})
 		check(err)
 		return s
 	}

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -20,7 +21,8 @@ type scheduleService struct {
 func (s *scheduleService) scheduler() (*schedule.Scheduler, error) {
 	if s.s.scheduler == nil {
 		return nil, &Error{Reason: ReasonUnsupported, Message: "schedules need a daemon",
-			Hint: "start mgmtd, or run mgmtctl snapshot create by a timer of your system"}
+			Hint:    "start mgmtd, or take snapshots by a timer of your system",
+			HintKey: object.HintSnapshotCreate}
 	}
 	return s.s.scheduler, nil
 }
@@ -78,7 +80,7 @@ func (s *scheduleService) RunSchedule(ctx context.Context, req *mgmtv1.RunSchedu
 	op, err := r.RunNow(ctx, req.GetName())
 	if running, ok := errors.AsType[*schedule.RunningError](err); ok {
 		return nil, &Error{Reason: ReasonLocked, Message: err.Error(),
-			Hint: "wait for it: mgmtctl operation watch " + string(running.Operation), err: err}
+			Hint: "wait for operation " + string(running.Operation), HintKey: object.HintWatch, err: err}
 	}
 	if err != nil {
 		return nil, err

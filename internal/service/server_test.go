@@ -9,6 +9,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -27,20 +28,21 @@ func TestLocationOfARequest(t *testing.T) {
 		{"the default", []Location{a, byDefault}, true, "", "b"},
 		{"standalone stands for any name", []Location{unnamed}, false, "a", ""},
 		{"no default", []Location{a, b}, true, "", "2 storage locations are known and none is the " +
-			"default (name one with --location: a, b)"},
+			"default (name one of a, b) location"},
 		{"unknown", []Location{a, b}, true, "c", `no storage location is named "c" (there are a, b)`},
 		{"unknown, with a default", []Location{a, byDefault}, true, "c",
 			`no storage location is named "c" (there are a, b)`},
 		{"unknown, with one", []Location{a}, true, "c", `no storage location is named "c" (there are a)`},
 		{"daemon without", nil, true, "", "the configuration has no storage location (add a " +
 			"BackupStorageLocation document to it)"},
-		{"standalone without", nil, false, "", "no store is named (name one with --store)"},
+		{"standalone without", nil, false, "", "no store is named (name one) store-url"},
 	} {
 		l, err := New(Config{Locations: test.locations, Daemon: test.daemon}).location(test.ask)
 		var got string
 		if err != nil {
 			e := FromStatus(err)
-			if got = e.Message + " (" + e.Hint + ")"; e.Reason != ReasonUsage {
+			got = strings.TrimSpace(e.Message + " (" + e.Hint + ") " + string(e.HintKey))
+			if e.Reason != ReasonUsage {
 				t.Errorf("%s: reason %s", test.name, e.Reason)
 			}
 		} else {
@@ -58,16 +60,18 @@ func TestManagementClusterOfARequest(t *testing.T) {
 		name   string
 		cfg    Config
 		ask    string
-		want   string
+		want   string // name, or part of the hint
 		reason Reason
+		key    object.HintKey // of the hint
 	}{
-		{"by name", Config{Sources: two, Daemon: true}, "b", "b", ""},
-		{"the only one", Config{Sources: two[:1], Daemon: true}, "", "a", ""},
-		{"several", Config{Sources: two, Daemon: true}, "", "name one with --source: a, b",
-			ReasonAmbiguous},
-		{"unknown", Config{Sources: two, Daemon: true}, "c", "there are a, b", ReasonNotFound},
-		{"daemon without", Config{Daemon: true}, "", "spec.managementClusters", ReasonUsage},
-		{"standalone without", Config{}, "", "--source-kubeconfig", ReasonUsage},
+		{"by name", Config{Sources: two, Daemon: true}, "b", "b", "", ""},
+		{"the only one", Config{Sources: two[:1], Daemon: true}, "", "a", "", ""},
+		{"several", Config{Sources: two, Daemon: true}, "", "name one of a, b",
+			ReasonAmbiguous, object.HintSource},
+		{"unknown", Config{Sources: two, Daemon: true}, "c", "there are a, b", ReasonNotFound, ""},
+		{"daemon without", Config{Daemon: true}, "", "spec.managementClusters", ReasonUsage, ""},
+		{"standalone without", Config{}, "", "name its kubeconfig", ReasonUsage,
+			object.HintSourceKubeconfig},
 	} {
 		o, err := New(test.cfg).mgmtOptions(sourceSide, test.ask)
 		if err == nil {
@@ -76,8 +80,9 @@ func TestManagementClusterOfARequest(t *testing.T) {
 			}
 			continue
 		}
-		if e := FromStatus(err); e.Reason != test.reason || !strings.Contains(e.Hint, test.want) {
-			t.Errorf("%s: %s, %s", test.name, e.Reason, e.Hint)
+		if e := FromStatus(err); e.Reason != test.reason || e.HintKey != test.key ||
+			!strings.Contains(e.Hint, test.want) {
+			t.Errorf("%s: %s, %s (%s)", test.name, e.Reason, e.Hint, e.HintKey)
 		}
 	}
 }
@@ -245,6 +250,10 @@ func TestDaemonClassifiesInterruptedOperations(t *testing.T) {
 		}
 		if op.GetState() != ended || !strings.HasPrefix(op.GetMessage(), errDaemonEnds.Message) {
 			t.Errorf("%s after a good end: %v", kind, op)
+		}
+		if waits := op.GetHintKey() == string(object.HintResumeWithIdentity); waits !=
+			(kind == catalog.KindRestore) {
+			t.Errorf("%s after a good end: the hint is %q", kind, op.GetHintKey())
 		}
 	}
 	if err := s.Close(); err != nil {

@@ -35,7 +35,7 @@ func (s *Server) beginSnapshot(ctx context.Context, w snapshotRequest) (*operati
 	}
 	if o := location.Store; o.SigningKeyFile == "" && !o.Plain {
 		return nil, &Error{Reason: ReasonUsage, Message: "no signing key: a restore refuses snapshots " +
-			"that are not signed", Hint: "give --signing-key; mgmtctl keygen makes one"}
+			"that are not signed", Hint: "give one, or make one first", HintKey: object.HintNewSigningKey}
 	}
 	c, err := s.openCatalog(ctx)
 	if err != nil {

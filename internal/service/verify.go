@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/verify"
 )
@@ -51,7 +52,8 @@ func (s *Server) openVerify(ctx context.Context, w verifyRequest) (*verifyRun, e
 	}
 	if w.level != store.LevelStructure && st.Encrypted() && len(w.identity) == 0 {
 		return nil, &Error{Reason: ReasonIdentity, Message: "this level of verify reads what is " +
-			"encrypted, and there is no identity", Hint: "give --identity, or verify with --level structure"}
+			"encrypted, and there is no identity", Hint: "give one, or verify the structure alone",
+			HintKey: object.HintIdentityOrStructure}
 	}
 	percent, err := verify.Percent(w.level, w.percent)
 	if err != nil {

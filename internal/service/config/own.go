@@ -242,8 +242,8 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 		d.problem("spec.plain", "plain and recipients exclude each other",
 			"remove plain to encrypt, or recipients to store Secrets as they are")
 	case !s.Plain && len(s.Recipients) == 0:
-		d.problem("spec.recipients", "there is none", "give an age1... key (mgmtctl keygen makes "+
-			"one), or plain: true to store Secrets as they are")
+		d.problem("spec.recipients", "there is none", "give an age1... key (docs/keys.md says how to "+
+			"make one), or plain: true to store Secrets as they are")
 	}
 	for i, r := range s.Recipients {
 		d.checkKeys(fmt.Sprintf("spec.recipients[%d]", i), store.KeyOptions{Recipients: []string{r}})
@@ -254,8 +254,8 @@ func (d *document) readKeys(s ownSpec) service.StoreOptions {
 			d.checkKeys("spec.signingKeyFile", store.KeyOptions{SigningKeyFile: o.SigningKeyFile})
 		}
 	case !s.Plain:
-		d.problem("spec.signingKeyFile", "missing", "give the path of signing.key (mgmtctl keygen "+
-			"makes one): a restore refuses snapshots that are not signed")
+		d.problem("spec.signingKeyFile", "missing", "give the path of signing.key (docs/keys.md "+
+			"says how to make one): a restore refuses snapshots that are not signed")
 	}
 	for i, f := range s.TrustedKeyFiles {
 		field := fmt.Sprintf("spec.trustedKeyFiles[%d]", i)
