@@ -28,7 +28,7 @@ func TestAPIGuide(t *testing.T) {
 	if len(blocks) < 8 {
 		t.Fatalf("only %d blocks found in the guide", len(blocks))
 	}
-	// a daemon that is left would keep the output open
+	// a daemon that is left would hold the output open
 	script := "set -euo pipefail\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 	for _, b := range blocks {
 		script += "set -x\n" + b[1] + "{ set +x; } 2>/dev/null\n"

@@ -18,7 +18,7 @@ import (
 var looksLikeRef = regexp.MustCompile(
 	`(Ref|Refs|SecretName|ConfigMapName|secretName|configMapName|clusterName|ClassName|NamespacedName)$`)
 
-// noEdge are fields that look like references and are none that a snapshot has to follow, with the
+// noEdge are fields that seem to be references and are none that a snapshot has to follow, with the
 // reason.
 var noEdge = map[string]string{
 	"* spec.clusterName": "makes the object a part of that " +
@@ -36,7 +36,7 @@ var noEdge = map[string]string{
 
 // TestAPIEveryKindIsKnown walks every installed CRD of Cluster API and its providers. It fails for
 // a kind without a row or a default row, for a kind without a decision how it is paused, and for a
-// spec field that looks like a reference and is neither among the Refs of the row nor an
+// spec field that seems to be a reference and is neither among the Refs of the row nor an
 // exception.
 func TestAPIEveryKindIsKnown(t *testing.T) {
 	var rows *capi.Table
@@ -77,7 +77,7 @@ func TestAPIEveryKindIsKnown(t *testing.T) {
 			for _, path := range spec.refs("spec") {
 				fields++
 				if !covered[path] && !excepted(gk.Kind, path) {
-					t.Errorf("%s: field %s looks like a reference and is neither among the refs of its row "+
+					t.Errorf("%s: field %s seems to be a reference and is neither among the refs of its row "+
 						"nor an exception", gk, path)
 				}
 			}
@@ -88,7 +88,7 @@ func TestAPIEveryKindIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kinds < 20 || fields < 30 {
-		t.Errorf("only %d kinds and %d fields that look like references: the walk is broken", kinds,
+		t.Errorf("only %d kinds and %d fields that seem to be references: the walk is broken", kinds,
 			fields)
 	}
 }
@@ -98,7 +98,7 @@ type schema struct {
 	Items      *schema
 }
 
-// refs returns the paths of fields that look like references. A field named "secret" with a name
+// refs returns the paths of fields that seem to be references. A field named "secret" with a name
 // inside counts too.
 func (s schema) refs(path string) []string {
 	var found []string

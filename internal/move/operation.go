@@ -52,7 +52,7 @@ func (e *OtherEndsError) Error() string {
 		e.Operation, e.Started[0], e.Started[1], e.Given[0], e.Given[1])
 }
 
-// Hint tells the operator what to do.
+// Hint says what the operator can do.
 func (e *OtherEndsError) Hint() string {
 	return "name the management clusters and the store that it was started with"
 }

@@ -94,12 +94,12 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 	if !shared || len(errs) > 0 || len(m.batches) == 0 {
 		return stuck, errs
 	}
-	keep, err := m.usedOnTarget(ctx)
+	needed, err := m.usedOnTarget(ctx)
 	if err != nil {
 		return stuck, append(errs, err)
 	}
 	for _, b := range slices.Backward(m.batches) {
-		if err := m.undoBatch(ctx, b, nil, true, keep); err != nil {
+		if err := m.undoBatch(ctx, b, nil, true, needed); err != nil {
 			errs = append(errs, fmt.Errorf("remove the copies of shared objects: %w", err))
 		}
 	}
@@ -107,7 +107,7 @@ func (m *run) undo(ctx context.Context, back func(unit string) bool, shared bool
 }
 
 func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bool,
-	keep map[object.Ref]bool) error {
+	needed map[object.Ref]bool) error {
 	return restore.Undo(ctx, restore.UndoOptions{
 		RunOptions: restore.RunOptions{
 			Plan: &b.Copy, Reader: m.Target.Reader, Writer: m.Target.Writer, Kinds: m.Target.Kinds,
@@ -115,7 +115,7 @@ func (m *run) undoBatch(ctx context.Context, b *batch, units []string, shared bo
 			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		},
-		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Keep: keep,
+		Remover: m.Target.Writer, Lister: m.Target.Reader, Units: units, Shared: shared, Needed: needed,
 	})
 }
 
@@ -138,11 +138,11 @@ func (m *run) usedOnTarget(ctx context.Context) (map[object.Ref]bool, error) {
 			others = append(others, n)
 		}
 	}
-	keep := map[object.Ref]bool{}
+	needed := map[object.Ref]bool{}
 	for _, n := range s.Graph.Closure(others) {
-		keep[n.Ref] = ours[n.Ref]
+		needed[n.Ref] = ours[n.Ref]
 	}
-	return keep, nil
+	return needed, nil
 }
 
 // forward returns the units past the point of no return: those that the journal or an ownership

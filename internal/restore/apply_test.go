@@ -96,9 +96,9 @@ func TestI5CompleteWritesManagedFieldsLast(t *testing.T) {
 	}
 }
 
-// TestManagedFieldsNeverKeepAUnitPaused: a difference in them is a warning and no difference of the
+// TestManagedFieldsNeverBlockARelease: a difference in them is a warning and no difference of the
 // object.
-func TestManagedFieldsNeverKeepAUnitPaused(t *testing.T) {
+func TestManagedFieldsNeverBlockARelease(t *testing.T) {
 	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","namespace":"n"`
 	source := decoded(t, head+
 		`,"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:spec":{"f:a":{}}}}]},"spec":{"a":"b"}}`)

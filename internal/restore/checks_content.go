@@ -65,7 +65,7 @@ func certificateProblem(raw []byte, purpose string) string {
 		return "tls.crt or tls.key is missing"
 	}
 	if len(key) == 0 {
-		// the operator keeps the key elsewhere, which the provider allows for an external CA
+		// the operator has the key elsewhere, which the provider allows for an external CA
 		return ""
 	}
 	if purpose == "sa" {

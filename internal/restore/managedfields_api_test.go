@@ -22,10 +22,10 @@ import (
 // applies labels and annotations, of which there are none in most fleets.
 const metadataManager = "capi-kubeadmcontrolplane-metadata"
 
-// TestAPIRestoreKeepsAnEmptyAppliedMap: an applier owns an empty map of annotations of a
+// TestAPIRestoreWritesAnEmptyAppliedMap: an applier owns an empty map of annotations of a
 // KubeadmConfig, as with stock controllers. Its restore is released, with this entry, also when the
 // process dies between the write that removes the mark and the one of managedFields.
-func TestAPIRestoreKeepsAnEmptyAppliedMap(t *testing.T) {
+func TestAPIRestoreWritesAnEmptyAppliedMap(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "fields-", "--workloads", "1", "--machines", "1",
 		"--fast")
 	config := applyEmptyMap(t)

@@ -15,7 +15,7 @@ func decoded(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-func TestWithStatusMapsGenerationsAndKeepsPaused(t *testing.T) {
+func TestWithStatusMapsGenerationsAndLeavesPaused(t *testing.T) {
 	source := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","generation":5},"status":{"observedGeneration":5,
 		"conditions":[{"type":"Ready","status":"True","observedGeneration":5},{"type":"Old","status":"True","observedGeneration":4},{"type":"Paused","status":"False","observedGeneration":5}]}}`)
 	for _, tt := range []struct {

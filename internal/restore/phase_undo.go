@@ -23,10 +23,10 @@ type UndoOptions struct {
 	Lister     Lister
 	// Units to undo, by name. None of them may be released.
 	Units []string
-	// Shared: shared objects are removed as well, but for those in Keep. Namespaces always stay:
+	// Shared: shared objects are removed as well, but for those in Needed. Namespaces always stay:
 	// other objects in them are not of this operation.
 	Shared bool
-	Keep   map[object.Ref]bool
+	Needed map[object.Ref]bool
 }
 
 // Undo removes what a run created on the target: the objects of units, dependants first,
@@ -114,7 +114,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 				switch {
 				case obj.Action != Create:
 					return nil
-				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Keep[obj.Ref]:
+				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Needed[obj.Ref]:
 					return r.leave(ctx, obj)
 				}
 				return r.removeObject(ctx, o.Remover, obj)

@@ -28,7 +28,7 @@ type cachedRun struct {
 }
 
 // keysOf returns a value that is equal for the same keys, store and secret.
-func keysOf(ids *store.ContentIDs) store.ContentID { return ids.Of("kept", nil) }
+func keysOf(ids *store.ContentIDs) store.ContentID { return ids.Of("cache", nil) }
 
 // remove removes and returns the result of the run that made a snapshot, or nil. Its nodes belong
 // to the caller from now on: a run changes them, and a failed run leaves them half changed.

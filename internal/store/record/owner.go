@@ -12,7 +12,7 @@ import (
 )
 
 // Owner says which management cluster reconciles a workload cluster. The record with the highest
-// epoch decides. A management cluster that is not its owner must keep the workload cluster paused,
+// epoch decides. A management cluster that is not its owner must leave the workload cluster paused,
 // provided that a trusted key signed the record.
 type Owner struct {
 	// Format and StoreID are set by PutOwner.

@@ -119,7 +119,7 @@ func testNoOverwrite(t *testing.T, b bucket.Bucket) {
 	for _, data := range []string{"first", "other", ""} {
 		err := b.Put(t.Context(), "k/one", []byte(data))
 		if err == nil && data == "first" {
-			continue // an answer was lost, and what is there looks like ours
+			continue // an answer was lost, and what is there has our bytes
 		}
 		if !errors.Is(err, bucket.ErrExists) {
 			t.Errorf("second put: %v, want ErrExists", err)

@@ -115,7 +115,7 @@ func s3DeleteVersions(t *testing.T, s *s3test.Server) {
 	}
 	for name, hook := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
 		"as it is": nil,
-		"may not ask whether versions are kept": func(w http.ResponseWriter, r *http.Request) bool {
+		"may not ask whether the bucket is versioned": func(w http.ResponseWriter, r *http.Request) bool {
 			if !r.URL.Query().Has("versioning") {
 				return false
 			}

@@ -17,7 +17,7 @@ import (
 )
 
 // writeCertificates makes an authority and a certificate of it for 127.0.0.1, in the files that
-// MinIO looks for in a folder.
+// MinIO reads from a folder.
 func writeCertificates(t testing.TB, dir string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
