@@ -97,6 +97,42 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	}
 }
 
+// testOfAPI matches the names of tests that "make test-api" runs, and TestMain, which is no test.
+var testOfAPI = regexp.MustCompile(`^Test(API|Main$)`)
+
+// TestMakeTestAPIRunsEveryTestOfItsTag: the target selects tests by their prefix, so that a test of
+// tag api with another name would never run.
+func TestMakeTestAPIRunsEveryTestOfItsTag(t *testing.T) {
+	found := 0
+	for _, root := range []string{".", "../cmd"} {
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil || !strings.HasPrefix(string(text), "//go:build api\n") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
+			if err != nil {
+				return err
+			}
+			for _, name := range exported(file) {
+				if found++; strings.HasPrefix(name, "Test") && !testOfAPI.MatchString(name) {
+					t.Errorf("%s: make test-api never runs %s: it needs the prefix TestAPI", path, name)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found == 0 {
+		t.Error("no test of tag api: is the tag still right?")
+	}
+}
+
 // pathInDocs matches paths of the repository in the inline code of Markdown.
 var pathInDocs = regexp.MustCompile(
 	"`((?:internal|cmd|proto|e2e|docs|packaging|tools)/[\\w./-]*\\w)`")
