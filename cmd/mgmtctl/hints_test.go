@@ -62,15 +62,24 @@ func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
 }
 
 // TestFailedOperationNamesTheCommandsOfItsHint: the message of an operation that failed ends with a
-// hint of the server.
+// hint of the server. Its commands follow wherever the message is printed: in the operation, in its
+// history, and in the progress of a command that waits for it.
 func TestFailedOperationNamesTheCommandsOfItsHint(t *testing.T) {
+	const message = "identity missing (give one)"
+	want := message + " (" + errorCommands[object.HintIdentity] + ")\n"
 	f := newFake()
-	f.operation = testOperation(failed, 12, false)
-	f.operation.Message, f.operation.HintKey = "identity missing (give one)",
-		string(object.HintIdentity)
+	f.operation, f.events = testOperation(failed, 12, false), testEvents(failed)
+	end := f.events[len(f.events)-1]
+	f.operation.Message, f.operation.HintKey = message, string(object.HintIdentity)
+	end.Message, end.HintKey = message, string(object.HintIdentity)
 	r := runner{fake: f}.run(t, "operation show latest"+catalogFlags).want(t, 0)
-	want := "identity missing (give one) (" + errorCommands[object.HintIdentity] + ")"
 	if !strings.Contains(r.stdout, want) {
-		t.Errorf("the message is not %q:\n%s", want, r.stdout)
+		t.Errorf("the operation does not say %q:\n%s", want, r.stdout)
 	}
+	r = runner{fake: f}.run(t, "operation watch latest"+catalogFlags).want(t, 12)
+	if !strings.Contains(r.stdout, "operation failed: "+want) {
+		t.Errorf("the history does not say %q:\n%s", want, r.stdout)
+	}
+	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 12).
+		stderrHas(t, "operation failed: "+want)
 }

@@ -78,6 +78,8 @@ func TestRefusalsOfTheServiceEndWithTheCommandsOfMgmtctl(t *testing.T) {
 			"hint: resume it instead (mgmtctl operation resume ID)"},
 		{"a restore that waits for an identity", "operation show latest" + catalogFlags, daemon, 0,
 			"identities are not stored: resume it with one (mgmtctl operation resume ID --identity FILE)"},
+		{"its history", "operation watch latest" + catalogFlags, daemon, 4,
+			"identities are not stored: resume it with one (mgmtctl operation resume ID --identity FILE)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := tt.cfg

@@ -204,7 +204,7 @@ func eventText(e *mgmtv1.Event) string {
 	}
 	text := strings.Join(words, " ")
 	if e.GetMessage() != "" {
-		text += ": " + e.GetMessage()
+		text += ": " + withCommands(e.GetMessage(), errorCommands[object.HintKey(e.GetHintKey())])
 	}
 	return text
 }

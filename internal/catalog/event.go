@@ -35,13 +35,15 @@ const (
 // Event is one entry of an operation's history.
 type Event struct {
 	// Seq is the position in the history, from 1 and without gaps; 0 on progress.
-	Seq      int64           `json:"seq"`
-	Time     time.Time       `json:"time"`
-	Type     EventType       `json:"type"`
-	Step     string          `json:"step,omitempty"`
-	Unit     string          `json:"unit,omitempty"`
-	State    string          `json:"state,omitempty"`
-	Message  string          `json:"message,omitempty"`
+	Seq     int64     `json:"seq"`
+	Time    time.Time `json:"time"`
+	Type    EventType `json:"type"`
+	Step    string    `json:"step,omitempty"`
+	Unit    string    `json:"unit,omitempty"`
+	State   string    `json:"state,omitempty"`
+	Message string    `json:"message,omitempty"`
+	// HintKey names the hint in Message, to which a client adds its commands.
+	HintKey  object.HintKey  `json:"hintKey,omitempty"`
 	Progress *Progress       `json:"progress,omitempty"`
 	Finding  *object.Finding `json:"finding,omitempty"`
 }

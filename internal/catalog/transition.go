@@ -42,7 +42,8 @@ func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Ou
 			change = func(k []byte) error { return running.Put(k, []byte{}) }
 		}
 		o.tx.OnCommit(func() { c.forgetRun(id) })
-		return []Event{{Type: EventOperation, State: string(to), Message: o.op.Message}}, change(key)
+		return []Event{{Type: EventOperation, State: string(to), Message: o.op.Message,
+			HintKey: o.op.HintKey}}, change(key)
 	})
 	if err != nil {
 		return Operation{}, fmt.Errorf("set operation state: %w", err)

@@ -49,7 +49,7 @@ var eventTypes = map[catalog.EventType]mgmtv1.EventType{
 
 func eventToProto(e catalog.Event) *mgmtv1.Event {
 	p := &mgmtv1.Event{Seq: e.Seq, Time: timestamppb.New(e.Time), Type: eventTypes[e.Type],
-		Unit: e.Unit, Step: e.Step, Message: e.Message}
+		Unit: e.Unit, Step: e.Step, Message: e.Message, HintKey: string(e.HintKey)}
 	switch e.Type {
 	case catalog.EventOperation:
 		p.State = operationStates[catalog.State(e.State)]

@@ -591,7 +591,9 @@ type Event struct {
 	// For FINDING.
 	Finding *Finding `protobuf:"bytes,12,opt,name=finding,proto3" json:"finding,omitempty"`
 	// For MESSAGE, and the cause of a failed state or step.
-	Message       string `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,13,opt,name=message,proto3" json:"message,omitempty"`
+	// For OPERATION: key of the hint at the end of the message, as in Operation.
+	HintKey       string `protobuf:"bytes,14,opt,name=hint_key,json=hintKey,proto3" json:"hint_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -713,6 +715,13 @@ func (x *Event) GetFinding() *Finding {
 func (x *Event) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Event) GetHintKey() string {
+	if x != nil {
+		return x.HintKey
 	}
 	return ""
 }
@@ -1319,7 +1328,7 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\n" +
 	"UnitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x92\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12&\n" +
@@ -1336,7 +1345,8 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	" \x01(\x03R\x04done\x12\x14\n" +
 	"\x05total\x18\v \x01(\x03R\x05total\x12*\n" +
 	"\afinding\x18\f \x01(\v2\x10.mgmt.v1.FindingR\afinding\x12\x18\n" +
-	"\amessage\x18\r \x01(\tR\amessage\"\x17\n" +
+	"\amessage\x18\r \x01(\tR\amessage\x12\x19\n" +
+	"\bhint_key\x18\x0e \x01(\tR\ahintKey\"\x17\n" +
 	"\x15ListOperationsRequest\"L\n" +
 	"\x16ListOperationsResponse\x122\n" +
 	"\n" +
