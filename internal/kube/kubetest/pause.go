@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -27,10 +28,18 @@ var publishers = []string{
 	"DevMachinePool", "ClusterResourceSet",
 }
 
-// Acknowledge does on server i, until the test ends, the one thing that a pause needs of the
-// controllers which bare servers lack: it publishes Paused, and on Clusters with a class
-// TopologyReconciled, as they do.
+// Acknowledge stands in, on server i and until the test ends, for the controllers that bare servers
+// lack. It does only what a pause needs of them: it publishes Paused on every object whose kind has
+// that condition, and TopologyReconciled on Clusters with a class.
 func (s *Servers) Acknowledge(t testing.TB, i int) {
+	t.Helper()
+	s.AcknowledgeIn(t, i, metav1.NamespaceAll)
+}
+
+// AcknowledgeIn is Acknowledge for one namespace, which need not exist. Call it once the objects
+// are complete: whoever writes their status would conflict with it. The channel receives after
+// Clusters of the namespace have changed; it holds one value.
+func (s *Servers) AcknowledgeIn(t testing.TB, i int, namespace string) (changed <-chan struct{}) {
 	t.Helper()
 	m := s.Connect(t, i)
 	kinds, err := m.Reader().Kinds(t.Context())
@@ -47,12 +56,12 @@ func (s *Servers) Acknowledge(t testing.TB, i int) {
 		t.Fatal(err)
 	}
 	a := &acknowledger{
-		writer: m.Writer(), kinds: map[object.GroupKind]followed{},
+		writer: m.Writer(), kinds: map[object.GroupKind]followed{}, changed: make(chan struct{}, 1),
 		todo: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[object.Ref](10*time.Millisecond,
-				time.Second)),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[object.Ref](time.Millisecond,
+				100*time.Millisecond)),
 	}
-	informers := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
 	for _, k := range kinds {
 		if slices.Contains(publishers, k.Kind) && k.Status {
 			a.kinds[k.GroupKind] = followed{k, informers.ForResource(schema.GroupVersionResource{
@@ -68,13 +77,16 @@ func (s *Servers) Acknowledge(t testing.TB, i int) {
 	informers.Start(ctx.Done())
 	informers.WaitForCacheSync(ctx.Done())
 	var done sync.WaitGroup
-	done.Go(func() { a.work(ctx, t) })
+	for range 4 {
+		done.Go(func() { a.work(ctx, t) })
+	}
 	t.Cleanup(func() {
 		cancel()
 		a.todo.ShutDown()
 		done.Wait()
 		informers.Shutdown()
 	})
+	return a.changed
 }
 
 const (
@@ -86,9 +98,10 @@ var clusterKind = object.GroupKind{Group: "cluster.x-k8s.io", Kind: "Cluster"}
 
 // acknowledger is one controller for all publishers.
 type acknowledger struct {
-	writer *kube.Writer
-	kinds  map[object.GroupKind]followed
-	todo   workqueue.TypedRateLimitingInterface[object.Ref]
+	writer  *kube.Writer
+	kinds   map[object.GroupKind]followed
+	todo    workqueue.TypedRateLimitingInterface[object.Ref]
+	changed chan struct{} // receives after a Cluster changed
 }
 
 type followed struct {
@@ -96,7 +109,7 @@ type followed struct {
 	informer cache.SharedIndexInformer
 }
 
-// follow handles an object that changed, and for a Cluster all objects that carry its name.
+// follow queues an object that changed, and with a Cluster all objects that carry its name.
 func (a *acknowledger) follow(gk object.GroupKind) cache.ResourceEventHandlerFuncs {
 	seen := func(object any) {
 		u := object.(*unstructured.Unstructured)
@@ -104,6 +117,7 @@ func (a *acknowledger) follow(gk object.GroupKind) cache.ResourceEventHandlerFun
 		if gk != clusterKind {
 			return
 		}
+		a.notify()
 		for other, f := range a.kinds {
 			for _, object := range f.informer.GetStore().List() {
 				if o := object.(*unstructured.Unstructured); o.GetNamespace() == u.GetNamespace() &&
@@ -114,7 +128,19 @@ func (a *acknowledger) follow(gk object.GroupKind) cache.ResourceEventHandlerFun
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: seen,
-		UpdateFunc: func(_, object any) { seen(object) }}
+		UpdateFunc: func(_, object any) { seen(object) },
+		DeleteFunc: func(any) {
+			if gk == clusterKind {
+				a.notify()
+			}
+		}}
+}
+
+func (a *acknowledger) notify() {
+	select {
+	case a.changed <- struct{}{}:
+	default:
+	}
 }
 
 func refOf(gk object.GroupKind, u *unstructured.Unstructured) object.Ref {
@@ -141,6 +167,8 @@ func (a *acknowledger) work(ctx context.Context, t testing.TB) {
 	}
 }
 
+// acknowledge publishes on one object whether it is paused, by the rule of Cluster API: it has the
+// annotation, or its Cluster has spec.paused.
 func (a *acknowledger) acknowledge(ctx context.Context, r object.Ref) error {
 	u := a.get(r)
 	if u == nil {
@@ -148,10 +176,12 @@ func (a *acknowledger) acknowledge(ctx context.Context, r object.Ref) error {
 	}
 	_, paused := u.GetAnnotations()[annotationPaused]
 	cluster := u
-	if r.GroupKind() != clusterKind {
+	if name := u.GetLabels()[labelCluster]; r.GroupKind() != clusterKind {
 		cluster = a.get(object.Ref{Group: clusterKind.Group, Kind: clusterKind.Kind,
-			Namespace: r.Namespace,
-			Name:      u.GetLabels()[labelCluster]})
+			Namespace: r.Namespace, Name: name})
+		if name != "" && cluster == nil {
+			return nil // controllers do nothing with an object whose Cluster is gone
+		}
 	}
 	if cluster != nil {
 		all, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused")
@@ -190,6 +220,7 @@ func publish(u *unstructured.Unstructured, paused bool) bool {
 	return changed
 }
 
+// setCondition returns whether the condition changed. Its time changes with its status only.
 func setCondition(u *unstructured.Unstructured, name, status, reason string) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	want := map[string]any{
@@ -198,13 +229,17 @@ func setCondition(u *unstructured.Unstructured, name, status, reason string) boo
 		"observedGeneration": u.GetGeneration(),
 	}
 	at := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == name })
-	switch {
-	case at < 0:
+	if at < 0 {
 		conditions = append(conditions, want)
-	case conditions[at].(map[string]any)["status"] == status &&
-		conditions[at].(map[string]any)["observedGeneration"] == u.GetGeneration():
-		return false
-	default:
+	} else {
+		had := conditions[at].(map[string]any)
+		if had["status"] == status && had["reason"] == reason &&
+			had["observedGeneration"] == u.GetGeneration() {
+			return false
+		}
+		if had["status"] == status {
+			want["lastTransitionTime"] = had["lastTransitionTime"]
+		}
 		conditions[at] = want
 	}
 	_ = unstructured.SetNestedSlice(u.Object, conditions, "status", "conditions")
