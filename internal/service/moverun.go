@@ -38,12 +38,7 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if err != nil {
 		return move.Ends{}, err
 	}
-	ends, err := move.NewEnds(ctx, source, target, st, location.Name, s.cfg.Rows)
-	if err == nil && s.seams.writer != nil {
-		ends.Source.Writer = s.seams.writer(sourceSide, ends.Source.Writer)
-		ends.Target.Writer = s.seams.writer(targetSide, ends.Target.Writer)
-	}
-	return ends, err
+	return move.NewEnds(ctx, source, target, st, location.Name, s.cfg.Rows)
 }
 
 func (s *Server) moveOptions(c *catalog.Catalog, j *catalog.Journal, ends move.Ends) move.Options {
@@ -56,9 +51,6 @@ func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, ends move.En
 	op, err := ends.Create(ctx, c)
 	if err != nil {
 		return nil, err
-	}
-	if s.seams.tuning != nil {
-		s.seams.tuning(&request.Tuning)
 	}
 	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
 		return move.Run(ctx, s.moveOptions(c, j, ends), request)

@@ -4,16 +4,15 @@ package service
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -21,142 +20,124 @@ import (
 // the whole namespace adopts it and restores the others, although the ownership record names the
 // target by then.
 func TestAPIRestoreAgainIntoTheSameTarget(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "again")
-	s, err := newServer(y.order(""))
-	must(t, err)
+	f := newAPIFixture(t, "again")
+	s := f.daemon()
 	t.Cleanup(func() { must(t, s.Close()) })
-	taken, err := (&snapshotService{s: s}).CreateSnapshot(t.Context(), &mgmtv1.CreateSnapshotRequest{
-		Source: y.source().Name(), Namespaces: []string{y.namespace}})
-	must(t, err)
-	waitSucceeded(t, s, taken.GetOperation().GetId())
+	f.snapshot(s)
+	target := servers.Connect(t, 1).UID()
 	for i, selection := range []*mgmtv1.Selection{
-		{Workloads: []string{y.namespace + "/w-00001"}},
-		{Namespaces: []string{y.namespace}},
-		{Namespaces: []string{y.namespace}},
+		{Workloads: []string{f.namespace + "/" + units[0]}},
+		{Namespaces: []string{f.namespace}},
+		{Namespaces: []string{f.namespace}},
 	} {
-		id := y.restore(s, selection)
-		waitSucceeded(t, s, id)
-		for _, unit := range allUnits[:1+min(i, 1)*2] {
-			record, err := y.store.GetOwner(t.Context(), y.workloadID(unit))
-			must(t, err)
-			if record.Owner.Owner.UID != y.target().UID() || record.Operation != id {
+		id := f.restore(s, selection)
+		f.await(s, id, catalog.Succeeded)
+		for _, unit := range units[:1+min(i, 1)*2] {
+			if record := f.owner(s, unit); record.Owner.Owner.UID != target || record.Operation != id {
 				t.Errorf("restore %d: the record of %s names %s and operation %s, want %s and %s", i+1, unit,
-					record.Owner.Owner.UID, record.Operation, y.target().UID(), id)
+					record.Owner.Owner.UID, record.Operation, target, id)
 			}
 		}
 	}
 }
 
-// TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed: a restore dies after its claim, and
-// another management cluster claims two of the units. Neither a resume with the signing key nor one
-// without it releases them.
+// claimsAtOnce is a bucket in which the first writes of ownership records wait for each other.
+type claimsAtOnce struct {
+	*directory.Bucket
+	arrived chan struct{}
+	proceed chan struct{} // closed when they may proceed
+}
+
+func (b *claimsAtOnce) PutIf(ctx context.Context, key string, data []byte, tag string) (string,
+	error) {
+	if strings.HasPrefix(key, "owners/") {
+		b.arrived <- struct{}{}
+		<-b.proceed
+	}
+	return b.Bucket.PutIf(ctx, key, data, tag)
+}
+
+// TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed: a restore is stopped after its claims
+// and before any release, and another management cluster claims two of the units. Neither a resume
+// with the signing key nor one without it releases them.
 func TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "claimed")
-	s, err := newServer(y.order(""))
-	must(t, err)
+	f := newAPIFixture(t, "claimed")
+	s := f.daemon()
 	t.Cleanup(func() { must(t, s.Close()) })
-	taken, err := (&snapshotService{s: s}).CreateSnapshot(t.Context(), &mgmtv1.CreateSnapshotRequest{
-		Source: y.source().Name(), Namespaces: []string{y.namespace}})
+	b := &claimsAtOnce{Bucket: directory.New(filepath.Join(f.dir, "store")),
+		arrived: make(chan struct{}, 100), proceed: make(chan struct{})}
+	s.buckets[s.cfg.Locations[0].Name] = b
+	f.snapshot(s)
+	id := f.restore(s, &mgmtv1.Selection{Namespaces: []string{f.namespace}})
+	for range units {
+		<-b.arrived
+	}
+	_, err := (&operationService{s: s}).StopOperation(t.Context(),
+		&mgmtv1.StopOperationRequest{Id: id})
 	must(t, err)
-	waitSucceeded(t, s, taken.GetOperation().GetId())
-	s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
-		if r.Step.Phase == "release" {
-			return errors.New("died before the release")
-		}
-		return nil
-	}
-	id := y.restore(s, &mgmtv1.Selection{Namespaces: []string{y.namespace}})
-	if op := waitEnded(t, s, id); op.State != catalog.Failed {
-		t.Fatalf("%s: %s", op.State, op.Message)
-	}
-	s.seams.onStep = nil
-	for _, unit := range classyUnits {
-		record, err := y.store.GetOwner(t.Context(), y.workloadID(unit))
-		must(t, err)
-		must(t, ownership.Claim(t.Context(), y.store, ownership.Request{
-			WorkloadID: y.workloadID(unit), Workload: y.namespace + "/" + unit, Operation: "0123456789ab",
-			From: object.Side{Name: y.target().Name(), UID: y.target().UID()}, Epoch: record.Epoch,
+	close(b.proceed) // the step in flight, which is the claim, ends cleanly
+	f.await(s, id, catalog.Stopped)
+	claimed, other := units[:2], units[2]
+	st, err := s.openStore(t.Context(), "", nil)
+	must(t, err)
+	target := servers.Connect(t, 1)
+	for _, unit := range claimed {
+		must(t, ownership.Claim(t.Context(), st, ownership.Request{
+			WorkloadID: f.ids[unit], Workload: f.namespace + "/" + unit, Operation: "0123456789ab",
+			From: object.Side{Name: target.Name(), UID: target.UID()}, Epoch: f.owner(s, unit).Epoch,
 			To: object.Side{Name: "c", UID: "11111111-2222-3333-4444-555555555555"}}))
 	}
-	identity := y.identity()
 	for i, signingKey := range []string{s.cfg.Locations[0].Store.SigningKeyFile, ""} {
 		s.cfg.Locations[0].Store.SigningKeyFile = signingKey
 		_, err := (&operationService{s: s}).ResumeOperation(t.Context(),
-			&mgmtv1.ResumeOperationRequest{Id: id, Identity: identity})
+			&mgmtv1.ResumeOperationRequest{Id: id, Identity: f.identity()})
 		must(t, err)
-		op := waitEnded(t, s, id)
-		working, err := y.reconciled(t.Context(), 1-y.at)
-		must(t, err)
+		op := f.await(s, id, catalog.Failed)
 		c, err := s.openCatalog(t.Context())
 		must(t, err)
 		texts := unitFindings(t, c, op.ID)
-		for _, unit := range classyUnits {
-			_, released := working[unit]
+		for _, unit := range claimed {
 			named := 0 // once in each resume
 			for _, text := range texts {
-				if strings.Contains(text, y.namespace+"/"+unit+
+				if strings.Contains(text, f.namespace+"/"+unit+
 					" belongs to management cluster c (11111111-2222-3333-4444-555555555555)") {
 					named++
 				}
 			}
-			if op.State != catalog.Failed || released || named != i+1 {
+			if released := !isPaused(f.cluster(1, unit)); released || named != i+1 {
 				t.Errorf("signing key %q: %s: released %v, named %v: %v", signingKey, unit, released, named,
 					texts)
 			}
 		}
-		if state := op.Units[y.namespace+"/"+pausedUnit]; state != catalog.UnitReleased {
+		if state := op.Units[f.namespace+"/"+other]; state != catalog.UnitReleased {
 			t.Errorf("signing key %q: the other unit is %s", signingKey, state)
 		}
 	}
 }
 
+// snapshot takes a snapshot of the fleet.
+func (f *apiFixture) snapshot(s *Server) {
+	f.t.Helper()
+	taken, err := (&snapshotService{s: s}).CreateSnapshot(f.t.Context(),
+		&mgmtv1.CreateSnapshotRequest{Source: servers.Options(0).Name,
+			Namespaces: []string{f.namespace}})
+	must(f.t, err)
+	f.await(s, taken.GetOperation().GetId(), catalog.Succeeded)
+}
+
 // restore starts a restore of the newest snapshot into the target, as in an outage of the source.
-func (y *moveFixture) restore(s *Server, selection *mgmtv1.Selection) (operation string) {
-	y.t.Helper()
-	started, err := (&restoreService{s: s}).RunRestore(y.t.Context(), &mgmtv1.RunRestoreRequest{
-		Spec: &mgmtv1.RestoreSpec{Snapshot: latest, Target: y.target().Name(), SourceIsGone: true,
-			Selection: selection}, Identity: y.identity()})
-	must(y.t, err)
+func (f *apiFixture) restore(s *Server, selection *mgmtv1.Selection) (operation string) {
+	f.t.Helper()
+	started, err := (&restoreService{s: s}).RunRestore(f.t.Context(), &mgmtv1.RunRestoreRequest{
+		Spec: &mgmtv1.RestoreSpec{Snapshot: latest, Target: servers.Options(1).Name, SourceIsGone: true,
+			Selection: selection}, Identity: f.identity()})
+	must(f.t, err)
 	return started.GetOperation().GetId()
 }
 
-func (y *moveFixture) identity() []byte {
-	y.t.Helper()
-	identity, err := os.ReadFile(filepath.Join(y.dir, "keys", "identity.txt"))
-	must(y.t, err)
+func (f *apiFixture) identity() []byte {
+	f.t.Helper()
+	identity, err := os.ReadFile(filepath.Join(f.dir, "keys", "identity.txt"))
+	must(f.t, err)
 	return identity
-}
-
-func waitSucceeded(t *testing.T, s *Server, id string) {
-	t.Helper()
-	if op := waitEnded(t, s, id); op.State != catalog.Succeeded {
-		c, err := s.openCatalog(t.Context())
-		must(t, err)
-		t.Fatalf("%s: %s: %s %v", op.Kind, op.State, op.Message, unitFindings(t, c, op.ID))
-	}
-}
-
-func waitEnded(t *testing.T, s *Server, id string) catalog.Operation {
-	t.Helper()
-	c, err := s.openCatalog(t.Context())
-	must(t, err)
-	for {
-		op, err := findOperation(t.Context(), c, id)
-		must(t, err)
-		if op.State.Ended() {
-			return op
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-func unitFindings(t *testing.T, c *catalog.Catalog, id catalog.OperationID) (texts []string) {
-	t.Helper()
-	for e, err := range c.Watch(context.WithoutCancel(t.Context()), id, 0) {
-		must(t, err)
-		if f := e.Finding; f != nil && f.Severity >= object.Error {
-			texts = append(texts, f.String())
-		}
-	}
-	return texts
 }

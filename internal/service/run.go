@@ -65,7 +65,7 @@ func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.Opera
 	if err != nil {
 		return nil, err
 	}
-	j := c.Journal(id, catalog.JournalOptions{OnStep: s.seams.onStep})
+	j := c.Journal(id, catalog.JournalOptions{})
 	began := time.Now()
 	s.metrics.runBegan(op.Kind)
 	r := &operationRun{begun: op, ended: make(chan struct{})}

@@ -14,8 +14,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/move"
-	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/schedule"
 	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -100,15 +98,6 @@ type Server struct {
 	holder  *catalogHolder
 	buckets map[string]bucket.Bucket // by location: a bucket holds connections
 	prunes  map[string]pruneState    // by location
-
-	seams seams
-}
-
-// seams let tests end the process at a step, or in the middle of one. They are nil in production.
-type seams struct {
-	onStep func(ctx context.Context, r catalog.StepRecord) error
-	writer func(side string, w move.Writer) move.Writer
-	tuning func(*restore.Tuning) // how long waits of a new operation last
 }
 
 // New makes a server. It opens nothing.

@@ -1,8 +1,9 @@
 //go:build api
 
-package service
+package move_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,12 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/object"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
 const (
@@ -63,21 +61,20 @@ func (c crash) String() string {
 	return text
 }
 
-// TestAPIMoveCrashes kills the daemon with SIGKILL before, inside and after every step of a move of
+// TestAPIMoveCrashes kills a process with SIGKILL before, inside and after every step of a move of
 // three small units, and at the writes that are no step of their own: the snapshot and the
 // ownership record. After each kill it checks both API servers and the store: invariants I1 and I2
-// hold. Then another daemon resumes. To reach every point in a few minutes, a move that died before
-// its hand-over is either rolled back, or resumed and killed again at a point after the hand-over;
-// of the points of a rollback there is a sample. This test runs a seventh of all these, make
-// test-long all of them.
+// hold. Then another process resumes. To reach every point in a few minutes, a move that died
+// before its hand-over is either rolled back, or resumed and killed again at a point after the
+// hand-over; of the points of a rollback there is a sample. This test runs a seventh of all these,
+// make test-long all of them.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
-	g := newTwoClusters(t)
-	first := newMoveFixture(t, g, "crash-0")
-	m := &matrix{t: t, fixtures: []*moveFixture{first}}
+	first := newFixture(t, "crash-0")
+	m := &matrix{t: t, fixtures: []*fixture{first}}
 	todo := crashes(t, first)
 	for len(m.fixtures) < crashFixtures {
-		m.fixtures = append(m.fixtures, newMoveFixture(t, g, fmt.Sprintf("crash-%d", len(m.fixtures))))
+		m.fixtures = append(m.fixtures, newFixture(t, fmt.Sprintf("crash-%d", len(m.fixtures))))
 	}
 	all, match, n := len(todo), regexp.MustCompile(only), 0
 	todo = slices.DeleteFunc(todo, func(c crash) bool {
@@ -103,7 +100,7 @@ func TestAPIMoveCrashes(t *testing.T) {
 // matrix goes through states in several fixtures at once.
 type matrix struct {
 	t        *testing.T
-	fixtures []*moveFixture
+	fixtures []*fixture
 
 	mu                    sync.Mutex
 	states, resumed, back int
@@ -130,8 +127,7 @@ func (m *matrix) run(todo []crash) {
 					m.t.Error("too many fleets are broken")
 					continue
 				}
-				m.fixtures[n] = newMoveFixture(m.t, m.fixtures[n].twoClusters, fmt.Sprintf("crash-%d-%d", n,
-					broken))
+				m.fixtures[n] = newFixture(m.t, fmt.Sprintf("crash-%d-%d", n, broken))
 			}
 		})
 	}
@@ -168,12 +164,12 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 
 // crashes makes the matrix from two moves that are not killed: one to and fro, and one that is
 // rolled back.
-func crashes(t *testing.T, y *moveFixture) []crash {
+func crashes(t *testing.T, fx *fixture) []crash {
 	t.Helper()
-	there := y.follow(t, doMove, nil, catalog.Succeeded)
-	backAgain := y.follow(t, doMove, nil, catalog.Succeeded)
+	there := fx.follow(t, doMove, nil, catalog.Succeeded)
+	backAgain := fx.follow(t, doMove, nil, catalog.Succeeded)
 	notHandedOver := kill{Point: atKey, Key: "owners/"}
-	undone := y.follow(t, doRollback, &notHandedOver, catalog.RolledBack)
+	undone := fx.follow(t, doRollback, &notHandedOver, catalog.RolledBack)
 	var all []crash
 	for _, p := range pointsOf(there) { // the way back knows no step that makes the namespace
 		if !slices.ContainsFunc(backAgain, func(s traced) bool { return s.Step == p.Step }) {
@@ -225,24 +221,24 @@ func isLate(k kill) bool {
 
 // follow runs a whole move, or the way back after a kill, and returns the steps of the last
 // process.
-func (y *moveFixture) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
+func (fx *fixture) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
 	t.Helper()
 	if killed != nil {
-		o := y.order(doMove)
+		o := fx.order(doMove)
 		o.Kill = killed
-		_, err := y.run(o)
+		_, err := fx.run(o)
 		must(t, err)
 	}
-	o := y.order(do)
-	o.Trace = filepath.Join(y.dir, "trace.json")
-	e, err := y.run(o)
+	o := fx.order(do)
+	o.Trace = filepath.Join(fx.dir, "trace.json")
+	e, err := fx.run(o)
 	must(t, err)
 	if e.State != string(want) {
 		t.Fatalf("%s ended as %s: %s", do, e.State, e.Message)
 	}
-	st, err := y.state()
+	st, err := fx.state()
 	must(t, err)
-	problems := y.ended(do == doRollback, st)
+	problems := fx.ended(do == doRollback, st)
 	if len(problems) > 0 {
 		t.Fatalf("%s:\n\t%s", do, strings.Join(problems, "\n\t"))
 	}
@@ -254,17 +250,17 @@ func (y *moveFixture) follow(t *testing.T, do string, killed *kill, want catalog
 }
 
 // ended checks what a move, or its rollback, left, and resumes it.
-func (y *moveFixture) ended(back bool, st moveState) []string {
+func (fx *fixture) ended(back bool, st bothSides) []string {
 	if back {
-		return y.checkBack(st)
+		return fx.checkBack(st)
 	}
-	problems := y.checkMoved(st)
-	y.at, y.was = 1-y.at, st.target
+	problems := fx.checkMoved(st)
+	fx.at, fx.was = 1-fx.at, st.target
 	return problems
 }
 
-// pointsOf returns where a process can die in steps: before, inside and after each. Inside is right
-// after its first write, and right before one in the middle.
+// pointsOf returns where a process can die in steps: before, inside and after each. Inside is
+// right after its first write, and right before one in the middle.
 func pointsOf(steps []traced) []kill {
 	var points []kill
 	for _, s := range steps {
@@ -290,39 +286,38 @@ type crashed struct {
 }
 
 // crash goes through one entry of the matrix.
-func (y *moveFixture) crash(c crash) (r crashed) {
+func (fx *fixture) crash(c crash) (r crashed) {
 	began := time.Now()
-	stop := y.watch()
+	stop := fx.watch()
 	defer func() { r.problems = append(r.problems, stop()...) }()
 	fail := func(err error) crashed {
 		r.problems, r.broken = append(r.problems, err.Error()), true
 		return r
 	}
 	if c.Fresh {
-		if err := y.removeNamespace(); err != nil {
+		if err := fx.removeNamespace(); err != nil {
 			return fail(err)
 		}
 	}
-	o := y.order(doMove)
+	o := fx.order(doMove)
 	o.Kill = &c.First
-	ways := []string{doResume, doDaemon} // by hand, or by the daemon's start
 	for next := c.Second; ; next = nil {
-		e, err := y.run(o)
+		e, err := fx.run(o)
 		switch {
 		case errors.Is(err, errNotKilled), err == nil && o.Kill == nil:
-			return y.end(r, e)
+			return fx.end(r, e)
 		case err != nil:
 			return fail(err)
 		}
-		st, err := y.state()
+		st, err := fx.state()
 		if err != nil {
 			return fail(err)
 		}
 		r.states++
-		r.problems = append(r.problems, y.checkCrashed(st, began)...)
+		r.problems = append(r.problems, fx.checkCrashed(st, began)...)
 		forward := st.handed[allUnits[0]] || st.handed[allUnits[1]] || st.handed[allUnits[2]]
 		r.back = c.Back && !forward
-		o = y.order(ways[len(c.First.Step)%2])
+		o = fx.order(doResume)
 		if r.back {
 			o.Do = doRollback
 		}
@@ -331,19 +326,19 @@ func (y *moveFixture) crash(c crash) (r crashed) {
 }
 
 // end checks what an operation left that ended.
-func (y *moveFixture) end(r crashed, e end) crashed {
+func (fx *fixture) end(r crashed, e end) crashed {
 	want := catalog.Succeeded
 	if r.back {
 		want = catalog.RolledBack
 	}
-	st, err := y.state()
+	st, err := fx.state()
 	if err != nil {
 		r.problems, r.broken = append(r.problems, err.Error()), true
 		return r
 	}
-	problems := y.ended(r.back, st)
+	problems := fx.ended(r.back, st)
 	if e.State != string(want) {
-		problems = append([]string{fmt.Sprintf("it ended as %s (%s): %s", e.State, e.Code, e.Message)},
+		problems = append([]string{fmt.Sprintf("it ended as %s: %s", e.State, e.Message)},
 			problems...)
 	}
 	if len(problems) > 0 {
@@ -358,62 +353,30 @@ func (y *moveFixture) end(r crashed, e end) crashed {
 
 // restrict limits an order to some of the workload clusters.
 func (o order) restrict(namespace string, units ...string) order {
-	o.Spec.Selection = &mgmtv1.Selection{}
+	o.Spec.Selection = restore.Selection{}
 	for _, unit := range units {
-		o.Spec.Selection.Workloads = append(o.Spec.Selection.Workloads, namespace+"/"+unit)
+		o.Spec.Selection.Workloads = append(o.Spec.Selection.Workloads,
+			object.Key{Namespace: namespace, Name: unit})
 	}
 	return o
 }
 
 // carryOut carries out an order in this process.
-func (y *moveFixture) carryOut(o order, want catalog.State, prepare func(*Server)) end {
-	y.t.Helper()
-	e, err := carryOut(y.t.Context(), o, prepare)
-	must(y.t, err)
+func (fx *fixture) carryOut(o order, want catalog.State,
+	onStep func(context.Context, catalog.StepRecord) error) end {
+	fx.t.Helper()
+	e, err := carryOut(fx.t.Context(), o, onStep)
+	must(fx.t, err)
 	if e.State != string(want) {
-		y.t.Errorf("%s ended as %s (%s), want %s: %s", o.Do, e.State, e.Code, want, e.Message)
+		fx.t.Errorf("%s ended as %s, want %s: %s", o.Do, e.State, want, e.Message)
 	}
 	return e
 }
 
-func (y *moveFixture) report(problems []string) {
-	y.t.Helper()
+func (fx *fixture) report(problems []string) {
+	fx.t.Helper()
 	if len(problems) > 0 {
-		y.t.Errorf("%d problems:\n\t%s", len(problems), strings.Join(problems[:min(len(problems), 20)],
+		fx.t.Errorf("%d problems:\n\t%s", len(problems), strings.Join(problems[:min(len(problems), 20)],
 			"\n\t"))
 	}
-}
-
-// split divides what the fleet was by whether it belongs to one of units.
-func (y *moveFixture) split(units ...string) (in, out map[object.Ref]*unstructured.Unstructured) {
-	in, out = map[object.Ref]*unstructured.Unstructured{}, map[object.Ref]*unstructured.Unstructured{}
-	for ref, u := range y.was {
-		if slices.Contains(units, unitName(ref.Name)) {
-			in[ref] = u
-		} else {
-			out[ref] = u
-		}
-	}
-	return in, out
-}
-
-// checkStays asserts that objects of the source are what they were, to the last annotation.
-func (y *moveFixture) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (
-	problems []string) {
-	for ref, was := range stay {
-		u := live[ref]
-		if u == nil {
-			problems = append(problems, ref.String()+" is gone from the source")
-			continue
-		}
-		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 &&
-			!slices.Contains(paths, "metadata.ownerReferences") {
-			problems = append(problems, fmt.Sprintf("%s of the source differs in %v", ref, paths))
-		}
-		if encode(u.GetAnnotations()) != encode(was.GetAnnotations()) || isPaused(u) != isPaused(was) {
-			problems = append(problems, fmt.Sprintf("%s of the source: annotations %v, were %v; "+
-				"paused %v, was %v", ref, u.GetAnnotations(), was.GetAnnotations(), isPaused(u), isPaused(was)))
-		}
-	}
-	return problems
 }

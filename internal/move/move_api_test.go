@@ -1,6 +1,6 @@
 //go:build api
 
-package service
+package move_test
 
 import (
 	"context"
@@ -21,79 +21,77 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // TestAPIMoveWithoutRecordsResumesFromItsJournal: without ownership records only the journal knows
 // of a hand-over. A crash behind it is resumed, one before it can be rolled back.
 func TestAPIMoveWithoutRecordsResumesFromItsJournal(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "nofence")
-	y.noFence = true
+	fx := newFixture(t, "nofence")
+	fx.noFence = true
 	for _, c := range []crash{
 		{First: kill{Point: before, Step: "ns/w-00003/release"}},
 		{First: kill{Point: inside, Step: "-/create-b1/02", Write: 1, Answered: true}, Back: true},
 	} {
-		r := y.crash(c)
+		r := fx.crash(c)
 		if r.states == 0 {
 			t.Errorf("%s: not reached", c)
 		}
-		y.report(r.problems)
+		fx.report(r.problems)
 	}
-	if names, err := os.ReadDir(filepath.Join(y.dir, "store", "owners")); err == nil &&
+	if names, err := os.ReadDir(filepath.Join(fx.dir, "store", "owners")); err == nil &&
 		len(names) > 0 {
 		t.Errorf("there are %d ownership records", len(names))
 	}
 }
 
 // TestAPIMoveStopsBeforeTheHandOverOfAChangedSource: somebody writes to a Machine of the paused
-// source after it was copied. The hand-over finds it, no record is written, and the rollback leaves
-// that write alone.
+// source after it was copied. The hand-over finds it, no record is written, and the rollback
+// leaves that write alone.
 func TestAPIMoveStopsBeforeTheHandOverOfAChangedSource(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "changed")
+	fx := newFixture(t, "changed")
 	unit := classyUnits[0]
 	var machine object.Ref
-	for ref := range y.was {
+	for ref := range fx.was {
 		if ref.Kind == "Machine" && unitName(ref.Name) == unit {
 			machine = ref
 		}
 	}
-	e := y.carryOut(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
+	e := fx.carryOut(fx.order(doMove).restrict(fx.namespace, unit), catalog.Failed,
+		func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "hand-over" || r.State != catalog.StepBegun {
 				return nil
 			}
-			return y.tryChange(y.at, machine, func(u *unstructured.Unstructured) {
+			return fx.tryChange(fx.at, machine, func(u *unstructured.Unstructured) {
 				capi.Annotate(u.Object,
 					"example.test/by", "somebody")
 			})
-		}
-	})
+		})
 	if !strings.Contains(e.Message, "the source changed") ||
 		!strings.Contains(e.Message, machine.Name) {
 		t.Errorf("it ended with: %s", e.Message)
 	}
-	if _, err := y.store.GetOwner(t.Context(), y.workloadID(unit)); !errors.Is(err,
+	if _, err := fx.store.GetOwner(t.Context(), fx.workloadID(unit)); !errors.Is(err,
 		store.ErrNotFound) {
 		t.Errorf("there is an ownership record, or %v", err)
 	}
-	y.was[machine] = y.get(y.at, machine)
-	y.carryOut(y.order(doRollback), catalog.RolledBack, nil)
-	st, err := y.state()
+	fx.was[machine] = fx.get(fx.at, machine)
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	st, err := fx.state()
 	must(t, err)
-	y.report(y.checkBack(st))
+	fx.report(fx.checkBack(st))
 }
 
 // TestAPIMoveLeavesASharedClassOnBothSides moves one of two workload clusters with the same class.
 // What they share is copied, stays on the source, and is paused on neither side. Then the others
 // follow, and nothing is left.
 func TestAPIMoveLeavesASharedClassOnBothSides(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "shared")
-	y.carryOut(y.order(doMove).restrict(y.namespace, classyUnits[0]), catalog.Succeeded, nil)
-	st, err := y.state()
+	fx := newFixture(t, "shared")
+	fx.carryOut(fx.order(doMove).restrict(fx.namespace, classyUnits[0]), catalog.Succeeded, nil)
+	st, err := fx.state()
 	must(t, err)
-	moved, stay := y.split(classyUnits[0])
-	y.report(y.checkStays(st.source, stay))
+	moved, stay := fx.split(classyUnits[0])
+	fx.report(fx.checkStays(st.source, stay))
 	for ref, was := range moved {
 		if st.source[ref] != nil {
 			t.Errorf("%s is still on the source", ref)
@@ -104,59 +102,55 @@ func TestAPIMoveLeavesASharedClassOnBothSides(t *testing.T) {
 		}
 	}
 	for ref, u := range st.target {
-		if was := y.was[ref]; was == nil || isPaused(u) != isPaused(was) {
+		if was := fx.was[ref]; was == nil || isPaused(u) != isPaused(was) {
 			t.Errorf("%s on the target: paused is %v", ref, isPaused(u))
 		}
 	}
-	if class := (object.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: y.namespace,
+	if class := (object.Ref{Group: "cluster.x-k8s.io", Kind: "ClusterClass", Namespace: fx.namespace,
 		Name: "in-memory"}); st.source[class] == nil || st.target[class] == nil {
 		t.Error("the class is not on both sides")
 	}
-	y.carryOut(y.order(doMove), catalog.Succeeded, nil)
-	st, err = y.state()
+	fx.carryOut(fx.order(doMove), catalog.Succeeded, nil)
+	st, err = fx.state()
 	must(t, err)
-	y.report(y.checkMoved(st))
+	fx.report(fx.checkMoved(st))
 }
 
 // TestAPIMoveBlocksOnlyUnitsWithFindings: what the garbage collector would delete with a unit, and
 // the lock of another operation, block these units and no others. The foreign object and the lock
 // are left alone. Without them a new move takes the rest.
 func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "blocked")
+	fx := newFixture(t, "blocked")
 	owned, locked := classyUnits[0], classyUnits[1]
 	lease := kube.Kind{GroupKind: object.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"},
 		Version: "v1", Resource: "leases", Namespaced: true}
 	foreign := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-		"metadata": map[string]any{"namespace": y.namespace, "name": "foreign"}}}
-	for ref, u := range y.was {
+		"metadata": map[string]any{"namespace": fx.namespace, "name": "foreign"}}}
+	for ref, u := range fx.was {
 		if ref.Kind == "Machine" && unitName(ref.Name) == owned {
 			foreign.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: u.GetAPIVersion(),
 				Kind: u.GetKind(), Name: u.GetName(), UID: u.GetUID()}})
 		}
 	}
-	foreign, err := y.source().Writer().Create(t.Context(), lease, foreign)
+	foreign, err := fx.source().Writer().Create(t.Context(), lease, foreign)
 	must(t, err)
 	const lock = "0123456789ab/1"
-	y.change(y.at, clusterRef(y.namespace, locked),
+	fx.change(fx.at, clusterRef(fx.namespace, locked),
 		func(u *unstructured.Unstructured) { capi.Annotate(u.Object, capi.AnnotationOperation, lock) })
-	must(t, y.awaitQuiet())
+	must(t, fx.awaitQuiet())
 
-	s, err := newServer(y.order(doMove))
+	ends, err := fx.order(doMove).connect(t.Context(), &witness{steps: map[string]*traced{}})
 	must(t, err)
-	m, err := s.endpoints(t.Context(), endpointsFromProto(y.order(doMove).Spec), true)
+	plan, err := move.NewPlan(t.Context(), ends, fx.order(doMove).Spec)
 	must(t, err)
-	plan, err := move.NewPlan(t.Context(), m,
-		move.Spec{Selection: restore.Selection{Namespaces: []string{y.namespace}}})
-	must(t, err)
-	must(t, s.Close())
 	codes := map[string]string{}
 	for _, f := range plan.Copy.Findings {
 		if f.Severity == object.Error {
 			codes[f.Unit] += string(f.Code)
 		}
 	}
-	want := map[string]string{y.namespace + "/" + owned: "gc-would-cascade", y.namespace + "/" +
+	want := map[string]string{fx.namespace + "/" + owned: "gc-would-cascade", fx.namespace + "/" +
 		locked: "locked"}
 	if !maps.Equal(codes, want) {
 		t.Errorf("findings that block: %v, want %v", codes, want)
@@ -167,57 +161,56 @@ func TestAPIMoveBlocksOnlyUnitsWithFindings(t *testing.T) {
 		}
 	}
 
-	y.carryOut(y.order(doMove), catalog.Failed, nil)
-	st, err := y.state()
+	fx.carryOut(fx.order(doMove), catalog.Failed, nil)
+	st, err := fx.state()
 	must(t, err)
-	_, stay := y.split(pausedUnit)
-	y.report(y.checkStays(st.source, stay))
+	_, stay := fx.split(pausedUnit)
+	fx.report(fx.checkStays(st.source, stay))
 	for _, unit := range allUnits {
-		ref := clusterRef(y.namespace, unit)
+		ref := clusterRef(fx.namespace, unit)
 		if there, here := st.target[ref] != nil, st.source[ref] != nil; there != (unit == pausedUnit) ||
 			here == there {
 			t.Errorf("%s: on the source %v, on the target %v", unit, here, there)
 		}
 	}
-	if _, err := y.source().Reader().Get(t.Context(), lease, y.namespace, "foreign"); err != nil {
+	if _, err := fx.source().Reader().Get(t.Context(), lease, fx.namespace, "foreign"); err != nil {
 		t.Errorf("foreign object: %v", err)
 	}
 
-	must(t, y.source().Writer().Delete(t.Context(), lease, y.namespace, "foreign", foreign.GetUID(),
+	must(t, fx.source().Writer().Delete(t.Context(), lease, fx.namespace, "foreign", foreign.GetUID(),
 		""))
-	y.change(y.at, clusterRef(y.namespace, locked),
+	fx.change(fx.at, clusterRef(fx.namespace, locked),
 		func(u *unstructured.Unstructured) { capi.Unannotate(u.Object, capi.AnnotationOperation) })
-	y.carryOut(y.order(doMove), catalog.Succeeded, nil)
-	st, err = y.state()
+	fx.carryOut(fx.order(doMove), catalog.Succeeded, nil)
+	st, err = fx.state()
 	must(t, err)
-	y.report(y.checkMoved(st))
+	fx.report(fx.checkMoved(st))
 }
 
 // TestAPIMoveRespectsALockSetAfterPlanning: another operation locks a workload cluster after the
 // plan was made. Its lock is respected, and the rollback changes nothing.
 func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "locked")
+	fx := newFixture(t, "locked")
 	unit, lock := classyUnits[0], "0123456789ab/1"
-	ref := clusterRef(y.namespace, unit)
-	e := y.carryOut(y.order(doMove).restrict(y.namespace, unit), catalog.Failed, func(s *Server) {
-		s.seams.onStep = func(_ context.Context, r catalog.StepRecord) error {
+	ref := clusterRef(fx.namespace, unit)
+	e := fx.carryOut(fx.order(doMove).restrict(fx.namespace, unit), catalog.Failed,
+		func(_ context.Context, r catalog.StepRecord) error {
 			if r.Step.Phase != "pause" || r.State != catalog.StepBegun {
 				return nil
 			}
-			return y.tryChange(y.at, ref, func(u *unstructured.Unstructured) {
+			return fx.tryChange(fx.at, ref, func(u *unstructured.Unstructured) {
 				capi.Annotate(u.Object,
 					capi.AnnotationOperation, lock)
 			})
-		}
-	})
+		})
 	if !strings.Contains(e.Message, "locked by operation "+lock) {
 		t.Errorf("it ended with: %s", e.Message)
 	}
-	y.was[ref] = y.get(y.at, ref)
-	y.carryOut(y.order(doRollback), catalog.RolledBack, nil)
-	st, err := y.state()
+	fx.was[ref] = fx.get(fx.at, ref)
+	fx.carryOut(fx.order(doRollback), catalog.RolledBack, nil)
+	st, err := fx.state()
 	must(t, err)
-	y.report(y.checkStays(st.source, y.was))
+	fx.report(fx.checkStays(st.source, fx.was))
 	if len(st.target) > 0 {
 		t.Errorf("%d objects are left on the target", len(st.target))
 	}
@@ -226,30 +219,30 @@ func TestAPIMoveRespectsALockSetAfterPlanning(t *testing.T) {
 // TestAPIMoveRollbackLeavesUnitsThatAreHandedOver: with one unit past its hand-over, a rollback
 // unpauses the others and reports that this one can only be resumed; a resume finishes it.
 func TestAPIMoveRollbackLeavesUnitsThatAreHandedOver(t *testing.T) {
-	y := newMoveFixture(t, newTwoClusters(t), "forward")
+	fx := newFixture(t, "forward")
 	unit := classyUnits[0]
-	o := y.order(doMove)
-	o.Canary, o.Kill = y.namespace+"/"+unit, &kill{Point: before, Step: "ns/" + unit + "/retire"}
+	o := fx.order(doMove)
+	o.Canary, o.Kill = fx.namespace+"/"+unit, &kill{Point: before, Step: "ns/" + unit + "/retire"}
 	began := time.Now()
-	_, err := y.run(o)
+	_, err := fx.run(o)
 	must(t, err)
-	st, err := y.state()
+	st, err := fx.state()
 	must(t, err)
-	y.report(y.checkCrashed(st, began))
-	if e := y.carryOut(y.order(doRollback), catalog.Failed, nil); !strings.Contains(e.Message,
+	fx.report(fx.checkCrashed(st, began))
+	if e := fx.carryOut(fx.order(doRollback), catalog.Failed, nil); !strings.Contains(e.Message,
 		"cannot be rolled back") {
 		t.Errorf("it ended with: %s", e.Message)
 	}
-	moved, stay := y.split(unit)
-	if st, err = y.state(); err != nil {
+	moved, stay := fx.split(unit)
+	if st, err = fx.state(); err != nil {
 		t.Fatal(err)
 	}
-	y.report(y.checkStays(st.source, stay))
-	y.carryOut(y.order(doResume), catalog.Succeeded, nil)
-	if st, err = y.state(); err != nil {
+	fx.report(fx.checkStays(st.source, stay))
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	if st, err = fx.state(); err != nil {
 		t.Fatal(err)
 	}
-	y.report(y.checkStays(st.source, stay))
+	fx.report(fx.checkStays(st.source, stay))
 	for ref := range moved {
 		if st.source[ref] != nil || st.target[ref] == nil {
 			t.Errorf("%s has not moved", ref)

@@ -1,11 +1,12 @@
 //go:build api
 
-package service
+package move_test
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,40 +21,41 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// moveState is what both sides and the store hold at one moment.
-type moveState struct {
+// bothSides is what both sides and the store hold at one moment.
+type bothSides struct {
 	source, target map[object.Ref]*unstructured.Unstructured
 	namespaces     [2]*unstructured.Unstructured // by side; nil where there is none
 	handed         map[string]bool
 }
 
-func (y *moveFixture) state() (st moveState, err error) {
-	ctx := y.t.Context()
-	if st.source, err = y.tryLive(ctx, y.at); err != nil {
+func (fx *fixture) state() (st bothSides, err error) {
+	ctx := fx.t.Context()
+	if st.source, err = fx.tryLive(ctx, fx.at); err != nil {
 		return st, err
 	}
-	if st.target, err = y.tryLive(ctx, 1-y.at); err != nil {
+	if st.target, err = fx.tryLive(ctx, 1-fx.at); err != nil {
 		return st, err
 	}
-	for i, s := range y.sides {
-		st.namespaces[i], err = s.Reader().Get(ctx, kube.NamespaceKind, "", y.namespace)
+	for i, s := range fx.sides {
+		st.namespaces[i], err = s.Reader().Get(ctx, kube.NamespaceKind, "", fx.namespace)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return st, err
 		}
 	}
-	st.handed, err = y.handedOver(ctx)
+	st.handed, err = fx.handedOver(ctx)
 	return st, err
 }
 
 // removeNamespace deletes the empty namespace on the target, so that a move has to create it.
-func (y *moveFixture) removeNamespace() error {
+func (fx *fixture) removeNamespace() error {
 	for deadline := time.Now().Add(time.Minute); ; {
-		ns, err := y.target().Reader().Get(y.t.Context(), kube.NamespaceKind, "", y.namespace)
+		ns, err := fx.target().Reader().Get(fx.t.Context(), kube.NamespaceKind, "", fx.namespace)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		if err == nil && ns.GetDeletionTimestamp() == nil {
-			err = y.target().Writer().Delete(y.t.Context(), kube.NamespaceKind, "", y.namespace, ns.GetUID(),
+			err = fx.target().Writer().Delete(fx.t.Context(), kube.NamespaceKind, "", fx.namespace,
+				ns.GetUID(),
 				"")
 		}
 		if err != nil {
@@ -68,7 +70,7 @@ func (y *moveFixture) removeNamespace() error {
 
 // checkNamespaces asserts that nothing of an operation is left on the namespaces, which stay on
 // either side.
-func checkNamespaces(st moveState) (problems []string) {
+func checkNamespaces(st bothSides) (problems []string) {
 	for i, ns := range st.namespaces {
 		if ns == nil {
 			continue
@@ -83,10 +85,10 @@ func checkNamespaces(st moveState) (problems []string) {
 }
 
 // checkCrashed asserts invariants I1 and I2 in the state that a dead process left.
-func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []string) {
+func (fx *fixture) checkCrashed(st bothSides, began time.Time) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	for _, unit := range allUnits {
-		ref := clusterRef(y.namespace, unit)
+		ref := clusterRef(fx.namespace, unit)
 		source, target := st.source[ref], st.target[ref]
 		onSource, onTarget := source != nil && !isPaused(source), target != nil && !isPaused(target)
 		switch {
@@ -96,18 +98,18 @@ func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []st
 			}
 		case onSource && onTarget:
 			add("I1: %s is at work on both sides", unit)
-		case onTarget && !st.handed[unit] && !y.noFence:
+		case onTarget && !st.handed[unit] && !fx.noFence:
 			add("I1: %s is at work on the target, which no ownership record names", unit)
 		case onSource && st.handed[unit]:
 			add("I1: %s is at work on the source, and the ownership record names the target", unit)
 		}
 	}
 	released := func(unit string) bool {
-		target := st.target[clusterRef(y.namespace, unit)]
+		target := st.target[clusterRef(fx.namespace, unit)]
 		return target != nil && !capi.PausedByUs(target.Object)
 	}
 	gone := 0
-	for ref, was := range y.was {
+	for ref, was := range fx.was {
 		if st.source[ref] != nil {
 			continue
 		}
@@ -131,7 +133,7 @@ func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []st
 		}
 	}
 	if gone > 0 {
-		if err := y.checkSnapshot(began); err != nil {
+		if err := fx.checkSnapshot(began); err != nil {
 			add("I2: %d objects are gone from the source: %v", gone, err)
 		}
 	}
@@ -140,19 +142,19 @@ func (y *moveFixture) checkCrashed(st moveState, began time.Time) (problems []st
 
 // checkSnapshot asserts that the store has a whole snapshot of the source that is newer than the
 // begin of the run.
-func (y *moveFixture) checkSnapshot(began time.Time) error {
-	keys, err := y.store.Snapshots(y.t.Context(), y.source().UID())
+func (fx *fixture) checkSnapshot(began time.Time) error {
+	keys, err := fx.store.Snapshots(fx.t.Context(), fx.source().UID())
 	if err != nil {
 		return err
 	}
 	if len(keys) == 0 || keys[len(keys)-1].Time.Before(began.Truncate(time.Millisecond)) {
 		return errors.New("there is no snapshot that is newer than the run")
 	}
-	e, err := y.store.GetEnvelope(y.t.Context(), keys[len(keys)-1])
+	e, err := fx.store.GetEnvelope(fx.t.Context(), keys[len(keys)-1])
 	if err != nil {
 		return err
 	}
-	report, err := y.store.VerifyStructure(y.t.Context(), e.Envelope, nil)
+	report, err := fx.store.VerifyStructure(fx.t.Context(), e.Envelope, nil)
 	if err == nil && len(report.Findings) > 0 {
 		err = fmt.Errorf("snapshot %s: %v", e.ID, report.Findings)
 	}
@@ -164,14 +166,14 @@ var ours = []string{capi.AnnotationOperation, capi.AnnotationWasPaused,
 	restore.AnnotationDeleteForMove}
 
 // checkFleet asserts that one side has the whole fleet, and nothing that it had not before.
-func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (
+func (fx *fixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (
 	problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	uids := map[types.UID]bool{}
 	for _, u := range live {
 		uids[u.GetUID()] = true
 	}
-	for ref, was := range y.was {
+	for ref, was := range fx.was {
 		u := live[ref]
 		if u == nil {
 			add("%s is not there", ref)
@@ -202,7 +204,7 @@ func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured)
 		}
 	}
 	for ref := range live {
-		if y.was[ref] == nil {
+		if fx.was[ref] == nil {
 			add("%s is new", ref)
 		}
 	}
@@ -210,24 +212,25 @@ func (y *moveFixture) checkFleet(live map[object.Ref]*unstructured.Unstructured)
 }
 
 // checkMoved asserts that the whole fleet is on the target and nothing of it on the source.
-func (y *moveFixture) checkMoved(st moveState) (problems []string) {
-	problems = append(y.checkFleet(st.target), checkNamespaces(st)...)
+func (fx *fixture) checkMoved(st bothSides) (problems []string) {
+	problems = append(fx.checkFleet(st.target), checkNamespaces(st)...)
 	for ref := range st.source {
 		problems = append(problems, fmt.Sprintf("%s is still on the source", ref))
 	}
 	for unit, handed := range st.handed {
-		if !handed && !y.noFence {
+		if !handed && !fx.noFence {
 			problems = append(problems, "the ownership record of "+unit+" does not name the target")
 		}
 	}
 	return problems
 }
 
-// checkBack asserts that the source is exactly what it was, and that nothing is left on the target.
-func (y *moveFixture) checkBack(st moveState) (problems []string) {
+// checkBack asserts that the source is exactly what it was, and that nothing is left on the
+// target.
+func (fx *fixture) checkBack(st bothSides) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
-	problems = append(y.checkFleet(st.source), checkNamespaces(st)...)
-	for ref, was := range y.was {
+	problems = append(fx.checkFleet(st.source), checkNamespaces(st)...)
+	for ref, was := range fx.was {
 		u := st.source[ref]
 		if u == nil {
 			continue
@@ -258,4 +261,45 @@ func (y *moveFixture) checkBack(st moveState) (problems []string) {
 func encode(v any) string {
 	text, _ := json.Marshal(v)
 	return string(text)
+}
+
+// isPaused reports whether an object carries a switch that is set, as controllers read it.
+func isPaused(u *unstructured.Unstructured) bool {
+	_, annotated := u.GetAnnotations()[capi.AnnotationPaused]
+	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+	return annotated || paused && u.GetKind() == "Cluster"
+}
+
+// split divides what the fleet was by whether it belongs to one of units.
+func (fx *fixture) split(units ...string) (in, out map[object.Ref]*unstructured.Unstructured) {
+	in, out = map[object.Ref]*unstructured.Unstructured{}, map[object.Ref]*unstructured.Unstructured{}
+	for ref, u := range fx.was {
+		if slices.Contains(units, unitName(ref.Name)) {
+			in[ref] = u
+		} else {
+			out[ref] = u
+		}
+	}
+	return in, out
+}
+
+// checkStays asserts that objects of the source are what they were, to the last annotation.
+func (fx *fixture) checkStays(live, stay map[object.Ref]*unstructured.Unstructured) (
+	problems []string) {
+	for ref, was := range stay {
+		u := live[ref]
+		if u == nil {
+			problems = append(problems, ref.String()+" is gone from the source")
+			continue
+		}
+		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 &&
+			!slices.Contains(paths, "metadata.ownerReferences") {
+			problems = append(problems, fmt.Sprintf("%s of the source differs in %v", ref, paths))
+		}
+		if encode(u.GetAnnotations()) != encode(was.GetAnnotations()) || isPaused(u) != isPaused(was) {
+			problems = append(problems, fmt.Sprintf("%s of the source: annotations %v, were %v; "+
+				"paused %v, was %v", ref, u.GetAnnotations(), was.GetAnnotations(), isPaused(u), isPaused(was)))
+		}
+	}
+	return problems
 }

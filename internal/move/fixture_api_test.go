@@ -1,6 +1,6 @@
 //go:build api
 
-package service
+package move_test
 
 import (
 	"bytes"
@@ -27,16 +27,24 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
-	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// moveFixture is a fleet in its own namespace, which moves between two management clusters, with
-// its own store and catalog.
-type moveFixture struct {
-	*twoClusters
+// side is one management cluster, as tests read it.
+type side struct {
+	*kube.Mgmt
+	kinds   []kube.Kind
+	changed <-chan struct{} // receives after a Cluster of the fleet's namespace changed
+}
+
+// fixture is a fleet in its own namespace, which moves between two management clusters, with its
+// own store and catalog.
+type fixture struct {
+	sides     [2]*side
 	t         testing.TB
 	dir       string
 	namespace string
@@ -53,40 +61,46 @@ type moveFixture struct {
 // the first of them is removed again: then three are left, two with the same class
 const fleetClusters = 4
 
-// newMoveFixture makes a fleet of three workload clusters on the first side: two share a
+// newFixture makes a fleet of three workload clusters on the first side: two share a
 // ClusterClass and own a Secret together, the third is paused. Only one of them has workers: every
 // object costs time in every state.
-func newMoveFixture(t testing.TB, g *twoClusters, prefix string) *moveFixture {
+func newFixture(t testing.TB, prefix string) *fixture {
 	t.Helper()
-	y := &moveFixture{twoClusters: g, t: t, dir: t.TempDir(), namespace: prefix + "-team-0000"}
+	fx := &fixture{t: t, dir: t.TempDir(), namespace: prefix + "-team-0000"}
 	servers.Fleet(t, 0, "--namespace-prefix", prefix+"-", "--workloads", fmt.Sprint(fleetClusters),
 		"--machines", "1", "--fast")
-	for _, s := range g.sides {
-		s.begin(y.namespace)
+	for i := range fx.sides {
+		s := &side{Mgmt: servers.Connect(t, i), changed: servers.AcknowledgeIn(t, i, fx.namespace)}
+		var err error
+		s.kinds, err = s.Reader().Kinds(t.Context())
+		must(t, err)
+		fx.sides[i] = s
 	}
-	if _, err := store.Keygen(filepath.Join(y.dir, "keys"), time.Now()); err != nil {
+	if _, err := store.Keygen(filepath.Join(fx.dir, "keys"), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	must(t, y.openStore())
-	y.remove(0, func(name string) bool {
+	var err error
+	fx.store, err = openStore(t.Context(), fx.dir, directory.New(filepath.Join(fx.dir, "store")))
+	must(t, err)
+	fx.remove(0, func(name string) bool {
 		return unitName(name) == unitPrefix+"0000" || strings.Contains(name, "-md-0") &&
 			unitName(name) != classyUnits[0]
 	})
-	y.change(0, clusterRef(y.namespace, pausedUnit), func(u *unstructured.Unstructured) {
+	fx.change(0, clusterRef(fx.namespace, pausedUnit), func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, true, "spec", "paused")
 	})
 	var owners []any
 	for _, unit := range classyUnits {
-		u := y.get(0, clusterRef(y.namespace, unit))
+		u := fx.get(0, clusterRef(fx.namespace, unit))
 		owners = append(owners, map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(),
 			"name": u.GetName(), "uid": string(u.GetUID())})
 	}
-	y.change(0, object.Ref{Kind: "Secret", Namespace: y.namespace, Name: "registry-credentials"},
+	fx.change(0, object.Ref{Kind: "Secret", Namespace: fx.namespace, Name: "registry-credentials"},
 		func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedSlice(u.Object, owners, "metadata", "ownerReferences")
 		})
-	must(t, y.awaitQuiet())
-	return y
+	must(t, fx.awaitQuiet())
+	return fx
 }
 
 const pausedUnit = "w-00002"
@@ -108,40 +122,23 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (y *moveFixture) openStore() error {
-	recipient, err := os.ReadFile(filepath.Join(y.dir, "keys", "recipient.txt"))
-	if err != nil {
-		return err
-	}
-	keys, err := store.LoadKeys(store.KeyOptions{
-		Recipients: []string{string(bytes.TrimSpace(recipient))}, SigningKeyFile: filepath.Join(y.dir,
-			"keys", "signing.key"), TrustedKeyFiles: []string{filepath.Join(y.dir, "keys", "signing.pub")},
-	})
-	if err != nil {
-		return err
-	}
-	y.store, err = store.Open(y.t.Context(),
-		store.Options{Bucket: directory.New(filepath.Join(y.dir, "store")), Keys: keys, Create: true})
-	return err
-}
-
-func (y *moveFixture) source() *side { return y.sides[y.at] }
-func (y *moveFixture) target() *side { return y.sides[1-y.at] }
+func (fx *fixture) source() *side { return fx.sides[fx.at] }
+func (fx *fixture) target() *side { return fx.sides[1-fx.at] }
 
 // tryLive reads all objects in the fleet's namespace on one side.
-func (y *moveFixture) tryLive(ctx context.Context,
+func (fx *fixture) tryLive(ctx context.Context,
 	i int) (map[object.Ref]*unstructured.Unstructured,
 	error) {
 	out := map[object.Ref]*unstructured.Unstructured{}
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(4)
-	for _, k := range y.sides[i].kinds {
+	for _, k := range fx.sides[i].kinds {
 		if !k.Namespaced {
 			continue
 		}
 		g.Go(func() error {
-			_, err := y.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: y.namespace},
+			_, err := fx.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: fx.namespace},
 				func(raw []byte) error {
 					u := &unstructured.Unstructured{}
 					if err := u.UnmarshalJSON(raw); err != nil {
@@ -162,43 +159,43 @@ func (y *moveFixture) tryLive(ctx context.Context,
 	return out, g.Wait()
 }
 
-func (y *moveFixture) live(i int) map[object.Ref]*unstructured.Unstructured {
-	y.t.Helper()
-	out, err := y.tryLive(y.t.Context(), i)
-	must(y.t, err)
+func (fx *fixture) live(i int) map[object.Ref]*unstructured.Unstructured {
+	fx.t.Helper()
+	out, err := fx.tryLive(fx.t.Context(), i)
+	must(fx.t, err)
 	return out
 }
 
-func (y *moveFixture) kind(i int, gk object.GroupKind) kube.Kind {
-	k, ok := kube.FindKind(y.sides[i].kinds, gk)
+func (fx *fixture) kind(i int, gk object.GroupKind) kube.Kind {
+	k, ok := kube.FindKind(fx.sides[i].kinds, gk)
 	if !ok {
-		y.t.Fatalf("%s is not served", gk)
+		fx.t.Fatalf("%s is not served", gk)
 	}
 	return k
 }
 
-func (y *moveFixture) get(i int, ref object.Ref) *unstructured.Unstructured {
-	y.t.Helper()
-	u, err := y.sides[i].Reader().Get(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace,
+func (fx *fixture) get(i int, ref object.Ref) *unstructured.Unstructured {
+	fx.t.Helper()
+	u, err := fx.sides[i].Reader().Get(fx.t.Context(), fx.kind(i, ref.GroupKind()), ref.Namespace,
 		ref.Name)
-	must(y.t, err)
+	must(fx.t, err)
 	return u
 }
 
 // change writes to an object of a side, as a user would.
-func (y *moveFixture) change(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) {
-	y.t.Helper()
-	must(y.t, y.tryChange(i, ref, fn))
+func (fx *fixture) change(i int, ref object.Ref, fn func(u *unstructured.Unstructured)) {
+	fx.t.Helper()
+	must(fx.t, fx.tryChange(i, ref, fn))
 }
 
-func (y *moveFixture) tryChange(i int, ref object.Ref,
+func (fx *fixture) tryChange(i int, ref object.Ref,
 	fn func(u *unstructured.Unstructured)) error {
 	for {
-		k := y.kind(i, ref.GroupKind())
-		u, err := y.sides[i].Reader().Get(context.Background(), k, ref.Namespace, ref.Name)
+		k := fx.kind(i, ref.GroupKind())
+		u, err := fx.sides[i].Reader().Get(context.Background(), k, ref.Namespace, ref.Name)
 		if err == nil {
 			fn(u)
-			_, err = y.sides[i].Writer().Update(context.Background(), k, u)
+			_, err = fx.sides[i].Writer().Update(context.Background(), k, u)
 		}
 		if !apierrors.IsConflict(err) {
 			return err
@@ -207,22 +204,22 @@ func (y *moveFixture) tryChange(i int, ref object.Ref,
 }
 
 // remove removes objects by their names, with all finalizers.
-func (y *moveFixture) remove(i int, which func(name string) bool) {
-	y.t.Helper()
+func (fx *fixture) remove(i int, which func(name string) bool) {
+	fx.t.Helper()
 	for left := 1; left > 0; {
 		left = 0
-		for ref, u := range y.live(i) {
+		for ref, u := range fx.live(i) {
 			if !which(ref.Name) {
 				continue
 			}
 			left++
-			err := y.tryChange(i, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
+			err := fx.tryChange(i, ref, func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
 			if err == nil {
-				err = y.sides[i].Writer().Delete(y.t.Context(), y.kind(i, ref.GroupKind()), ref.Namespace,
+				err = fx.sides[i].Writer().Delete(fx.t.Context(), fx.kind(i, ref.GroupKind()), ref.Namespace,
 					ref.Name, u.GetUID(), "")
 			}
 			if err != nil && !apierrors.IsNotFound(err) {
-				y.t.Fatalf("remove %s: %v", ref, err)
+				fx.t.Fatalf("remove %s: %v", ref, err)
 			}
 		}
 	}
@@ -230,31 +227,31 @@ func (y *moveFixture) remove(i int, which func(name string) bool) {
 
 // awaitQuiet waits until the controllers of the source write nothing more, and stores the state of
 // the fleet in was.
-func (y *moveFixture) awaitQuiet() error {
+func (fx *fixture) awaitQuiet() error {
 	for {
-		first, err := y.tryLive(y.t.Context(), y.at)
+		first, err := fx.tryLive(fx.t.Context(), fx.at)
 		if err != nil {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)
-		second, err := y.tryLive(y.t.Context(), y.at)
+		second, err := fx.tryLive(fx.t.Context(), fx.at)
 		if err != nil {
 			return err
 		}
 		if maps.EqualFunc(first, second, func(a, b *unstructured.Unstructured) bool {
 			return a.GetResourceVersion() == b.GetResourceVersion()
 		}) {
-			y.was = second
+			fx.was = second
 			return nil
 		}
 	}
 }
 
-func (y *moveFixture) order(do string) order {
+func (fx *fixture) order(do string) order {
 	return order{
-		Dir: y.dir, Sides: [2]kube.Options{servers.Options(0), servers.Options(1)}, From: y.at, Do: do,
-		Spec: &mgmtv1.MoveSpec{Source: y.source().Name(), Target: y.target().Name(), NoFence: y.noFence,
-			Selection: &mgmtv1.Selection{Namespaces: []string{y.namespace}}},
+		Dir: fx.dir, Sides: [2]kube.Options{servers.Options(0), servers.Options(1)}, From: fx.at, Do: do,
+		Spec: move.Spec{NoFence: fx.noFence,
+			Selection: restore.Selection{Namespaces: []string{fx.namespace}}},
 	}
 }
 
@@ -263,12 +260,12 @@ var errNotKilled = errors.New("it did not come to the point where it was to die"
 
 // run carries out an order in a process of its own. For one that was to die its error is nil when
 // it did.
-func (y *moveFixture) run(o order) (end, error) {
+func (fx *fixture) run(o order) (end, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return end{}, err
 	}
-	ctx, cancel := context.WithTimeout(y.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(fx.t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), orderVariable+"="+string(text))
@@ -303,8 +300,8 @@ func tail(r io.Reader) string {
 }
 
 // workloadID returns the ID under which the ownership record of a workload cluster is stored.
-func (y *moveFixture) workloadID(unit string) string {
-	u := y.was[clusterRef(y.namespace, unit)]
+func (fx *fixture) workloadID(unit string) string {
+	u := fx.was[clusterRef(fx.namespace, unit)]
 	if id := u.GetAnnotations()[capi.AnnotationWorkloadID]; id != "" {
 		return id
 	}
@@ -312,24 +309,24 @@ func (y *moveFixture) workloadID(unit string) string {
 }
 
 // handedOver returns the units that belong to the target by their ownership records.
-func (y *moveFixture) handedOver(ctx context.Context) (map[string]bool, error) {
+func (fx *fixture) handedOver(ctx context.Context) (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, unit := range allUnits {
-		o, err := y.store.GetOwner(ctx, y.workloadID(unit))
+		o, err := fx.store.GetOwner(ctx, fx.workloadID(unit))
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
-		out[unit] = err == nil && o.Owner.Owner.UID == y.target().UID()
+		out[unit] = err == nil && o.Owner.Owner.UID == fx.target().UID()
 	}
 	return out, nil
 }
 
 // reconciled reports for Clusters of one side whether controllers work on them, with their
 // resourceVersions.
-func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string, error) {
+func (fx *fixture) reconciled(ctx context.Context, i int) (map[string]string, error) {
 	out := map[string]string{}
-	k, _ := kube.FindKind(y.sides[i].kinds, capi.Cluster)
-	_, err := y.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: y.namespace},
+	k, _ := kube.FindKind(fx.sides[i].kinds, capi.Cluster)
+	_, err := fx.sides[i].Reader().List(ctx, k, kube.ListOptions{Namespace: fx.namespace},
 		func(raw []byte) error {
 			annotated := gjson.GetBytes(raw,
 				"metadata.annotations").Map()[capi.AnnotationPaused].Exists()
@@ -347,20 +344,20 @@ func (y *moveFixture) reconciled(ctx context.Context, i int) (map[string]string,
 // read was reconciled at that moment, too. Records are read after the target and before the source
 // is read again: a record that names the target then still does so afterwards, and one that does
 // not, did not before.
-func (y *moveFixture) observe(ctx context.Context) error {
-	first, err := y.reconciled(ctx, y.at)
+func (fx *fixture) observe(ctx context.Context) error {
+	first, err := fx.reconciled(ctx, fx.at)
 	if err != nil {
 		return err
 	}
-	target, err := y.reconciled(ctx, 1-y.at)
+	target, err := fx.reconciled(ctx, 1-fx.at)
 	if err != nil {
 		return err
 	}
-	handed, err := y.handedOver(ctx)
+	handed, err := fx.handedOver(ctx)
 	if err != nil {
 		return err
 	}
-	second, err := y.reconciled(ctx, y.at)
+	second, err := fx.reconciled(ctx, fx.at)
 	if err != nil {
 		return err
 	}
@@ -369,40 +366,39 @@ func (y *moveFixture) observe(ctx context.Context) error {
 		_, onSource := second[unit]
 		switch {
 		case unit == pausedUnit && (onTarget || onSource || first[unit] != ""):
-			y.violated("%s was paused before and is not now", unit)
+			fx.violated("%s was paused before and is not now", unit)
 		case onTarget && onSource && first[unit] == second[unit]:
-			y.violated("%s is at work on both sides", unit)
-		case onTarget && !handed[unit] && !y.noFence:
-			y.violated("%s is at work on the target, which no ownership record names", unit)
+			fx.violated("%s is at work on both sides", unit)
+		case onTarget && !handed[unit] && !fx.noFence:
+			fx.violated("%s is at work on the target, which no ownership record names", unit)
 		case onSource && handed[unit]:
-			y.violated("%s is at work on the source, and the ownership record names the target", unit)
+			fx.violated("%s is at work on the source, and the ownership record names the target", unit)
 		}
 	}
 	return nil
 }
 
-func (y *moveFixture) violated(format string, a ...any) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
+func (fx *fixture) violated(format string, a ...any) {
+	fx.mu.Lock()
+	defer fx.mu.Unlock()
 	text := "I1: " + fmt.Sprintf(format, a...)
-	if !slices.Contains(y.violations, text) {
-		y.violations = append(y.violations, text)
+	if !slices.Contains(fx.violations, text) {
+		fx.violations = append(fx.violations, text)
 	}
 }
 
 // watch observes until stop is called, which returns the findings.
-func (y *moveFixture) watch() (stop func() []string) {
+func (fx *fixture) watch() (stop func() []string) {
 	ctx, cancel := context.WithCancel(context.Background())
-	first, second := y.sides[0].changes(y.namespace), y.sides[1].changes(y.namespace)
 	var done sync.WaitGroup
 	done.Go(func() {
 		for ctx.Err() == nil {
-			if err := y.observe(ctx); err != nil && ctx.Err() == nil {
-				y.violated("observe: %v", err)
+			if err := fx.observe(ctx); err != nil && ctx.Err() == nil {
+				fx.violated("observe: %v", err)
 			}
 			select {
-			case <-first:
-			case <-second:
+			case <-fx.sides[0].changed:
+			case <-fx.sides[1].changed:
 			case <-time.After(time.Second):
 			case <-ctx.Done():
 			}
@@ -411,10 +407,10 @@ func (y *moveFixture) watch() (stop func() []string) {
 	return func() []string {
 		cancel()
 		done.Wait()
-		y.mu.Lock()
-		defer y.mu.Unlock()
-		seen := y.violations
-		y.violations = nil
+		fx.mu.Lock()
+		defer fx.mu.Unlock()
+		seen := fx.violations
+		fx.violations = nil
 		return seen
 	}
 }

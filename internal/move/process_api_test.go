@@ -1,0 +1,271 @@
+//go:build api
+
+package move_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot/incremental"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+)
+
+// orderVariable names the environment variable with the order, in JSON, of a process that may die.
+// The process is the test program itself.
+const orderVariable = "MGMTD_TEST_MOVE_ORDER"
+
+// What a process is asked to do.
+const (
+	doMove     = "move"
+	doResume   = "resume" // in the direction that is recorded
+	doRollback = "rollback"
+)
+
+// order is what one process does.
+type order struct {
+	Dir   string          // keys, store and catalog
+	Sides [2]kube.Options // the management clusters
+	From  int             // the one to move from
+	Spec  move.Spec
+	// Canary is the unit that is moved before all others.
+	Canary string
+	Do     string
+	Kill   *kill
+	Trace  string // file for what the process did
+}
+
+// Where in a step a process dies.
+const (
+	before = "before" // its record says begun, and its function has not run
+	inside = "inside" // at a write
+	after  = "after"  // its record says that it ended
+	atKey  = "at-key" // not in a step: when a key is written to the store
+)
+
+// kill says when a process dies.
+type kill struct {
+	Point string
+	Step  string // the key, with ns in place of the namespace
+	Undo  bool   // of the way back
+	Write int    // inside: the number of the write, of this step, from 1
+	// Key is the beginning of the keys of the store at whose write a process dies, in any step.
+	Key string
+	// Answered: after the answer to the write, not before it was sent.
+	Answered bool
+}
+
+func (k kill) String() string {
+	text := k.Point
+	if k.Point == inside || k.Point == atKey {
+		text = map[bool]string{true: "after ", false: "before "}[k.Answered] + "write"
+		if k.Write > 0 {
+			text += fmt.Sprintf(" %d", k.Write)
+		}
+	}
+	if k.Undo {
+		text += " undoing"
+	}
+	return text + " of " + k.Step + k.Key
+}
+
+// traced is one step as a process went through it.
+type traced struct {
+	Step   string
+	Undo   bool
+	Writes int // to both sides
+}
+
+// end is the end of an operation, which its process prints on standard output.
+type end struct {
+	State, Message string
+	Findings       []string // those that are errors
+}
+
+// findings reads the errors in the history of an operation.
+func findings(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) (texts []string,
+	err error) {
+	for e, err := range c.Watch(ctx, id, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if f := e.Finding; f != nil && f.Severity == object.Error {
+			texts = append(texts, fmt.Sprintf("%s %v: %s", f.Code, f.Ref, f.Message))
+		}
+	}
+	return texts, nil
+}
+
+// runOrder is the main function of such a process.
+func runOrder(text string) int {
+	var o order
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		var e end
+		if e, err = carryOut(context.Background(), o, nil); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(e)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// openStore opens the store of a fixture in a bucket, or makes it.
+func openStore(ctx context.Context, dir string, b bucket.Bucket) (*store.Store, error) {
+	recipient, err := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
+	if err != nil {
+		return nil, err
+	}
+	keys, err := store.LoadKeys(store.KeyOptions{
+		Recipients:      []string{string(bytes.TrimSpace(recipient))},
+		SigningKeyFile:  filepath.Join(dir, "keys", "signing.key"),
+		TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return store.Open(ctx, store.Options{Bucket: b, Keys: keys, Create: true})
+}
+
+// connect connects to both sides and opens the store, all of them under the eyes of w.
+func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
+	st, err := openStore(ctx, o.Dir,
+		&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w})
+	if err != nil {
+		return move.Ends{}, err
+	}
+	source, err := kube.Connect(ctx, o.Sides[o.From])
+	if err != nil {
+		return move.Ends{}, err
+	}
+	target, err := kube.Connect(ctx, o.Sides[1-o.From])
+	if err != nil {
+		return move.Ends{}, err
+	}
+	ends, err := move.NewEnds(ctx, source, target, st, "default", nil)
+	ends.Source.Writer = &witnessed{Writer: ends.Source.Writer, w: w}
+	ends.Target.Writer = &witnessed{Writer: ends.Target.Writer, w: w}
+	return ends, err
+}
+
+// openCatalog opens the catalog. What a dead process left running is stopped then.
+func (o order) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
+	c, err := catalog.Open(ctx, filepath.Join(o.Dir, "catalog.db"), catalog.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if problems := c.Check(ctx); len(problems) > 0 {
+		return nil, errors.Join(append(problems, c.Close())...)
+	}
+	left, err := c.Interrupted(ctx)
+	for _, op := range left {
+		if err == nil {
+			_, err = c.SetState(ctx, op.ID, catalog.Stopped,
+				catalog.Outcome{Cause: catalog.StopProcessDied})
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// carryOut does what an order says, and returns how the operation ended. onStep, when set, sees
+// the steps in place of a witness.
+func carryOut(ctx context.Context, o order,
+	onStep func(context.Context, catalog.StepRecord) error) (end, error) {
+	w := &witness{kill: o.Kill, namespace: o.Spec.Selection.Namespaces, steps: map[string]*traced{}}
+	if onStep == nil {
+		onStep = w.onStep
+	}
+	ends, err := o.connect(ctx, w)
+	if err != nil {
+		return end{}, err
+	}
+	c, err := o.openCatalog(ctx)
+	if err != nil {
+		return end{}, err
+	}
+	e, err := o.execute(ctx, c, ends, onStep)
+	if err == nil && o.Trace != "" {
+		err = w.write(o.Trace)
+	}
+	return e, errors.Join(err, c.Close())
+}
+
+// execute runs a new operation, or the newest one again, and records how it ended.
+func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
+	onStep func(context.Context, catalog.StepRecord) error) (end, error) {
+	op, err := o.operation(ctx, c, ends)
+	if err != nil {
+		return end{}, err
+	}
+	if _, err := c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{}); err != nil {
+		return end{}, err
+	}
+	with := move.Options{Ends: ends, Catalog: c, Program: "test", Cache: &incremental.RunCache{},
+		Journal: c.Journal(op.ID, catalog.JournalOptions{OnStep: onStep})}
+	state := catalog.Succeeded
+	var failed error
+	if o.Do == doMove {
+		failed = move.Run(ctx, with, move.Request{Spec: o.Spec, Tuning: o.tuning()})
+	} else {
+		stored, err := move.ReadPlan(ctx, c, op.ID)
+		if err == nil {
+			err = stored.CheckEnds(op, ends)
+		}
+		if err != nil {
+			return end{}, err
+		}
+		if o.Do == doRollback || op.Back {
+			state, failed = catalog.RolledBack, move.Rollback(ctx, with, stored)
+		} else {
+			failed = move.Resume(ctx, with, stored)
+		}
+	}
+	var why catalog.Outcome
+	if failed != nil {
+		state, why.Message = catalog.Failed, failed.Error()
+	}
+	if _, err := c.SetState(ctx, op.ID, state, why); err != nil {
+		return end{}, err
+	}
+	texts, err := findings(ctx, c, op.ID)
+	return end{string(state), why.Message, texts}, err
+}
+
+// operation creates an operation, or returns the newest one for a resume or a rollback.
+func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends) (
+	catalog.Operation, error) {
+	if o.Do == doMove {
+		return ends.Create(ctx, c)
+	}
+	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
+	if err == nil && len(ops) == 0 {
+		err = catalog.ErrNotFound
+	}
+	if err != nil {
+		return catalog.Operation{}, err
+	}
+	return ops[0], nil
+}
+
+// tuning has waits that are short enough for hundreds of moves.
+func (o order) tuning() restore.Tuning {
+	return restore.Tuning{Canary: o.Canary, Settle: 20 * time.Millisecond, Wait: 30 * time.Second}
+}
