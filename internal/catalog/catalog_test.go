@@ -257,8 +257,8 @@ func TestOpenReportsADamagedFile(t *testing.T) {
 	}
 }
 
-// Damage in the middle need not show at once. Whatever it does to bbolt, it must not end the
-// process.
+// TestDamagedPagesAreErrors: damage in the middle need not show at once. Whatever it does to bbolt,
+// it must not end the process.
 func TestDamagedPagesAreErrors(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "catalog.db")

@@ -85,7 +85,8 @@ func childCrash(args []string) {
 	die() // after done
 }
 
-// I5: a crash at any point can be resumed; what is done is not run again.
+// TestI5CrashAtEveryPointAndResume: a run that crashed at any point can be resumed; a step that is
+// done is not run again.
 func TestI5CrashAtEveryPointAndResume(t *testing.T) {
 	for _, test := range []struct {
 		point  string
@@ -178,8 +179,8 @@ func childMany(args []string) {
 	wg.Wait()
 }
 
-// Killed at any moment, over and over: what was reported done stays done and does not run again,
-// and the file stays whole.
+// TestI5KilledAtAnyMoment kills a process at random moments, over and over: a step that was
+// reported done stays done and does not run again, and the file stays whole.
 func TestI5KilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -49,7 +49,7 @@ func TestDoRunsManyStepsAtOnce(t *testing.T) {
 	}
 }
 
-// 32 steps that begin at once must not wait for 32 fsyncs.
+// TestDoSharesCommits: 32 steps that begin at once must not wait for 32 fsyncs.
 func TestDoSharesCommits(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)

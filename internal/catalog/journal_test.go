@@ -178,7 +178,7 @@ func TestDoOnlyWhileRunning(t *testing.T) {
 	}
 }
 
-// Cancel stops between steps; a step in flight ends cleanly.
+// TestDoCancelStopsBetweenSteps: cancel stops between steps; a step in flight ends cleanly.
 func TestDoCancelStopsBetweenSteps(t *testing.T) {
 	c := openTest(t)
 	j := running(t, c)

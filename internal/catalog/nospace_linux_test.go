@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// A real file system runs full: a small tmpfs, mounted in the namespaces of a child process.
+// TestFullDiskLosesNoRecord fills a real file system: a small tmpfs, mounted in the namespaces of a
+// child process.
 func TestFullDiskLosesNoRecord(t *testing.T) {
 	t.Parallel()
 	if folder := os.Getenv(noSpaceEnv); folder != "" {

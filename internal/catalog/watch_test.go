@@ -66,7 +66,8 @@ func TestLateWatcherGetsTheWholeHistory(t *testing.T) {
 	}
 }
 
-// A watcher of a run that was resumed must not end at the event that ended the run before.
+// TestWatcherGetsEventsAsTheyAreStored: a watcher of a resumed run must not end at the event that
+// ended the earlier run.
 func TestWatcherGetsEventsAsTheyAreStored(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
@@ -119,7 +120,7 @@ func TestWatcherGetsEventsAsTheyAreStored(t *testing.T) {
 	}
 }
 
-// A slow watcher never blocks the writer.
+// TestSlowWatcherBlocksNobody: a slow watcher never blocks the writer.
 func TestSlowWatcherBlocksNobody(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)

@@ -61,8 +61,8 @@ func TestPruneRemovesNoContentWhenAnEnvelopeCannotBeRead(t *testing.T) {
 	}
 }
 
-// A hidden snapshot may be found again: the content that it names stays until an operator accepts
-// the gap.
+// TestPruneRemovesNoContentBesideAGap: a hidden snapshot may be found again: the content that it
+// names stays until an operator accepts the gap.
 func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -100,7 +100,8 @@ func TestPruneRemovesNoContentBesideAGap(t *testing.T) {
 	whole(t, st)
 }
 
-// An envelope without a trusted signature may have replaced one that counted.
+// TestPruneRemovesNoContentBesideAnUntrustedEnvelope: an envelope without a trusted signature may
+// have replaced one that counted.
 func TestPruneRemovesNoContentBesideAnUntrustedEnvelope(t *testing.T) {
 	b := newClocked(t)
 	open := func(k *store.Keys) *store.Store {
@@ -240,8 +241,8 @@ func TestDeleteRefusesWhatHasToStay(t *testing.T) {
 	whole(t, st)
 }
 
-// The deletion of named snapshots reports which of them the storage retains. It is a refusal when
-// the storage retains all of them.
+// TestDeleteReportsWhatTheStorageRetains: the deletion of named snapshots reports which of them the
+// storage retains. It is a refusal when the storage retains all of them.
 func TestDeleteReportsWhatTheStorageRetains(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -18,8 +18,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/bucket/faultbucket"
 )
 
-// A prune, and the deletion of a snapshot, may die at any call of the storage: every snapshot that
-// is there stays whole, and the next one comes to the same end.
+// TestPruneSurvivesACrashAtEveryCall: a prune, and the deletion of a snapshot, may die at any call
+// of the storage: every snapshot that is there stays whole, and the next one comes to the same end.
 func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -97,8 +97,8 @@ func TestPruneSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 }
 
-// Two daemons write snapshots of two sources to one store while two prunes run. The prunes remove
-// nothing that the daemons need.
+// TestPrunesRemoveNothingThatWritersNeed: two daemons write snapshots of two sources to one store
+// while two prunes run. The prunes remove nothing that the daemons need.
 func TestPrunesRemoveNothingThatWritersNeed(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -63,7 +63,7 @@ func TestPolicyRetainsTheNewestOfEachPeriod(t *testing.T) {
 	}
 }
 
-// Hours and days are those of UTC, whatever zone a time came with.
+// TestPolicyCountsInUTC: hours and days are those of UTC, whatever zone a time came with.
 func TestPolicyCountsInUTC(t *testing.T) {
 	zone := time.FixedZone("east", 5*3600)
 	// 23:00 and 22:00 of one day

@@ -139,7 +139,8 @@ func TestPlanGivesEachSnapshotItsReasons(t *testing.T) {
 	}
 }
 
-// The grace counts from when a newer snapshot came, not from when the snapshot itself did.
+// TestGraceCountsFromTheNewerSnapshot: the grace counts from when a newer snapshot came, not from
+// when the snapshot itself did.
 func TestGraceCountsFromTheNewerSnapshot(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -165,8 +166,8 @@ func TestGraceCountsFromTheNewerSnapshot(t *testing.T) {
 	}
 }
 
-// The parent of a run is the newest snapshot when the run begins. Another run may end meanwhile,
-// and a prune may remove all but the newest.
+// TestPruneLeavesTheParentOfARunInProgress: the parent of a run is the newest snapshot when the run
+// begins. Another run may end meanwhile, and a prune may remove all but the newest.
 func TestPruneLeavesTheParentOfARunInProgress(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -195,7 +196,7 @@ func TestPruneLeavesTheParentOfARunInProgress(t *testing.T) {
 	}
 }
 
-// No envelope names what a run in progress has written.
+// TestPruneLeavesYoungContent: no envelope names what a run in progress has written.
 func TestPruneLeavesYoungContent(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -54,7 +54,8 @@ func once(do func()) func(string, func() error) error {
 	}
 }
 
-// A snapshot that is pinned, or needed by an operation, after the plan was made stays.
+// TestPruneAsksAgainBeforeEachRemoval: a snapshot stays when it is pinned, or needed by an
+// operation, after the plan was made.
 func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	for _, way := range []struct {
 		code object.Code
@@ -103,8 +104,9 @@ func TestPruneAsksAgainBeforeEachRemoval(t *testing.T) {
 	}
 }
 
-// Two snapshots name one tree, which is missing. Another prune removes one of them while this one
-// reads the tree: what the other snapshot needs is still unknown.
+// TestPruneBlocksWhileASharedTreeIsMissing: two snapshots name one tree, which is missing. Another
+// prune removes one of them while this one reads the tree: what the other snapshot needs is still
+// unknown.
 func TestPruneBlocksWhileASharedTreeIsMissing(t *testing.T) {
 	for _, faster := range []int{0, 1} {
 		b := newClocked(t)
@@ -152,8 +154,8 @@ func TestPruneBlocksWhileASharedTreeIsMissing(t *testing.T) {
 	whole(t, w.st)
 }
 
-// A storage that lists a key and does not find it is not believed: what its snapshot names is not
-// garbage.
+// TestPruneDoesNotBelieveThatAListedKeyIsGone: a storage that lists a key and does not find it is
+// not believed: the content that its snapshot names is no garbage.
 func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -184,10 +186,10 @@ func TestPruneDoesNotBelieveThatAListedKeyIsGone(t *testing.T) {
 	whole(t, st)
 }
 
-// A prune that slept between its inventory and its record lists the store again: otherwise its
-// record would drop what another prune recorded meanwhile. One that slept after its record removes
-// nothing, since another prune may have replaced that record. Both would leave gaps that no record
-// explains.
+// TestPruneThatSleptRemovesNothingByAnOldRecord: a prune that slept between its inventory and its
+// record lists the store again: otherwise its record would drop what another prune recorded
+// meanwhile. One that slept after its record removes nothing, since another prune may have replaced
+// that record. Both would leave gaps that no record explains.
 func TestPruneThatSleptRemovesNothingByAnOldRecord(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -222,8 +224,8 @@ func TestPruneThatSleptRemovesNothingByAnOldRecord(t *testing.T) {
 	}
 }
 
-// A plan that is old when it is executed is checked against a new inventory, and is not extended:
-// what has become removable since waits for the next prune.
+// TestExecuteRemovesNoMoreThanThePlanNames: an old plan is checked against a new inventory
+// and is not extended: snapshots that became removable since wait for the next prune.
 func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -259,8 +261,8 @@ func TestExecuteRemovesNoMoreThanThePlanNames(t *testing.T) {
 	}
 }
 
-// A plan that was approved is not executed when other snapshots would be removed by now; content may
-// differ.
+// TestExecuteRefusesAnotherPlanThanTheApprovedOne: a plan that was approved is not executed when
+// other snapshots would be removed by now; content may differ.
 func TestExecuteRefusesAnotherPlanThanTheApprovedOne(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)
@@ -293,7 +295,8 @@ func TestExecuteRefusesAnotherPlanThanTheApprovedOne(t *testing.T) {
 	}
 }
 
-// A record that is replaced while it is read is in the newer one.
+// TestPruneReadsTheRecordThatReplacedAnother: a record may be replaced while it is read; the newer
+// one contains it.
 func TestPruneReadsTheRecordThatReplacedAnother(t *testing.T) {
 	b := newClocked(t)
 	st := openPlain(t, b)

@@ -279,8 +279,8 @@ func (p *prunedBucket) unlock(prefix string) (refused error) {
 	return refused
 }
 
-// What Object Lock retains stays whole and is reported each time. When the retention is over it
-// goes, and nothing else does.
+// TestAPIPruneLeavesWhatObjectLockRetains: a snapshot that Object Lock retains stays whole and is
+// reported each time. When the retention is over it is removed, and nothing else is.
 func TestAPIPruneLeavesWhatObjectLockRetains(t *testing.T) {
 	for _, kind := range s3test.Kinds {
 		server := s3test.Start(t, s3test.Options{Kind: kind, Versions: true})
@@ -363,8 +363,8 @@ func goneOf(before map[string][]string, named map[string]bool) map[string]bool {
 	return gone
 }
 
-// In a versioned bucket a prune removes all versions of a key, delete markers included, and no
-// version of any other key.
+// TestAPIPruneRemovesAllVersions: in a versioned bucket a prune removes all versions of a key,
+// delete markers included, and no version of any other key.
 func TestAPIPruneRemovesAllVersions(t *testing.T) {
 	for _, kind := range s3test.Kinds {
 		t.Run(string(kind), func(t *testing.T) {

@@ -219,8 +219,8 @@ func TestSecondPruneOfALocationIsRefused(t *testing.T) {
 	b.wantLeft(2)
 }
 
-// A snapshot that a restore, a move or a verification still reads stays, and its deletion is
-// refused.
+// TestPruneLeavesWhatOperationsRead: a snapshot that a restore, a move or a verification still
+// reads stays, and its deletion is refused.
 func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(8)
@@ -303,8 +303,8 @@ func (b *lastMomentPin) Stat(ctx context.Context, key string) (bucket.Info, erro
 	return b.Bucket.Stat(ctx, key)
 }
 
-// A deletion that is refused after its step began, and before anything was removed, has changed
-// nothing. One that is refused later has.
+// TestDeletionRefusedBeforeTheFirstRemovalChangedNothing: a deletion that is refused after its step
+// began, and before anything was removed, has changed nothing. One that is refused later has.
 func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneFixture(t, Retention{})
@@ -329,8 +329,8 @@ func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 	}
 }
 
-// While an envelope cannot be read, all content stays: exit code 4 when
-// snapshots went, 3 when none did.
+// TestBlockedPruneExitsWith4AfterRemovalsElse3: while an envelope cannot be read, all content
+// stays: exit code 4 when snapshots went, 3 when none did.
 func TestBlockedPruneExitsWith4AfterRemovalsElse3(t *testing.T) {
 	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(4)
@@ -372,7 +372,8 @@ func TestPruneRefusesInvalidRequests(t *testing.T) {
 	}
 }
 
-// A prune that was approved with its plan removes nothing when other snapshots would be removed by now.
+// TestPruneRefusesAChangedPlan: a prune that was approved with its plan removes nothing when other
+// snapshots would be removed by now.
 func TestPruneRefusesAChangedPlan(t *testing.T) {
 	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
 	b.take(2)

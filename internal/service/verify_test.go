@@ -192,7 +192,8 @@ func TestVerifyOfASnapshotThatLostAPackFindsDamage(t *testing.T) {
 	}
 }
 
-// Another host reads the result from the store, and writes it into its own index.
+// TestI4VerificationIsReadFromTheStoreWithoutTheCatalog: another host reads the result from the
+// store, and writes it into its own index.
 func TestI4VerificationIsReadFromTheStoreWithoutTheCatalog(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
@@ -216,7 +217,8 @@ func TestI4VerificationIsReadFromTheStoreWithoutTheCatalog(t *testing.T) {
 	}
 }
 
-// A result that is not recorded in the store is in one catalog only.
+// TestVerifyWithoutRecordIsKnownToItsCatalogOnly: a result that is not recorded in the store is in
+// one catalog only.
 func TestVerifyWithoutRecordIsKnownToItsCatalogOnly(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
@@ -278,7 +280,8 @@ func (g gone) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	return g.Bucket.Get(ctx, key)
 }
 
-// The snapshot is not called damaged, and the next one need not be full.
+// TestVerifyOfAnUnreachableStoreHasNoOutcome: the snapshot is not reported as damaged, and the next
+// one need not be full.
 func TestVerifyOfAnUnreachableStoreHasNoOutcome(t *testing.T) {
 	root := t.TempDir()
 	putStructure(t, root, 1)
@@ -297,7 +300,8 @@ func TestVerifyOfAnUnreachableStoreHasNoOutcome(t *testing.T) {
 	}
 }
 
-// The name of the source is that of the index: the envelope cannot be read.
+// TestVerifyOfADamagedEnvelopeIsCountedForItsSource: the name of the source is that of the index:
+// the envelope cannot be read.
 func TestVerifyOfADamagedEnvelopeIsCountedForItsSource(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)
@@ -320,8 +324,8 @@ func TestVerifyOfADamagedEnvelopeIsCountedForItsSource(t *testing.T) {
 	}
 }
 
-// Neither that a forged snapshot is whole nor that it is damaged is recorded, and its claims make
-// no series of metrics.
+// TestI8VerifyOfAForgedSnapshotRecordsNothing: a verify records no result of a forged snapshot, and
+// the names in it make no series of metrics.
 func TestI8VerifyOfAForgedSnapshotRecordsNothing(t *testing.T) {
 	root, keys := t.TempDir(), t.TempDir()
 	if err := Keygen(keys, nil); err != nil {
@@ -369,8 +373,8 @@ func TestI8VerifyOfAForgedSnapshotRecordsNothing(t *testing.T) {
 	}
 }
 
-// The daemon verifies the newest snapshots in its stores when it starts, and again when that is
-// due.
+// TestDaemonVerifiesTheNewestSnapshotAtStart: the daemon verifies the newest snapshots in its
+// stores when it starts, and again when that is due.
 func TestDaemonVerifiesTheNewestSnapshotAtStart(t *testing.T) {
 	root := t.TempDir()
 	e := putStructure(t, root, 1)

@@ -31,8 +31,8 @@ func age(t *testing.T, root string) {
 	}
 }
 
-// Snapshots that write only what changed stay whole when those that they build on are pruned, and
-// the next one builds on them.
+// TestAPIPruneLeavesWhatIncrementalSnapshotsName: snapshots that write only what changed stay whole
+// when those that they build on are pruned, and the next one builds on them.
 func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "incremental-prune-", "--workloads", "4", "--machines",
 		"2", "--fast")
@@ -67,8 +67,8 @@ func TestAPIPruneLeavesWhatIncrementalSnapshotsName(t *testing.T) {
 	}
 }
 
-// A run that took longer than prunes leave alone what it needs makes no snapshot; one that was held
-// up in its last write makes another.
+// TestAPISnapshotRefusesToBeLate: a run that took longer than the grace of prunes publishes no
+// snapshot. A run that was delayed in its last write makes another one.
 func TestAPISnapshotRefusesToBeLate(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "late-", "--workloads", "1", "--machines", "1", "--fast")
 	r := newChainFixture(t)

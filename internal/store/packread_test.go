@@ -149,7 +149,8 @@ func compress(t testing.TB, data []byte) []byte {
 	return enc.EncodeAll(data, nil)
 }
 
-// A pack with the right hash may still be made by somebody who means harm, or by a bug.
+// TestHostilePackIsCorrupt: a pack with the right hash may still be made by somebody who means
+// harm, or by a bug.
 func TestHostilePackIsCorrupt(t *testing.T) {
 	with := func(f tarFile, change func(*tar.Header)) tarFile {
 		change(&f.header)
@@ -250,7 +251,8 @@ func TestTooLargeContentIsCorrupt(t *testing.T) {
 	wantCorrupt(t, s.ReadPack(t.Context(), key, nil))
 }
 
-// A pack that is encrypted to us, but is no age file any more after the header.
+// TestBrokenAgeFileIsCorrupt: a pack that is encrypted to us, but is no age file any more after the
+// header.
 func TestBrokenAgeFileIsCorrupt(t *testing.T) {
 	s, _ := newTestStore(t, false)
 	var buf bytes.Buffer

@@ -164,7 +164,8 @@ func TestWriteNeedsToBeAskedFor(t *testing.T) {
 	}
 }
 
-// A run that dies between any two writes leaves no snapshot, and the next run makes a whole one.
+// TestCrashBetweenPutsLeavesNoSnapshot: a run that dies between any two writes leaves no snapshot,
+// and the next run makes a whole one.
 func TestCrashBetweenPutsLeavesNoSnapshot(t *testing.T) {
 	const puts = 4 // pack, shard, tree, envelope
 	for n := range puts + 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store/seal"
 )
 
-// A prune deletes keys that nothing names. A writer must therefore never find what it is about to
-// store there already.
+// TestSameContentIsStoredUnderNewKeys: a prune deletes keys that nothing names. A writer must
+// therefore never find what it is about to store there already.
 func TestSameContentIsStoredUnderNewKeys(t *testing.T) {
 	bothModes(t, func(t *testing.T, s *Store, _ string) {
 		files := map[string]string{nameA: `{"a":1}`}
@@ -37,7 +37,7 @@ func TestSameContentIsStoredUnderNewKeys(t *testing.T) {
 	})
 }
 
-// Stores of before have no frame of random bytes.
+// TestContentWithoutUniqueFrameIsRead: stores of earlier writers have no frame of random bytes.
 func TestContentWithoutUniqueFrameIsRead(t *testing.T) {
 	s, _ := newTestStore(t, true)
 	put := func(kind Kind, stored []byte) Key {

@@ -117,7 +117,7 @@ func TestEachLevelChecksWhatItsNameSays(t *testing.T) {
 	}
 }
 
-// A missing pack, shard or tree is damage at every level.
+// TestDamageIsFoundAtEveryLevel: a missing pack, shard or tree is damage at every level.
 func TestDamageIsFoundAtEveryLevel(t *testing.T) {
 	for _, pattern := range []string{"packs/*/*", "shards/*/*", "trees/*/*"} {
 		for _, level := range []store.VerifyLevel{store.LevelStructure, store.LevelSample,
@@ -135,8 +135,8 @@ func TestDamageIsFoundAtEveryLevel(t *testing.T) {
 	}
 }
 
-// What is damaged is recorded in the store, and makes the next snapshot a full one; a later good
-// result of the same depth replaces it.
+// TestRecordedResultIsFoundByLookup: damage is recorded in the store, and makes the next snapshot a
+// full one. A later good result of the same level replaces it.
 func TestRecordedResultIsFoundByLookup(t *testing.T) {
 	f := newFixture(t)
 	e := f.take()
@@ -183,8 +183,8 @@ func TestRecordedResultIsFoundByLookup(t *testing.T) {
 	}
 }
 
-// A missing parent, and a newer snapshot that the catalog remembers and the store lacks, are
-// reported, and the snapshot is whole all the same.
+// TestMissingNeighboursAreFindings: a missing parent, and a newer snapshot that the catalog
+// remembers and the store lacks, are reported, and the snapshot is whole all the same.
 func TestMissingNeighboursAreFindings(t *testing.T) {
 	f := newFixture(t)
 	first, second, third := f.take(), f.take(), f.take()
@@ -199,8 +199,8 @@ func TestMissingNeighboursAreFindings(t *testing.T) {
 	}
 }
 
-// Nothing inside a snapshot is read whose signature is not accepted, and nothing recorded of it
-// (invariant I8).
+// TestI8UntrustedSnapshotIsNotOpenedOrRecorded: nothing inside a snapshot is read or recorded
+// when its signature is not accepted (invariant I8).
 func TestI8UntrustedSnapshotIsNotOpenedOrRecorded(t *testing.T) {
 	f := newFixture(t)
 	e := f.take()
@@ -220,7 +220,8 @@ func TestI8UntrustedSnapshotIsNotOpenedOrRecorded(t *testing.T) {
 	}
 }
 
-// That a snapshot is not whole which a prune removed meanwhile says nothing about the store.
+// TestSnapshotThatIsRemovedMeanwhileIsNotDamaged: keys that are missing because a prune removed the
+// snapshot meanwhile are no damage.
 func TestSnapshotThatIsRemovedMeanwhileIsNotDamaged(t *testing.T) {
 	f := newFixture(t)
 	e := f.take()

@@ -118,8 +118,8 @@ func TestDirectoryIsForItsOwnerOnly(t *testing.T) {
 	}
 }
 
-// An interrupted Put leaves a temporary file. It is no key, does not stop the next Put, and neither
-// does what some other program left.
+// TestDirPassesOverWhatIsNoKey: an interrupted Put leaves a temporary file. It is no key and does
+// not stop the next Put; neither does a file of another program.
 func TestDirPassesOverWhatIsNoKey(t *testing.T) {
 	root := t.TempDir()
 	b := directory.New(root)

@@ -201,7 +201,7 @@ func TestUnreachableServersHaveAHint(t *testing.T) {
 	}
 }
 
-// A cancelled context ends the wait between two tries.
+// TestCancelEndsRetries: a cancelled context ends the wait between two tries.
 func TestCancelEndsRetries(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := fakeS3(t, func(w http.ResponseWriter, r *http.Request) {
@@ -214,7 +214,8 @@ func TestCancelEndsRetries(t *testing.T) {
 	}
 }
 
-// A server that takes a request and never answers is given up, and is no interrupt.
+// TestSilentServerIsGivenUp: a client gives up a server that accepts a request and never answers;
+// that is no interrupt.
 func TestSilentServerIsGivenUp(t *testing.T) {
 	end := make(chan struct{})
 	b := fakeS3(t, func(_ http.ResponseWriter, r *http.Request) {
