@@ -117,6 +117,11 @@ func checkRef(s string) error {
 	return err
 }
 
+func checkDifference(s string) error {
+	_, err := object.ParseAcceptedDifference(s)
+	return err
+}
+
 func checkName(s string) error {
 	if s == "" || strings.ContainsAny(s, "/, ") {
 		return fmt.Errorf("%q is no name", s)

@@ -26,7 +26,7 @@ type moveFlags struct {
 
 // moveFlagNames are the flags that a plan already contains.
 var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector",
-	"drop-owner", "managed-fields", "force", "no-fence"}
+	"drop-owner", "accept-difference", "managed-fields", "force", "no-fence"}
 
 func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 	spec := &mgmtv1.MoveSpec{Selection: &mgmtv1.Selection{}}
@@ -39,6 +39,7 @@ func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 	addLocation(cmd, &spec.Location)
 	addSelection(cmd, spec.Selection, "move")
 	addDropOwners(cmd, &spec.DropOwners)
+	addAcceptDifferences(cmd, &spec.AcceptDifferences)
 	addManagedFields(cmd, &f.managedFields)
 	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
 	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+

@@ -30,7 +30,7 @@ type restoreFlags struct {
 
 // restoreFlagNames are the flags that a plan already contains.
 var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload",
-	"selector", "source-is-gone", "force", "no-release", "drop-owner",
+	"selector", "source-is-gone", "force", "no-release", "drop-owner", "accept-difference",
 	"managed-fields", "location"}
 
 func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
@@ -46,6 +46,7 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	addLocation(cmd, &spec.Location)
 	addSelection(cmd, spec.Selection, "restore")
 	addDropOwners(cmd, &spec.DropOwners)
+	addAcceptDifferences(cmd, &spec.AcceptDifferences)
 	addManagedFields(cmd, &f.managedFields)
 	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
 		"source runs any more")

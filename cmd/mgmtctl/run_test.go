@@ -323,7 +323,7 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	identity := filepath.Join(keys, "identity.txt")
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
 		"--namespace a --namespace b --workload c/d --selector tier=gold"+
-		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b "+
+		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
 	got, err := rawJSON(req.GetSpec())
@@ -334,7 +334,7 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	if err := json.Unmarshal(got, &spec); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,` +
+	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)

@@ -22,6 +22,12 @@ func addDropOwners(cmd *cobra.Command, refs *[]string) {
 		"drop references to this owner (Kind.group/namespace/name) instead of blocking (repeatable)")
 }
 
+func addAcceptDifferences(cmd *cobra.Command, differences *[]string) {
+	cmd.Flags().Var(&checked{differences, checkDifference, "KIND:PATH"}, "accept-difference",
+		"release objects that differ at this path (Kind.group:path, never the data of Secrets) "+
+			"(repeatable)")
+}
+
 // managedFields says for which objects the snapshot's managedFields are written.
 type managedFields string
 

@@ -27,16 +27,16 @@ func (w *Writer) Create(ctx context.Context, k Kind, obj *unstructured.Unstructu
 // Conflict, and is never overwritten.
 func (w *Writer) Update(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	return w.put(ctx, k, obj, "")
+	return replace(ctx, w.client.Put(), k, obj, "")
 }
 
 // UpdateStatus replaces the status of obj, likewise.
 func (w *Writer) UpdateStatus(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	return w.put(ctx, k, obj, "status")
+	return replace(ctx, w.client.Put(), k, obj, "status")
 }
 
-func (w *Writer) put(ctx context.Context, k Kind, obj *unstructured.Unstructured,
+func replace(ctx context.Context, put *rest.Request, k Kind, obj *unstructured.Unstructured,
 	sub string) (*unstructured.Unstructured, error) {
 	if obj.GetResourceVersion() == "" || obj.GetUID() == "" {
 		return nil, errors.New("update object: it carries no resourceVersion or UID to check against")
@@ -45,7 +45,7 @@ func (w *Writer) put(ctx context.Context, k Kind, obj *unstructured.Unstructured
 	if sub != "" {
 		path += "/" + sub
 	}
-	return send(ctx, w.client.Put().AbsPath(path), obj)
+	return send(ctx, put.AbsPath(path), obj)
 }
 
 // Get reads the newest state of one object. NotFound comes as the API error.
@@ -133,6 +133,18 @@ func (p *Prober) DryRunCreate(ctx context.Context, k Kind, obj *unstructured.Uns
 	*unstructured.Unstructured, error) {
 	return send(ctx, p.client.Post().AbsPath(k.Path(obj.GetNamespace())).Param("dryRun",
 		metav1.DryRunAll), obj)
+}
+
+// DryRunUpdate returns what an update of obj would store, and stores nothing.
+func (p *Prober) DryRunUpdate(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return replace(ctx, p.client.Put().Param("dryRun", metav1.DryRunAll), k, obj, "")
+}
+
+// DryRunUpdateStatus returns what an update of the status of obj would store, and stores nothing.
+func (p *Prober) DryRunUpdateStatus(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return replace(ctx, p.client.Put().Param("dryRun", metav1.DryRunAll), k, obj, "status")
 }
 
 // Allowed asks whether our credentials may do verb on the kind, or on one of its subresources, in

@@ -18,12 +18,14 @@ type Spec struct {
 	NoFence       bool                  `json:"noFence,omitempty"`
 	DropOwners    []object.Ref          `json:"dropOwners,omitempty"`
 	ManagedFields restore.ManagedFields `json:"managedFields,omitempty"`
+	// Accept are the differences that keep no unit paused.
+	Accept []object.AcceptedDifference `json:"accept,omitempty"`
 }
 
 // copySpec returns the restore.Spec of the copy of some units; nil selects all.
 func (s Spec) copySpec(only []string) restore.Spec {
 	return restore.Spec{Selection: s.Selection, Force: s.Force, DropOwners: s.DropOwners,
-		ManagedFields: s.ManagedFields, SourceAtWork: true, Only: only}
+		ManagedFields: s.ManagedFields, Accept: s.Accept, SourceAtWork: true, Only: only}
 }
 
 // Plan is what a move will do, as its pre-flight saw it. It is data: no client, no content, no

@@ -52,14 +52,17 @@ const (
 	CodeAPIDead        Code = "api-dead"
 
 	// During a restore or a move.
-	CodeUnitFailed    Code = "unit-failed"
-	CodeNotPaused     Code = "not-paused"
-	CodePauseEnded    Code = "pause-ended"
-	CodeNotWorking    Code = "not-working"
-	CodeSharedKept    Code = "shared-kept"
-	CodeWorkloadAPI   Code = "workload-api"
-	CodeManagedFields Code = "managed-fields"
-	CodeObserve       Code = "observe"
+	CodeUnitFailed         Code = "unit-failed"
+	CodeNotPaused          Code = "not-paused"
+	CodePauseEnded         Code = "pause-ended"
+	CodeNotWorking         Code = "not-working"
+	CodeSharedKept         Code = "shared-kept"
+	CodeWorkloadAPI        Code = "workload-api"
+	CodeManagedFields      Code = "managed-fields"
+	CodeAddedOnTarget      Code = "added-on-target"
+	CodeLostInConversion   Code = "lost-in-conversion"
+	CodeDifferenceAccepted Code = "difference-accepted"
+	CodeObserve            Code = "observe"
 
 	// Taking a snapshot.
 	CodeMissing       Code = "missing"

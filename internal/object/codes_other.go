@@ -98,6 +98,25 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"a field that a controller stopped to apply before that.",
 		},
 		{
+			Code: CodeAddedOnTarget, Area: AreaRun, Severities: []Severity{Info},
+			Meaning: "The target added values to copies: a webhook, a policy or a controller there sets " +
+				"defaults, labels, annotations, finalizers or conditions.",
+			Next: "Nothing, unless the message shows a path that you do not expect.",
+		},
+		{
+			Code: CodeLostInConversion, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "The target stores objects at another version than that of the snapshot, and its " +
+				"conversion drops values. They cannot be written there at all.",
+			Next: "Nothing, when controllers write the values again, as they do in a status. Otherwise " +
+				"compare the release notes of the two versions.",
+		},
+		{
+			Code: CodeDifferenceAccepted, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "Values of the snapshot are lost or changed on the target. The operator accepted " +
+				"that, and the workload cluster is released.",
+			Next: "Find out what changes the values on the target.",
+		},
+		{
 			Code: CodeObserve, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "Machines were created or deleted on the target while it was observed " +
 				"after the release.",

@@ -28,6 +28,8 @@ const (
 	HintKeyFolder     HintKey = "key-folder"    // new keys would replace others
 	HintSignOrNoFence HintKey = "sign-or-no-fence"
 	HintNoFence       HintKey = "no-fence" // ownership cannot be recorded
+	// a difference from the snapshot can be accepted
+	HintAcceptDifference HintKey = "accept-difference"
 )
 
 // The keys of the hints of the service.
@@ -62,5 +64,5 @@ func HintKeys() []HintKey {
 		HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget, HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
-		HintWatch, HintResume, HintResumeWithIdentity}
+		HintWatch, HintResume, HintResumeWithIdentity, HintAcceptDifference}
 }

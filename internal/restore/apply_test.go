@@ -8,8 +8,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // oneObject is an API server with one object. As a real one, it takes the managedFields of an
@@ -107,18 +109,22 @@ func TestManagedFieldsNeverBlockARelease(t *testing.T) {
 	o := Object{Ref: object.Ref{Group: "cluster.x-k8s.io", Kind: "Machine", Namespace: "n", Name: "a"},
 		Action: Create}
 	r.unitOf[o.Ref] = "n/w"
-	if why := r.difference(o, source, live); why != "" {
+	if _, why := r.difference(t.Context(), o, source, live); why != "" {
 		t.Errorf("verify: %s", why)
 	}
-	paths, fields := differences(nil, source, live, false)
-	if len(paths) > 0 || len(fields) != 1 {
-		t.Errorf("pre-flight: %v, managedFields %v", paths, fields)
+	p := &planner{Input: Input{Snapshot: &snapshot.Snapshot{Graph: &graph.Graph{}}}}
+	d, fields := p.differences(t.Context(), o.Ref, source, live, false)
+	if len(d.lost) > 0 || len(fields) != 1 {
+		t.Errorf("pre-flight: %v, managedFields %v", d.lost, fields)
 	}
-	var d fieldDifferences
-	d.add(o.Ref, r.fieldsDiffer(o, source, live))
-	f, ok := d.finding("n/w")
-	if !ok || f.Severity != object.Warning || f.Unit != "n/w" || f.Ref != o.Ref ||
+	var seen notes
+	seen.add(object.CodeManagedFields, o.Ref, r.fieldsDiffer(o, source, live))
+	findings := seen.findings("n/w")
+	if len(findings) != 1 {
+		t.Fatalf("findings %v", findings)
+	}
+	if f := findings[0]; f.Severity != object.Warning || f.Unit != "n/w" || f.Ref != o.Ref ||
 		!strings.Contains(f.Message, "metadata.managedFields[m].spec.a") {
-		t.Errorf("finding %v %v", f, ok)
+		t.Errorf("finding %v", f)
 	}
 }

@@ -46,7 +46,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		return err
 	}
 	atWork := unitsAtWork(there, lives)
-	fields := map[string]*fieldDifferences{} // by unit
+	seen := map[string]*notes{} // by unit
 	for i, n := range there {
 		if lives[i] == nil {
 			delete(p.existing, n.Ref)
@@ -57,15 +57,13 @@ func checkCollisions(ctx context.Context, p *planner) error {
 		if err != nil {
 			return err
 		}
-		if fields[n.Unit] == nil {
-			fields[n.Unit] = &fieldDifferences{}
+		if seen[n.Unit] == nil {
+			seen[n.Unit] = &notes{}
 		}
-		fields[n.Unit].add(n.Ref, p.collide(n, want, lives[i], atWork[n.Unit]))
+		p.collide(ctx, n, want, lives[i], atWork[n.Unit], seen[n.Unit])
 	}
-	for unit, d := range fields {
-		if f, ok := d.finding(unit); ok && p.Spec.ManagedFields != FieldsNone {
-			p.addAll(f)
-		}
+	for unit, n := range seen {
+		p.addAll(n.findings(unit)...)
 	}
 	p.checkLiveClusters(there, lives)
 	return nil
@@ -118,22 +116,22 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 	}
 }
 
-// collide adds a finding unless live, which is on the target already, can be adopted as want. It
-// returns the managedFields in which the two differ, which prevents nothing.
-func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
-	atWork bool) (fields []string) {
+// collide adds a finding unless live, which is on the target already, can be adopted as want. What
+// differs and prevents nothing is added to seen.
+func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstructured.Unstructured,
+	atWork bool, seen *notes) {
 	if live.GetDeletionTimestamp() != nil {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
 			Message: "the target has an object of this name that is being deleted",
 			Hint:    "let the deletion finish, or find out what holds it, then plan again"})
-		return nil
+		return
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "it was left half restored by operation " + other,
 			Hint: "resume operation " + other +
 				"; if its catalog is lost, delete the object and plan again"})
-		return nil
+		return
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(p.rows(), want, live); len(missing) > 0 {
@@ -142,44 +140,48 @@ func (p *planner) collide(n *graph.Node, want, live *unstructured.Unstructured,
 					strings.Join(missing, ", "),
 				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
 		}
-		return nil
+		return
 	}
 	p.forgetAbsentOwners(n, want, live)
 	if n.Unit == "" {
 		// workload clusters that are on the target already may own it, too
 		live = withoutOwners(live, want)
 	}
-	paths, fields := differences(p.rows(), want, live, atWork)
-	if len(paths) == 0 {
-		return fields
+	d, fields := p.differences(ctx, n.Ref, want, live, atWork)
+	if len(d.lost) == 0 {
+		seen.addDeviation(n.Ref, d)
+		if p.Spec.ManagedFields != FieldsNone {
+			seen.add(object.CodeManagedFields, n.Ref, fields)
+		}
+		return
 	}
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
-		Message: "the target has another object of this name; it differs in " + strings.Join(paths, ", "),
+		Message: "the target has another object of this name; " + d.difference(),
 		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
 			"this unit out"})
-	return nil
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by
 // an earlier restore of ours. The status of what a controller of the target works on says how
 // things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
 // Machine.
-func differences(rows *capi.Table, want, live *unstructured.Unstructured, unitAtWork bool) (paths,
-	fields []string) {
+func (p *planner) differences(ctx context.Context, ref object.Ref, want,
+	live *unstructured.Unstructured, unitAtWork bool) (d deviation, fields []string) {
 	aspect := equality.Values
-	if !capi.PausedByUs(live.Object) && rows.Row(gkOf(live)).Pause.AtWork(unitAtWork) {
+	if !capi.PausedByUs(live.Object) && p.rows().Row(ref.GroupKind()).Pause.AtWork(unitAtWork) {
 		aspect = equality.Spec
 	}
-	paths = equality.Differences(want.Object, live.Object, aspect)
-	if len(paths) > 0 && capi.PausedByUs(live.Object) {
+	s := standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept}
+	d = s.judge(ctx, ref, want, live, aspect)
+	if len(d.lost) > 0 && capi.PausedByUs(live.Object) {
 		paused := want.DeepCopy()
-		rows.Pause(paused.Object)
-		paths = equality.Differences(paused.Object, live.Object, aspect)
+		p.rows().Pause(paused.Object)
+		d = s.judge(ctx, ref, paused, live, aspect)
 	}
 	if aspect == equality.Values {
 		fields = equality.ManagedFieldsDifferences(want.Object, live.Object)
 	}
-	return paths, fields
+	return d, fields
 }
 
 // withoutOwners returns live with those of its owners only that want has, too.

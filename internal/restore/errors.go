@@ -147,3 +147,24 @@ func (e *PlanChangedError) Hint() string {
 	return "objects, owners, pause states or findings differ from the reviewed plan: " +
 		"plan again and review the new one"
 }
+
+// differentError says that copies have lost or changed values of the snapshot, so that their
+// workload cluster stays paused.
+type differentError struct {
+	Objects int
+	First   string // one of them, with the paths
+}
+
+func (e *differentError) Error() string {
+	return fmt.Sprintf("verify: %d objects on the target have lost or changed values of the snapshot, "+
+		"the first: %s", e.Objects, e.First)
+}
+
+// Hint says what to do next.
+func (e *differentError) Hint() string {
+	return "find out what changes them on the target (a webhook, a policy, a controller that does " +
+		"not pause) and stop it, then resume the operation; or restore again and accept the difference"
+}
+
+// HintKey names the flag that accepts a difference.
+func (e *differentError) HintKey() object.HintKey { return object.HintAcceptDifference }

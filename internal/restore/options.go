@@ -60,6 +60,7 @@ type RunOptions struct {
 	Contents  *snapshot.Contents
 	Reader    Reader
 	Writer    Writer
+	Prober    Prober
 	Kinds     []kube.Kind // of the target
 	Rows      *capi.Table // what is known of kinds; nil is the built-in table
 	Operation string      // its id, for the annotation that marks what it creates

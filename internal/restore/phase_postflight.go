@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 		return err
 	}
 	problem := func(o Object, source, live *unstructured.Unstructured) string {
-		if why := r.changed(o, source, live); why != "" || u.StaysPaused {
+		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
 			return why
 		}
 		if capi.PublishesPause(source.Object) && !o.Paused {
@@ -91,15 +92,14 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 }
 
 // changed compares what controllers do not write: metadata, spec, data.
-func (r *run) changed(o Object, source, live *unstructured.Unstructured) string {
+func (r *run) changed(ctx context.Context, o Object,
+	source, live *unstructured.Unstructured) string {
 	want := source.DeepCopy()
 	if err := r.setOwners(want, o, false); err != nil {
 		return err.Error()
 	}
-	if paths := equality.Differences(want.Object, live.Object, equality.Spec); len(paths) > 0 {
-		return "it differs in " + strings.Join(paths, ", ")
-	}
-	return wrongOwner(want, live)
+	d := r.standard().judge(ctx, o.Ref, want, live, equality.Spec)
+	return cmp.Or(d.difference(), wrongOwner(want, live))
 }
 
 // degradedCondition names a condition that was True on the source and is not on the target; "" when

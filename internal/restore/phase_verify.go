@@ -2,9 +2,7 @@ package restore
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,13 +19,14 @@ import (
 const patience = 15 * time.Second
 
 // verify compares the copy with the snapshot, paused as it is, with every owner reference on a live
-// UID.
+// UID. What differs without keeping the unit paused is reported.
 func (r *run) verify(ctx context.Context, u Unit) error {
-	var fields fieldDifferences
+	var seen notes
 	problem := func(o Object, source, live *unstructured.Unstructured) string {
-		why := r.difference(o, source, live)
+		d, why := r.difference(ctx, o, source, live)
 		if why == "" {
-			fields.add(o.Ref, r.fieldsDiffer(o, source, live))
+			seen.addDeviation(o.Ref, d)
+			seen.add(object.CodeManagedFields, o.Ref, r.fieldsDiffer(o, source, live))
 		}
 		return why
 	}
@@ -38,13 +37,12 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 			return len(objects) == 0, err
 		})
 	if err == nil && !equal {
-		err = fmt.Errorf("verify: %d objects on the target are not equal to the snapshot, the first: %s",
-			len(objects), first)
+		err = &differentError{Objects: len(objects), First: first}
 	}
 	if err != nil {
 		return err
 	}
-	if f, ok := fields.finding(u.Name); ok {
+	for _, f := range seen.findings(u.Name) {
 		r.report(ctx, u.Name, f)
 	}
 	return nil
@@ -83,18 +81,19 @@ func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 	return want, nil
 }
 
-// difference compares a live object with what it should be while it is paused. managedFields are
-// not among it: see fieldsDiffer.
-func (r *run) difference(o Object, source, live *unstructured.Unstructured) string {
+// difference compares a live object with what it should be while it is paused. why is not empty
+// when it may not be released. managedFields are not among it: see fieldsDiffer.
+func (r *run) difference(ctx context.Context, o Object, source, live *unstructured.Unstructured) (
+	d deviation, why string) {
 	want, err := r.wantedPaused(o, source, live)
 	if err != nil {
-		return err.Error()
+		return d, err.Error()
 	}
 	if want == nil {
-		return ""
+		return d, ""
 	}
 	if why := wrongOwner(want, live); why != "" {
-		return why
+		return d, why
 	}
 	if r.unitOf[o.Ref] == "" {
 		live = live.DeepCopy()
@@ -105,18 +104,20 @@ func (r *run) difference(o Object, source, live *unstructured.Unstructured) stri
 	}
 	if o.GroupKind() == kube.NamespaceKind.GroupKind {
 		if missing := namespaceDifferences(r.Rows, want, live); len(missing) > 0 {
-			return "it lacks " + strings.Join(missing, ", ")
+			return d, "it lacks " + strings.Join(missing, ", ")
 		}
-		return ""
+		return d, ""
 	}
 	aspect := equality.Values
 	if !capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		aspect = equality.Spec // its controller is at work
 	}
-	if paths := equality.Differences(want.Object, live.Object, aspect); len(paths) > 0 {
-		return "it differs in " + strings.Join(paths, ", ")
-	}
-	return ""
+	d = r.standard().judge(ctx, o.Ref, want, live, aspect)
+	return d, d.difference()
+}
+
+func (r *run) standard() standard {
+	return standard{prober: r.Prober, kinds: r.Kinds, accept: r.Plan.Spec.Accept}
 }
 
 // fieldsDiffer returns the fields of a live object whose server-side appliers are not those of the
@@ -131,49 +132,4 @@ func (r *run) fieldsDiffer(o Object, source, live *unstructured.Unstructured) []
 		return nil
 	}
 	return equality.ManagedFieldsDifferences(want.Object, live.Object)
-}
-
-// fieldDifferences collects objects whose managedFields are not those of the snapshot. It is used
-// concurrently.
-type fieldDifferences struct {
-	mu      sync.Mutex
-	objects int
-	first   object.Ref
-	paths   []string
-}
-
-func (d *fieldDifferences) add(ref object.Ref, paths []string) {
-	if len(paths) == 0 {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.objects++
-	if d.objects == 1 || object.CompareRefs(ref, d.first) < 0 {
-		d.first, d.paths = ref, paths
-	}
-}
-
-// finding is a warning about all objects of one unit; ok is false when there is none. managedFields
-// say which controller may remove a field again, not what the object is, so they never leave a unit
-// paused.
-func (d *fieldDifferences) finding(unit string) (f object.Finding, ok bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.objects == 0 {
-		return object.Finding{}, false
-	}
-	const most = 5
-	paths := d.paths
-	more := ""
-	if len(paths) > most {
-		more = fmt.Sprintf(" and %d more", len(paths)-most)
-		paths = paths[:most]
-	}
-	return object.Finding{Severity: object.Warning, Code: object.CodeManagedFields, Unit: unit,
-		Ref: d.first,
-		Message: fmt.Sprintf("server-side appliers do not own the same fields as in the snapshot: "+
-			"%d objects, the first differs in %s%s", d.objects, strings.Join(paths, ", "), more),
-		Hint: "the next apply of each controller writes its own fields again; only a field that a " +
-			"controller stops applying before that has to be removed by hand"}, true
 }

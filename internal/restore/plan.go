@@ -41,6 +41,8 @@ type Spec struct {
 	NoRelease     bool          `json:"noRelease,omitempty"`
 	DropOwners    []object.Ref  `json:"dropOwners,omitempty"`
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
+	// Accept are the differences that keep no unit paused.
+	Accept []object.AcceptedDifference `json:"accept,omitempty"`
 	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
 	// is gone.
 	SourceAtWork bool `json:"move,omitempty"`

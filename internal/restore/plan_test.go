@@ -109,8 +109,8 @@ func TestABlockedOrUnknownCanaryIsRefused(t *testing.T) {
 	}
 }
 
-// TestI1APlanIsAnotherOneAfterAClaim: an operator who overrides the owner that a plan shows does not
-// override the one that came after it.
+// TestI1APlanIsAnotherOneAfterAClaim: an operator who overrides the owner that a plan shows does
+// not override the one that came after it.
 func TestI1APlanIsAnotherOneAfterAClaim(t *testing.T) {
 	plan := func(epoch int64) *Plan {
 		return &Plan{Spec: Spec{Force: object.Forced{object.CodeOwnedElsewhere}},
@@ -120,7 +120,8 @@ func TestI1APlanIsAnotherOneAfterAClaim(t *testing.T) {
 	if plan(5).Digest() == plan(6).Digest() {
 		t.Error("the record was replaced since the plan was read, and the digest is the same")
 	}
-	if plan(5).Digest() != plan(5).Digest() {
+	seen, same := plan(5), plan(5)
+	if seen.Digest() != same.Digest() {
 		t.Error("two equal plans have different digests")
 	}
 }

@@ -37,6 +37,10 @@ type Reader interface {
 type Prober interface {
 	DryRunCreate(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 		*unstructured.Unstructured, error)
+	DryRunUpdate(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+	DryRunUpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
 	Allowed(ctx context.Context, verb string, k kube.Kind, subresource string) (bool, error)
 }
 
@@ -151,10 +155,10 @@ func (p *planner) add(n *graph.Node, f object.Finding) {
 }
 
 // addAll records a finding that is about no single object.
-func (p *planner) addAll(f object.Finding) {
+func (p *planner) addAll(f ...object.Finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.findings = append(p.findings, f)
+	p.findings = append(p.findings, f...)
 }
 
 // active yields the nodes that are not left out.

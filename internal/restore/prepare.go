@@ -13,11 +13,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-func gkOf(u *unstructured.Unstructured) object.GroupKind {
-	gvk := u.GroupVersionKind()
-	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
-}
-
 // strip removes what a management cluster sets itself; what is left can be created.
 func strip(u *unstructured.Unstructured) {
 	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",

@@ -15,8 +15,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// AnnotationDeleteForMove signals to delete webhooks that an object leaves this management cluster and
-// is not to be destroyed (clusterctl contract).
+// AnnotationDeleteForMove signals to delete webhooks that an object leaves this management cluster
+// and is not to be destroyed (clusterctl contract).
 const AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 
 // Remover deletes objects of a management cluster.
@@ -27,10 +27,10 @@ type Remover interface {
 		resourceVersion string) error
 }
 
-// Remove deletes an object without ever showing it to a controller as being deleted: it empties the
-// finalizers and deletes the object in the version of that answer, or not at all. check is called
-// before each try and must accept the object. Infrastructure is not touched; what the object owns
-// must be gone before. An object that is not there is no error.
+// Remove deletes an object without ever showing it to a controller as being deleted: it empties
+// the finalizers and deletes the object in the version of that answer, or not at all. check is
+// called before each try and must accept the object. Infrastructure is not touched; what the
+// object owns must be gone before. An object that is not there is no error.
 func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref object.Ref,
 	check func(live *unstructured.Unstructured) error) error {
 	_, err := request(ctx, k.GroupKind, func() (*unstructured.Unstructured, error) {
@@ -68,9 +68,9 @@ type Lister interface {
 }
 
 // Dependants lists every object on a management cluster and finds those with an owner among
-// toDelete, by UID, that are not in the plan themselves: the garbage collector would delete them as
-// soon as their last owner is gone. Each one is a blocking finding gc-would-cascade; unitOf returns
-// the unit of an object in toDelete.
+// toDelete, by UID, that are not in the plan themselves: the garbage collector would delete them
+// as soon as their last owner is gone. Each one is a blocking finding gc-would-cascade; unitOf
+// returns the unit of an object in toDelete.
 func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)

@@ -131,11 +131,28 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 		return restore.Spec{}, err
 	}
 	dropOwners, err := refsFromProto(p.GetDropOwners())
+	if err != nil {
+		return restore.Spec{}, err
+	}
+	accept, err := acceptedFromProto(p.GetAcceptDifferences())
 	return restore.Spec{
 		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
 		NoRelease: p.GetNoRelease(), DropOwners: dropOwners,
-		ManagedFields: managedFields[p.GetManagedFields()],
+		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept,
 	}, err
+}
+
+// acceptedFromProto reads the differences that an operator accepts. Errors are usage errors.
+func acceptedFromProto(texts []string) ([]object.AcceptedDifference, error) {
+	var accepted []object.AcceptedDifference
+	for _, text := range texts {
+		a, err := object.ParseAcceptedDifference(text)
+		if err != nil {
+			return nil, &Error{Reason: ReasonUsage, Message: err.Error(), err: err}
+		}
+		accepted = append(accepted, a)
+	}
+	return accepted, nil
 }
 
 // selectionFromProto reads a selection. Errors are usage errors.

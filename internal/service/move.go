@@ -62,9 +62,13 @@ func moveSpecFromProto(p *mgmtv1.MoveSpec) (move.Spec, error) {
 		return move.Spec{}, err
 	}
 	dropOwners, err := refsFromProto(p.GetDropOwners())
+	if err != nil {
+		return move.Spec{}, err
+	}
+	accept, err := acceptedFromProto(p.GetAcceptDifferences())
 	return move.Spec{Selection: selection, Force: forcedFromProto(p.GetForce()),
 		NoFence: p.GetNoFence(), DropOwners: dropOwners,
-		ManagedFields: managedFields[p.GetManagedFields()]}, err
+		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept}, err
 }
 
 func endpointsFromProto(p *mgmtv1.MoveSpec) endpointNames {

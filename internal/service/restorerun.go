@@ -190,7 +190,7 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	contents *snapshot.Contents, tuning restore.Tuning) error {
 	run := restore.RunOptions{
 		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
-		Writer: o.target.Writer(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
+		Writer: o.target.Writer(), Prober: o.target.Prober(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
 	run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {

@@ -41,9 +41,12 @@ type MoveSpec struct {
 	ManagedFields ManagedFields `protobuf:"varint,7,opt,name=managed_fields,json=managedFields,proto3,enum=mgmt.v1.ManagedFields" json:"managed_fields,omitempty"`
 	// Name of the storage location for the snapshots and the ownership records; may be empty when
 	// there is only one, or one is the default.
-	Location      string `protobuf:"bytes,8,opt,name=location,proto3" json:"location,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Location string `protobuf:"bytes,8,opt,name=location,proto3" json:"location,omitempty"`
+	// Differences ("Kind.group:path") between source and target that keep nothing paused. Those in
+	// the data of Secrets are refused.
+	AcceptDifferences []string `protobuf:"bytes,9,rep,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *MoveSpec) Reset() {
@@ -130,6 +133,13 @@ func (x *MoveSpec) GetLocation() string {
 		return x.Location
 	}
 	return ""
+}
+
+func (x *MoveSpec) GetAcceptDifferences() []string {
+	if x != nil {
+		return x.AcceptDifferences
+	}
+	return nil
 }
 
 // PlanMoveRequest asks for a plan.
@@ -512,7 +522,7 @@ var File_mgmt_v1_move_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\n" +
-	"\x12mgmt/v1/move.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\x1a\x15mgmt/v1/restore.proto\x1a\x16mgmt/v1/snapshot.proto\"\x99\x02\n" +
+	"\x12mgmt/v1/move.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\x1a\x15mgmt/v1/restore.proto\x1a\x16mgmt/v1/snapshot.proto\"\xc8\x02\n" +
 	"\bMoveSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x120\n" +
@@ -522,7 +532,8 @@ const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\vdrop_owners\x18\x06 \x03(\tR\n" +
 	"dropOwners\x12=\n" +
 	"\x0emanaged_fields\x18\a \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\x12\x1a\n" +
-	"\blocation\x18\b \x01(\tR\blocation\"8\n" +
+	"\blocation\x18\b \x01(\tR\blocation\x12-\n" +
+	"\x12accept_differences\x18\t \x03(\tR\x11acceptDifferences\"8\n" +
 	"\x0fPlanMoveRequest\x12%\n" +
 	"\x04spec\x18\x01 \x01(\v2\x11.mgmt.v1.MoveSpecR\x04spec\"\xa1\x01\n" +
 	"\n" +

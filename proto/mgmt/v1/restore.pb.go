@@ -162,9 +162,12 @@ type RestoreSpec struct {
 	// For which objects managedFields are written.
 	ManagedFields ManagedFields `protobuf:"varint,10,opt,name=managed_fields,json=managedFields,proto3,enum=mgmt.v1.ManagedFields" json:"managed_fields,omitempty"`
 	// Name of the storage location; may be empty when there is only one, or one is the default.
-	Location      string `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Location string `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
+	// Differences ("Kind.group:path") between the snapshot and the target that keep nothing paused.
+	// Those in the data of Secrets are refused.
+	AcceptDifferences []string `protobuf:"bytes,12,rep,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *RestoreSpec) Reset() {
@@ -272,6 +275,13 @@ func (x *RestoreSpec) GetLocation() string {
 		return x.Location
 	}
 	return ""
+}
+
+func (x *RestoreSpec) GetAcceptDifferences() []string {
+	if x != nil {
+		return x.AcceptDifferences
+	}
+	return nil
 }
 
 // RestoreTuning changes how a run works, not what it does.
@@ -1002,7 +1012,7 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x8e\x03\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xbd\x03\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
@@ -1017,7 +1027,8 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"dropOwners\x12=\n" +
 	"\x0emanaged_fields\x18\n" +
 	" \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\x12\x1a\n" +
-	"\blocation\x18\v \x01(\tR\blocation\"\xa1\x01\n" +
+	"\blocation\x18\v \x01(\tR\blocation\x12-\n" +
+	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\"\xa1\x01\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12!\n" +
