@@ -193,22 +193,31 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 		Writer: o.target.Writer(), Prober: o.target.Prober(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
-	run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
-		return o.own(ctx, j, plan, u)
-	}
-	if err := o.store.CanFence(ctx); err != nil {
-		run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
-			return o.unclaimed(ctx, j, plan, u)
-		}
-		if err := j.EmitFindings(ctx, []object.Finding{{Severity: object.Warning,
-			Code:    object.CodeNoFence,
-			Message: "no ownership records are written: " + err.Error(),
-			Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
-				"that it does not"}}); err != nil {
-			return err
-		}
+	var err error
+	if run.Hooks.BeforeRelease, err = o.beforeRelease(ctx, j, plan); err != nil {
+		return err
 	}
 	return restore.Run(ctx, run)
+}
+
+// beforeRelease returns what has to succeed before a unit is released: that its ownership record
+// names the target. Where the store or the keys can write no record, the record of somebody else
+// still prevents the release, and a warning says so. A store that does not answer is an error, since
+// it says nothing about who owns what.
+func (o *restoreInputs) beforeRelease(ctx context.Context, j *catalog.Journal, plan *restore.Plan) (
+	func(ctx context.Context, u restore.Unit) error, error) {
+	err := o.store.CanFence(ctx)
+	if err == nil {
+		return func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }, nil
+	}
+	if _, unable := errors.AsType[*store.FenceError](err); !unable {
+		return nil, err
+	}
+	return func(ctx context.Context, u restore.Unit) error { return o.unclaimed(ctx, j, plan, u) },
+		j.EmitFindings(ctx, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
+			Message: "no ownership records are written: " + err.Error(),
+			Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
+				"that it does not"}})
 }
 
 func ownStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "own"} }

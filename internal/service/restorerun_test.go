@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
 
@@ -22,6 +24,31 @@ type ownedFixture struct {
 	journal *catalog.Journal
 	plan    *restore.Plan
 	signing *store.Store
+	bucket  *probedBucket
+}
+
+// probedBucket is a bucket that is asked first whether it honours conditions, as S3 servers are.
+type probedBucket struct {
+	*directory.Bucket
+	err error // of the question
+}
+
+func (b *probedBucket) SupportsConditionalWrites(context.Context) (bool, error) {
+	return b.err == nil, b.err
+}
+
+// TestI1AStoreThatDoesNotAnswerReleasesNothing: only a store that cannot write records, or keys
+// that cannot sign them, are a warning.
+func TestI1AStoreThatDoesNotAnswerReleasesNothing(t *testing.T) {
+	f := newOwnedFixture(t, true)
+	f.bucket.err = errors.New("connection refused")
+	if _, err := f.beforeRelease(t.Context(), f.journal, f.plan); !errors.Is(err, f.bucket.err) {
+		t.Errorf("a store that does not answer: %v", err)
+	}
+	f.bucket.err = bucket.ErrUnconditional
+	if _, err := f.beforeRelease(t.Context(), f.journal, f.plan); err != nil {
+		t.Errorf("a store without conditions: %v", err)
+	}
 }
 
 var ownedUnit = restore.Unit{Name: "team-a/one", WorkloadID: "workload-1"}
@@ -40,7 +67,7 @@ func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
 	check(err)
 	recipient, err := os.ReadFile(filepath.Join(dir, "keys", "recipient.txt"))
 	check(err)
-	open := func(withKey bool) *store.Store {
+	open := func(withKey bool, b bucket.Bucket) *store.Store {
 		o := store.KeyOptions{Recipients: []string{strings.TrimSpace(string(recipient))},
 			TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")}}
 		if withKey {
@@ -49,7 +76,7 @@ func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
 		keys, err := store.LoadKeys(o)
 		check(err)
 		s, err := store.Open(t.Context(), store.Options{Keys: keys, Create: true,
-			Bucket: directory.New(filepath.Join(dir, "store"))})
+			Bucket: b})
 		check(err)
 		return s
 	}
@@ -60,8 +87,10 @@ func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
 	check(err)
 	_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
 	check(err)
-	signing := open(true) // it makes the store
-	return &ownedFixture{restoreInputs: &restoreInputs{store: open(withKey)}, signing: signing,
+	b := &probedBucket{Bucket: directory.New(filepath.Join(dir, "store"))}
+	signing := open(true, b.Bucket) // it makes the store
+	return &ownedFixture{restoreInputs: &restoreInputs{store: open(withKey, b)}, signing: signing,
+		bucket:  b,
 		journal: c.Journal(op.ID, catalog.JournalOptions{}),
 		plan: &restore.Plan{Snapshot: restore.Snapshot{Source: object.Side{Name: "a", UID: "uid-a"}},
 			Target: object.Side{Name: "b", UID: "uid-b"}, Epochs: map[string]int64{}}}
@@ -87,19 +116,18 @@ func (f *ownedFixture) restoreElsewhere(t *testing.T) {
 func TestI1ResumedRestoreDoesNotReleaseAUnitThatAnotherClaimed(t *testing.T) {
 	for _, withKey := range []bool{true, false} {
 		f := newOwnedFixture(t, withKey)
-		beforeRelease := func() error {
-			if withKey {
-				return f.own(t.Context(), f.journal, f.plan, ownedUnit)
-			}
-			return f.unclaimed(t.Context(), f.journal, f.plan, ownedUnit)
+		hook, err := f.beforeRelease(t.Context(), f.journal, f.plan)
+		if err != nil {
+			t.Fatal(err)
 		}
+		beforeRelease := func() error { return hook(t.Context(), ownedUnit) }
 		for range 2 { // a resume without such a claim goes on
 			if err := beforeRelease(); err != nil {
 				t.Fatalf("signing key %v: %v", withKey, err)
 			}
 		}
 		f.restoreElsewhere(t)
-		err := beforeRelease()
+		err = beforeRelease()
 		if owned, ok := errors.AsType[*ownership.OwnedError](err); !ok || owned.By.Name != "c" {
 			t.Errorf("signing key %v: %v", withKey, err)
 		}
