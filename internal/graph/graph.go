@@ -183,9 +183,9 @@ func (g *Graph) divide() {
 	g.shareBelow(below)
 }
 
-// claimable returns the objects that n needs and can have a claim on. An owner of an object stays in
-// its unit when it is below a Cluster itself: a Secret that two workload clusters use does not move
-// the control plane that owns it out of its unit.
+// claimable returns the objects that n needs and can have a claim on. An owner of an object stays
+// in its unit when it is below a Cluster itself: a Secret that two workload clusters use does not
+// move the control plane that owns it out of its unit.
 func (g *Graph) claimable(n *Node, member map[*Node]bool) []*Node {
 	var nodes []*Node
 	for _, o := range g.before(n) {

@@ -102,11 +102,11 @@ func (e *OwnedError) Error() string {
 // Hint says what to do next.
 func (e *OwnedError) Hint() string {
 	if e.By.UID == "" {
-		return "find out who removed it, and which management cluster reconciles this workload cluster, " +
-			"before anything else"
+		return "find out who removed it, and which management cluster reconciles this workload " +
+			"cluster, before anything else"
 	}
-	return "it was moved or restored there in the meantime: leave the copy of this operation paused, " +
-		"or roll the move back, and work with that management cluster"
+	return "it was moved or restored there in the meantime: leave the copy of this operation " +
+		"paused, or roll the move back, and work with that management cluster"
 }
 
 // Request says who claims which workload cluster from whom.
@@ -142,8 +142,8 @@ const attempts = 5
 // Claim writes the ownership record for a request: the one switch that says which management
 // cluster a workload cluster belongs to. A claim is allowed when there is no record, and when the
 // record is the one of planning and names the source, or the target itself: a restore that runs
-// again claims what the first one claimed. It may run again: its own record stays as it is. Errors:
-// *OwnedError; those of the store.
+// again claims what the first one claimed. It may run again: its own record stays as it is.
+// Errors: *OwnedError; those of the store.
 func Claim(ctx context.Context, s Store, q Request) error {
 	for range attempts {
 		var previous *store.SignedOwner
@@ -173,9 +173,10 @@ func Claim(ctx context.Context, s Store, q Request) error {
 		store.ErrConflict)
 }
 
-// ClaimBack writes a record in the name of the source of a request, so that a claim of this request
-// that is still on its way to the bucket fails. A record that names the source and was written
-// after planning has the same effect, whichever operation wrote it. Errors: those of Claim.
+// ClaimBack writes a record in the name of the source of a request, so that a claim of this
+// request that is still on its way to the bucket fails. A record that names the source and was
+// written after planning has the same effect, whichever operation wrote it. Errors: those of
+// Claim.
 func ClaimBack(ctx context.Context, s Store, q Request) error {
 	q.To = q.From
 	err := Claim(ctx, s, q)
@@ -185,8 +186,9 @@ func ClaimBack(ctx context.Context, s Store, q Request) error {
 	return err
 }
 
-// Claimed returns the operation that claimed the workload cluster of a request for its target since
-// planning, "" when none did. It asks the store, which knows of a claim before any journal does.
+// Claimed returns the operation that claimed the workload cluster of a request for its target
+// since planning, "" when none did. It asks the store, which knows of a claim before any journal
+// does.
 func Claimed(ctx context.Context, s Store, q Request) (operation string, err error) {
 	have, ok, err := Current(ctx, s, q.WorkloadID)
 	if err != nil || !ok || have.By.UID != q.To.UID || have.Epoch <= q.Epoch {
