@@ -24,8 +24,8 @@ import (
 const (
 	crashFixtures = 2  // fleets that move at the same time
 	leastStates   = 20 // fewer mean that the steps are not found any more
-	// of this many moves one is killed where no states are named; odd, since every other one is
-	// rolled back
+	// sample is the share of the matrix that runs without MGMTD_TEST_STATES: one of so many states.
+	// It is odd, because every second state is rolled back.
 	sample             = 7
 	rollbackStep       = 4 // of the points of a rollback, every fourth is in the matrix
 	mostBrokenFixtures = 3
@@ -44,9 +44,9 @@ type crash struct {
 	First kill
 	// Second is the point in the process that resumes; nil when that one lives.
 	Second *kill
-	// Back: it is rolled back, not resumed, if nothing is handed over.
+	// Back says that the move is rolled back, not resumed, if nothing is handed over.
 	Back bool
-	// Fresh: the target has no such namespace yet.
+	// Fresh says that the namespace does not exist on the target.
 	Fresh bool
 }
 
@@ -83,7 +83,7 @@ func TestAPIMoveCrashes(t *testing.T) {
 	})
 	t.Logf("%d of %d moves to kill after %s", len(todo), all, time.Since(began).Round(time.Second))
 	m.run(todo)
-	// points that another unit had passed already when the second process came to them
+	// Points of a second process that another unit had passed before: they are tried once more.
 	again := m.missed
 	m.missed = nil
 	m.run(again)
@@ -162,8 +162,8 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	}
 }
 
-// crashes makes the matrix from two moves that are not killed: one to and fro, and one that is
-// rolled back.
+// crashes makes the matrix from the steps of three operations: a move, the move back, and the
+// rollback of a move that was killed before its hand-over.
 func crashes(t *testing.T, fx *fixture) []crash {
 	t.Helper()
 	there := fx.follow(t, doMove, nil, catalog.Succeeded)
@@ -219,8 +219,8 @@ func isLate(k kill) bool {
 	return step.Phase == "hand-over" && k.Point == after
 }
 
-// follow runs a whole move, or the way back after a kill, and returns the steps of the last
-// process.
+// follow runs a whole move, or the rollback of a move that was killed, and returns the steps of the
+// last process.
 func (fx *fixture) follow(t *testing.T, do string, killed *kill, want catalog.State) []traced {
 	t.Helper()
 	if killed != nil {
@@ -249,7 +249,7 @@ func (fx *fixture) follow(t *testing.T, do string, killed *kill, want catalog.St
 	return steps
 }
 
-// ended checks what a move, or its rollback, left, and resumes it.
+// ended checks the end of a move or a rollback. After a move the fixture is on the other side.
 func (fx *fixture) ended(back bool, st bothSides) []string {
 	if back {
 		return fx.checkBack(st)
@@ -277,7 +277,7 @@ func pointsOf(steps []traced) []kill {
 	return points
 }
 
-// crashed is what became of one entry of the matrix.
+// crashed is the result of one entry of the matrix.
 type crashed struct {
 	states   int // states that were checked after a kill
 	back     bool
@@ -325,7 +325,7 @@ func (fx *fixture) crash(c crash) (r crashed) {
 	}
 }
 
-// end checks what an operation left that ended.
+// end checks the state and the result of an operation that ended.
 func (fx *fixture) end(r crashed, e end) crashed {
 	want := catalog.Succeeded
 	if r.back {

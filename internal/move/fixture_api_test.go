@@ -58,7 +58,8 @@ type fixture struct {
 	violations []string
 }
 
-// the first of them is removed again: then three are left, two with the same class
+// fleetClusters is the size of a new fleet. A fixture removes the first workload cluster: of the
+// three others, two have the same class.
 const fleetClusters = 4
 
 // newFixture makes a fleet of three workload clusters on the first side: two share a
@@ -255,11 +256,11 @@ func (fx *fixture) order(do string) order {
 	}
 }
 
-// errNotKilled means that a process ended by itself although it was to die.
+// errNotKilled means that a process ended before it reached the point at which it was to die.
 var errNotKilled = errors.New("it did not come to the point where it was to die")
 
-// run carries out an order in a process of its own. For one that was to die its error is nil when
-// it did.
+// run carries out an order in a process of its own. For an order to die, the error is nil if the
+// process was killed, and errNotKilled if it ended by itself.
 func (fx *fixture) run(o order) (end, error) {
 	text, err := json.Marshal(o)
 	if err != nil {

@@ -142,7 +142,7 @@ func openStore(ctx context.Context, dir string, b bucket.Bucket) (*store.Store, 
 	return store.Open(ctx, store.Options{Bucket: b, Keys: keys, Create: true})
 }
 
-// connect connects to both sides and opens the store, all of them under the eyes of w.
+// connect connects to both sides and opens the store, and wraps them with a witness.
 func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
 	st, err := openStore(ctx, o.Dir,
 		&witnessedBucket{Bucket: directory.New(filepath.Join(o.Dir, "store")), w: w})
@@ -163,7 +163,7 @@ func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
 	return ends, err
 }
 
-// openCatalog opens the catalog. What a dead process left running is stopped then.
+// openCatalog opens and checks the catalog, and stops operations that a dead process left running.
 func (o order) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
 	c, err := catalog.Open(ctx, filepath.Join(o.Dir, "catalog.db"), catalog.Options{})
 	if err != nil {

@@ -270,7 +270,7 @@ func isPaused(u *unstructured.Unstructured) bool {
 	return annotated || paused && u.GetKind() == "Cluster"
 }
 
-// split divides what the fleet was by whether it belongs to one of units.
+// split divides the objects of the fleet into those of the units and all others.
 func (fx *fixture) split(units ...string) (in, out map[object.Ref]*unstructured.Unstructured) {
 	in, out = map[object.Ref]*unstructured.Unstructured{}, map[object.Ref]*unstructured.Unstructured{}
 	for ref, u := range fx.was {

@@ -74,7 +74,7 @@ func (w *witness) onStep(_ context.Context, r catalog.StepRecord) error {
 	return nil
 }
 
-// die ends the process as a power cut would: nothing of it runs any more, nothing is cleaned up.
+// die ends the process as a power cut would: it runs no deferred function and cleans up nothing.
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
@@ -131,7 +131,7 @@ func unitName(name string) string {
 	return ""
 }
 
-// witnessed is a Writer under the eyes of a witness.
+// witnessed is a Writer whose calls a witness counts.
 type witnessed struct {
 	move.Writer
 	w *witness
@@ -182,8 +182,7 @@ func (d *witnessed) Delete(ctx context.Context, k kube.Kind, namespace, name str
 	})
 }
 
-// witnessedBucket is a store under the eyes of a witness: what is written there belongs to no
-// object.
+// witnessedBucket is a bucket whose writes a witness sees. They belong to no step.
 type witnessedBucket struct {
 	*directory.Bucket
 	w *witness

@@ -303,8 +303,8 @@ func (b *lastMomentPin) Stat(ctx context.Context, key string) (bucket.Info, erro
 	return b.Bucket.Stat(ctx, key)
 }
 
-// TestDeletionRefusedBeforeTheFirstRemovalChangedNothing: a deletion that is refused after its step
-// began, and before anything was removed, has changed nothing. One that is refused later has.
+// TestDeletionRefusedBeforeTheFirstRemovalChangedNothing: a deletion that is refused after its
+// step began, and before anything was removed, has changed nothing. One that is refused later has.
 func TestDeletionRefusedBeforeTheFirstRemovalChangedNothing(t *testing.T) {
 	for _, removed := range []int{0, 1} {
 		b := newPruneFixture(t, Retention{})
