@@ -32,7 +32,8 @@ func ParseAcceptedDifference(text string) (AcceptedDifference, error) {
 	}
 	a := AcceptedDifference{GroupKind: GroupKind{Group: group, Kind: name}, Path: path}
 	for _, field := range neverAccepted {
-		if secret := (GroupKind{Kind: "Secret"}); a.GroupKind == secret && (path == field || strings.HasPrefix(path, field+".")) {
+		if secret := (GroupKind{Kind: "Secret"}); a.GroupKind == secret &&
+			(path == field || strings.HasPrefix(path, field+".")) {
 			return AcceptedDifference{}, fmt.Errorf("a difference in the %s of Secrets cannot be "+
 				"accepted: certificates and credentials would be other ones", field)
 		}

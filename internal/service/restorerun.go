@@ -54,8 +54,8 @@ func (s *Server) openRestore(ctx context.Context, r restoreRequest, identity []b
 
 func (s *Server) openSigned(ctx context.Context, location *Location, st *store.Store,
 	e store.Signed, targetName string) (*restoreInputs, error) {
-	// An operator who opens a plain store with --plain and without trusted keys accepts its content
-	// as it is.
+	// An operator who opens a plain store with --plain and without trusted keys accepts its
+	// content as it is.
 	if vouched := location.Store.Plain && !st.Encrypted() &&
 		len(location.Store.TrustedKeyFiles) == 0; !vouched {
 		if err := e.RequireTrusted(); err != nil {
@@ -116,8 +116,8 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	return plan, contents, err
 }
 
-// chain returns the time of the source's newest snapshot, and the gaps in the chain from the chosen
-// snapshot to it. Gaps before the chosen one are left by retention.
+// chain returns the time of the source's newest snapshot, and the gaps in the chain from the
+// chosen snapshot to it. Gaps before the chosen one are left by retention.
 func (o *restoreInputs) chain(ctx context.Context) (newest time.Time, gaps []string, err error) {
 	keys, err := o.store.Snapshots(ctx, o.signed.Source.UID)
 	if err != nil {
@@ -202,8 +202,8 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 
 // beforeRelease returns what has to succeed before a unit is released: that its ownership record
 // names the target. Where the store or the keys can write no record, the record of somebody else
-// still prevents the release, and a warning says so. A store that does not answer is an error, since
-// it says nothing about who owns what.
+// still prevents the release, and a warning says so. A store that does not answer is an error,
+// since it says nothing about who owns what.
 func (o *restoreInputs) beforeRelease(ctx context.Context, j *catalog.Journal, plan *restore.Plan) (
 	func(ctx context.Context, u restore.Unit) error, error) {
 	err := o.store.CanFence(ctx)
@@ -336,9 +336,9 @@ func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored
 	return o, nil
 }
 
-// sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records that
-// name its source: these it may replace, and no others. A record that this operation has written is
-// none of them, also when the restore goes into its own source.
+// sourceEpochs gives a plan of version 0.3 or older, which has no epochs, those of the records
+// that name its source: these it may replace, and no others. A record that this operation has
+// written is none of them, also when the restore goes into its own source.
 func (o *restoreInputs) sourceEpochs(ctx context.Context, j *catalog.Journal, plan *restore.Plan) (
 	map[string]int64, error) {
 	owners, err := ownership.Owners(ctx, o.store)
