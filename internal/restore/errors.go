@@ -156,8 +156,8 @@ type differentError struct {
 }
 
 func (e *differentError) Error() string {
-	return fmt.Sprintf("verify: %d objects on the target have lost or changed values of the snapshot, "+
-		"the first: %s", e.Objects, e.First)
+	return fmt.Sprintf("verify: %d objects on the target have lost or changed values of the "+
+		"snapshot, the first: %s", e.Objects, e.First)
 }
 
 // Hint says what to do next.
