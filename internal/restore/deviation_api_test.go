@@ -25,9 +25,9 @@ var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "
 const machinesCRD = "machines.cluster.x-k8s.io"
 
 // TestAPIWhatTheTargetAddsOrConvertsKeepsNothingPaused: the target's policy labels every Secret,
-// and it stores Machines at a version without spec.deletion and status.nodeInfo. Both are released, and a second
-// restore adopts them. A target that changes a value of the snapshot is refused, until the operator
-// accepts that.
+// and it stores Machines at a version without spec.deletion and status.nodeInfo. Both are
+// released, and a second restore adopts them. A target that changes a value of the snapshot is
+// refused, until the operator accepts that.
 func TestAPIWhatTheTargetAddsOrConvertsKeepsNothingPaused(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "adds-", "--workloads", "1", "--machines", "1", "--fast")
 	s := take(t)
