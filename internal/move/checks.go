@@ -115,7 +115,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 			c.add(object.Finding{Severity: c.unlessForced(object.CodeProvisioning),
 				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
-				Hint:    "wait for its Node, or delete it"})
+				Hint:    "wait for its Node, and move the workload cluster after that"})
 		}
 	}
 	return nil

@@ -187,7 +187,7 @@ func (m *run) leaveDifferent(ctx context.Context, toDelete map[string]object.Ref
 		delete(leaving, ref)
 		f := object.Finding{Severity: object.Warning, Code: object.CodeSharedKept, Ref: ref,
 			Message: "it stays on the source: " + why,
-			Hint:    "compare both, and delete it on the source by hand when it is not needed there"}
+			Hint:    "compare both; it does no harm on the source, where nothing uses it"}
 		if err := m.Journal.Emit(ctx, catalog.FindingEvent("", f)); err != nil {
 			return err
 		}

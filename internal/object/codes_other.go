@@ -25,7 +25,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "A Machine has no Node yet: it is being provisioned.",
-			Next:    "Wait for its Node, or delete the Machine.",
+			Next:    "Wait for its Node, and move the workload cluster after that.",
 		},
 		{
 			Code: CodeGitOpsOwner, Area: AreaMove, Severities: []Severity{Warning},
@@ -81,8 +81,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeSharedKept, Area: AreaRun, Severities: []Severity{Warning},
 			Meaning: "A shared object stays on the source although nothing there needs it, " +
 				"because it differs from its copy or changed.",
-			Next: "Compare both, and delete it on the source by hand when it is not needed " +
-				"there.",
+			Next: "Compare both. It does no harm on the source: nothing there uses it.",
 		},
 		{
 			Code: CodeWorkloadAPI, Area: AreaRun, Severities: []Severity{Warning},

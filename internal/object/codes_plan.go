@@ -32,7 +32,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeOwnerDamaged, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "The ownership record of the workload cluster cannot be read.",
-			Next:    "Find out to which management cluster it belongs before you go on.",
+			Next: "Find out which management cluster reconciles it (where its Cluster is not paused) " +
+				"before you go on.",
 		},
 		{
 			Code: CodeOwnedElsewhere, Area: AreaPlan, Severities: []Severity{Error, Warning},
@@ -46,7 +47,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeOwnerUntrusted, Area: AreaPlan, Severities: []Severity{Warning},
 			Meaning: "The ownership record names another management cluster, but no trusted key " +
 				"signed it, so it is not obeyed.",
-			Next: "Find out who wrote the record.",
+			Next: "Find out who wrote the record, and check that the Cluster is paused or gone on the " +
+				"management cluster that it names.",
 		},
 		{
 			Code: CodeSnapshotAge, Area: AreaPlan, Severities: []Severity{Info, Warning},
@@ -178,8 +180,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Meaning: "The target has a Cluster of this name that works. Two management clusters " +
 				"may reconcile one workload cluster, or controllers would replace objects that " +
 				"are missing.",
-			Next: "Find out to which management cluster it belongs, and delete nothing before. " +
-				"For a restore, pause it first (spec.paused: true).",
+			Next: "Find out which management cluster it belongs to before you change anything. If it " +
+				"belongs to the target, pause it there (spec.paused: true) and plan again.",
 		},
 		{
 			Code: CodeExistsDeleting, Area: AreaPlan, Severities: []Severity{Error},
@@ -189,14 +191,16 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeExistsDifferent, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "The target has a different object of this name. Nothing is overwritten.",
-			Next: "Find out to whom it belongs: make both equal, rename or delete one, or leave " +
-				"the workload cluster out.",
+			Next: "Find out who made it. Make its values equal to those of the snapshot, or accept the " +
+				"difference, and plan again; or leave the workload cluster out.",
 		},
 		{
 			Code: CodeLeftByOperation, Area: AreaPlan, Severities: []Severity{Error},
-			Meaning: "An earlier operation left the object half restored.",
-			Next: "Resume that operation. If its catalog is lost, delete the object and plan " +
-				"again.",
+			Meaning: "An earlier operation left the object half restored: the object has its mark, the " +
+				"annotation mgmtd.dev/operation.",
+			Next: "Resume that operation where its catalog is. If that catalog is lost, remove the " +
+				"annotation from the object and plan again: the new plan adopts the object or says how " +
+				"it differs.",
 		},
 		{
 			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},

@@ -100,7 +100,7 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
 				Hint: "two management clusters may be reconciling one workload cluster: find out which one " +
-					"it belongs to, and delete nothing before"})
+					"it belongs to before you change anything"})
 			continue
 		}
 		if absent[n.Key().String()] == 0 {
@@ -129,8 +129,8 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 			Message: "it was left half restored by operation " + other,
-			Hint: "resume operation " + other +
-				"; if its catalog is lost, delete the object and plan again"})
+			Hint: "resume operation " + other + " where its catalog is; if that is lost, remove the " +
+				"annotation " + annotationOperation + " from the object and plan again"})
 		return
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
@@ -157,8 +157,8 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 	}
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 		Message: "the target has another object of this name; " + d.difference(),
-		Hint: "find out whose it is; nothing is overwritten: delete or rename one of them, or leave " +
-			"this unit out"})
+		Hint: "find out who made it; nothing is overwritten: make its values equal or accept the " +
+			"difference, and plan again, or leave this unit out"})
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by

@@ -43,7 +43,8 @@ func (e *NotOwnedError) Error() string {
 
 // Hint says what to do next.
 func (e *NotOwnedError) Hint() string {
-	return "it came after the plan was made; find out whose it is, delete one of them, and resume"
+	return "it came after the plan was made: find out who made it, then plan again (roll a move back " +
+		"before that); the new plan adopts it or says how it differs"
 }
 
 // OperationAtWorkError says that another operation is at work on an object.
