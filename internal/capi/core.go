@@ -14,7 +14,15 @@ func coreRows() []Row {
 	return []Row{
 		{GroupKind: Namespace, Source: kubeTypes, Pause: PauseNone,
 			VolatileAnnotations: []string{"kubectl.kubernetes.io/last-applied-configuration"}},
-		{GroupKind: Secret, Source: kubeTypes, Pause: PauseNone},
+		{GroupKind: Secret, Source: kubeTypes, Pause: PauseNone, Volatile: []VolatileField{
+			// The bootstrap data of a MachinePool holds its token; see KubeadmConfig.
+			{Path: "data", OwnedBy: kubeadmConfig},
+			// The kubeadm control plane renews the client certificate (cluster-api v1.14,
+			// controlplane/kubeadm/reconcilers/kubeadmcontrolplane/helpers.go); managed control planes
+			// write a token that is valid for minutes (cluster-api-provider-aws v2,
+			// pkg/cloud/services/eks/config.go).
+			{Path: "data", NameSuffix: "-kubeconfig"},
+		}},
 		{GroupKind: ConfigMap, Source: kubeTypes, Pause: PauseNone},
 		{GroupKind: Provider, Source: "cluster-api v1.14, cmd/clusterctl/api/v1alpha3/provider_type.go",
 			Pause: PauseNone}, // the inventory of clusterctl: no controller reads it
@@ -37,15 +45,34 @@ func coreRows() []Row {
 			ReconciledFirst: true, Refs: classRefs()},
 		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec.")},
 		{GroupKind: core("MachineSet"), Source: capiTypes, Pause: PauseWithCluster,
-			Refs: machineRefs("spec.template.spec.")},
+			Volatile: autoscaled, Refs: machineRefs("spec.template.spec.")},
 		{GroupKind: core("MachineDeployment"), Source: capiTypes, Pause: PauseWithCluster,
-			Refs: machineRefs("spec.template.spec.")},
-		{GroupKind: core("MachinePool"), Source: capiTypes, Pause: PauseWithCluster,
+			Volatile: autoscaled, Refs: machineRefs("spec.template.spec.")},
+		{GroupKind: MachinePool, Source: capiTypes, Pause: PauseWithCluster, Volatile: autoscaled,
 			Refs: machineRefs("spec.template.spec.")},
 		{GroupKind: core("MachineHealthCheck"), Source: capiTypes, Pause: PauseWithCluster,
 			Refs: []Reference{{Path: "spec.remediation.templateRef"}, {Path: "spec.remediationTemplate"}}},
 		{GroupKind: core("MachineDrainRule"), Source: capiTypes, Pause: PauseNone},
 	}
+}
+
+// autoscalerMarks are the annotations of objects whose replicas an autoscaler writes. Source:
+// cluster-api v1.14, api/core/v1beta2/common_types.go.
+var autoscalerMarks = []string{
+	"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size",
+	"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size",
+	"cluster.x-k8s.io/replicas-managed-by",
+}
+
+// autoscaled are the fields that change when an autoscaler scales an object. A MachineDeployment
+// writes its size into annotations of its MachineSets (cluster-api v1.14,
+// api/core/v1beta2/machinedeployment_types.go).
+var autoscaled = []VolatileField{
+	{Path: "spec.replicas", Annotations: autoscalerMarks},
+	{Path: "metadata.annotations.machinedeployment.clusters.x-k8s.io/desired-replicas",
+		Annotations: autoscalerMarks},
+	{Path: "metadata.annotations.machinedeployment.clusters.x-k8s.io/max-replicas",
+		Annotations: autoscalerMarks},
 }
 
 func machineRefs(spec string) []Reference {

@@ -8,11 +8,18 @@ const (
 	runsMachineCode = "runs commands on machines"
 )
 
+var kubeadmConfig = object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfig"}
+
 // kubeadmRows are the kinds of the kubeadm bootstrap and control-plane providers.
 func kubeadmRows() []Row {
 	return []Row{
-		{GroupKind: object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfig"}, Source: kubeadmTypes,
+		{GroupKind: kubeadmConfig, Source: kubeadmTypes,
 			Pause: PauseWithCluster, RunsCode: runsMachineCode, Refs: kubeadmRefs("spec."),
+			// The token of a MachinePool is renewed before it expires, and after an outage at once
+			// (cluster-api v1.14,
+			// bootstrap/kubeadm/reconcilers/kubeadmconfig/kubeadmconfig_controller.go).
+			Volatile: []VolatileField{{Path: "spec.joinConfiguration.discovery.bootstrapToken.token",
+				OwnedBy: MachinePool}},
 			// It lets one machine at a time initialise a control plane. Brought back it would
 			// block, or be taken over by, the wrong machine (cluster-api issue 7794;
 			// bootstrap/kubeadm/pkg/locking/control_plane_init_mutex.go).
@@ -21,7 +28,7 @@ func kubeadmRows() []Row {
 			Source: kubeadmTypes, Pause: PauseNone, UsersNamed: true, RunsCode: runsMachineCode,
 			Refs: kubeadmRefs("spec.template.spec.")},
 		{GroupKind: KubeadmControlPlane, Source: kubeadmCPTypes, Pause: PauseWithCluster,
-			RunsCode: runsMachineCode,
+			RunsCode: runsMachineCode, Volatile: autoscaled,
 			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
 				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
 			// Without one it makes new ones, and with them a workload cluster that trusts nobody

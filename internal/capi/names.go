@@ -23,6 +23,7 @@ var (
 	Cluster                   = object.GroupKind{Group: GroupCore, Kind: "Cluster"}
 	ClusterClass              = object.GroupKind{Group: GroupCore, Kind: "ClusterClass"}
 	Machine                   = object.GroupKind{Group: GroupCore, Kind: "Machine"}
+	MachinePool               = object.GroupKind{Group: GroupCore, Kind: "MachinePool"}
 	KubeadmControlPlane       = object.GroupKind{Group: GroupControlPlane, Kind: "KubeadmControlPlane"}
 	ClusterResourceSet        = object.GroupKind{Group: GroupAddons, Kind: "ClusterResourceSet"}
 	ClusterResourceSetBinding = object.GroupKind{Group: GroupAddons, Kind: "ClusterResourceSetBinding"}

@@ -44,6 +44,9 @@ type Row struct {
 	VolatileConditions []string
 	// VolatileAnnotations are annotations that are no difference between two objects.
 	VolatileAnnotations []string
+	// Volatile are the fields that controllers write in objects at work without changing what the
+	// objects are: a change there after the release is no failure.
+	Volatile []VolatileField
 	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
 	AddressPool bool
 	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload
@@ -67,6 +70,47 @@ type Reference struct {
 	To object.GroupKind
 	// SoftOwner: the named object is created before this one, as an owner is.
 	SoftOwner bool
+}
+
+// VolatileField is a field that a controller writes in objects at work. All conditions that are set
+// have to hold for an object.
+type VolatileField struct {
+	// Path is the field, with dots between names; what it holds is volatile, too.
+	Path string
+	// OwnedBy: an object of that kind owns it.
+	OwnedBy object.GroupKind
+	// NameSuffix: its name ends like that.
+	NameSuffix string
+	// Annotations: it has one of these.
+	Annotations []string
+}
+
+// IsVolatileField reports whether a path of an object is one that controllers write in objects at
+// work. obj is the object before the change.
+func (r *Row) IsVolatileField(obj map[string]any, path string) bool {
+	return slices.ContainsFunc(r.Volatile, func(f VolatileField) bool {
+		return (path == f.Path || strings.HasPrefix(path, f.Path+".")) && f.fits(obj)
+	})
+}
+
+func (f VolatileField) fits(obj map[string]any) bool {
+	meta, _ := obj["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	if !strings.HasSuffix(name, f.NameSuffix) {
+		return false
+	}
+	owners, _ := meta["ownerReferences"].([]any)
+	if f.OwnedBy.Kind != "" && !slices.ContainsFunc(owners, func(o any) bool {
+		owner, _ := o.(map[string]any)
+		return kindOf(owner) == f.OwnedBy
+	}) {
+		return false
+	}
+	have := annotations(obj)
+	return len(f.Annotations) == 0 || slices.ContainsFunc(f.Annotations, func(a string) bool {
+		_, ok := have[a]
+		return ok
+	})
 }
 
 // contractGood are the endings of condition types of Cluster API whose True is good. Others, such

@@ -42,6 +42,7 @@ type Reader struct {
 type ListOptions struct {
 	Namespace string // empty: all namespaces
 	Name      string // only the object of this name; a GET would ignore Exact
+	Labels    string // a label selector; empty: all objects
 	Exact     string // read as of this resourceVersion; empty reads the newest state
 	Limit     int    // stop after so many objects; 0 reads all
 	// Whole requests all objects in one answer, which the API server serves from its watch cache.
@@ -129,6 +130,9 @@ func (l *lister) request() *rest.Request {
 	}
 	if l.opts.Name != "" {
 		req = req.Param("fieldSelector", "metadata.name="+l.opts.Name)
+	}
+	if l.opts.Labels != "" {
+		req = req.Param("labelSelector", l.opts.Labels)
 	}
 	switch {
 	case l.token != "": // carries resourceVersion and match itself; giving them again is an error

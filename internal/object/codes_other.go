@@ -117,8 +117,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeObserve, Area: AreaRun, Severities: []Severity{Error},
-			Meaning: "Machines were created or deleted on the target while it was observed " +
-				"after the release.",
+			Meaning: "Machines of a workload cluster were created or deleted on the target after " +
+				"its release.",
 			Next: "Check the controllers of the target at once: something replaces Machines.",
 		},
 	}

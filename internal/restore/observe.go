@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -28,13 +26,13 @@ func (r *run) observe(ctx context.Context) error {
 	if r.Tuning.Observe <= 0 || r.Plan.Spec.NoRelease {
 		return nil
 	}
-	k, ok := r.kinds[capi.Machine]
+	k, ok := kube.FindKind(r.Kinds, capi.Machine)
 	if !ok {
 		return nil
 	}
 	deadline := time.Now().Add(r.Tuning.Observe)
 	for {
-		if err := r.compareMachines(ctx, k); err != nil {
+		if err := r.machinesOfAll(ctx, k); err != nil {
 			r.report(ctx, "", object.Finding{Severity: object.Error, Code: object.CodeObserve,
 				Message: err.Error(),
 				Hint:    "check the controllers of the target at once: something replaces Machines"})
@@ -52,44 +50,29 @@ func (r *run) observe(ctx context.Context) error {
 	}
 }
 
-func (r *run) compareMachines(ctx context.Context, k kube.Kind) error {
-	want := map[object.Ref]string{}
-	clusters := map[object.Key]bool{}
+// machinesOfAll compares the Machines of all units with those of the plan. It lists each namespace
+// once.
+func (r *run) machinesOfAll(ctx context.Context, k kube.Kind) error {
+	listed := map[string]map[object.Ref]liveMachine{} // by namespace, then by ref
 	for _, u := range r.Plan.Units {
-		if u.Blocked {
+		key, err := object.ParseKey(u.Name)
+		if u.Blocked || err != nil {
 			continue
 		}
-		if key, err := object.ParseKey(u.Name); err == nil {
-			clusters[key] = true
-		}
-		for _, o := range u.Objects {
-			if o.GroupKind() == capi.Machine && o.Action != Skip {
-				want[o.Ref] = r.uid(o.Ref)
+		if listed[key.Namespace] == nil {
+			if listed[key.Namespace], err = liveMachines(ctx, r.Reader, k, key.Namespace, ""); err != nil {
+				return err
 			}
 		}
-	}
-	var problem error
-	_, err := r.Reader.List(ctx, k, kube.ListOptions{}, func(raw []byte) error {
-		meta := gjson.GetBytes(raw, "metadata")
-		ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
-			Name: meta.Get("name").String()}
-		switch uid, known := want[ref]; {
-		case known && uid != meta.Get("uid").String():
-			problem = fmt.Errorf("%s was deleted and created again", ref)
-		case known && meta.Get("deletionTimestamp").Exists():
-			problem = fmt.Errorf("%s is being deleted", ref)
-		case !known && clusters[object.Key{Namespace: ref.Namespace, Name: gjson.GetBytes(raw,
-			"spec.clusterName").String()}]:
-			problem = fmt.Errorf("%s is new", ref)
+		live := map[object.Ref]liveMachine{}
+		for ref, m := range listed[key.Namespace] {
+			if m.cluster == key.Name {
+				live[ref] = m
+			}
 		}
-		delete(want, ref)
-		return nil
-	})
-	if err != nil {
-		return err
+		if err := r.compareListed(ctx, u, k, live); err != nil {
+			return fmt.Errorf("%s: %w", u.Name, err)
+		}
 	}
-	for ref := range want {
-		return fmt.Errorf("%s is gone", ref)
-	}
-	return problem
+	return nil
 }

@@ -38,13 +38,19 @@ func (r *run) finishUnit(ctx context.Context, u Unit) error {
 // isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer
 // says nothing of it.
 func isUnhealthy(err error) bool {
-	_, seen := errors.AsType[*WaitError](err)
-	return seen
+	_, waited := errors.AsType[*WaitError](err)
+	return waited || isMachines(err)
+}
+
+func isMachines(err error) bool {
+	_, ok := errors.AsType[*MachinesError](err)
+	return ok
 }
 
 // postFlight waits until a released unit is healthy: every object is there, equal in what
 // controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no worse
-// condition than on the source. It changes nothing.
+// condition than on the source. A Machine that came or went since the release ends it at once. It
+// changes nothing.
 func (r *run) postFlight(ctx context.Context, u Unit) error {
 	var objects []Object
 	for _, o := range u.Objects {
@@ -56,27 +62,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if done, err := r.stepDone(ctx, step); err != nil || done {
 		return err
 	}
-	problem := func(o Object, source, live *unstructured.Unstructured) string {
-		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
-			return why
-		}
-		if capi.PublishesPause(source.Object) && !o.Paused {
-			if why := capi.NotAcknowledged(live.Object, "False"); why != "" {
-				return why
-			}
-		}
-		return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
-	}
-	// The first poll may see the conditions that were restored; controllers rewrite them within
-	// seconds. The second one counts.
-	const what = "the released unit to be as it was"
-	if err := r.wait(ctx, objects, what, problem); err != nil {
-		return fmt.Errorf("post-flight: %w", err)
-	}
-	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
-		return err
-	}
-	if err := r.wait(ctx, objects, what, problem); err != nil {
+	if err := r.waitHealthy(ctx, u, objects); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
 	}
 	for _, o := range objects {
@@ -91,7 +77,45 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
 }
 
-// changed compares what controllers do not write: metadata, spec, data.
+// waitHealthy waits until no object of a unit has a problem, twice: the first poll may see the
+// conditions that were restored, and controllers rewrite them within seconds.
+func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object) error {
+	released, err := r.stepDone(ctx, releaseStep(u.Name))
+	if err != nil {
+		return err
+	}
+	problem := func(o Object, source, live *unstructured.Unstructured) string {
+		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
+			return why
+		}
+		if capi.PublishesPause(source.Object) && !o.Paused {
+			if why := capi.NotAcknowledged(live.Object, "False"); why != "" {
+				return why
+			}
+		}
+		return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
+	}
+	problems := func(ctx context.Context, objects []Object) ([]Object, string, error) {
+		// Of a unit that was at work before this operation the Machines may change.
+		if released {
+			if err := r.compareMachines(ctx, u); err != nil {
+				return objects, "", err
+			}
+		}
+		return r.problems(ctx, objects, problem)
+	}
+	w := WaitError{Side: "target", What: "the released unit to be as it was"}
+	if err := Wait(ctx, w, r.Tuning.Wait, objects, problems); err != nil {
+		return err
+	}
+	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
+		return err
+	}
+	return Wait(ctx, w, r.Tuning.Wait, objects, problems)
+}
+
+// changed compares what controllers do not write: metadata, spec, data but for the volatile fields
+// of the kind.
 func (r *run) changed(ctx context.Context, o Object,
 	source, live *unstructured.Unstructured) string {
 	want := source.DeepCopy()
@@ -99,6 +123,10 @@ func (r *run) changed(ctx context.Context, o Object,
 		return err.Error()
 	}
 	d := r.standard().judge(ctx, o.Ref, want, live, equality.Spec)
+	row := r.Rows.Row(o.GroupKind())
+	_, d.lost = split(d.lost, func(path string) bool {
+		return row.IsVolatileField(source.Object, path)
+	})
 	return cmp.Or(d.difference(), wrongOwner(want, live))
 }
 

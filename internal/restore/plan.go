@@ -93,6 +93,9 @@ type Unit struct {
 	Machines    int      `json:"machines,omitempty"`
 	StaysPaused bool     `json:"staysPaused,omitempty"`
 	Blocked     bool     `json:"blocked,omitempty"`
+	// OtherMachines are the Machines of the workload cluster that were on the target at planning and
+	// are not in the snapshot, UID by name.
+	OtherMachines map[string]string `json:"otherMachines,omitempty"`
 }
 
 // Object is an object in the plan.

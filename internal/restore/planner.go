@@ -86,6 +86,8 @@ type planner struct {
 	// owners that are not in the snapshot but live on the target, with UID
 	outside map[object.Ref]string
 	dropped map[object.Ref]bool
+	// others are the Unit.OtherMachines of units
+	others map[string]map[string]string
 
 	mu       sync.Mutex
 	findings []object.Finding
@@ -125,6 +127,9 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		return nil, err
 	}
 	if err := preflight.Run(ctx, checks, p); err != nil {
+		return nil, err
+	}
+	if err := p.findOtherMachines(ctx); err != nil {
 		return nil, err
 	}
 	return p.plan(), nil

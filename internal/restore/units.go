@@ -101,10 +101,15 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 }
 
 func (r *run) reportFailure(ctx context.Context, u Unit, err error) {
-	if err != nil && ctx.Err() == nil {
-		r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: object.CodeUnitFailed,
-			Message: err.Error(), Hint: object.HintOf(err)})
+	if err == nil || ctx.Err() != nil {
+		return
 	}
+	code := object.CodeUnitFailed
+	if isMachines(err) {
+		code = object.CodeObserve
+	}
+	r.report(ctx, u.Name, object.Finding{Severity: object.Error, Code: code,
+		Message: err.Error(), Hint: object.HintOf(err)})
 }
 
 func creates(u Unit) bool {

@@ -1,0 +1,152 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// TestPostFlightAcceptsWhatControllersWriteAtWork: a bootstrap token that is renewed, a kubeconfig
+// that is signed again and the replicas of an autoscaler are no failure; the same change of another
+// object is one.
+func TestPostFlightAcceptsWhatControllersWriteAtWork(t *testing.T) {
+	const token = `"spec":{"joinConfiguration":{"discovery":{"bootstrapToken":{"token":"%s"}}}}`
+	owned := func(kind string) string {
+		group := "cluster.x-k8s.io"
+		if kind == "KubeadmConfig" {
+			group = "bootstrap.cluster.x-k8s.io"
+		}
+		return `,"ownerReferences":[{"apiVersion":"` + group + `/v1beta2","kind":"` + kind +
+			`","name":"o","uid":"1"}]`
+	}
+	const min = `,"annotations":{"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size":"1"}`
+	for _, tt := range []struct {
+		name, apiVersion, kind, object, meta, body string
+		differs                                    bool
+	}{
+		{"the token of a MachinePool", "bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig", "a",
+			owned("MachinePool"), token, false},
+		{"the token of a Machine", "bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig", "a",
+			owned("Machine"), token, true},
+		{"bootstrap data", "v1", "Secret", "a", owned("KubeadmConfig"), `"data":{"value":"%s"}`, false},
+		{"a kubeconfig", "v1", "Secret", "a-kubeconfig", "", `"data":{"value":"%s"}`, false},
+		{"a certificate", "v1", "Secret", "a-ca", "", `"data":{"tls.key":"%s"}`, true},
+		{"the replicas of an autoscaler", "cluster.x-k8s.io/v1beta2", "MachineDeployment", "a", min,
+			`"spec":{"replicas":%s}`, false},
+		{"the replicas of nobody", "cluster.x-k8s.io/v1beta2", "MachineDeployment", "a", "",
+			`"spec":{"replicas":%s}`, true},
+		{"another field with an autoscaler", "cluster.x-k8s.io/v1beta2", "MachineDeployment", "a", min,
+			`"spec":{"clusterName":"%s"}`, true},
+	} {
+		version := func(value string) *unstructured.Unstructured {
+			return decoded(t, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":"n"%s},%s}`,
+				tt.apiVersion, tt.kind, tt.object, tt.meta, fmt.Sprintf(tt.body, value)))
+		}
+		source, live := version("1"), version("2")
+		gk := source.GroupVersionKind().GroupKind()
+		o := Object{Ref: object.Ref{Group: gk.Group, Kind: gk.Kind, Namespace: "n", Name: tt.object}}
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}})
+		for _, owner := range source.GetOwnerReferences() {
+			group, _ := schema.ParseGroupVersion(owner.APIVersion)
+			ref := object.Ref{Group: group.Group, Kind: owner.Kind, Namespace: "n", Name: owner.Name}
+			o.Owners = append(o.Owners, ref)
+			r.setUID(ref, "1")
+		}
+		if why := r.changed(t.Context(), o, source, live); (why != "") != tt.differs {
+			t.Errorf("%s: %q", tt.name, why)
+		}
+	}
+}
+
+// machineReader is a target with Machines and nothing else.
+type machineReader struct {
+	Reader
+	list []string // JSON
+	got  []kube.ListOptions
+}
+
+func (m *machineReader) List(_ context.Context, _ kube.Kind, o kube.ListOptions,
+	fn func(raw []byte) error) (kube.ListResult, error) {
+	m.got = append(m.got, o)
+	for _, raw := range m.list {
+		if err := fn([]byte(raw)); err != nil {
+			return kube.ListResult{}, err
+		}
+	}
+	return kube.ListResult{}, nil
+}
+
+func (m *machineReader) Get(_ context.Context, k kube.Kind, _, name string) (
+	*unstructured.Unstructured, error) {
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: k.Kind}, name)
+}
+
+func machine(name, uid string) string {
+	return `{"metadata":{"name":"` + name + `","namespace":"n","uid":"` + uid +
+		`","labels":{"cluster.x-k8s.io/cluster-name":"w"}}}`
+}
+
+func TestMachinesThatCameOrWentSinceTheReleaseAreFound(t *testing.T) {
+	deleting := strings.Replace(machine("a", "u1"), `"uid"`, `"deletionTimestamp":"now","uid"`, 1)
+	for _, tt := range []struct {
+		name       string
+		live       []string
+		came, gone []string
+	}{
+		{"as planned", []string{machine("a", "u1"), machine("b", "u2")}, nil, nil},
+		{"one more", []string{machine("a", "u1"), machine("b", "u2"), machine("c", "u3")},
+			[]string{"c"}, nil},
+		{"one that was there before", []string{machine("a", "u1"), machine("b", "u2"),
+			machine("old", "u9")}, nil, nil},
+		{"one of the name of one that was there before", []string{machine("a", "u1"),
+			machine("b", "u2"), machine("old", "u3")}, []string{"old"}, nil},
+		{"one less", []string{machine("b", "u2")}, nil, []string{"a"}},
+		{"created again", []string{machine("a", "u3"), machine("b", "u2")}, nil, []string{"a"}},
+		{"being deleted", []string{deleting, machine("b", "u2")}, nil, []string{"a"}},
+		{"replaced", []string{machine("a", "u1"), machine("c", "u3")}, []string{"c"}, []string{"b"}},
+	} {
+		reader := &machineReader{list: tt.live}
+		u := Unit{Name: "n/w", OtherMachines: map[string]string{"old": "u9"}}
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Reader: reader,
+			Kinds: []kube.Kind{{GroupKind: capi.Machine, Version: "v1beta2"}}})
+		for name, uid := range map[string]string{"a": "u1", "b": "u2"} {
+			ref := object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n", Name: name}
+			u.Objects = append(u.Objects, Object{Ref: ref, Action: Create})
+			r.setUID(ref, uid)
+		}
+		err := r.compareMachines(t.Context(), u)
+		var came, gone []string
+		if isMachines(err) {
+			e, _ := errors.AsType[*MachinesError](err)
+			for _, ref := range e.Came {
+				came = append(came, ref.Name)
+			}
+			for _, ref := range e.Gone {
+				gone = append(gone, ref.Name)
+			}
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(came, tt.came) || !slices.Equal(gone, tt.gone) {
+			t.Errorf("%s: came %v, gone %v", tt.name, came, gone)
+		}
+		if len(reader.got) != 1 || !reader.got[0].Metadata || reader.got[0].Namespace != "n" ||
+			reader.got[0].Labels != "cluster.x-k8s.io/cluster-name=w" {
+			t.Errorf("%s: it lists %+v", tt.name, reader.got)
+		}
+		if isUnhealthy(err) != (len(came)+len(gone) > 0) {
+			t.Errorf("%s: unhealthy is %v", tt.name, isUnhealthy(err))
+		}
+	}
+}
