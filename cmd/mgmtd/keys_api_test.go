@@ -159,7 +159,12 @@ func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 		return list.GetSnapshots()
 	}
 	wait(t, dir, "the schedule took a snapshot", func() bool { return len(taken()) == 1 })
-	run, err := a.schedules.RunSchedule(t.Context(), &mgmtv1.RunScheduleRequest{Name: "hourly"})
+	var run *mgmtv1.RunScheduleResponse
+	var err error
+	wait(t, dir, "the schedule runs again, after the end of its first run", func() bool {
+		run, err = a.schedules.RunSchedule(t.Context(), &mgmtv1.RunScheduleRequest{Name: "hourly"})
+		return err == nil
+	})
 	if err := a.operation(t.Context(), run.GetOperation(), err); err != nil || len(taken()) != 2 {
 		t.Fatalf("%d snapshots, %v", len(taken()), err)
 	}
