@@ -17,7 +17,7 @@ const completeTimeout = 2 * time.Second
 // open stores and catalogs. It ignores errors: completion must not print anything.
 func (p *program) names(cmd *cobra.Command, ask func(context.Context, *connection) ([]string,
 	error)) []string {
-	if p.standalone.enabled || p.checkDaemon(cmd) != nil {
+	if p.standalone.enabled || p.readEnvironment() != nil || p.checkDaemon(cmd) != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
@@ -100,6 +100,9 @@ func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]s
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	if p.standalone.enabled {
+		return p.mgmtNames(), cobra.ShellCompDirectiveNoFileComp
+	}
 	return p.names(cmd, func(ctx context.Context, c *connection) ([]string, error) {
 		resp, err := c.mgmts.ListMgmts(ctx, &mgmtv1.ListMgmtsRequest{})
 		var names []string
@@ -110,12 +113,25 @@ func (p *program) completeMgmt(cmd *cobra.Command, args []string, _ string) ([]s
 	}), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeMgmts completes flags that name management clusters.
-func completeMgmts(p *program, cmd *cobra.Command, flags ...string) {
-	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, word string) (
+// completeFlags completes the flags of all commands below cmd that name a management cluster or a
+// storage location, and the file of --config.
+func (p *program) completeFlags(cmd *cobra.Command) {
+	if !cmd.HasParent() {
+		_ = cmd.MarkPersistentFlagFilename("config", "yaml", "yml")
+	}
+	for _, name := range []string{"source", "target", "location"} {
+		if cmd.Flags().Lookup(name) == nil {
+			continue
+		}
+		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, word string) (
 			[]string, cobra.ShellCompDirective) {
+			if name == "location" {
+				return p.locationNames(), cobra.ShellCompDirectiveNoFileComp
+			}
 			return p.completeMgmt(cmd, nil, word)
 		})
+	}
+	for _, c := range cmd.Commands() {
+		p.completeFlags(c)
 	}
 }

@@ -26,8 +26,6 @@ const (
 	// one elsewhere may take to accept and to show its certificate.
 	socketTimeout = time.Second
 	reachTimeout  = 5 * time.Second
-	// addressVariable is the environment variable that replaces a missing --address.
-	addressVariable = "MGMTCTL_ADDRESS"
 )
 
 // systemSockets are where a daemon of the system listens: by its default, and under systemd's
@@ -43,7 +41,7 @@ type daemonFlags struct {
 func (f *daemonFlags) register(set *pflag.FlagSet) {
 	set.SortFlags = false // the help shows them in this order
 	set.StringVar(&f.address, "address", "", "`ADDR` of the daemon: unix:///path or, with mutual "+
-		"TLS, host:port (default $"+addressVariable+", else a socket of this host)")
+		"TLS, host:port (default a socket of this host)")
 	set.StringVar(&f.caFile, "ca-file", "", "`FILE` with the certificate authority of the daemon, "+
 		"for host:port")
 	set.StringVar(&f.certFile, "cert-file", "", "`FILE` with our certificate, for host:port")
@@ -57,6 +55,7 @@ var insteadOf = []struct{ flag, instead string }{
 	{"source-context", "name a management cluster of its config with --source"},
 	{"target-kubeconfig", "name a management cluster of its config with --target"},
 	{"target-context", "name a management cluster of its config with --target"},
+	{"config", "it has read its own"},
 	{"store", "name a storage location of its config with --location"},
 	{"plain", "its config says how its storage is encrypted"},
 	{"recipient", "its config names the recipients"},
@@ -68,7 +67,7 @@ var insteadOf = []struct{ flag, instead string }{
 // refuseStandaloneFlags returns an error when a flag is given that a daemon would ignore.
 func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
 	for _, f := range insteadOf {
-		if p.given(f.flag) {
+		if p.typed(f.flag) {
 			return usageError(cmd, "--%s needs --standalone: a daemon uses its own config; %s", f.flag,
 				f.instead)
 		}
@@ -76,22 +75,13 @@ func (p *program) refuseStandaloneFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// address returns --address or its variable. It is empty when the daemon is to be found on this
-// host.
-func (p *program) address() string {
-	if p.daemon.address != "" {
-		return p.daemon.address
-	}
-	return p.getenv(addressVariable)
-}
-
 // checkDaemon returns an error when flags contradict each other, before anything is opened.
 func (p *program) checkDaemon(cmd *cobra.Command) error {
-	address := p.address()
+	address := p.daemon.address
 	tlsFlags := []string{"ca-file", "cert-file", "key-file"}
 	if address == "" {
 		for _, name := range tlsFlags {
-			if p.given(name) {
+			if p.typed(name) {
 				return usageError(cmd, "--%s needs --address host:port", name)
 			}
 		}
@@ -103,10 +93,10 @@ func (p *program) checkDaemon(cmd *cobra.Command) error {
 	}
 	var missing []string
 	for _, name := range tlsFlags {
-		switch given := p.given(name); {
-		case network == "unix" && given:
+		switch {
+		case network == "unix" && p.typed(name):
 			return usageError(cmd, "--%s is for host:port: the daemon's socket has no TLS", name)
-		case network == "tcp" && !given:
+		case network == "tcp" && !p.given(name):
 			missing = append(missing, "--"+name)
 		}
 	}
@@ -136,7 +126,7 @@ func parseAddress(address string) (network, where string, err error) {
 // connectDaemon dials the daemon of --address, else one of this host: that of the user, then that
 // of the system.
 func (p *program) connectDaemon(ctx context.Context) (*connection, error) {
-	if address := p.address(); address != "" {
+	if address := p.daemon.address; address != "" {
 		return p.connectAddress(ctx, address)
 	}
 	sockets := systemSockets

@@ -270,6 +270,7 @@ func (r runner) runWords(t *testing.T, words ...string) result {
 		stdout:      &stdout,
 		stderr:      &console{w: &stderr},
 		getenv:      func(name string) string { return r.getenv[name] },
+		environ:     environ(r.getenv),
 		now:         func() time.Time { return now },
 		signals:     r.signals,
 		interactive: r.interactive,
@@ -283,6 +284,15 @@ func (r runner) runWords(t *testing.T, words ...string) result {
 	}
 	code := p.run(t.Context(), words)
 	return result{code, stdout.String(), stderr.String()}
+}
+
+// environ gives variables as os.Environ does.
+func environ(variables map[string]string) []string {
+	var list []string
+	for name, value := range variables {
+		list = append(list, name+"="+value)
+	}
+	return list
 }
 
 // golden compares with a file in testdata, or writes it with -update.

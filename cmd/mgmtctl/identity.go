@@ -25,10 +25,17 @@ func (f *identityFlags) register(server, global *pflag.FlagSet) {
 		"passphrase of a protected identity, for scripts (default: ask on the terminal)")
 }
 
-// readIdentity reads the files of --identity as one; without the flag it returns nil. The bytes go
-// into requests only. Passphrases are used here and sent nowhere.
+// readIdentity reads the files of --identity as one, else the identity of the file of --config;
+// without either it returns nil. The bytes go into requests only. Passphrases are used here and sent nowhere.
 func (p *program) readIdentity(ctx context.Context) ([]byte, error) {
-	return service.ReadIdentities(p.identity.files, func(file string) ([]byte, error) {
+	files := p.identity.files
+	if p.standalone.plain && !p.typed("identity") {
+		files = nil // nothing is encrypted
+	}
+	if len(files) == 0 && p.config != nil && p.config.IdentityFile != "" {
+		files = []string{p.config.IdentityFile}
+	}
+	return service.ReadIdentities(files, func(file string) ([]byte, error) {
 		return p.passphrase(ctx, "passphrase of "+file)
 	})
 }

@@ -37,6 +37,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		stdout:   stdout,
 		stderr:   &console{w: stderr},
 		getenv:   os.Getenv,
+		environ:  os.Environ(),
 		now:      time.Now,
 		signals:  signals,
 		terminal: openTerminal,

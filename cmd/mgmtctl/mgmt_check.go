@@ -24,7 +24,7 @@ docs/findings.md explains every finding.
 
 Changes: nothing.
 
-Standalone it needs --source-kubeconfig or --target-kubeconfig, one of them.
+Standalone it needs --source-kubeconfig or --target-kubeconfig, one of them, or --config.
 
 Exit codes: 0 no finding of severity error; 1 other error, such as an unreachable daemon or
 management cluster; 2 usage; 3 findings of severity error; 10 store.`,
@@ -41,9 +41,10 @@ management cluster; 2 usage; 3 findings of severity error; 10 store.`,
 			if len(args) > 0 {
 				req.Name = args[0]
 			}
-			if p.standalone.enabled && p.given("source-kubeconfig") == p.given("target-kubeconfig") {
+			if p.standalone.enabled && !p.given("config") &&
+				p.given("source-kubeconfig") == p.given("target-kubeconfig") {
 				return usageError(cmd, "standalone, this needs --source-kubeconfig or "+
-					"--target-kubeconfig, one of them")
+					"--target-kubeconfig, one of them, or --config")
 			}
 			p.standalone.sourceName, p.standalone.targetName = req.GetName(), req.GetName()
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {

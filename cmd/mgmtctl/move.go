@@ -44,7 +44,6 @@ func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
 	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
 	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+
 		"only a lock on the source prevents another host from doing the same")
-	completeMgmts(p, cmd, "source", "target")
 	return f
 }
 

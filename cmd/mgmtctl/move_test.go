@@ -307,7 +307,7 @@ func TestCompletionAsksTheDaemon(t *testing.T) {
 			t.Errorf("%s: %q, want %q", line, got, want)
 		}
 		silent := runner{fake: newFake(), getenv: map[string]string{
-			addressVariable: "unix:///nobody/there"}}.complete(t, line)
+			"MGMTCTL_ADDRESS": "unix:///nobody/there"}}.complete(t, line)
 		if strings.Contains(silent, "prod") || strings.Contains(silent, "hourly") ||
 			strings.Contains(silent, "65f1") {
 			t.Errorf("%s: without a daemon %q", line, silent)

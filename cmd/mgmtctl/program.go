@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/mgmtd/mgmtd/internal/service"
+	"github.com/mgmtd/mgmtd/internal/service/config"
 )
 
 // program is one run of mgmtctl. Everything that it uses of its environment is a field, so that a
@@ -21,7 +22,9 @@ type program struct {
 	stdout io.Writer
 	stderr *console
 	getenv func(string) string
-	now    func() time.Time
+	// environ is the whole environment, as os.Environ gives it.
+	environ []string
+	now     func() time.Time
 	// signals delivers interrupts; nil delivers none.
 	signals <-chan os.Signal
 	// interactive: there is somebody to ask.
@@ -39,6 +42,10 @@ type program struct {
 	daemon     daemonFlags
 	identity   identityFlags
 	flags      flagGroups
+	// fromEnvironment has the flags that their variables have set.
+	fromEnvironment map[string]bool
+	// config is the file of --config; nil without one.
+	config *config.Config
 	// endTimeout releases the timer of --timeout.
 	endTimeout context.CancelFunc
 }

@@ -21,8 +21,12 @@ go to stdout, everything else to stderr.
 It talks to a daemon: the one at --address, else the one at $XDG_RUNTIME_DIR/mgmtd.sock,
 /run/mgmtd.sock or /run/mgmtd/mgmtd.sock. Management clusters and storage locations are then those
 of the daemon's config, by name. With --standalone it needs no daemon: the service runs inside
-mgmtctl until the command ends, and flags name the store, the keys and the kubeconfigs. $KUBECONFIG
-is never read.
+mgmtctl until the command ends. Flags then name the store, the keys and the kubeconfigs, or --config
+names the configuration file of the daemon, which has them all; other flags override it.
+
+The flags that show a variable such as [$MGMTCTL_STORE] can be set in the environment. A flag that
+is typed wins over its variable, and a variable wins over the file of --config. Several values of
+one variable are separated as in $PATH. $KUBECONFIG is never read.
 
 The first Ctrl-C (or SIGTERM) stops between two steps, the second at once; in both cases the
 operation can be resumed. Through a daemon, Ctrl-C only ends the display: the operation goes on
@@ -65,6 +69,7 @@ func newRoot(p *program) *cobra.Command {
 		standalone: pflag.NewFlagSet("standalone", pflag.ContinueOnError),
 		global:     pflag.NewFlagSet("global", pflag.ContinueOnError),
 	}
+	p.fromEnvironment = map[string]bool{}
 	p.flags.global.Var(newEnum(&p.format, formatTable, formatJSON, formatYAML), "output",
 		"how to print the result: table, json or yaml")
 	p.flags.global.Lookup("output").Shorthand = "o"
@@ -75,6 +80,7 @@ func newRoot(p *program) *cobra.Command {
 		"run the service inside mgmtctl, without a daemon")
 	p.identity.register(p.flags.server, p.flags.global)
 	p.standalone.register(p.flags.standalone)
+	p.flags.addVariables()
 	root.PersistentFlags().AddFlagSet(p.flags.server)
 	root.PersistentFlags().AddFlagSet(p.flags.global)
 	root.PersistentFlags().AddFlagSet(p.flags.standalone)
@@ -101,6 +107,7 @@ func newRoot(p *program) *cobra.Command {
 		newKeygen(p),
 		newVersion(p),
 	)
+	p.completeFlags(root)
 	root.Args = noArgs
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return root
@@ -108,6 +115,13 @@ func newRoot(p *program) *cobra.Command {
 
 // begin runs before every command, after its flags are parsed.
 func (p *program) begin(cmd *cobra.Command) error {
+	if isCompletion(cmd) {
+		return nil // the flags of the command that is completed are not parsed yet
+	}
+	p.warnOfVariables()
+	if err := p.readEnvironment(); err != nil {
+		return usageError(cmd, "read the environment: %v", err)
+	}
 	if p.timeout < 0 {
 		return usageError(cmd, "--timeout is negative")
 	}
@@ -117,6 +131,11 @@ func (p *program) begin(cmd *cobra.Command) error {
 		cmd.SetContext(ctx)
 	}
 	return nil
+}
+
+// isCompletion reports whether cmd is what a shell calls for a completion.
+func isCompletion(cmd *cobra.Command) bool {
+	return cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd
 }
 
 // reachesServer annotates commands that use the flags of --standalone.

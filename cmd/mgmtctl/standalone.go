@@ -3,16 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/service"
 )
 
@@ -31,6 +28,7 @@ var _ server = (*service.Server)(nil)
 // standaloneFlags configure the service when it runs inside mgmtctl.
 type standaloneFlags struct {
 	enabled          bool
+	config           string
 	store            string
 	plain            bool
 	recipients       []string
@@ -46,10 +44,15 @@ type standaloneFlags struct {
 	// daemon, they name the management clusters of the kubeconfigs.
 	sourceName string
 	targetName string
+	// location: --location names a storage location of the file of --config, which goes before a
+	// store that an environment variable names.
+	location bool
 }
 
 func (f *standaloneFlags) register(set *pflag.FlagSet) {
 	set.SortFlags = false
+	set.StringVar(&f.config, "config", "", "configuration `FILE` of the daemon: its management "+
+		"clusters, storage locations, keys and kinds; the other flags override it")
 	set.StringVar(&f.store, "store", "", "`URL` of the store: file:///dir or the path of a "+
 		"directory, or "+
 		"s3://bucket/prefix?endpoint=https://host:port&region=NAME (docs/config.md has all options)")
@@ -102,14 +105,19 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 	if !f.enabled {
 		return p.checkDaemon(cmd)
 	}
-	if p.daemon.address != "" {
-		return usageError(cmd, "--address and --standalone exclude each other")
+	if err := p.readConfig(); err != nil {
+		return err
 	}
-	if cmd.Flags().Changed("location") {
+	f.location = cmd.Flags().Changed("location")
+	switch {
+	case p.typed("address"):
+		return usageError(cmd, "--address and --standalone exclude each other")
+	case f.location && p.config == nil:
 		return usageError(cmd, "--location names a storage location of a daemon's config; standalone, "+
 			"--store says where the store is")
-	}
-	if f.plain && len(f.recipients) > 0 {
+	case f.location && p.typed("store"):
+		return usageError(cmd, "--location and --store exclude each other")
+	case f.plain && p.typed("recipient"):
 		return usageError(cmd, "--plain and --recipient exclude each other")
 	}
 	for _, side := range []string{"source", "target"} {
@@ -120,7 +128,7 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 	var missing []string
 	var reason service.Reason
 	for _, n := range needs {
-		if p.given(n.flag) || (n.unlessPlain && f.plain) {
+		if p.given(n.flag) || p.configHas(n.flag) || (n.unlessPlain && f.plain) {
 			continue
 		}
 		text := "--" + n.flag
@@ -144,18 +152,13 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 	return err
 }
 
-// given reports whether a flag of every command was set.
-func (p *program) given(name string) bool {
-	f := p.flags.lookup(name)
-	return f.Changed && !slices.Contains([]string{"", "[]", "[\"\"]", "false"}, f.Value.String())
-}
-
-// commandLine returns a command that uses the same server as this one, ready to be pasted into a
-// shell.
+// commandLine returns a command that uses the same server as this one, ready to be pasted into the
+// shell that this one was typed in: it has the flags that were typed, and not those of environment
+// variables.
 func (p *program) commandLine(words ...string) string {
 	words = append([]string{"mgmtctl"}, words...)
 	add := func(f *pflag.Flag) {
-		if !p.given(f.Name) {
+		if !p.typed(f.Name) {
 			return
 		}
 		switch v := f.Value.(type) {
@@ -168,9 +171,6 @@ func (p *program) commandLine(words ...string) string {
 				words = append(words, v.String())
 			}
 		}
-	}
-	if !p.standalone.enabled && !p.given("address") && p.address() != "" {
-		words = append(words, "--address", p.address())
 	}
 	p.flags.server.VisitAll(add)
 	if p.standalone.enabled {
@@ -211,29 +211,9 @@ func (p *program) catalogFile() (string, error) {
 
 // serveStandalone makes the service from the flags. It opens nothing: the first call does.
 func serveStandalone(f standaloneFlags, p *program) (server, error) {
-	catalog, err := p.catalogFile()
+	cfg, err := p.serviceConfig(f)
 	if err != nil {
 		return nil, err
-	}
-	cfg := service.Config{
-		CatalogFile: catalog,
-		Locations: []service.Location{{Store: service.StoreOptions{
-			URL:             f.store,
-			Plain:           f.plain,
-			Recipients:      f.recipients,
-			SigningKeyFile:  f.signingKey,
-			TrustedKeyFiles: f.trustedKeys,
-		}}},
-		Log:     slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		Version: readBuild().Version,
-	}
-	if f.sourceKubeconfig != "" {
-		cfg.Sources = []kube.Options{{Name: f.sourceName, KubeconfigFile: f.sourceKubeconfig,
-			Context: f.sourceContext}}
-	}
-	if f.targetKubeconfig != "" {
-		cfg.Targets = []kube.Options{{Name: f.targetName, KubeconfigFile: f.targetKubeconfig,
-			Context: f.targetContext}}
 	}
 	return service.New(cfg), nil
 }

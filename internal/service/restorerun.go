@@ -319,8 +319,8 @@ func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored
 	if err != nil {
 		return nil, err
 	}
-	target := "" // standalone, the flags name one
-	if s.cfg.Daemon {
+	target := "" // the flags of mgmtctl name one
+	if s.cfg.Daemon || len(s.cfg.Targets) > 1 {
 		target = stored.Plan.Target.Name
 	}
 	o, err := s.openSigned(ctx, location, st, e, target)

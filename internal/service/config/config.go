@@ -15,6 +15,8 @@ type Config struct {
 	// Service is all but how to be reached. Its log and version are for the caller to set.
 	Service service.Config
 	Listen  Listen
+	// IdentityFile opens snapshots for verifies at sample and full; empty means none.
+	IdentityFile string
 	// Metrics is the address of the HTTP server for metrics; empty means none.
 	Metrics string
 }
@@ -29,7 +31,14 @@ type Listen struct {
 
 // Load reads and checks the file. Paths in it that are not absolute start at its folder. The error
 // is an *InvalidError when the file can be read: it holds all that is wrong with it.
-func Load(path string) (*Config, error) {
+func Load(path string) (*Config, error) { return read(path, false) }
+
+// LoadStandalone reads the file for a process that does the daemon's work once, without being it.
+// Files that the configuration names are not opened: in an outage some of them may be gone, and
+// each is needed by some requests only. The schedules are left out.
+func LoadStandalone(path string) (*Config, error) { return read(path, true) }
+
+func read(path string, standalone bool) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
@@ -38,7 +47,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	r := &reader{file: path, dir: filepath.Dir(path)}
+	r := &reader{file: path, dir: filepath.Dir(path), standalone: standalone}
 	c := r.read(text)
 	if len(r.problems) > 0 {
 		slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
@@ -50,7 +59,9 @@ func Load(path string) (*Config, error) {
 // reader gathers what is wrong with a file.
 type reader struct {
 	file, dir string
-	problems  []Problem
+	// standalone: the files that the configuration names are not opened.
+	standalone bool
+	problems   []Problem
 }
 
 // read makes a Config of the text, which is of use only when there are no problems.
@@ -82,13 +93,16 @@ func (r *reader) read(text []byte) *Config {
 		}
 		c = d.readOwn()
 	}
-	c.Service.Daemon = true
+	c.Service.Daemon = !r.standalone
 	keys := service.StoreOptions{}
 	if len(c.Service.Locations) == 1 {
 		keys = c.Service.Locations[0].Store
 	}
 	c.Service.Locations = r.readLocations(locations, keys)
 	c.Service.Schedules = r.readSchedules(schedules, c)
+	if r.standalone {
+		c.Service.Schedules = nil
+	}
 	return c
 }
 

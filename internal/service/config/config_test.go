@@ -307,3 +307,32 @@ func TestKindsOfTheConfigurationJoinTheBuiltInOnes(t *testing.T) {
 		t.Errorf("row %+v", row)
 	}
 }
+
+// TestLoadStandaloneOpensNoFileThatTheConfigurationNames: in an outage the kubeconfig of the lost
+// management cluster may be gone, and the signing key may be on another host.
+func TestLoadStandaloneOpensNoFileThatTheConfigurationNames(t *testing.T) {
+	dir := folder(t)
+	text := strings.Replace(goodOwn, "  listen", "  identityFile: identity.txt\n  listen", 1) +
+		goodVelero
+	if _, err := load(t, dir, text); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{"prod.kubeconfig", "signing.key", "signing.pub", "identity.txt",
+		"aws"} {
+		if err := os.Remove(filepath.Join(dir, gone)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := LoadStandalone(filepath.Join(dir, "mgmtd.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Service.Daemon || len(c.Service.Schedules) > 0 || len(c.Service.Sources) != 2 ||
+		len(c.Service.Locations) != 2 || c.IdentityFile != filepath.Join(dir, "identity.txt") ||
+		c.Service.Locations[0].Store.SigningKeyFile != filepath.Join(dir, "signing.key") {
+		t.Errorf("config %+v", c)
+	}
+	if _, err := LoadStandalone(filepath.Join(dir, "signing.pub")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}

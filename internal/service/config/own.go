@@ -85,7 +85,7 @@ func (d *document) readOwn() *Config {
 	if !isZero(d.at("spec.rules")) {
 		d.problem("spec.rules", "not honoured", "describe the kinds in spec.kinds")
 	}
-	c := &Config{Metrics: s.Metrics}
+	c := &Config{Metrics: s.Metrics, IdentityFile: d.r.path(s.IdentityFile)}
 	c.Service.CatalogFile = d.r.path(s.Catalog)
 	if s.Catalog == "" {
 		c.Service.CatalogFile = DefaultCatalog
@@ -210,10 +210,14 @@ func (d *document) checkKubeconfig(field string, o kube.Options) {
 	}
 }
 
-// checkFile reports a file that is missing or cannot be read.
+// checkFile reports a file that is missing or cannot be read. It returns whether the file can be
+// read; standalone it does not open it and returns false.
 func (d *document) checkFile(field, path string) bool {
 	if path == "" {
 		d.problem(field, "missing", "give the path of a file")
+		return false
+	}
+	if d.r.standalone {
 		return false
 	}
 	f, err := os.Open(path)
