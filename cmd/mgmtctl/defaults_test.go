@@ -16,9 +16,15 @@ func TestDefaultsInTextsAreThoseOfTheCode(t *testing.T) {
 	for command, n := range map[string]int{"restore run": service.DefaultRestoreConcurrency,
 		"move run": service.DefaultMoveConcurrency} {
 		help := runner{fake: newFake()}.run(t, command+" --help").want(t, 0).stdout
-		want := fmt.Sprintf("workload clusters at once (default %d)", n)
-		if !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
-			t.Errorf("the help of %s does not have %q", command, want)
+		for _, want := range []string{
+			fmt.Sprintf("workload clusters at once (default %d)", n),
+			fmt.Sprintf("once N have failed; 0 means no limit (default %d)", service.DefaultMaxFailures),
+			fmt.Sprintf("to be healthy (default %.0fm, and 1s for each one released)",
+				service.DefaultPostFlight.Minutes()),
+		} {
+			if !strings.Contains(strings.Join(strings.Fields(help), " "), want) {
+				t.Errorf("the help of %s does not have %q", command, want)
+			}
 		}
 	}
 	tests := []struct {
@@ -27,6 +33,12 @@ func TestDefaultsInTextsAreThoseOfTheCode(t *testing.T) {
 	}{
 		{"../../proto/mgmt/v1/restore.proto", fmt.Sprintf("0 means %d for a restore and %d for a move",
 			service.DefaultRestoreConcurrency, service.DefaultMoveConcurrency)},
+		{"../../proto/mgmt/v1/restore.proto", fmt.Sprintf("%d when it is not set; 0 means no limit",
+			service.DefaultMaxFailures)},
+		{"../../proto/mgmt/v1/restore.proto", fmt.Sprintf("%.0f minutes, and one second for each unit",
+			service.DefaultPostFlight.Minutes())},
+		{"../../docs/move.md", fmt.Sprintf("once %d have failed", service.DefaultMaxFailures)},
+		{"../../docs/outage.md", fmt.Sprintf("once %d have failed", service.DefaultMaxFailures)},
 		{"../../docs/move.md",
 			fmt.Sprintf("workload clusters in a batch, %d by default", service.DefaultMoveConcurrency)},
 	}

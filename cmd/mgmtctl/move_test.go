@@ -151,7 +151,7 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d "+
 		"--selector tier=gold --force --no-fence --location vault"+
 		" --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a --managed-fields all --concurrency 3 --canary c/d "+
-		"--max-failures 2 --observe 90s").want(t, 0)
+		"--max-failures 2 --observe 90s --post-flight-timeout 9m").want(t, 0)
 	raw, err := rawJSON(requestOf[*mgmtv1.RunMoveRequest](t, f))
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,8 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 	}
 	want := `{"planDigest":"","spec":{"acceptDifferences":["Machine.b:spec.a"],"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"vault","managedFields":"MANAGED_FIELDS_ALL","noFence":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"source":"prod","target":"new"},` +
-		`"tuning":{"canary":"c/d","concurrency":3,"maxFailures":2,"observe":"90s"}}`
+		`"tuning":{"canary":"c/d","concurrency":3,"maxFailures":2,"observe":"90s",` +
+		`"postFlightTimeout":"540s"}}`
 	if sorted, _ := json.Marshal(req); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)
 	}

@@ -49,6 +49,7 @@ func runPlan(ctx context.Context, p *program, c *connection, work planned) error
 type runFlags struct {
 	tuning   *mgmtv1.RestoreTuning
 	observe  time.Duration
+	limit    time.Duration // of post-flight
 	planFile string
 	yes      bool
 	// plan is the plan of --plan, nil without the flag.
@@ -58,7 +59,7 @@ type runFlags struct {
 // newRunFlags adds the flags of "run" to a command. verb is what is done to workload clusters, in
 // the words of its help; concurrency is the server's default for --concurrency.
 func newRunFlags(cmd *cobra.Command, verb string, concurrency int) *runFlags {
-	f := &runFlags{tuning: &mgmtv1.RestoreTuning{}}
+	f := &runFlags{tuning: &mgmtv1.RestoreTuning{MaxFailures: new(int32)}}
 	set := cmd.Flags()
 	set.StringVar(&f.planFile, "plan", "", "run the plan in this `FILE`, and nothing else")
 	set.BoolVar(&f.yes, "yes", false, "do not ask")
@@ -66,8 +67,11 @@ func newRunFlags(cmd *cobra.Command, verb string, concurrency int) *runFlags {
 		"clusters at once (default %d)", verb, concurrency))
 	set.Var(&checkedOne{&f.tuning.Canary, checkWorkload, "NS/NAME"}, "canary", verb+
 		" this workload cluster before all others")
-	set.Int32Var(&f.tuning.MaxFailures, "max-failures", 0, "begin no further workload cluster once "+
-		"`N` have failed; 0 means no limit")
+	set.Int32Var(f.tuning.MaxFailures, "max-failures", service.DefaultMaxFailures,
+		"begin and release no further workload cluster once `N` have failed; 0 means no limit")
+	set.DurationVar(&f.limit, "post-flight-timeout", 0, fmt.Sprintf("let a released workload "+
+		"cluster take this `duration` to be healthy (default %s, and 1s for each one released)",
+		strings.TrimSuffix(service.DefaultPostFlight.String(), "0s")))
 	set.DurationVar(&f.observe, "observe", 0, "watch the target for this `duration` after the last "+
 		"release, for Machines that come or go")
 	_ = cmd.MarkFlagFilename("plan", "json", "yaml")
@@ -88,10 +92,16 @@ func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []s
 		return usageError(cmd, "--concurrency is negative")
 	case f.tuning.GetMaxFailures() < 0:
 		return usageError(cmd, "--max-failures is negative")
+	case f.limit < 0:
+		return usageError(cmd, "--post-flight-timeout is negative")
 	case f.observe < 0:
 		return usageError(cmd, "--observe is negative")
-	case f.observe > 0:
+	}
+	if f.observe > 0 {
 		f.tuning.Observe = durationpb.New(f.observe)
+	}
+	if f.limit > 0 {
+		f.tuning.PostFlightTimeout = durationpb.New(f.limit)
 	}
 	if err := p.check(cmd, needs); err != nil || f.planFile == "" {
 		return err

@@ -305,7 +305,8 @@ func TestRestoreRunsThePlanOfAFile(t *testing.T) {
 				t.Errorf("digest %q", req.GetPlanDigest())
 			}
 			if n := req.GetTuning(); n.GetConcurrency() != 3 || n.GetCanary() != "team-a/db" ||
-				n.GetObserve().AsDuration() != 90*time.Second {
+				n.GetObserve().AsDuration() != 90*time.Second ||
+				n.GetMaxFailures() != service.DefaultMaxFailures {
 				t.Errorf("tuning %v", n)
 			}
 		})

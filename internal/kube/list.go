@@ -298,12 +298,13 @@ func isSyntactic(err error) bool {
 }
 
 // Backoff returns how long to wait after that many failures: the time that the server asks for,
-// else 100 ms doubling to 5 s.
+// else 100 ms doubling to 5 s with jitter: many units may contend for one shared object.
 func Backoff(failures int, err error) time.Duration {
 	if s, ok := apierrors.SuggestsClientDelay(err); ok && s > 0 {
 		return time.Duration(s) * time.Second
 	}
-	return retry.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}.Wait(failures)
+	return retry.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second,
+		Jitter: true}.Wait(failures)
 }
 
 func getJSON(ctx context.Context, c *rest.RESTClient, path string, into any) error {

@@ -105,20 +105,21 @@ func TestI2CompareFindsEveryChange(t *testing.T) {
 	}
 }
 
-func TestBatchesStartWithTheCanary(t *testing.T) {
+func TestBatchesStartWithTheCanaryAndDouble(t *testing.T) {
 	unit := func(name string, blocked bool) restore.Unit {
 		return restore.Unit{Name: name,
 			Blocked: blocked}
 	}
 	m := &run{
 		Plan: &Plan{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false), unit("n/b", true),
-			unit("n/c", false), unit("n/d", false), unit("n/e", false), unit("n/f", false)}}},
+			unit("n/c", false), unit("n/d", false), unit("n/e", false), unit("n/f", false),
+			unit("n/g", false), unit("n/h", false), unit("n/i", false)}}},
 		Tuning:  restore.Tuning{Concurrency: 2, Canary: "n/d"},
 		Units:   map[string]catalog.UnitState{"n/c": catalog.UnitRolledBack},
 		batches: []*batch{{Copy: restore.Plan{Units: []restore.Unit{unit("n/a", false)}}}},
 		results: results{failed: map[string]bool{}, retired: map[string]bool{}},
 	}
-	want := [][]string{{"n/d"}, {"n/e", "n/f"}}
+	want := [][]string{{"n/d"}, {"n/e"}, {"n/f", "n/g"}, {"n/h", "n/i"}}
 	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("batches %v, want %v", got, want)
 	}

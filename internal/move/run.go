@@ -16,7 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// DefaultConcurrency is the size of a batch when Tuning names no number. All workload clusters of a
+// DefaultConcurrency is the largest size of a batch when Tuning names no number. All workload clusters of a
 // batch are paused on the source from the first pause to the last retirement of the batch, so that
 // a large batch leaves many of them without a working controller at the same time.
 const DefaultConcurrency = 8
@@ -46,6 +46,7 @@ type results struct {
 	failed  map[string]bool
 	retired map[string]bool
 	blocked int
+	stopped bool // Machines came or went after a release
 	first   error
 }
 
@@ -82,6 +83,9 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if m.results.stopped {
+			break
+		}
 	}
 	for _, units := range m.unplanned() {
 		// After a batch without a single moved unit the next one would most likely fail, too, and
@@ -108,7 +112,7 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 		return m.observe(ctx)
 	}
 	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: m.results.blocked,
-		Left: left, First: m.results.first}
+		Left: left, First: m.results.first, Stopped: m.results.stopped}
 }
 
 // over reports whether nothing is left to do for a unit.
@@ -117,8 +121,9 @@ func (m *run) over(unit string) bool {
 	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
 }
 
-// unplanned divides the units that no batch holds yet: first the canary alone, then groups of
-// Tuning.Concurrency units.
+// unplanned divides the units that no batch holds yet: first the canary alone, then groups of 1, 2,
+// 4 units and so on, up to Tuning.Concurrency. The next group begins once the one before is
+// retired. What is wrong with the controllers of the target then shows on few workload clusters.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
 	for _, b := range m.batches {
@@ -138,21 +143,25 @@ func (m *run) unplanned() [][]string {
 			names = append(names, u.Name)
 		}
 	}
-	chunks := slices.Collect(slices.Chunk(names, m.Tuning.Concurrency))
+	var chunks [][]string
 	if canary != nil {
-		chunks = slices.Insert(chunks, 0, canary)
+		chunks = append(chunks, canary)
+	}
+	for size := 1; len(names) > 0; size = min(2*size, m.Tuning.Concurrency) {
+		n := min(size, len(names))
+		chunks, names = append(chunks, names[:n]), names[n:]
 	}
 	return chunks
 }
 
-// enough reports whether no further batch is begun: the run is cancelled, the canary failed, or
-// Tuning.MaxFailures is reached.
+// enough reports whether no further batch is begun: the run is cancelled, the canary failed,
+// Tuning.MaxFailures is reached, or Machines came or went after a release.
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] ||
 		m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
-	return ctx.Err() != nil || canary || m.Tuning.MaxFailures > 0 &&
+	return ctx.Err() != nil || canary || m.results.stopped || m.Tuning.MaxFailures > 0 &&
 		len(m.results.failed) >= m.Tuning.MaxFailures
 }
 
@@ -268,7 +277,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 		Writer: m.Target.Writer, Prober: m.Target.Prober, Kinds: m.Target.Kinds, Rows: m.Rows,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{
-			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true,
+			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
 			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, b) },
 			OnHealthy: func(u restore.Unit) {
 				mu.Lock()
@@ -322,6 +331,7 @@ func (m *run) note(units, healthy []restore.Unit, err error) {
 		}
 	}
 	if incomplete, ok := errors.AsType[*restore.IncompleteError](err); ok && incomplete.First != nil {
+		m.results.stopped = m.results.stopped || incomplete.Stopped
 		err = incomplete.First
 	}
 	if m.results.first == nil {

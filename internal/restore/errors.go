@@ -79,8 +79,11 @@ func (e *CopyAtWorkError) Hint() string {
 // IncompleteError says that something was changed and work is left: units failed, or a finding of
 // post-flight is left. A resume continues.
 type IncompleteError struct {
-	Failed, Blocked, Left int // Left were not begun, since the canary or too many others failed
-	First                 error
+	// Left were not begun, or not released: the canary or too many others failed, or Stopped is set.
+	Failed, Blocked, Left int
+	// Stopped: Machines came or went after a release, so nothing further was released.
+	Stopped bool
+	First   error
 }
 
 func (e *IncompleteError) Error() string {
@@ -88,10 +91,13 @@ func (e *IncompleteError) Error() string {
 	case e.First != nil:
 		text := fmt.Sprintf("units failed: %d", e.Failed)
 		if e.Left > 0 {
-			text += fmt.Sprintf(", not begun: %d", e.Left)
+			text += fmt.Sprintf(", not released: %d", e.Left)
 		}
 		if e.Blocked > 0 {
 			text += fmt.Sprintf(", blocked by pre-flight: %d", e.Blocked)
+		}
+		if e.Stopped {
+			text += ", stopped before the next release"
 		}
 		return fmt.Sprintf("%s; the first: %v", text, e.First)
 	default:

@@ -22,17 +22,28 @@ type Tuning struct {
 	Concurrency int
 	// Canary is the unit that is restored and released before all others.
 	Canary string
-	// MaxFailures: begin no further unit once so many have failed; 0 means no limit.
+	// MaxFailures: begin and release no further unit once so many have failed; 0 means no limit.
 	MaxFailures int
 	// Observe is how long to watch for Machines that come or go after the last release.
 	Observe time.Duration
-	// Wait bounds each wait for controllers of the target: for acknowledgements of the pause, and
-	// for post-flight. 0 means 5 minutes.
+	// Wait bounds each wait for acknowledgements of the pause by controllers of the target; 0 means
+	// 5 minutes.
 	Wait time.Duration
+	// PostFlight bounds the post-flight of a unit. 0 means Wait and one second for each unit that
+	// was released: the more there are, the longer controllers take to reconcile all of them.
+	PostFlight time.Duration
 	// Settle is how long to wait for controllers that publish no acknowledgement of a pause, and
 	// for the caches of those that do; 0 means 2 seconds. Stored operations have it by this name.
 	Settle time.Duration
 }
+
+// DefaultMaxFailures is the MaxFailures of an operator who names none. Units that fail have the same
+// cause more often than not; then each further one only leaves another paused half behind.
+const DefaultMaxFailures = 3
+
+// DefaultWait is how long a run waits for controllers of the target when Tuning does not say it.
+// Controllers that were started just now need up to a minute to list what is there.
+const DefaultWait = 5 * time.Minute
 
 // WithDefaults returns t with its zero fields filled in. concurrency is the default of the caller:
 // a move has a lower one than a restore, because it pauses that many working workload clusters.
@@ -41,7 +52,7 @@ func (t Tuning) WithDefaults(concurrency int) Tuning {
 		t.Concurrency = concurrency
 	}
 	if t.Wait <= 0 {
-		t.Wait = 5 * time.Minute
+		t.Wait = DefaultWait
 	}
 	if t.Settle <= 0 {
 		t.Settle = 2 * time.Second
@@ -52,6 +63,10 @@ func (t Tuning) WithDefaults(concurrency int) Tuning {
 // requests is how many requests to the target are in flight at once: create throughput of an API
 // server levels off at about 32 clients.
 const requests = 32
+
+// polls is how many requests of waits are in flight at once. They have slots of their own: waits
+// for minutes must not delay creates.
+const polls = 16
 
 // RunOptions are the inputs of Run.
 type RunOptions struct {
@@ -84,6 +99,8 @@ type Hooks struct {
 	OnHealthy func(u Unit)
 	// OnUnhealthy is what happens to a unit that fails post-flight.
 	OnUnhealthy Reaction
+	// ReleaseTogether releases all units in one stage. It is for a caller whose plans are stages.
+	ReleaseTogether bool
 	// LeaveSharedPaused leaves shared objects paused: FinishShared releases them when the units of
 	// all plans are there.
 	LeaveSharedPaused bool

@@ -26,13 +26,22 @@ import (
 // OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit) error {
 	err := r.postFlight(ctx, u)
-	switch {
-	case err == nil && r.Hooks.OnHealthy != nil:
+	if err == nil && r.Hooks.OnHealthy != nil {
 		r.Hooks.OnHealthy(u)
-	case r.Hooks.OnUnhealthy == Repause && ctx.Err() == nil && isUnhealthy(err):
+	}
+	return r.unhealthy(ctx, u, err)
+}
+
+// unhealthy reacts to the error of a post-flight, and returns it.
+func (r *run) unhealthy(ctx context.Context, u Unit, err error) error {
+	if r.Hooks.OnUnhealthy == Repause && ctx.Err() == nil && isUnhealthy(err) {
 		return errors.Join(err, r.repause(ctx, u))
 	}
 	return err
+}
+
+func postFlightStep(unit string) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "post-flight"}
 }
 
 // isUnhealthy reports whether err is what was seen of a unit; an API server that did not answer
@@ -58,7 +67,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 			objects = append(objects, o)
 		}
 	}
-	step := catalog.Step{Unit: u.Name, Phase: "post-flight"}
+	step := postFlightStep(u.Name)
 	if done, err := r.stepDone(ctx, step); err != nil || done {
 		return err
 	}
@@ -105,13 +114,21 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object) error {
 		return r.problems(ctx, objects, problem)
 	}
 	w := WaitError{Side: "target", What: "the released unit to be as it was"}
-	if err := Wait(ctx, w, r.Tuning.Wait, objects, problems); err != nil {
+	if err := Wait(ctx, w, r.postFlightLimit(), objects, problems); err != nil {
 		return err
 	}
 	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
-	return Wait(ctx, w, r.Tuning.Wait, objects, problems)
+	return Wait(ctx, w, r.postFlightLimit(), objects, problems)
+}
+
+// postFlightLimit returns how long a released unit may take to be healthy.
+func (r *run) postFlightLimit() time.Duration {
+	if r.Tuning.PostFlight > 0 {
+		return r.Tuning.PostFlight
+	}
+	return r.Tuning.Wait + time.Duration(r.released.Load())*time.Second
 }
 
 // changed compares what controllers do not write: metadata, spec, data but for the volatile fields

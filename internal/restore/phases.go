@@ -19,6 +19,7 @@ type unitState struct {
 	creates      bool // the plan creates objects of it
 	noRelease    bool // it stays paused
 	requirePause bool // Hooks.RequirePause
+	staged       bool // it has a place in a stage, which its post-flight ends
 	hasHook      bool // Hooks.BeforeRelease is set
 }
 
@@ -63,6 +64,11 @@ var unitPhases = []phase{
 	{"copied", unitState.isCopied, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, "")
 	}},
+	{"stage", unitState.releases, func(ctx context.Context, r *run, _ Unit, s *unitState) error {
+		err := r.stages.enter(ctx)
+		s.staged = err == nil
+		return err
+	}},
 	{"before-release", unitState.callsHook, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.Hooks.BeforeRelease(ctx, u)
@@ -106,21 +112,21 @@ func (s unitState) releases() bool { return !s.released && !s.noRelease && !s.ad
 func (s unitState) createsLate() bool { return s.released || s.releases() }
 
 // restoreUnit brings one unit to the target, from its first object to its release and what comes
-// after that.
-func (r *run) restoreUnit(ctx context.Context, u Unit) error {
+// after that. staged reports whether it has a place in a stage.
+func (r *run) restoreUnit(ctx context.Context, u Unit) (staged bool, err error) {
 	s, err := r.unitState(ctx, u)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, p := range unitPhases {
 		if !p.needed(s) {
 			continue
 		}
 		if err := p.run(ctx, r, u, &s); err != nil {
-			return err
+			return s.staged, err
 		}
 	}
-	return nil
+	return s.staged, nil
 }
 
 func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {

@@ -21,9 +21,9 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		state unitState
 		want  string
 	}{
-		{"a new one", fresh, copying + "acknowledge verify copied release create-late"},
+		{"a new one", fresh, copying + "acknowledge verify copied stage release create-late"},
 		{"a new one with a hook", with(fresh, hook),
-			copying + "acknowledge verify before-release release create-late"},
+			copying + "acknowledge verify stage before-release release create-late"},
 		{"a new one that stays paused", with(fresh, func(s *unitState) { s.noRelease = true }),
 			copying + "verify copied"},
 		{"one that stays paused, with a hook", with(fresh, func(s *unitState) {
@@ -33,18 +33,18 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		{"a released one with a hook", unitState{creates: true, released: true, onceReleased: true,
 			hasHook: true, requirePause: true}, "create-late"},
 		{"one whose release died in the middle", unitState{creates: true, onceReleased: true},
-			copying + "copied release create-late"},
+			copying + "copied stage release create-late"},
 		{"one that was paused again", with(fresh, func(s *unitState) { s.onceReleased = true; move(s) }),
-			copying + "acknowledge before-release release create-late"},
+			copying + "acknowledge stage before-release release create-late"},
 		{"adopted at work", unitState{}, copying + "copied adopt"},
 		{"adopted at work, with a hook", with(unitState{}, hook), copying + "before-release adopt"},
 		{"adopted paused", unitState{paused: true},
-			copying + "acknowledge verify copied release create-late"},
+			copying + "acknowledge verify copied stage release create-late"},
 		{"somebody released the copy of a move", with(unitState{creates: true}, move),
-			copying + "refuse before-release release create-late"}, // refuse ends it
+			copying + "refuse stage before-release release create-late"}, // refuse ends it
 		{"the release of a move died in the middle", with(unitState{creates: true, onceReleased: true},
-			move), copying + "before-release release create-late"},
-		{"partly adopted at work", unitState{creates: true}, copying + "copied release create-late"},
+			move), copying + "stage before-release release create-late"},
+		{"partly adopted at work", unitState{creates: true}, copying + "copied stage release create-late"},
 	} {
 		var names []string
 		for _, p := range unitPhases {

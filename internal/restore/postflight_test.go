@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +16,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // TestPostFlightAcceptsWhatControllersWriteAtWork: a bootstrap token that is renewed, a kubeconfig
@@ -148,5 +150,44 @@ func TestMachinesThatCameOrWentSinceTheReleaseAreFound(t *testing.T) {
 		if isUnhealthy(err) != (len(came)+len(gone) > 0) {
 			t.Errorf("%s: unhealthy is %v", tt.name, isUnhealthy(err))
 		}
+	}
+}
+
+func TestPostFlightLimitGrowsWithTheUnitsReleased(t *testing.T) {
+	for _, tt := range []struct {
+		tuning   Tuning
+		released int64
+		want     time.Duration
+	}{
+		{Tuning{}, 0, 5 * time.Minute},
+		{Tuning{}, 1000, 5*time.Minute + 1000*time.Second},
+		{Tuning{PostFlight: time.Minute}, 1000, time.Minute},
+	} {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Tuning: tt.tuning})
+		r.released.Store(tt.released)
+		if got := r.postFlightLimit(); got != tt.want {
+			t.Errorf("%+v after %d units: %s, want %s", tt.tuning, tt.released, got, tt.want)
+		}
+	}
+}
+
+// TestWaitsTakeNoSlotOfCreates: while creates hold all of theirs, a wait reads nevertheless.
+func TestWaitsTakeNoSlotOfCreates(t *testing.T) {
+	r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Contents: &snapshot.Contents{}})
+	for range cap(r.slots) {
+		r.slots <- struct{}{}
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, _, err := r.problems(t.Context(), []Object{{Ref: object.Ref{Kind: "Secret", Name: "a"}}}, nil)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if err == nil {
+			t.Error("it found an object that is not in the snapshot")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the wait waits for creates")
 	}
 }

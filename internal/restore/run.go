@@ -26,6 +26,9 @@ type run struct {
 	total      int64
 	done       atomic.Int64
 	slots      chan struct{} // one a request in flight
+	polls      chan struct{} // one a request of a wait in flight
+	released   atomic.Int64  // units
+	stages     *stages
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
@@ -64,7 +67,8 @@ func Run(ctx context.Context, o RunOptions) error {
 		return r.observe(ctx)
 	}
 	return &IncompleteError{Failed: len(result.failed), Blocked: result.blocked,
-		Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first}
+		Left: len(o.Plan.Units) - result.blocked - result.begun, First: result.first,
+		Stopped: result.stopped}
 }
 
 func newRun(ctx context.Context, o RunOptions) *run {
@@ -74,7 +78,8 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
 		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
-			requests),
+			requests), polls: make(chan struct{}, polls),
+		stages: newStages(o.Tuning.Concurrency, o.Hooks.ReleaseTogether),
 	}
 }
 
@@ -163,23 +168,27 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 	return state == catalog.StepDone, err
 }
 
-// each runs fn for objects concurrently, within the slots for requests, and returns the first
-// error. After an error, or when the run has to stop, it begins no further object. Those begun end
+// each runs fn for objects concurrently, within the slots for requests that change something, and
+// returns the first error. After an error, or when the run has to stop, it begins no further object. Those begun end
 // first, so that everything created is journaled.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
+	return r.eachWithin(r.slots, objects, fn)
+}
+
+func (r *run) eachWithin(slots chan struct{}, objects []Object, fn func(o Object) error) error {
 	var g errgroup.Group
 	var failed atomic.Bool
 	for _, o := range objects {
 		if o.Action == Skip {
 			continue
 		}
-		r.slots <- struct{}{}
+		slots <- struct{}{}
 		if failed.Load() || r.stop.Err() != nil {
-			<-r.slots
+			<-slots
 			break
 		}
 		g.Go(func() error {
-			defer func() { <-r.slots }()
+			defer func() { <-slots }()
 			if err := fn(o); err != nil {
 				failed.Store(true)
 				return fmt.Errorf("%s: %w", o.Ref, err)

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type results struct {
 	mu               sync.Mutex
 	released, failed map[string]bool
 	begun            int
+	stopped          bool // Machines came or went
 	first            error
 }
 
@@ -26,6 +28,13 @@ func (s *results) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun++
+}
+
+// notReleased takes back begin: the run stopped before the unit was released.
+func (s *results) notReleased() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun--
 }
 
 func (s *results) add(unit string, err error, released bool) {
@@ -36,9 +45,16 @@ func (s *results) add(unit string, err error, released bool) {
 		return
 	}
 	s.failed[unit] = true
+	s.stopped = s.stopped || isMachines(err)
 	if s.first == nil {
 		s.first = fmt.Errorf("%s: %w", unit, err)
 	}
+}
+
+func (s *results) hasFailed(unit string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed[unit]
 }
 
 func (s *results) failures() int {
@@ -47,8 +63,9 @@ func (s *results) failures() int {
 	return len(s.failed)
 }
 
-// restoreUnits restores the canary, then all others concurrently. One that fails leaves the others
-// running.
+// restoreUnits restores the canary, then all others concurrently, and releases them in stages. One
+// that fails leaves the others running, until Tuning.MaxFailures have failed, or Machines of one
+// come or go after its release.
 func (r *run) restoreUnits(ctx context.Context) *results {
 	result := &results{released: map[string]bool{}, failed: map[string]bool{}}
 	// Post-flights wait minutes for controllers. They take no slot, so that the next units begin.
@@ -62,6 +79,7 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 		units = slices.Delete(units, i, i+1)
 	}
 	canaryFailed := result.failures() > 0 // no other unit has begun
+	r.compareReleased(ctx, units, result)
 	var g errgroup.Group
 	g.SetLimit(r.Tuning.Concurrency)
 	for _, u := range units {
@@ -73,8 +91,7 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 			continue
 		}
 		g.Go(func() error {
-			failed := result.failures()
-			if ctx.Err() == nil && (r.Tuning.MaxFailures <= 0 || failed < r.Tuning.MaxFailures) {
+			if ctx.Err() == nil && !r.stages.isStopped() && !result.hasFailed(u.Name) {
 				r.carryOut(ctx, u, result, &finishing)
 			}
 			return nil
@@ -85,18 +102,57 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 	return result
 }
 
+// compareReleased compares the Machines of the units that earlier runs released and whose
+// post-flight has not passed: what stopped such a run stops this one before its first release.
+func (r *run) compareReleased(ctx context.Context, units []Unit, result *results) {
+	for _, u := range units {
+		released, err := r.stepDone(ctx, releaseStep(u.Name))
+		if err != nil || !released || u.Blocked {
+			continue // its own phases return the error
+		}
+		passed, err := r.stepDone(ctx, postFlightStep(u.Name))
+		if err != nil || passed {
+			continue
+		}
+		if err := r.compareMachines(ctx, u); isMachines(err) {
+			result.begin()
+			r.unitEnded(ctx, u, result, r.unhealthy(ctx, u, fmt.Errorf("post-flight: %w", err)), true)
+		}
+	}
+}
+
 // carryOut restores one unit, and begins its post-flight in finishing.
 func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *sync.WaitGroup) {
 	result.begin()
-	err := r.restoreUnit(ctx, u)
+	staged, err := r.restoreUnit(ctx, u)
+	if errors.Is(err, errNotReleased) {
+		result.notReleased()
+		return
+	}
+	r.unitEnded(ctx, u, result, err, err == nil)
+	leave := func() {
+		if staged {
+			r.stages.leave()
+		}
+	}
+	if err != nil || r.Plan.Spec.NoRelease {
+		leave()
+		return
+	}
+	r.released.Add(1)
+	finishing.Go(func() {
+		r.unitEnded(ctx, u, result, r.finishUnit(ctx, u), true)
+		leave()
+	})
+}
+
+// unitEnded records how a unit ended, and stops the run when nothing further may be released.
+func (r *run) unitEnded(ctx context.Context, u Unit, result *results, err error, released bool) {
 	r.reportFailure(ctx, u, err)
-	result.add(u.Name, err, err == nil)
-	if err == nil && !r.Plan.Spec.NoRelease {
-		finishing.Go(func() {
-			err := r.finishUnit(ctx, u)
-			r.reportFailure(ctx, u, err)
-			result.add(u.Name, err, true)
-		})
+	result.add(u.Name, err, released)
+	if isMachines(err) ||
+		r.Tuning.MaxFailures > 0 && result.failures() >= r.Tuning.MaxFailures {
+		r.stages.stop()
 	}
 }
 

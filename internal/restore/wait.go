@@ -36,7 +36,7 @@ func (e *WaitError) Hint() string {
 func Wait[T any](ctx context.Context, w WaitError, limit time.Duration, objects []T,
 	problems func(ctx context.Context, objects []T) (left []T, first string, err error)) error {
 	// Seldom enough that the polls do not delay the controllers of a busy API server.
-	b := retry.Backoff{First: 200 * time.Millisecond, Longest: 2 * time.Second}
+	b := retry.Backoff{First: 200 * time.Millisecond, Longest: 2 * time.Second, Jitter: true}
 	done, err := retry.Poll(ctx, b, limit, func(ctx context.Context) (done bool, err error) {
 		objects, w.First, err = problems(ctx, objects)
 		w.Left = len(objects)
@@ -61,7 +61,7 @@ func (r *run) wait(ctx context.Context, objects []Object, what string,
 // problems returns the objects that have a problem, and the text of one of them.
 func (r *run) problems(ctx context.Context, objects []Object, problem func(o Object, source,
 	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
-	err = r.each(objects, func(o Object) error {
+	err = r.eachWithin(r.polls, objects, func(o Object) error {
 		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 		if err != nil {
 			return err

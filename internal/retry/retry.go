@@ -12,8 +12,8 @@ import (
 // each further one, at most Longest.
 type Backoff struct {
 	First, Longest time.Duration
-	// Jitter makes each wait a random time up to that, so that many callers that failed at once do
-	// not come back at once.
+	// Jitter makes each wait a random time between half of that and all of it, so that many callers
+	// that failed at once do not come back at once.
 	Jitter bool
 }
 
@@ -25,7 +25,7 @@ func (b Backoff) Wait(failures int) time.Duration {
 		wait = b.First << n
 	}
 	if b.Jitter {
-		return time.Duration(rand.Int64N(int64(wait) + 1)) //nolint:gosec // jitter
+		return wait - time.Duration(rand.Int64N(int64(wait)/2+1)) //nolint:gosec // jitter
 	}
 	return wait
 }

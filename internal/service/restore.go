@@ -81,13 +81,21 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 	return request, nil
 }
 
-// The defaults of RestoreTuning.concurrency, for help texts.
+// The defaults of RestoreTuning, for help texts. DefaultPostFlight comes with a second for each
+// unit released.
 const (
 	DefaultRestoreConcurrency = restore.DefaultConcurrency
 	DefaultMoveConcurrency    = move.DefaultConcurrency
+	DefaultMaxFailures        = restore.DefaultMaxFailures
+	DefaultPostFlight         = restore.DefaultWait
 )
 
 func tuningFromProto(t *mgmtv1.RestoreTuning) restore.Tuning {
-	return restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(),
-		MaxFailures: int(t.GetMaxFailures()), Observe: t.GetObserve().AsDuration()}
+	tuning := restore.Tuning{Concurrency: int(t.GetConcurrency()), Canary: t.GetCanary(),
+		MaxFailures: DefaultMaxFailures, Observe: t.GetObserve().AsDuration(),
+		PostFlight: t.GetPostFlightTimeout().AsDuration()}
+	if t != nil && t.MaxFailures != nil {
+		tuning.MaxFailures = int(t.GetMaxFailures())
+	}
+	return tuning
 }

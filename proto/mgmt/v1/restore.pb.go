@@ -292,12 +292,16 @@ type RestoreTuning struct {
 	Concurrency int32 `protobuf:"varint,1,opt,name=concurrency,proto3" json:"concurrency,omitempty"`
 	// A unit ("namespace/name") that is restored and released before all others.
 	Canary string `protobuf:"bytes,2,opt,name=canary,proto3" json:"canary,omitempty"`
-	// Begin no further unit once this many have failed; 0 means no limit.
-	MaxFailures int32 `protobuf:"varint,3,opt,name=max_failures,json=maxFailures,proto3" json:"max_failures,omitempty"`
+	// Begin and release no further unit once this many have failed.
+	// 3 when it is not set; 0 means no limit.
+	MaxFailures *int32 `protobuf:"varint,3,opt,name=max_failures,json=maxFailures,proto3,oneof" json:"max_failures,omitempty"`
 	// How long to watch the target after the last release for Machines that come or go.
-	Observe       *durationpb.Duration `protobuf:"bytes,4,opt,name=observe,proto3" json:"observe,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Observe *durationpb.Duration `protobuf:"bytes,4,opt,name=observe,proto3" json:"observe,omitempty"`
+	// How long a released unit may take to be healthy. 5 minutes, and one second for each unit
+	// released, when it is not set.
+	PostFlightTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=post_flight_timeout,json=postFlightTimeout,proto3" json:"post_flight_timeout,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *RestoreTuning) Reset() {
@@ -345,8 +349,8 @@ func (x *RestoreTuning) GetCanary() string {
 }
 
 func (x *RestoreTuning) GetMaxFailures() int32 {
-	if x != nil {
-		return x.MaxFailures
+	if x != nil && x.MaxFailures != nil {
+		return *x.MaxFailures
 	}
 	return 0
 }
@@ -354,6 +358,13 @@ func (x *RestoreTuning) GetMaxFailures() int32 {
 func (x *RestoreTuning) GetObserve() *durationpb.Duration {
 	if x != nil {
 		return x.Observe
+	}
+	return nil
+}
+
+func (x *RestoreTuning) GetPostFlightTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.PostFlightTimeout
 	}
 	return nil
 }
@@ -1028,12 +1039,14 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x0emanaged_fields\x18\n" +
 	" \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\x12\x1a\n" +
 	"\blocation\x18\v \x01(\tR\blocation\x12-\n" +
-	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\"\xa1\x01\n" +
+	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\"\x82\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
-	"\x06canary\x18\x02 \x01(\tR\x06canary\x12!\n" +
-	"\fmax_failures\x18\x03 \x01(\x05R\vmaxFailures\x123\n" +
-	"\aobserve\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aobserve\"_\n" +
+	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +
+	"\fmax_failures\x18\x03 \x01(\x05H\x00R\vmaxFailures\x88\x01\x01\x123\n" +
+	"\aobserve\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\aobserve\x12I\n" +
+	"\x13post_flight_timeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11postFlightTimeoutB\x0f\n" +
+	"\r_max_failures\"_\n" +
 	"\x12PlanRestoreRequest\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.mgmt.v1.RestoreSpecR\x04spec\x12\x1f\n" +
 	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"\x84\x02\n" +
@@ -1136,29 +1149,30 @@ var file_mgmt_v1_restore_proto_depIdxs = []int32{
 	13, // 1: mgmt.v1.RestoreSpec.selection:type_name -> mgmt.v1.Selection
 	0,  // 2: mgmt.v1.RestoreSpec.managed_fields:type_name -> mgmt.v1.ManagedFields
 	14, // 3: mgmt.v1.RestoreTuning.observe:type_name -> google.protobuf.Duration
-	2,  // 4: mgmt.v1.PlanRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
-	6,  // 5: mgmt.v1.PlanRestoreResponse.header:type_name -> mgmt.v1.PlanHeader
-	7,  // 6: mgmt.v1.PlanRestoreResponse.unit:type_name -> mgmt.v1.PlanUnit
-	8,  // 7: mgmt.v1.PlanRestoreResponse.object:type_name -> mgmt.v1.PlanObject
-	15, // 8: mgmt.v1.PlanRestoreResponse.finding:type_name -> mgmt.v1.Finding
-	9,  // 9: mgmt.v1.PlanRestoreResponse.summary:type_name -> mgmt.v1.PlanSummary
-	16, // 10: mgmt.v1.PlanHeader.snapshot:type_name -> mgmt.v1.Snapshot
-	2,  // 11: mgmt.v1.PlanHeader.spec:type_name -> mgmt.v1.RestoreSpec
-	17, // 12: mgmt.v1.PlanObject.ref:type_name -> mgmt.v1.Ref
-	1,  // 13: mgmt.v1.PlanObject.action:type_name -> mgmt.v1.PlanAction
-	17, // 14: mgmt.v1.PlanObject.owners:type_name -> mgmt.v1.Ref
-	2,  // 15: mgmt.v1.RunRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
-	3,  // 16: mgmt.v1.RunRestoreRequest.tuning:type_name -> mgmt.v1.RestoreTuning
-	18, // 17: mgmt.v1.RunRestoreResponse.operation:type_name -> mgmt.v1.Operation
-	4,  // 18: mgmt.v1.RestoreService.PlanRestore:input_type -> mgmt.v1.PlanRestoreRequest
-	10, // 19: mgmt.v1.RestoreService.RunRestore:input_type -> mgmt.v1.RunRestoreRequest
-	5,  // 20: mgmt.v1.RestoreService.PlanRestore:output_type -> mgmt.v1.PlanRestoreResponse
-	11, // 21: mgmt.v1.RestoreService.RunRestore:output_type -> mgmt.v1.RunRestoreResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	14, // 4: mgmt.v1.RestoreTuning.post_flight_timeout:type_name -> google.protobuf.Duration
+	2,  // 5: mgmt.v1.PlanRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
+	6,  // 6: mgmt.v1.PlanRestoreResponse.header:type_name -> mgmt.v1.PlanHeader
+	7,  // 7: mgmt.v1.PlanRestoreResponse.unit:type_name -> mgmt.v1.PlanUnit
+	8,  // 8: mgmt.v1.PlanRestoreResponse.object:type_name -> mgmt.v1.PlanObject
+	15, // 9: mgmt.v1.PlanRestoreResponse.finding:type_name -> mgmt.v1.Finding
+	9,  // 10: mgmt.v1.PlanRestoreResponse.summary:type_name -> mgmt.v1.PlanSummary
+	16, // 11: mgmt.v1.PlanHeader.snapshot:type_name -> mgmt.v1.Snapshot
+	2,  // 12: mgmt.v1.PlanHeader.spec:type_name -> mgmt.v1.RestoreSpec
+	17, // 13: mgmt.v1.PlanObject.ref:type_name -> mgmt.v1.Ref
+	1,  // 14: mgmt.v1.PlanObject.action:type_name -> mgmt.v1.PlanAction
+	17, // 15: mgmt.v1.PlanObject.owners:type_name -> mgmt.v1.Ref
+	2,  // 16: mgmt.v1.RunRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
+	3,  // 17: mgmt.v1.RunRestoreRequest.tuning:type_name -> mgmt.v1.RestoreTuning
+	18, // 18: mgmt.v1.RunRestoreResponse.operation:type_name -> mgmt.v1.Operation
+	4,  // 19: mgmt.v1.RestoreService.PlanRestore:input_type -> mgmt.v1.PlanRestoreRequest
+	10, // 20: mgmt.v1.RestoreService.RunRestore:input_type -> mgmt.v1.RunRestoreRequest
+	5,  // 21: mgmt.v1.RestoreService.PlanRestore:output_type -> mgmt.v1.PlanRestoreResponse
+	11, // 22: mgmt.v1.RestoreService.RunRestore:output_type -> mgmt.v1.RunRestoreResponse
+	21, // [21:23] is the sub-list for method output_type
+	19, // [19:21] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_restore_proto_init() }
@@ -1168,6 +1182,7 @@ func file_mgmt_v1_restore_proto_init() {
 	}
 	file_mgmt_v1_operation_proto_init()
 	file_mgmt_v1_snapshot_proto_init()
+	file_mgmt_v1_restore_proto_msgTypes[1].OneofWrappers = []any{}
 	file_mgmt_v1_restore_proto_msgTypes[3].OneofWrappers = []any{
 		(*PlanRestoreResponse_Header)(nil),
 		(*PlanRestoreResponse_Unit)(nil),
