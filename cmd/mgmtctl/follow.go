@@ -44,6 +44,7 @@ func (p *program) carryOut(ctx context.Context, c *connection, id string, start 
 	if err != nil {
 		return err
 	}
+	p.operation = op.GetId()
 	p.say("operation %s", op.GetId())
 	if id == "" {
 		begun = time.Time{}
@@ -116,7 +117,7 @@ func (p *program) followOwn(ctx context.Context, c *connection, op *mgmtv1.Opera
 		// answers.
 		e := service.FromStatus(err)
 		p.say("mgmtctl: watch operation %s: %s", op.GetId(), e.Message)
-		if hint := hintOf(e); hint != "" {
+		if hint, _ := p.hintOf(e); hint != "" {
 			p.say("hint: %s", hint)
 		}
 		o = &outcome{operation: p.latest(ctx, c, op)}
@@ -145,7 +146,7 @@ func (p *program) followQuietly(ctx context.Context, c *connection, id string, s
 	*outcome, error) {
 	progress := p.newProgress()
 	defer progress.end()
-	return follow(ctx, c, id, func(e *mgmtv1.Event) {
+	return p.follow(ctx, c, id, func(e *mgmtv1.Event) {
 		if !e.GetTime().AsTime().Before(since) {
 			progress.show(e)
 		}
@@ -153,9 +154,9 @@ func (p *program) followQuietly(ctx context.Context, c *connection, id string, s
 }
 
 // follow calls show for each event of an operation, until its run ends.
-func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome,
+func (p *program) follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome,
 	error) {
-	o, err := followEvents(ctx, c, id, show)
+	o, err := p.followEvents(ctx, c, id, show)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +168,7 @@ func follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Eve
 	return o, nil
 }
 
-func followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (
+func (p *program) followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (
 	*outcome, error) {
 	// without this, grpc holds a stream that is left early until its context ends
 	ctx, cancel := context.WithCancel(ctx)
@@ -176,10 +177,10 @@ func followEvents(ctx context.Context, c *connection, id string, show func(*mgmt
 	if err != nil {
 		return nil, err
 	}
-	return receiveEvents(stream, show)
+	return p.receiveEvents(stream, show)
 }
 
-func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationResponse],
+func (p *program) receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationResponse],
 	show func(*mgmtv1.Event)) (*outcome, error) {
 	o := &outcome{}
 	seen := map[string]bool{}
@@ -193,13 +194,14 @@ func receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOperationRespon
 			return nil, err
 		}
 		e := resp.GetEvent()
+		e.Message = p.completeMessage(e.GetMessage(), e.GetHintKey())
 		if runEnded {
 			// This is a resumed operation: the findings of its earlier run may no longer apply.
 			o.findings, seen, runEnded = nil, map[string]bool{}, false
 		}
 		switch e.GetType() {
 		case mgmtv1.EventType_EVENT_TYPE_FINDING:
-			completeHint(e.GetFinding())
+			p.completeHint(e.GetFinding())
 			key, err := proto.MarshalOptions{Deterministic: true}.Marshal(e.GetFinding())
 			if err != nil {
 				return nil, fmt.Errorf("read finding: %w", err)

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"regexp"
+	"strings"
+
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -38,14 +41,14 @@ var overrideCommands = map[object.Code]string{
 	object.CodeProviderOlder:  "--force takes the risk",
 	object.CodePauseUnknown:   "then add --force",
 	object.CodeHeld:           "mgmtctl operation list; --force of a restore unpauses it as it was",
-	object.CodeLocked: "mgmtctl operation resume ID, or rollback ID; --force when that operation " +
-		"and its catalog are lost",
+	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force when " +
+		"that operation and its catalog are lost",
 	object.CodeProvisioning: "--force takes the risk",
 	object.CodePoolShared:   "--force when its ranges are known not to collide",
 	object.CodeNoFence:      "--no-fence moves without ownership records",
 }
 
-// errorCommands are the same for errors, by the key of their hint.
+// errorCommands are the same for errors, by the key of their hint. KIND is "restore" or "move".
 var errorCommands = map[object.HintKey]string{
 	object.HintKubeconfig: "--source-kubeconfig or --target-kubeconfig, and --source-context or " +
 		"--target-context",
@@ -53,7 +56,7 @@ var errorCommands = map[object.HintKey]string{
 	object.HintAcceptDifference: "mgmtctl restore run --accept-difference Kind.group:path",
 	object.HintNamespace:        "--namespace NS",
 	object.HintOperation:        "mgmtctl operation show ID",
-	object.HintPlan:             "mgmtctl restore plan, mgmtctl move plan",
+	object.HintPlan:             "mgmtctl KIND plan",
 	object.HintDeleteDamaged:    "mgmtctl snapshot delete KEY --damaged",
 	object.HintUnpin:            "mgmtctl snapshot unpin ID",
 	object.HintSnapshots:        "mgmtctl snapshot list",
@@ -77,10 +80,10 @@ var errorCommands = map[object.HintKey]string{
 	object.HintLiveSource:          "--source NAME, or standalone --source-kubeconfig FILE",
 	object.HintLocation:            "--location NAME",
 	object.HintLive:                "--live",
-	object.HintFirstSnapshot:       "mgmtctl snapshot create, --store URL",
+	object.HintFirstSnapshot:       "mgmtctl snapshot create",
 	object.HintSnapshotCreate:      "mgmtctl snapshot create",
 	object.HintPrunePlan:           "mgmtctl prune plan -o json",
-	object.HintNewSigningKey:       "--signing-key FILE; mgmtctl keygen makes one",
+	object.HintNewSigningKey:       "--signing-key FILE, which keygen makes",
 	object.HintIdentityOrStructure: "--identity FILE, or --level structure",
 	object.HintOperations:          "mgmtctl operation list",
 	object.HintWatch:               "mgmtctl operation watch ID",
@@ -98,13 +101,37 @@ func withCommands(hint, commands string) string {
 
 // completeHint adds our commands to the hint of a finding when it arrives, so that tables and JSON
 // documents have the same.
-func completeHint(f *mgmtv1.Finding) {
-	code := object.Code(f.GetCode())
-	f.Hint = withCommands(f.GetHint(), findingCommands[code])
+func (p *program) completeHint(f *mgmtv1.Finding) {
+	code, hint := object.Code(f.GetCode()), f.GetHint()
+	f.Hint = withCommands(hint, p.expand(findingCommands[code], f.GetMessage(), hint))
 	if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR {
-		f.Hint = withCommands(f.GetHint(), overrideCommands[code])
+		f.Hint = withCommands(f.GetHint(), p.expand(overrideCommands[code], f.GetMessage(), hint))
 	}
 }
 
-// hintOf returns the hint of an error with our commands.
-func hintOf(e *service.Error) string { return withCommands(e.Hint, errorCommands[e.HintKey]) }
+// completeMessage adds our commands to the message of an operation, which ends with the hint of
+// this key.
+func (p *program) completeMessage(message, key string) string {
+	return withCommands(message, p.expand(errorCommands[object.HintKey(key)], message))
+}
+
+// oneFlag matches a text of errorCommands that is a flag of the refused command.
+var oneFlag = regexp.MustCompile(`^--[a-z-]+( [A-Z]+| signing\.pub)?$`)
+
+// hintOf returns the hint of an error, and the next command to type: the one that the hint names,
+// or the same one with the flag that it lacks. It is empty when there are several ways.
+func (p *program) hintOf(e *service.Error) (hint, next string) {
+	commands := errorCommands[e.HintKey]
+	if e.Hint == "" || commands == "" {
+		return e.Hint, ""
+	}
+	if commandTemplate.FindString(commands) == commands {
+		return e.Hint, p.expand(commands, e.Message, e.Hint)
+	}
+	words := strings.Fields(commands)
+	if oneFlag.MatchString(commands) && (p.standalone.enabled ||
+		p.flags.standalone.Lookup(strings.TrimPrefix(words[0], "--")) == nil) {
+		next = p.again(words...)
+	}
+	return withCommands(e.Hint, p.expand(commands, e.Message, e.Hint)), next
+}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,15 +53,126 @@ func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
 		{"code-of-a-newer-server", errorSeverity, "wait", "wait"},
 	} {
 		f := &mgmtv1.Finding{Code: string(tt.code), Severity: tt.severity, Hint: tt.hint}
-		if completeHint(f); f.GetHint() != tt.want {
+		if testProgram().completeHint(f); f.GetHint() != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.code, f.GetHint(), tt.want)
 		}
 	}
 	e := service.FromStatus(service.ToStatus(&service.Error{Reason: service.ReasonLocked,
-		Hint: "finish it", HintKey: object.HintOperation}))
-	if got, want := hintOf(e), "finish it (mgmtctl operation show ID)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		Message: "operation 65f1a2b3c4d5 is at work on it", Hint: "finish it",
+		HintKey: object.HintOperation}))
+	hint, next := testProgram().hintOf(e)
+	if hint != "finish it" || next != "mgmtctl operation show 65f1a2b3c4d5" {
+		t.Errorf("got %q, %q", hint, next)
 	}
+}
+
+// testProgram gives a program whose command line has no flags.
+func testProgram() *program {
+	p := &program{stderr: &console{}}
+	newRoot(p)
+	return p
+}
+
+// TestEveryCommandOfAHintExists finds the command of each template, and its flags.
+func TestEveryCommandOfAHintExists(t *testing.T) {
+	root := newRoot(&program{stderr: &console{}})
+	check := func(text string) {
+		for _, command := range commandTemplate.FindAllString(text, -1) {
+			words := strings.Fields(strings.ReplaceAll(command, "KIND", kindRestore))[1:]
+			cmd, _, err := root.Find(words)
+			if err != nil || cmd.HasSubCommands() {
+				t.Errorf("%q is no command: %v", command, err)
+				continue
+			}
+			for _, w := range words {
+				if flag, ok := strings.CutPrefix(w, "--"); ok && cmd.Flag(flag) == nil {
+					t.Errorf("%q: there is no --%s", command, flag)
+				}
+			}
+		}
+		if rest := commandTemplate.ReplaceAllString(text, ""); strings.Contains(rest, "mgmtctl") {
+			t.Errorf("%q: a command is not found", text)
+		}
+	}
+	for _, text := range findingCommands {
+		check(text)
+	}
+	for _, text := range overrideCommands {
+		check(text)
+	}
+	for _, text := range errorCommands {
+		check(text)
+	}
+}
+
+// TestNoCommandOfAHintDeletesMoreThanSnapshots: see package object for the hints themselves.
+func TestNoCommandOfAHintDeletesMoreThanSnapshots(t *testing.T) {
+	for _, commands := range []map[object.Code]string{findingCommands, overrideCommands} {
+		for code, text := range commands {
+			if rest := strings.ReplaceAll(text, "mgmtctl snapshot delete KEY --damaged", ""); strings.Contains(
+				rest, "delete") {
+				t.Errorf("%s: %s", code, text)
+			}
+		}
+	}
+}
+
+// TestNextCommandIsComplete: the command after a refusal has the id and every flag that the person
+// typed and that it knows, quoted for a shell.
+func TestNextCommandIsComplete(t *testing.T) {
+	const server = "--standalone --identity 'my id.txt' --store /s --trusted-key k " +
+		"--target-kubeconfig t"
+	typed := []string{"--standalone", "--identity", "my id.txt", "--store", "/s", "--trusted-key", "k",
+		"--target-kubeconfig", "t", "-o", "json"}
+	for _, tt := range []struct {
+		name  string
+		words []string
+		e     service.Error
+		want  string
+	}{
+		{"an operation that is named in the message", []string{"operation", "rollback", "latest"},
+			service.Error{Message: "operation 65f1a2b3c4d5 is a restore: only a move can be rolled back",
+				Hint: "resume it instead", HintKey: object.HintResume},
+			"mgmtctl operation resume 65f1a2b3c4d5 " + server},
+		{"a plan again", []string{"restore", "run", "--yes", "--source-is-gone", "--workload", "a/b",
+			"--workload", "a/c", "--selector", "x in (y)", "--canary", "a/b"},
+			service.Error{Message: "plan changed", Hint: "plan again", HintKey: object.HintPlan},
+			"mgmtctl restore plan --selector 'x in (y)' --source-is-gone --workload a/b --workload a/c " +
+				server},
+		{"a list", []string{"restore", "plan", "--source", "prod", "--snapshot", "ffff"},
+			service.Error{Message: "none", Hint: "see", HintKey: object.HintSnapshots},
+			"mgmtctl snapshot list --source prod " + server},
+		{"the same again with the flag that is missing", []string{"snapshot", "verify", "latest",
+			"--level", "full"},
+			service.Error{Message: "several", Hint: "name one", HintKey: object.HintSource},
+			"mgmtctl snapshot verify latest --source NAME --level full " + server},
+		{"a flag that replaces the one that was typed", []string{"snapshot", "show", "1a2b"},
+			service.Error{Message: "wrong", Hint: "another", HintKey: object.HintStoreURL},
+			"mgmtctl snapshot show 1a2b --store URL --standalone --identity 'my id.txt' " +
+				"--trusted-key k --target-kubeconfig t"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			hint, next := parsed(t, append(tt.words, typed...)).hintOf(&tt.e)
+			if next != tt.want || !strings.HasPrefix(hint, tt.e.Hint) {
+				t.Errorf("got %q, %q\nwant %q", hint, next, tt.want)
+			}
+		})
+	}
+}
+
+// parsed gives a program that has parsed a command line.
+func parsed(t *testing.T, words []string) *program {
+	t.Helper()
+	p := &program{stderr: &console{}}
+	cmd, rest, err := newRoot(p).Find(words)
+	if err == nil {
+		err = cmd.ParseFlags(rest)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.remember(cmd, cmd.Flags().Args())
+	return p
 }
 
 // TestFailedOperationNamesTheCommandsOfItsHint: the message of an operation that failed ends with a
@@ -82,4 +196,62 @@ func TestFailedOperationNamesTheCommandsOfItsHint(t *testing.T) {
 	}
 	runner{fake: f}.run(t, "restore run --yes"+readFlags).want(t, 12).
 		stderrHas(t, "operation failed: "+want)
+}
+
+// TestBlockedPlanEndsWithTheCommandThatPlansAgain, with the flags that were typed.
+func TestBlockedPlanEndsWithTheCommandThatPlansAgain(t *testing.T) {
+	f := newFake()
+	f.plan = testPlan()
+	const again = "mgmtctl restore plan --source-is-gone --workload team-a/web --standalone " +
+		"--store /s --plain --target-kubeconfig t\n"
+	for _, verb := range []string{"plan", "run"} {
+		f.plan[len(f.plan)-1].GetSummary().Blocked = true
+		r := runner{fake: f, interactive: true}.run(t, "restore "+verb+
+			" --source-is-gone --workload team-a/web"+readFlags).want(t, 3)
+		if !strings.HasSuffix(r.stderr, "plan again:\n  "+again) {
+			t.Errorf("%s: stderr does not end with %q:\n%s", verb, again, r.stderr)
+		}
+	}
+}
+
+// TestChangedPlanIsPlannedAgainIntoItsFile: the flags are those of the plan in the file.
+func TestChangedPlanIsPlannedAgainIntoItsFile(t *testing.T) {
+	f := newFake()
+	f.plan = testPlan()
+	header := f.plan[0].GetHeader()
+	header.Spec = &mgmtv1.RestoreSpec{Snapshot: "1a2b", SourceIsGone: true, Target: "new",
+		Selection:     &mgmtv1.Selection{Workloads: []string{"team-a/web"}},
+		ManagedFields: mgmtv1.ManagedFields_MANAGED_FIELDS_APPLY}
+	printed := runner{fake: f}.run(t, "restore plan -o json"+readFlags)
+	file := filepath.Join(t.TempDir(), "my plan.json")
+	if err := os.WriteFile(file, []byte(printed.stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.begin = func(context.Context) error {
+		return service.ToStatus(&service.Error{Reason: service.ReasonPlanChanged,
+			Message: "plan changed", Hint: "plan again", HintKey: object.HintPlan})
+	}
+	f.operation = testOperation(running, 0, false)
+	want := "hint: plan again\n  mgmtctl restore plan --target new --workload team-a/web " +
+		"--snapshot 1a2b --source-is-gone" + readFlags + " -o json > '" + file + "'\n"
+	r := runner{fake: f}.runWords(t, append([]string{"restore", "run", "--yes", "--plan", file},
+		strings.Fields(readFlags)...)...).want(t, 3)
+	if !strings.HasSuffix(r.stderr, want) {
+		t.Errorf("stderr does not end with %q:\n%s", want, r.stderr)
+	}
+}
+
+// TestNextCommandOfADaemonHasNoFlagOfStandalone: a daemon refuses them.
+func TestNextCommandOfADaemonHasNoFlagOfStandalone(t *testing.T) {
+	e := &service.Error{Message: "none", Hint: "check it", HintKey: object.HintStoreURL}
+	if _, next := parsed(t, []string{"snapshot", "list"}).hintOf(e); next != "" {
+		t.Errorf("got %q", next)
+	}
+	e = &service.Error{Message: "damaged", Hint: "verify it", HintKey: object.HintVerify}
+	for snapshot, words := range map[string][]string{
+		"latest": {"restore", "plan"}, "1a2b": {"restore", "plan", "--snapshot", "1a2b"}} {
+		if _, next := parsed(t, words).hintOf(e); next != "mgmtctl snapshot verify "+snapshot {
+			t.Errorf("got %q", next)
+		}
+	}
 }

@@ -63,7 +63,7 @@ func runMgmtCheck(ctx context.Context, p *program, c *connection,
 		return err
 	}
 	for _, f := range resp.GetFindings() {
-		completeHint(f)
+		p.completeHint(f)
 	}
 	err = p.print(resp, func(w io.Writer) {
 		writeMgmt(w, resp.GetMgmt())

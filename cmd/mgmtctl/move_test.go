@@ -239,7 +239,7 @@ func TestIncompleteMovePrintsHowToGoOn(t *testing.T) {
 				t.Errorf("want resume %v, rollback %v:\n%s", tt.resumes, tt.rollback, got.stderr)
 			}
 			if !tt.resumes {
-				got.stderrHas(t, "run the move again")
+				got.stderrHas(t, "plan the move again and run it: it adopts what is there\n  mgmtctl move plan\n")
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func (p *program) writeOperation(w io.Writer, op *mgmtv1.Operation) {
 	l.add("updated", p.when(op.GetUpdateTime()))
 	l.add("schedule", op.GetSchedule())
 	l.add("changed something", yesNo(op.GetChanged()))
-	l.addFacts(op)
+	l.addFacts(p, op)
 	l.write(w)
 	if len(op.GetUnits()) == 0 {
 		return

@@ -44,9 +44,15 @@ type operationDocument struct {
 }
 
 func runOperationWatch(ctx context.Context, p *program, c *connection, id string) error {
+	// The whole id is used: "latest" may name another operation by the end.
+	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	p.operation = resp.GetOperation().GetId()
 	var events []*mgmtv1.Event
 	progress := p.newProgress()
-	o, err := follow(ctx, c, id, func(e *mgmtv1.Event) {
+	o, err := p.follow(ctx, c, p.operation, func(e *mgmtv1.Event) {
 		if e.GetType() == mgmtv1.EventType_EVENT_TYPE_PROGRESS {
 			progress.show(e)
 			return

@@ -86,7 +86,6 @@ func receivePlan[P any, M interface {
 			pl.objects = append(pl.objects, o)
 		}
 		if f := item.GetFinding(); f != nil {
-			completeHint(f)
 			pl.findings = append(pl.findings, f)
 		}
 		if s := item.GetSummary(); s != nil {

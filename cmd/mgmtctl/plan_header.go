@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,6 +20,8 @@ type header interface {
 	facts(*pairs, *program)
 	// does describes what happens to a unit that is not blocked.
 	does(*mgmtv1.PlanUnit) string
+	// flags returns the flags that ask for the same plan.
+	flags() []string
 	// check returns an error when a header that was read from a file is incomplete.
 	check() error
 }
@@ -73,6 +76,24 @@ func (h restoreHeader) check() error {
 	return nil
 }
 
+func (h restoreHeader) flags() []string {
+	s := h.GetSpec()
+	words := specFlags(s)
+	if s.GetSnapshot() != "" {
+		words = append(words, "--snapshot", s.GetSnapshot())
+	}
+	if s.GetAt().IsValid() {
+		words = append(words, "--at", s.GetAt().AsTime().Format(time.RFC3339))
+	}
+	if s.GetSourceIsGone() {
+		words = append(words, "--source-is-gone")
+	}
+	if s.GetNoRelease() {
+		words = append(words, "--no-release")
+	}
+	return words
+}
+
 type moveHeader struct{ *mgmtv1.MoveHeader }
 
 func (h moveHeader) message() proto.Message { return h.MoveHeader }
@@ -102,6 +123,55 @@ func (h moveHeader) check() error {
 		return errNoSpec
 	}
 	return nil
+}
+
+func (h moveHeader) flags() []string {
+	words := specFlags(h.GetSpec())
+	if h.GetSpec().GetNoFence() {
+		words = append(words, "--no-fence")
+	}
+	return words
+}
+
+// spec is what the specs of restores and moves have in common.
+type spec interface {
+	GetSource() string
+	GetTarget() string
+	GetLocation() string
+	GetSelection() *mgmtv1.Selection
+	GetDropOwners() []string
+	GetAcceptDifferences() []string
+	GetManagedFields() mgmtv1.ManagedFields
+	GetForce() bool
+}
+
+// specFlags returns the flags that restores and moves share.
+func specFlags(s spec) []string {
+	var words []string
+	add := func(flag string, values ...string) {
+		for _, v := range values {
+			if v != "" {
+				words = append(words, "--"+flag, v)
+			}
+		}
+	}
+	add("source", s.GetSource())
+	add("target", s.GetTarget())
+	add("location", s.GetLocation())
+	add("namespace", s.GetSelection().GetNamespaces()...)
+	add("workload", s.GetSelection().GetWorkloads()...)
+	add("selector", s.GetSelection().GetSelector())
+	add("drop-owner", s.GetDropOwners()...)
+	add("accept-difference", s.GetAcceptDifferences()...)
+	for _, m := range []managedFields{managedFieldsAll, managedFieldsNone} {
+		if m.request() == s.GetManagedFields() {
+			add("managed-fields", string(m))
+		}
+	}
+	if s.GetForce() {
+		words = append(words, "--force")
+	}
+	return words
 }
 
 // sideText names a management cluster with its UID, since names may be reused.

@@ -28,7 +28,7 @@ type planned interface {
 
 // runPlan prints a plan.
 func runPlan(ctx context.Context, p *program, c *connection, work planned) error {
-	pl, err := work.request(ctx, c)
+	pl, err := p.request(ctx, c, work)
 	if err != nil {
 		return err
 	}
@@ -40,9 +40,28 @@ func runPlan(ctx context.Context, p *program, c *connection, work planned) error
 		return err
 	}
 	if pl.blocked() {
+		p.sayPlanAgain(work)
 		return exit(service.ExitFindings)
 	}
 	return nil
+}
+
+// request asks the server for a plan, and adds our commands to its hints.
+func (p *program) request(ctx context.Context, c *connection, work planned) (*plan, error) {
+	pl, err := work.request(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range pl.findings {
+		p.completeHint(f)
+	}
+	return pl, nil
+}
+
+// sayPlanAgain prints the command that follows a plan which findings block.
+func (p *program) sayPlanAgain(work planned) {
+	p.say("findings block this and nothing was changed; once their causes are mended, plan again:\n  %s",
+		p.planCommand(work.kind()))
 }
 
 // runFlags are the flags of "run" that do not decide the plan.
@@ -107,7 +126,9 @@ func (f *runFlags) read(p *program, cmd *cobra.Command, kind string, decided []s
 		return err
 	}
 	var err error
-	f.plan, err = readPlan(kind, f.planFile)
+	if f.plan, err = readPlan(kind, f.planFile); err == nil {
+		p.planFlags, p.planFile = f.plan.header.flags(), f.planFile
+	}
 	return err
 }
 
@@ -129,12 +150,13 @@ func runPlanned(ctx context.Context, p *program, c *connection, work planned, f 
 		shown := f.plan
 		if shown == nil {
 			var err error
-			if shown, err = work.request(ctx, c); err != nil {
+			if shown, err = p.request(ctx, c, work); err != nil {
 				return err
 			}
 		}
 		shown.writeSummary(p.stderr, p)
 		if shown.summary.GetBlocked() {
+			p.sayPlanAgain(work)
 			return exit(service.ExitFindings)
 		}
 		if err := p.confirm(ctx, fmt.Sprintf("%s%s this?", strings.ToUpper(work.kind()[:1]),
@@ -149,7 +171,7 @@ func runPlanned(ctx context.Context, p *program, c *connection, work planned, f 
 	})
 	if service.ExitCode(err) == service.ExitFindings && f.yes {
 		// The error has no findings; the plan has them.
-		if pl, err := work.request(ctx, c); err == nil {
+		if pl, err := p.request(ctx, c, work); err == nil {
 			pl.writeSummary(p.stderr, p)
 		}
 	}

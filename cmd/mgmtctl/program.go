@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -46,6 +47,14 @@ type program struct {
 	fromEnvironment map[string]bool
 	// config is the file of --config; nil without one.
 	config *config.Config
+	// current is the command that runs, and args are its arguments.
+	current *cobra.Command
+	args    []string
+	// planFlags are the flags of the plan in planFile, which is the file of --plan.
+	planFlags []string
+	planFile  string
+	// operation is the id of the operation that this command follows; empty for none.
+	operation string
 	// endTimeout releases the timer of --timeout.
 	endTimeout context.CancelFunc
 }
@@ -101,11 +110,20 @@ func (p *program) execute(ctx context.Context, args []string) int {
 	if cause, ok := errors.AsType[*service.Error](context.Cause(cmd.Context())); ok && ended(e) {
 		e = cause
 	}
-	fmt.Fprintf(p.stderr, "mgmtctl: %s\n", e.Message)
-	if hint := hintOf(e); hint != "" {
-		fmt.Fprintf(p.stderr, "hint: %s\n", hint)
-	}
+	p.refuse(e)
 	return e.ExitCode()
+}
+
+// refuse prints an error, its hint, and the next command.
+func (p *program) refuse(e *service.Error) {
+	p.say("mgmtctl: %s", e.Message)
+	hint, next := p.hintOf(e)
+	if hint != "" {
+		p.say("hint: %s", hint)
+	}
+	if next != "" {
+		p.say("  %s", next)
+	}
 }
 
 // ended reports whether an error says no more than that its context ended.

@@ -53,7 +53,7 @@ type prunePlan struct {
 	summary   *mgmtv1.PruneSummary
 }
 
-func requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec) (*prunePlan,
+func (p *program) requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec) (*prunePlan,
 	error) {
 	stream, err := c.prunes.PlanPrune(ctx, &mgmtv1.PlanPruneRequest{Spec: spec})
 	if err != nil {
@@ -69,7 +69,7 @@ func requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec
 		case *mgmtv1.PlanPruneResponse_Snapshot:
 			pl.snapshots = append(pl.snapshots, item.Snapshot)
 		case *mgmtv1.PlanPruneResponse_Finding:
-			completeHint(item.Finding)
+			p.completeHint(item.Finding)
 			pl.findings = append(pl.findings, item.Finding)
 		case *mgmtv1.PlanPruneResponse_Summary:
 			pl.summary = item.Summary
@@ -79,7 +79,7 @@ func requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec
 }
 
 func runPrunePlan(ctx context.Context, p *program, c *connection, spec *mgmtv1.PruneSpec) error {
-	pl, err := requestPrunePlan(ctx, c, spec)
+	pl, err := p.requestPrunePlan(ctx, c, spec)
 	if err != nil {
 		return err
 	}

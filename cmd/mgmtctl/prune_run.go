@@ -62,7 +62,7 @@ func runPrune(ctx context.Context, p *program, c *connection, spec *mgmtv1.Prune
 	yes bool) error {
 	approved := "" // with --yes, what the rules say when it begins
 	if !yes {
-		pl, err := requestPrunePlan(ctx, c, spec)
+		pl, err := p.requestPrunePlan(ctx, c, spec)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func emptyStore(t *testing.T) service.StoreOptions {
 }
 
 // interruptedRestore leaves a catalog with a restore whose process died.
-func interruptedRestore(t *testing.T, file string) {
+func interruptedRestore(t *testing.T, file string) string {
 	t.Helper()
 	c, err := catalog.Open(t.Context(), file, catalog.Options{})
 	must(t, err)
@@ -40,6 +40,7 @@ func interruptedRestore(t *testing.T, file string) {
 	must(t, err)
 	_, err = c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{})
 	must(t, errors.Join(err, c.Close()))
+	return string(op.ID)
 }
 
 // TestRefusalsOfTheServiceEndWithTheCommandsOfMgmtctl runs mgmtctl against the real service: its
@@ -56,38 +57,42 @@ func TestRefusalsOfTheServiceEndWithTheCommandsOfMgmtctl(t *testing.T) {
 		name, command string
 		cfg           service.Config
 		code          int
-		want          string // a line on stdout or stderr
+		want          string // lines on stdout or stderr; OPERATION is the id of the restore
 	}{
 		{"several sources", "snapshot create" + writeFlags, daemon, 2,
-			"hint: name one of a, b (--source NAME)"},
+			"hint: name one of a, b (--source NAME)\n  mgmtctl snapshot create --source NAME" + writeFlags},
 		{"several locations", "snapshot list" + storeFlags, places, 2,
-			"hint: name one of x, y (--location NAME)"},
-		{"no store", "snapshot list" + storeFlags, standalone, 2, "hint: name one (--store URL)"},
+			"hint: name one of x, y (--location NAME)\n  mgmtctl snapshot list --location NAME" + storeFlags},
+		{"no store", "snapshot list" + storeFlags, standalone, 2, "hint: name one (--store URL)\n  mgmtctl snapshot list --store URL --standalone --plain"},
 		{"no source", "snapshot coverage --source-kubeconfig s" + catalogFlags, standalone, 2,
-			"hint: name its kubeconfig (--source-kubeconfig FILE)"},
+			"hint: name its kubeconfig (--source-kubeconfig FILE)\n  mgmtctl snapshot coverage " +
+				"--source-kubeconfig FILE" + catalogFlags},
 		{"no snapshot", "snapshot show latest" + storeFlags, daemon, 1,
-			"hint: take one, or check whether this is the right store " +
-				"(mgmtctl snapshot create, --store URL)"},
+			"hint: take one, or check whether this is the right store\n" +
+				"  mgmtctl snapshot create" + storeFlags},
 		{"no identity", "snapshot verify latest --level full" + storeFlags, daemon, 12,
 			"hint: give one, or verify the structure alone (--identity FILE, or --level structure)"},
 		{"no key of a damaged snapshot", "snapshot delete 1a2b --damaged --yes" + storeFlags, daemon, 2,
-			"hint: the plan of a prune has the keys (mgmtctl prune plan -o json)"},
+			"hint: the plan of a prune has the keys\n  mgmtctl prune plan -o json" + storeFlags},
 		{"no operation", "operation show ffff" + catalogFlags, daemon, 1,
-			"hint: a list of the operations shows which there are (mgmtctl operation list)"},
+			"hint: a list of the operations shows which there are\n  mgmtctl operation list" + catalogFlags},
 		{"no move", "operation rollback latest" + catalogFlags, daemon, 1,
-			"hint: resume it instead (mgmtctl operation resume ID)"},
+			"hint: resume it instead\n  mgmtctl operation resume OPERATION" + catalogFlags},
 		{"a restore that waits for an identity", "operation show latest" + catalogFlags, daemon, 0,
-			"identities are not stored: resume it with one (mgmtctl operation resume ID --identity FILE)"},
+			"identities are not stored: resume it with one (mgmtctl operation resume OPERATION " +
+				"--identity FILE" + catalogFlags + ")"},
 		{"its history", "operation watch latest" + catalogFlags, daemon, 4,
-			"identities are not stored: resume it with one (mgmtctl operation resume ID --identity FILE)"},
+			"identities are not stored: resume it with one (mgmtctl operation resume OPERATION " +
+				"--identity FILE" + catalogFlags + ")"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := tt.cfg
 			cfg.CatalogFile = filepath.Join(t.TempDir(), "catalog.db")
-			interruptedRestore(t, cfg.CatalogFile)
+			id := interruptedRestore(t, cfg.CatalogFile)
 			r := runner{inside: service.New(cfg)}.run(t, tt.command).want(t, tt.code)
-			if !strings.Contains(r.stdout+r.stderr, tt.want+"\n") {
-				t.Errorf("want %q\nstdout: %s\nstderr: %s", tt.want, r.stdout, r.stderr)
+			if want := strings.ReplaceAll(tt.want, "OPERATION", id); !strings.Contains(r.stdout+r.stderr,
+				want+"\n") {
+				t.Errorf("want %q\nstdout: %s\nstderr: %s", want, r.stdout, r.stderr)
 			}
 		})
 	}

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -24,6 +23,7 @@ func (p *program) report(o *outcome) error {
 // conclude prints how to go on, and returns the exit code as an error.
 func (p *program) conclude(o *outcome) error {
 	id := o.operation.GetId()
+	p.operation = id
 	code := o.exitCode()
 	switch {
 	case o.detached && !isEnd(o.operation.GetState()):
@@ -37,10 +37,10 @@ func (p *program) conclude(o *outcome) error {
 		p.say("it waits for an identity, which is never stored; to go on:\n  %s", p.commandLine(words...))
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):
 		p.say("something was changed, and what is left is blocked by findings; once their causes are "+
-			"mended, run the %s again: it adopts what is there",
-			o.operation.GetKind())
+			"mended, plan the %s again and run it: it adopts what is there\n  %s",
+			o.operation.GetKind(), p.planAgain(o.operation))
 	case code == service.ExitIncomplete && o.operation.GetKind() == kindPrune:
-		p.say("something was removed and work is left: run it again, or another prune, to go on")
+		p.say("something was removed and work is left; to go on:\n  %s", p.commandLine("prune", "run"))
 	case code == service.ExitIncomplete:
 		p.say("something was changed and work is left; to go on:\n  %s", p.commandLine("operation",
 			"resume", id))
@@ -49,15 +49,33 @@ func (p *program) conclude(o *outcome) error {
 				"rollback", id))
 		}
 	case o.cause != nil && code == o.cause.ExitCode():
-		p.say("mgmtctl: %s", o.cause.Message)
-		if hint := hintOf(o.cause); hint != "" {
-			p.say("hint: %s", hint)
-		}
+		p.refuse(o.cause)
 	}
 	if code == service.ExitDone {
 		return nil
 	}
 	return exit(code)
+}
+
+// planAgain returns the command that plans an operation again. A resume has no flags of a plan: the
+// operation names what it was about.
+func (p *program) planAgain(op *mgmtv1.Operation) string {
+	words := []string{op.GetKind(), "plan"}
+	if path := p.path(); len(path) > 0 && path[0] == op.GetKind() {
+		return p.planCommand(op.GetKind())
+	}
+	if op.GetKind() == kindRestore && op.GetSnapshotId() != "" {
+		words = append(words, "--snapshot", op.GetSnapshotId())
+	}
+	if !p.standalone.enabled || p.given("config") {
+		for _, f := range []struct{ name, value string }{{"source", op.GetSource()},
+			{"target", op.GetTarget()}, {"location", op.GetLocation()}} {
+			if f.value != "" && (f.name != "source" || op.GetKind() == kindMove) {
+				words = append(words, "--"+f.name, f.value)
+			}
+		}
+	}
+	return p.commandLine(words...)
 }
 
 // onlyBlocked reports whether every unit is done but those that pre-flight blocks. A resume uses
@@ -99,7 +117,7 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 	}
 	fmt.Fprintln(w)
 	var l pairs
-	l.addFacts(op)
+	l.addFacts(p, op)
 	l.write(w)
 	writeUnitsLeft(w, op)
 	worth := slices.DeleteFunc(slices.Clone(o.findings),
@@ -119,13 +137,14 @@ func (p *program) writeReport(w io.Writer, o *outcome) {
 }
 
 // addFacts adds the sides, location, snapshot, units and message of an operation.
-func (l *pairs) addFacts(op *mgmtv1.Operation) {
+func (l *pairs) addFacts(p *program, op *mgmtv1.Operation) {
 	l.add("source", op.GetSource())
 	l.add("target", op.GetTarget())
 	l.add("location", op.GetLocation())
 	l.add("snapshot", op.GetSnapshotId())
 	l.add("units", unitCounts(op))
-	l.add("message", withCommands(op.GetMessage(), errorCommands[object.HintKey(op.GetHintKey())]))
+	p.operation = op.GetId()
+	l.add("message", p.completeMessage(op.GetMessage(), op.GetHintKey()))
 }
 
 // writeUnitsLeft writes the units that have not reached their final state.
@@ -204,7 +223,7 @@ func eventText(e *mgmtv1.Event) string {
 	}
 	text := strings.Join(words, " ")
 	if e.GetMessage() != "" {
-		text += ": " + withCommands(e.GetMessage(), errorCommands[object.HintKey(e.GetHintKey())])
+		text += ": " + e.GetMessage()
 	}
 	return text
 }

@@ -92,7 +92,10 @@ func newRoot(p *program) *cobra.Command {
 			err)
 	})
 	root.SetUsageFunc(p.usage)
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return p.begin(cmd) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		p.remember(cmd, args)
+		return p.begin(cmd)
+	}
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json",
 		"yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(

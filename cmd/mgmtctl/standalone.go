@@ -152,45 +152,6 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 	return err
 }
 
-// commandLine returns a command that uses the same server as this one, ready to be pasted into the
-// shell that this one was typed in: it has the flags that were typed, and not those of environment
-// variables.
-func (p *program) commandLine(words ...string) string {
-	words = append([]string{"mgmtctl"}, words...)
-	add := func(f *pflag.Flag) {
-		if !p.typed(f.Name) {
-			return
-		}
-		switch v := f.Value.(type) {
-		case pflag.SliceValue:
-			for _, s := range v.GetSlice() {
-				words = append(words, "--"+f.Name, s)
-			}
-		default:
-			if words = append(words, "--"+f.Name); v.Type() != "bool" {
-				words = append(words, v.String())
-			}
-		}
-	}
-	p.flags.server.VisitAll(add)
-	if p.standalone.enabled {
-		p.flags.standalone.VisitAll(add)
-	}
-	for i, w := range words {
-		words[i] = quote(w)
-	}
-	return strings.Join(words, " ")
-}
-
-// quote quotes s as one word of a POSIX shell.
-func quote(s string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,"
-	if s != "" && strings.Trim(s, plain) == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 // catalogFile returns the path of the catalog: the flag, else a file in the user's state folder.
 func (p *program) catalogFile() (string, error) {
 	if p.standalone.catalog != "" {

@@ -33,6 +33,9 @@ func (e *DeletedError) Hint() string {
 		"what is equal and creates what is missing"
 }
 
+// HintKey names the commands that plan again.
+func (e *DeletedError) HintKey() object.HintKey { return object.HintPlan }
+
 // NotOwnedError says that an object on the target is not the one that this operation created or
 // adopted.
 type NotOwnedError struct{ Ref object.Ref }
@@ -46,6 +49,9 @@ func (e *NotOwnedError) Hint() string {
 	return "it came after the plan was made: find out who made it, then plan again (roll a move back " +
 		"before that); the new plan adopts it or says how it differs"
 }
+
+// HintKey names the commands that plan again.
+func (e *NotOwnedError) HintKey() object.HintKey { return object.HintPlan }
 
 // OperationAtWorkError says that another operation is at work on an object.
 type OperationAtWorkError struct{ Operation string }
@@ -154,6 +160,9 @@ func (e *PlanChangedError) Hint() string {
 	return "objects, owners, pause states or findings differ from the reviewed plan: " +
 		"plan again and review the new one"
 }
+
+// HintKey names the commands that plan again.
+func (e *PlanChangedError) HintKey() object.HintKey { return object.HintPlan }
 
 // differentError says that copies have lost or changed values of the snapshot, so that their
 // workload cluster stays paused.
