@@ -23,6 +23,7 @@ var findingCommands = map[object.Code]string{
 
 	object.CodeLeftByOperation:    "mgmtctl operation resume ID",
 	object.CodeUnitFailed:         "mgmtctl operation resume ID",
+	object.CodeSharedFailed:       "mgmtctl operation resume ID",
 	object.CodeOperationMark:      "mgmtctl operation resume ID",
 	object.CodeSignature:          "--trusted-key signing.pub",
 	object.CodeNotRecorded:        "--no-record verifies without a record",

@@ -16,9 +16,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
-// DefaultConcurrency is the largest size of a batch when Tuning names no number. All workload clusters of a
-// batch are paused on the source from the first pause to the last retirement of the batch, so that
-// a large batch leaves many of them without a working controller at the same time.
+// DefaultConcurrency is the largest size of a batch when Tuning names no number. All workload
+// clusters of a batch are paused on the source from the first pause to the last retirement of the
+// batch, so that a large batch leaves many of them without a working controller at the same time.
 const DefaultConcurrency = 8
 
 // run is one run of a move.
@@ -43,11 +43,13 @@ type run struct {
 
 // results collects how the units of this run ended.
 type results struct {
-	failed  map[string]bool
-	retired map[string]bool
-	blocked int
-	stopped bool // Machines came or went after a release
-	first   error
+	failed map[string]bool
+	// byShared are the failed units that a shared object blocks.
+	byShared map[string]bool
+	retired  map[string]bool
+	blocked  int
+	stopped  bool // Machines came or went after a release
+	first    error
 }
 
 func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
@@ -58,8 +60,9 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: op.Runs, Units: op.Units,
 		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
-		slots:   make(chan struct{}, 8),
-		results: results{failed: map[string]bool{}, retired: map[string]bool{}}}
+		slots: make(chan struct{}, 8),
+		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
+			retired: map[string]bool{}}}
 	if m.Units == nil {
 		m.Units = map[string]catalog.UnitState{}
 	}
@@ -121,8 +124,8 @@ func (m *run) over(unit string) bool {
 	return m.results.retired[unit] || state == catalog.UnitRolledBack || state == catalog.UnitBlocked
 }
 
-// unplanned divides the units that no batch holds yet: first the canary alone, then groups of 1, 2,
-// 4 units and so on, up to Tuning.Concurrency. The next group begins once the one before is
+// unplanned divides the units that no batch holds yet: first the canary alone, then groups of 1,
+// 2, 4 units and so on, up to Tuning.Concurrency. The next group begins once the one before is
 // retired. What is wrong with the controllers of the target then shows on few workload clusters.
 func (m *run) unplanned() [][]string {
 	known := map[string]bool{}
@@ -155,14 +158,15 @@ func (m *run) unplanned() [][]string {
 }
 
 // enough reports whether no further batch is begun: the run is cancelled, the canary failed,
-// Tuning.MaxFailures is reached, or Machines came or went after a release.
+// Tuning.MaxFailures is reached, or Machines came or went after a release. Units that a shared
+// object blocks do not count as failures.
 func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] ||
 		m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
 	return ctx.Err() != nil || canary || m.results.stopped || m.Tuning.MaxFailures > 0 &&
-		len(m.results.failed) >= m.Tuning.MaxFailures
+		len(m.results.failed)-len(m.results.byShared) >= m.Tuning.MaxFailures
 }
 
 // left counts the units that were not begun.
@@ -194,9 +198,9 @@ func (m *run) fail(ctx context.Context, unit string, err error) {
 }
 
 // begin pauses units, plans their batch, copies it and hands it over. It reports whether at least
-// one unit was retired. Units that cannot be paused, or whose batch cannot be planned, are
-// unpaused: the source reconciles them while the cause is fixed, and a resume begins from scratch
-// with them.
+// one unit was retired, or is blocked by a shared object, which says nothing of the next batch.
+// Units that cannot be paused, or whose batch cannot be planned, are unpaused: the source
+// reconciles them while the cause is fixed, and a resume begins from scratch with them.
 func (m *run) begin(ctx context.Context, units []string) bool {
 	var mu sync.Mutex
 	var paused []string
@@ -220,8 +224,8 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 		return false
 	}
 	slices.Sort(paused)
-	// The snapshot and the plan of the batch are no step: they change neither side. A run that dies
-	// before the batch is stored plans it again.
+	// The snapshot and the plan of the batch are no step: they change neither side. A run that
+	// dies before the batch is stored plans it again.
 	number := len(m.batches) + 1
 	b, err := m.planBatch(ctx, number, paused)
 	if err != nil {
@@ -237,7 +241,9 @@ func (m *run) begin(ctx context.Context, units []string) bool {
 	m.copyAndHandOver(ctx, b)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.ContainsFunc(paused, func(unit string) bool { return m.results.retired[unit] })
+	return slices.ContainsFunc(paused, func(unit string) bool {
+		return m.results.retired[unit] || m.results.byShared[unit]
+	})
 }
 
 // unpauseSource lets the source reconcile a unit again for which no batch was planned.
@@ -279,6 +285,11 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 		Hooks: restore.Hooks{
 			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
 			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, b) },
+			OnBlocked: func(u restore.Unit) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.results.byShared[u.Name] = true
+			},
 			OnHealthy: func(u restore.Unit) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -294,8 +305,9 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	m.retire(ctx, b, healthy)
 }
 
-// lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is no
-// error once its retirement was begun: retireUnit deletes the Cluster last, except for its Binding.
+// lockAgain replaces the lock of earlier runs by the lock of this run. A Cluster that is gone is
+// no error once its retirement was begun: retireUnit deletes the Cluster last, except for its
+// Binding.
 func (m *run) lockAgain(ctx context.Context, unit string) error {
 	handedOver, err := m.Journal.State(ctx, handOverStep(unit))
 	if err != nil {

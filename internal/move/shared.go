@@ -32,6 +32,10 @@ func (m *run) finishShared(ctx context.Context) error {
 			released[u.Name] = m.results.retired[u.Name]
 		}
 	}
+	users := map[object.Ref][]string{} // of all batches
+	for _, o := range m.Plan.Copy.Shared.Objects {
+		users[o.Ref] = o.Users
+	}
 	seen := map[object.Ref]bool{}
 	for _, b := range m.batches {
 		if handedOver, err := m.anyHandedOver(ctx, b); err != nil || !handedOver {
@@ -47,10 +51,12 @@ func (m *run) finishShared(ctx context.Context) error {
 		todo.Units = nil // their states are in released
 		todo.Shared.Objects = slices.Clone(todo.Shared.Objects)
 		for i := range todo.Shared.Objects {
-			if o := &todo.Shared.Objects[i]; seen[o.Ref] && o.Late {
+			o := &todo.Shared.Objects[i]
+			if seen[o.Ref] && o.Late {
 				o.Action = restore.Skip // an earlier batch creates it
 			}
-			seen[todo.Shared.Objects[i].Ref] = true
+			seen[o.Ref] = true
+			o.Users = append(slices.Clone(o.Users), users[o.Ref]...)
 		}
 		err := restore.FinishShared(ctx, restore.RunOptions{
 			Plan: &todo, Snapshot: b.snapshot, Contents: b.contents, Reader: m.Target.Reader,

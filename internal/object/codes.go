@@ -38,6 +38,7 @@ const (
 	CodeClusterLive      Code = "cluster-live"
 	CodeExistsDeleting   Code = "exists-deleting"
 	CodeExistsDifferent  Code = "exists-different"
+	CodeOtherAnnotations Code = "other-annotations"
 	CodeLeftByOperation  Code = "left-by-operation"
 	CodeWebhookDown      Code = "webhook-down"
 
@@ -53,6 +54,7 @@ const (
 
 	// During a restore or a move.
 	CodeUnitFailed         Code = "unit-failed"
+	CodeSharedFailed       Code = "shared-failed"
 	CodeNotPaused          Code = "not-paused"
 	CodePauseEnded         Code = "pause-ended"
 	CodeNotWorking         Code = "not-working"

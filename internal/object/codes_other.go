@@ -59,6 +59,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Next:    "Remove the cause, then resume the operation.",
 		},
 		{
+			Code: CodeSharedFailed, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "An object that workload clusters share, such as a namespace or a " +
+				"ClusterClass, was not created, differs, or is not reconciled. The workload " +
+				"clusters that need it are blocked, and no others.",
+			Next: "Remove the cause, then resume the operation: it retries this object and the " +
+				"workload clusters that need it.",
+		},
+		{
 			Code: CodeNotPaused, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "An object of the source is not paused although its pause was acknowledged " +
 				"before, or it is new.",

@@ -195,6 +195,12 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"difference, and plan again; or leave the workload cluster out.",
 		},
 		{
+			Code: CodeOtherAnnotations, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The target has a namespace with other annotations than the snapshot. " +
+				"Platforms write annotations of their own to each namespace. They stay.",
+			Next: "If a controller of the target needs one of those of the snapshot, set it by hand.",
+		},
+		{
 			Code: CodeLeftByOperation, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "An earlier operation left the object half restored: the object has its mark, the " +
 				"annotation mgmtd.dev/operation.",

@@ -120,6 +120,13 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 // differs and prevents nothing is added to seen.
 func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstructured.Unstructured,
 	atWork bool, seen *notes) {
+	if live.GetDeletionTimestamp() != nil && n.GroupKind() == kube.NamespaceKind.GroupKind {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
+			Message: "the target is deleting this namespace: nothing can be created in it",
+			Hint: "let the deletion finish, or read the conditions of the namespace for what holds it, " +
+				"then plan again"})
+		return
+	}
 	if live.GetDeletionTimestamp() != nil {
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDeleting,
 			Message: "the target has an object of this name that is being deleted",
@@ -134,12 +141,7 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 		return
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
-		if missing := namespaceDifferences(p.rows(), want, live); len(missing) > 0 {
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
-				Message: "the target has this namespace with other labels or annotations: " +
-					strings.Join(missing, ", "),
-				Hint: "labels of a namespace can be access rules: make them equal, then plan again"})
-		}
+		p.collideNamespace(n, want, live)
 		return
 	}
 	p.forgetAbsentOwners(n, want, live)
@@ -159,6 +161,21 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 		Message: "the target has another object of this name; " + d.difference(),
 		Hint: "find out who made it; nothing is overwritten: make its values equal or accept the " +
 			"difference, and plan again, or leave this unit out"})
+}
+
+// collideNamespace adds findings about a namespace that the target has already.
+func (p *planner) collideNamespace(n *graph.Node, want, live *unstructured.Unstructured) {
+	labels, annotations := namespaceDifferences(p.rows(), want, live)
+	if len(labels) > 0 {
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
+			Message: "the target has this namespace with other labels: " + strings.Join(labels, ", "),
+			Hint:    "labels of a namespace can be access rules: make them equal, then plan again"})
+	}
+	if len(annotations) > 0 {
+		p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeOtherAnnotations,
+			Message: "the target has this namespace with other annotations: " +
+				strings.Join(annotations, ", ")})
+	}
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by
@@ -227,23 +244,25 @@ func (p *planner) comesWithUnit(n *graph.Node, owner object.Ref) bool {
 	return n.Unit == "" && o != nil && o.Unit != ""
 }
 
-// namespaceDifferences returns the labels and annotations of the snapshot that the target's
+// namespaceDifferences returns the labels and the annotations of the snapshot that the target's
 // namespace lacks or has with another value. Others do no harm, and the status is written by the
-// API server.
-func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) []string {
+// API server. Annotations are no reason to block anything: platforms write their own to each
+// namespace (cattle.io/status, openshift.io/sa.scc.uid-range).
+func namespaceDifferences(rows *capi.Table, want, live *unstructured.Unstructured) (labels,
+	annotations []string) {
 	volatile := rows.Row(capi.Namespace).VolatileAnnotations
-	var keys []string
 	for k, v := range want.GetLabels() {
 		if live.GetLabels()[k] != v {
-			keys = append(keys, "label "+k)
+			labels = append(labels, k)
 		}
 	}
 	for k, v := range want.GetAnnotations() {
 		if live.GetAnnotations()[k] != v && !strings.HasPrefix(k, ownAnnotations) &&
 			!slices.Contains(volatile, k) {
-			keys = append(keys, "annotation "+k)
+			annotations = append(annotations, k)
 		}
 	}
-	slices.Sort(keys)
-	return keys
+	slices.Sort(labels)
+	slices.Sort(annotations)
+	return labels, annotations
 }

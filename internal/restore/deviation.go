@@ -25,7 +25,10 @@ type standard struct {
 
 // deviation is how far an object is from what it should be. lost is what keeps it from being
 // released; the others are notes.
-type deviation struct{ lost, accepted, converted, added []string }
+type deviation struct {
+	lost, accepted, converted, added []string
+	annotations                      []string // of a namespace
+}
 
 // judge compares live with want, which is at the version at which live was read.
 func (s standard) judge(ctx context.Context, ref object.Ref, want, live *unstructured.Unstructured,
@@ -137,6 +140,7 @@ func (n *notes) addDeviation(ref object.Ref, d deviation) {
 	n.add(object.CodeAddedOnTarget, ref, d.added)
 	n.add(object.CodeLostInConversion, ref, d.converted)
 	n.add(object.CodeDifferenceAccepted, ref, d.accepted)
+	n.add(object.CodeOtherAnnotations, ref, d.annotations)
 }
 
 // noteTexts are the kinds of notes in the order in which they are reported.
@@ -151,6 +155,8 @@ var noteTexts = []struct {
 		"its controllers write what they need of that again"},
 	{object.CodeDifferenceAccepted, object.Warning,
 		"values of the snapshot are lost or changed on the target, which the operator accepted", ""},
+	{object.CodeOtherAnnotations, object.Warning,
+		"the target has namespaces with other annotations than the snapshot", ""},
 	// managedFields say which controller may remove a field again, not what the object is.
 	{object.CodeManagedFields, object.Warning,
 		"server-side appliers do not own the same fields as in the snapshot",

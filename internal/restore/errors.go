@@ -36,6 +36,22 @@ func (e *DeletedError) Hint() string {
 // HintKey names the commands that plan again.
 func (e *DeletedError) HintKey() object.HintKey { return object.HintPlan }
 
+// TerminatingError says that an object was refused because the target is deleting its namespace.
+type TerminatingError struct{ Err error }
+
+func (e *TerminatingError) Error() string { return e.Err.Error() }
+
+func (e *TerminatingError) Unwrap() error { return e.Err }
+
+// Hint says what to do next.
+func (e *TerminatingError) Hint() string {
+	return "let the deletion of the namespace finish, or read its conditions for what holds it; " +
+		"then run the restore again as a new operation"
+}
+
+// HintKey names the commands that plan again.
+func (e *TerminatingError) HintKey() object.HintKey { return object.HintPlan }
+
 // NotOwnedError says that an object on the target is not the one that this operation created or
 // adopted.
 type NotOwnedError struct{ Ref object.Ref }

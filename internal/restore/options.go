@@ -95,6 +95,8 @@ type Hooks struct {
 	// BeforeRelease is called for each unit right before its release, when its copy is verified.
 	// With an error the unit stays paused. A resume calls it again for a unit that it let pass before.
 	BeforeRelease func(ctx context.Context, u Unit) error
+	// OnBlocked is called for each unit that fails because of a shared object that it needs.
+	OnBlocked func(u Unit)
 	// OnHealthy is called for each unit that passed post-flight.
 	OnHealthy func(u Unit)
 	// OnUnhealthy is what happens to a unit that fails post-flight.

@@ -19,6 +19,9 @@ func ownersStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phas
 func (r *run) completeOwners(ctx context.Context, unit string) error {
 	var objects []Object
 	for _, o := range r.Plan.Shared.Objects {
+		if o.Late && r.uid(o.Ref) == "" {
+			continue // it is created later, with the owners that live then
+		}
 		if o.Action != Skip && slices.ContainsFunc(o.Owners,
 			func(owner object.Ref) bool { return r.unitOf[owner] == unit }) {
 			objects = append(objects, o)

@@ -14,22 +14,15 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// patience is how long a difference has to last before it counts: a controller of the target may be
-// in the middle of its first write.
+// patience is how long a difference has to last before it counts: a controller of the target may
+// be in the middle of its first write.
 const patience = 15 * time.Second
 
-// verify compares the copy with the snapshot, paused as it is, with every owner reference on a live
-// UID. What differs without keeping the unit paused is reported.
+// verify compares the copy with the snapshot, paused as it is, with every owner reference on a
+// live UID. What differs without keeping the unit paused is reported.
 func (r *run) verify(ctx context.Context, u Unit) error {
 	var seen notes
-	problem := func(o Object, source, live *unstructured.Unstructured) string {
-		d, why := r.difference(ctx, o, source, live)
-		if why == "" {
-			seen.addDeviation(o.Ref, d)
-			seen.add(object.CodeManagedFields, o.Ref, r.fieldsDiffer(o, source, live))
-		}
-		return why
-	}
+	problem := r.verifier(ctx, &seen)
 	objects, first := early(u.Objects), ""
 	equal, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
 		patience, func(ctx context.Context) (_ bool, err error) {
@@ -46,6 +39,19 @@ func (r *run) verify(ctx context.Context, u Unit) error {
 		r.report(ctx, u.Name, f)
 	}
 	return nil
+}
+
+// verifier returns a function that compares an object with the snapshot. What differs without
+// keeping a unit paused is added to seen.
+func (r *run) verifier(ctx context.Context, seen *notes) problemFunc {
+	return func(o Object, source, live *unstructured.Unstructured) string {
+		d, why := r.difference(ctx, o, source, live)
+		if why == "" {
+			seen.addDeviation(o.Ref, d)
+			seen.add(object.CodeManagedFields, o.Ref, r.fieldsDiffer(o, source, live))
+		}
+		return why
+	}
 }
 
 func early(objects []Object) []Object {
@@ -103,8 +109,10 @@ func (r *run) difference(ctx context.Context, o Object, source, live *unstructur
 		}
 	}
 	if o.GroupKind() == kube.NamespaceKind.GroupKind {
-		if missing := namespaceDifferences(r.Rows, want, live); len(missing) > 0 {
-			return d, "it lacks " + strings.Join(missing, ", ")
+		labels, annotations := namespaceDifferences(r.Rows, want, live)
+		d.annotations = annotations
+		if len(labels) > 0 {
+			return d, "it has other labels: " + strings.Join(labels, ", ")
 		}
 		return d, ""
 	}

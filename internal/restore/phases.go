@@ -37,6 +37,9 @@ type phase struct {
 
 // unitPhases are carried out one after the other, each one when the state at that point needs it.
 var unitPhases = []phase{
+	{"shared", unitState.copies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
+		return r.shared.await(ctx, u.Name)
+	}},
 	{"create", unitState.copies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.createWaves(ctx, u, false)
 	}},
@@ -81,7 +84,7 @@ var unitPhases = []phase{
 	}},
 	{"create-late", unitState.createsLate, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
-		return r.createWaves(ctx, u, true)
+		return r.createLate(ctx, u)
 	}},
 }
 

@@ -8,7 +8,7 @@ import (
 
 // TestPhasesOfAUnitByItsState: the state alone says what is still done with a unit.
 func TestPhasesOfAUnitByItsState(t *testing.T) {
-	const copying = "create owners cluster-status inspect "
+	const copying = "shared create owners cluster-status inspect "
 	fresh := unitState{creates: true, paused: true}
 	with := func(s unitState, change func(s *unitState)) unitState {
 		change(&s)

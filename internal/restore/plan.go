@@ -118,6 +118,8 @@ type Object struct {
 	Outside map[int]string `json:"outside,omitempty"`
 	// Paused: it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
+	// Users are the units that need a shared object. They are blocked when it fails.
+	Users []string `json:"users,omitempty"`
 }
 
 // Digest is a hash over objects, owners, pause states, blocking findings and the epochs that the

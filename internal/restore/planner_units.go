@@ -115,6 +115,9 @@ func (p *planner) object(n *graph.Node, wave int) Object {
 	if why := p.skipped[n]; why != "" {
 		o.Action, o.Reason = Skip, why
 	}
+	if n.Unit == "" {
+		o.Users = p.usersOf(n)
+	}
 	for _, owner := range n.Owners {
 		if !p.inPlan(owner.Ref) && p.outside[owner.Ref] == "" && (p.dropped[owner.Ref] ||
 			p.comesLater(n, owner.Ref)) {
@@ -129,6 +132,18 @@ func (p *planner) object(n *graph.Node, wave int) Object {
 		o.Owners = append(o.Owners, owner.Ref)
 	}
 	return o
+}
+
+// usersOf returns the units that need a shared node, or own it.
+func (p *planner) usersOf(n *graph.Node) []string {
+	units := slices.Clone(p.users[n])
+	for _, o := range n.Owners {
+		if owner := p.Snapshot.Graph.Node(o.Ref); owner != nil && owner.Unit != "" && p.inPlan(o.Ref) {
+			units = append(units, owner.Unit)
+		}
+	}
+	slices.Sort(units)
+	return slices.Compact(units)
 }
 
 // object decodes an object of the snapshot.

@@ -29,6 +29,7 @@ type run struct {
 	polls      chan struct{} // one a request of a wait in flight
 	released   atomic.Int64  // units
 	stages     *stages
+	shared     *sharedState
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
@@ -45,15 +46,20 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err := r.prepareRun(ctx); err != nil {
 		return err
 	}
-	if err := r.restoreShared(ctx); err != nil {
+	waitShared, err := r.restoreShared(ctx)
+	if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
 		return &IncompleteError{Failed: len(o.Plan.Units), First: err}
 	}
 	result := r.restoreUnits(ctx)
+	waitShared()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if result.first == nil {
+		result.first = r.shared.firstFailure(o.Plan.Shared.Objects)
 	}
 	if !r.Hooks.LeaveSharedPaused {
 		if err := r.finishShared(ctx, result.released); err != nil && result.first == nil {
@@ -77,6 +83,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
+		shared:     newSharedState(o.Plan),
 		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests), polls: make(chan struct{}, polls),
 		stages: newStages(o.Tuning.Concurrency, o.Hooks.ReleaseTogether),
@@ -86,6 +93,9 @@ func newRun(ctx context.Context, o RunOptions) *run {
 // prepareRun finds the kinds and the UIDs on the target: of adopted objects from the plan, of
 // created ones from the journal.
 func (r *run) prepareRun(ctx context.Context) error {
+	if err := r.loadShared(ctx); err != nil {
+		return err
+	}
 	for _, u := range r.Plan.parts() {
 		r.workloadID[u.Name] = u.WorkloadID
 		for _, o := range u.Objects {

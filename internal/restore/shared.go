@@ -1,54 +1,113 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// restoreShared creates what units share, and waits until classes are reconciled: the Cluster
-// webhook waits seconds for one that is not.
-func (r *run) restoreShared(ctx context.Context) error {
-	if err := r.createWaves(ctx, r.Plan.Shared, false); err != nil {
-		return fmt.Errorf("create shared objects: %w", err)
+// restoreShared creates what units share, and checks it. An object that fails blocks the units
+// that need it, and no others. It returns when only controllers of the target are missing, for
+// which each unit waits itself, and wait when they are there, too. An error means that nothing can
+// be restored.
+func (r *run) restoreShared(ctx context.Context) (wait func(), err error) {
+	if err := r.createShared(ctx, sharedWaves(r.Plan, false)); err != nil {
+		return nil, fmt.Errorf("create shared objects: %w", err)
 	}
-	check := func(ctx context.Context, _ *catalog.StepHandle) error {
-		if err := r.verify(ctx, r.Plan.Shared); err != nil {
-			return fmt.Errorf("shared objects: %w", err)
-		}
-		return r.waitClasses(ctx)
-	}
-	if !creates(r.Plan.Shared) && !r.Hooks.LeaveSharedPaused {
-		return check(ctx, nil)
-	}
-	// It is done once and journaled: a resume days later finds the shared objects in use on both
-	// sides, and those of a move partly retired.
-	return r.Journal.Do(ctx, catalog.Step{Phase: "verify-shared" + r.Hooks.StepSuffix}, check)
+	mayBegin := make(chan struct{})
+	var once sync.Once
+	begin := func() { once.Do(func() { close(mayBegin) }) }
+	var g sync.WaitGroup
+	g.Go(func() {
+		r.shared.end(r.checkShared(ctx, begin))
+		begin()
+	})
+	<-mayBegin
+	return g.Wait, nil
 }
 
-// waitClasses waits until the target's controllers have reconciled every ClusterClass that was
-// created: its generation is observed, and no condition is worse than on the source.
-func (r *run) waitClasses(ctx context.Context) error {
-	var classes []Object
-	for _, o := range r.Plan.Shared.Objects {
-		if r.Rows.Row(o.GroupKind()).ReconciledFirst && o.Action == Create {
-			classes = append(classes, o)
+// sharedWaves returns the waves of shared objects that come before the release of units, or those
+// after it.
+func sharedWaves(p *Plan, late bool) [][]Object {
+	return slices.DeleteFunc(Waves(p.Shared.Objects),
+		func(wave []Object) bool { return wave[0].Late != late })
+}
+
+// createShared creates waves of shared objects. One that fails does not stop the others, but for
+// those that it owns. An error means that the target does not answer, or that nothing can be
+// journaled.
+func (r *run) createShared(ctx context.Context, waves [][]Object) error {
+	for _, wave := range waves {
+		if err := r.createSharedWave(ctx, wave); err != nil {
+			return err
 		}
 	}
-	return r.wait(ctx, classes, "ClusterClasses to be reconciled",
-		func(o Object, source, live *unstructured.Unstructured) string {
-			if observed, found, _ := unstructured.NestedInt64(live.Object, "status",
-				"observedGeneration"); found && observed != live.GetGeneration() {
-				return "its generation is not observed yet"
+	return nil
+}
+
+func (r *run) createSharedWave(ctx context.Context, wave []Object) error {
+	var objects []Object
+	for _, o := range wave {
+		if o.Action == Skip || r.shared.isVerified(o) || r.shared.failure(o.Ref) != nil {
+			continue
+		}
+		if err := r.shared.cause(o); err != nil {
+			r.failShared(ctx, o, err)
+			continue
+		}
+		objects = append(objects, o)
+	}
+	if !slices.ContainsFunc(wave, func(o Object) bool { return o.Action == Create }) {
+		return r.eachShared(ctx, objects, func(o Object) error { return r.checkAdopted(ctx, o) })
+	}
+	err := r.Journal.Do(ctx, r.createStep("", wave[0].Wave), func(ctx context.Context,
+		h *catalog.StepHandle) error {
+		err := r.eachShared(ctx, r.withLiveOwners(ctx, objects), func(o Object) error {
+			if err := r.apply(ctx, h, "", o); err != nil {
+				return err
 			}
-			return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
+			r.Journal.Progress("objects restored", r.done.Add(1), r.total)
+			return nil
 		})
+		return cmp.Or(err, r.shared.firstFailure(wave))
+	})
+	if ctx.Err() == nil && !isUnanswered(err) && r.shared.firstFailure(wave) != nil {
+		return nil // it blocks units; a resume runs the step again
+	}
+	return err
+}
+
+// eachShared runs fn for objects concurrently. One that fails does not stop the others, unless the
+// target does not answer.
+func (r *run) eachShared(ctx context.Context, objects []Object, fn func(o Object) error) error {
+	return r.each(objects, func(o Object) error {
+		err := fn(o)
+		if err == nil || isUnanswered(err) {
+			return err
+		}
+		r.failShared(ctx, o, err)
+		return nil
+	})
+}
+
+// withLiveOwners returns the objects whose owners live. The others failed.
+func (r *run) withLiveOwners(ctx context.Context, objects []Object) []Object {
+	return slices.DeleteFunc(objects, func(o Object) bool {
+		err := r.checkOwners(ctx, []Object{o})
+		if err != nil {
+			r.failShared(ctx, o, err)
+		}
+		return err != nil
+	})
 }
 
 // FinishShared does for the shared objects of a plan what Run does at its end without
@@ -62,80 +121,130 @@ func FinishShared(ctx context.Context, o RunOptions, released map[string]bool) e
 	return r.finishShared(ctx, released)
 }
 
-// finishShared releases shared objects. When all units are released, it creates those that no pause
-// stops.
+// finishShared releases shared objects. When all units are released, it creates those that no
+// pause stops.
 func (r *run) finishShared(ctx context.Context, released map[string]bool) error {
 	if r.Plan.Spec.NoRelease {
 		return nil
 	}
-	waiting := r.waiting(released)
+	waiting := r.unreleased(released)
 	if err := r.releaseShared(ctx, waiting); err != nil || len(waiting) > 0 {
 		return err
 	}
-	return r.createWaves(ctx, r.Plan.Shared, true)
+	if err := r.createShared(ctx, sharedWaves(r.Plan, true)); err != nil {
+		return err
+	}
+	return r.shared.firstFailure(r.Plan.Shared.Objects)
 }
 
-// waiting returns the namespaces with units that are not released. "" is among them when there are
-// any, and stands for cluster-scoped objects.
-func (r *run) waiting(released map[string]bool) map[string]bool {
-	waiting := map[string]bool{}
-	note := func(unit string, yes bool) {
-		if ns, _, _ := strings.Cut(unit, "/"); !yes {
-			waiting[ns], waiting[""] = true, true
-		}
-	}
+// unreleased returns the units that are not released, of this plan or of another one of the
+// operation. Units that pre-flight blocked are not among them.
+func (r *run) unreleased(released map[string]bool) map[string]bool {
+	units := map[string]bool{}
 	for _, u := range r.Plan.Units {
-		note(u.Name, u.Blocked || released[u.Name])
+		if !u.Blocked && !released[u.Name] {
+			units[u.Name] = true
+		}
 	}
 	for unit, yes := range released {
-		note(unit, yes)
+		if !yes {
+			units[unit] = true
+		}
 	}
-	return waiting
+	return units
 }
 
-// releaseShared releases ClusterResourceSets and ExtensionConfigs, after the Bindings of all
-// released Clusters: without its Binding a ClusterResourceSet applies everything again. Those of a
-// namespace with a unit that is not released wait for the resume.
-func (r *run) releaseShared(ctx context.Context, waiting map[string]bool) error {
-	byNamespace := map[string][]Object{}
-	for _, o := range r.Plan.Shared.Objects {
-		if o.Action != Skip && r.Rows.Row(o.GroupKind()).Pause.Order() > 0 &&
-			!waiting[o.Namespace] {
-			byNamespace[o.Namespace] = append(byNamespace[o.Namespace], o)
-		}
-	}
-	for ns, objects := range byNamespace {
-		if paused, err := r.anyPaused(ctx, objects); err != nil || !paused {
-			if err != nil {
-				return err
+// waitsFor reports whether a shared object stays paused for one of units. One in a namespace waits
+// for all units there: without its Binding a ClusterResourceSet applies everything to a Cluster
+// again. A cluster-scoped one waits for the units that need it: a pool of addresses must know
+// theirs. When nobody names it, it waits for none, except in a move, where it is at work on the
+// source still.
+func (r *run) waitsFor(o Object, units map[string]bool) bool {
+	switch {
+	case o.Namespace != "":
+		for unit := range units {
+			if ns, _, _ := strings.Cut(unit, "/"); ns == o.Namespace {
+				return true
 			}
+		}
+		return false
+	case !r.shared.namesUsers || len(o.Users) == 0 && r.Plan.Spec.SourceAtWork:
+		return len(units) > 0
+	}
+	return slices.ContainsFunc(o.Users, func(unit string) bool { return units[unit] })
+}
+
+// releaseShared releases the shared objects that have a switch of their own, after the Bindings of
+// all released Clusters. Those that wait for a unit that is not released, or that failed, are left
+// for a resume.
+func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) error {
+	for i, o := range r.Plan.Shared.Objects {
+		if o.Action == Skip || r.Rows.Row(o.GroupKind()).Pause.Order() == 0 ||
+			r.waitsFor(o, unreleased) || !r.shared.mayRelease(o) {
 			continue
 		}
-		step := catalog.Step{Unit: ns + "/-", Phase: "release-shared" + r.Hooks.StepSuffix}
-		if ns == "" {
-			step.Unit = ""
+		if paused, err := r.isPaused(ctx, o); err != nil {
+			return err
+		} else if !paused {
+			continue
+		}
+		// Each object has a step of its own, since a resume may release more of them.
+		step := catalog.Step{Phase: "release-shared" + r.Hooks.StepSuffix, Wave: i + 1}
+		if o.Namespace != "" {
+			step.Unit = o.Namespace + "/-"
 		}
 		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
-			return r.each(objects, func(o Object) error { return r.releaseObject(ctx, o) })
+			return r.releaseObject(ctx, o)
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("release %s: %w", o.Ref, err)
 		}
 	}
 	return nil
 }
 
-// anyPaused reports whether one of objects is still paused by us.
-func (r *run) anyPaused(ctx context.Context, objects []Object) (bool, error) {
-	var paused atomic.Bool
-	err := r.each(objects, func(o Object) error {
-		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
-			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
-		})
-		if err == nil && capi.PausedByUs(live.Object) {
-			paused.Store(true)
-		}
-		return err
+// isPaused reports whether an object is still paused by us.
+func (r *run) isPaused(ctx context.Context, o Object) (bool, error) {
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 	})
-	return paused.Load(), err
+	return err == nil && capi.PausedByUs(live.Object), err
+}
+
+// createLate creates the late objects of a unit, and before them the shared late objects that own
+// late objects of units: a HelmChartProxy owns a HelmReleaseProxy of each workload cluster.
+func (r *run) createLate(ctx context.Context, u Unit) error {
+	if slices.ContainsFunc(u.Objects, func(o Object) bool { return o.Late && o.Action == Create }) {
+		r.shared.late.Do(func() { r.shared.lateErr = r.createShared(ctx, r.lateOwners()) })
+		if r.shared.lateErr != nil {
+			return r.shared.lateErr
+		}
+		if err := r.shared.blocked(u.Name, true); err != nil {
+			return err
+		}
+	}
+	return r.createWaves(ctx, u, true)
+}
+
+// lateOwners returns the waves of shared late objects up to the last one that owns a late object
+// of a unit.
+func (r *run) lateOwners() [][]Object {
+	owners := map[object.Ref]bool{}
+	for _, u := range r.Plan.Units {
+		for _, o := range u.Objects {
+			if !o.Late || o.Action == Skip || u.Blocked {
+				continue
+			}
+			for _, owner := range o.Owners {
+				owners[owner] = true
+			}
+		}
+	}
+	waves, last := sharedWaves(r.Plan, true), 0
+	for i, wave := range waves {
+		if slices.ContainsFunc(wave, func(o Object) bool { return owners[o.Ref] }) {
+			last = i + 1
+		}
+	}
+	return waves[:last]
 }

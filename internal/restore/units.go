@@ -19,9 +19,11 @@ type results struct {
 
 	mu               sync.Mutex
 	released, failed map[string]bool
-	begun            int
-	stopped          bool // Machines came or went
-	first            error
+	// byShared are the failed units that a shared object blocks.
+	byShared map[string]bool
+	begun    int
+	stopped  bool // Machines came or went
+	first    error
 }
 
 func (s *results) begin() {
@@ -46,6 +48,9 @@ func (s *results) add(unit string, err error, released bool) {
 	}
 	s.failed[unit] = true
 	s.stopped = s.stopped || isMachines(err)
+	if _, shared := errors.AsType[*SharedError](err); shared {
+		s.byShared[unit] = true
+	}
 	if s.first == nil {
 		s.first = fmt.Errorf("%s: %w", unit, err)
 	}
@@ -63,14 +68,23 @@ func (s *results) failures() int {
 	return len(s.failed)
 }
 
+// ownFailures counts the units that failed for a reason of their own. One that a shared object
+// blocks says nothing of the next unit.
+func (s *results) ownFailures() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.failed) - len(s.byShared)
+}
+
 // restoreUnits restores the canary, then all others concurrently, and releases them in stages. One
 // that fails leaves the others running, until Tuning.MaxFailures have failed, or Machines of one
-// come or go after its release.
+// come or go after its release. Units that a shared object blocks do not count.
 func (r *run) restoreUnits(ctx context.Context) *results {
-	result := &results{released: map[string]bool{}, failed: map[string]bool{}}
+	result := &results{released: map[string]bool{}, failed: map[string]bool{},
+		byShared: map[string]bool{}}
 	// Post-flights wait minutes for controllers. They take no slot, so that the next units begin.
 	var finishing sync.WaitGroup
-	units := slices.Clone(r.Plan.Units)
+	units := r.shared.readyFirst(r.Plan.Units)
 	if i := slices.IndexFunc(units, func(u Unit) bool {
 		return u.Name == r.Tuning.Canary && !u.Blocked
 	}); i >= 0 {
@@ -148,10 +162,13 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 
 // unitEnded records how a unit ended, and stops the run when nothing further may be released.
 func (r *run) unitEnded(ctx context.Context, u Unit, result *results, err error, released bool) {
+	if _, shared := errors.AsType[*SharedError](err); shared && r.Hooks.OnBlocked != nil {
+		r.Hooks.OnBlocked(u)
+	}
 	r.reportFailure(ctx, u, err)
 	result.add(u.Name, err, released)
 	if isMachines(err) ||
-		r.Tuning.MaxFailures > 0 && result.failures() >= r.Tuning.MaxFailures {
+		r.Tuning.MaxFailures > 0 && result.ownFailures() >= r.Tuning.MaxFailures {
 		r.stages.stop()
 	}
 }

@@ -2,7 +2,7 @@ package restore
 
 import (
 	"errors"
-	"maps"
+	"strings"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -36,24 +36,43 @@ func TestResultsOfAUnitThatFailsAfterItsRelease(t *testing.T) {
 	}
 }
 
-// TestSharedObjectsWaitForTheUnitsOfTheirNamespace: for those of this plan and of other ones of the
-// operation, but not for units that are blocked.
-func TestSharedObjectsWaitForTheUnitsOfTheirNamespace(t *testing.T) {
-	r := newRun(t.Context(), RunOptions{Plan: &Plan{Units: []Unit{{Name: "a/1"}, {Name: "b/1"},
-		{Name: "c/1", Blocked: true}}}})
+// TestSharedObjectsWaitForTheUnitsThatMayUseThem: one in a namespace for the units there, a
+// cluster-scoped one for the units that need it. Units of other plans of the operation count, units
+// that are blocked do not.
+func TestSharedObjectsWaitForTheUnitsThatMayUseThem(t *testing.T) {
+	inA := Object{Ref: object.Ref{Kind: "Set", Namespace: "a", Name: "x"}}
+	pool := Object{Ref: object.Ref{Kind: "Pool", Name: "x"}, Users: []string{"a/1"}}
+	unnamed := Object{Ref: object.Ref{Kind: "Config", Name: "x"}}
+	plan := &Plan{Units: []Unit{{Name: "a/1"}, {Name: "b/1"}, {Name: "c/1", Blocked: true}},
+		Shared: Unit{Objects: []Object{inA, pool, unnamed}}}
+	move := *plan
+	move.Spec.SourceAtWork = true
+	old := *plan
+	old.Shared.Objects = []Object{inA, unnamed}
 	for _, tt := range []struct {
 		name     string
+		plan     *Plan
 		released map[string]bool
-		want     map[string]bool
+		want     string
 	}{
-		{"nothing is released", map[string]bool{}, map[string]bool{"a": true, "b": true, "": true}},
-		{"one of two", map[string]bool{"a/1": true}, map[string]bool{"b": true, "": true}},
-		{"all", map[string]bool{"a/1": true, "b/1": true}, map[string]bool{}},
-		{"all of this plan", map[string]bool{"a/1": true, "b/1": true, "a/2": false},
-			map[string]bool{"a": true, "": true}},
+		{"nothing is released", plan, nil, "Set Pool"},
+		{"one of two", plan, map[string]bool{"a/1": true}, ""},
+		{"the other one", plan, map[string]bool{"b/1": true}, "Set Pool"},
+		{"all", plan, map[string]bool{"a/1": true, "b/1": true}, ""},
+		{"all of this plan", plan, map[string]bool{"a/1": true, "b/1": true, "a/2": false}, "Set"},
+		{"one of two in a move", &move, map[string]bool{"a/1": true}, "Config"},
+		{"all in a move", &move, map[string]bool{"a/1": true, "b/1": true}, ""},
+		{"one of two in a plan without users", &old, map[string]bool{"a/1": true}, "Pool Config"},
 	} {
-		if got := r.waiting(tt.released); !maps.Equal(got, tt.want) {
-			t.Errorf("%s: waiting for %v, want %v", tt.name, got, tt.want)
+		r := newRun(t.Context(), RunOptions{Plan: tt.plan})
+		var waiting []string
+		for _, o := range []Object{inA, pool, unnamed} {
+			if r.waitsFor(o, r.unreleased(tt.released)) {
+				waiting = append(waiting, o.Kind)
+			}
+		}
+		if got := strings.Join(waiting, " "); got != tt.want {
+			t.Errorf("%s: %q wait, want %q", tt.name, got, tt.want)
 		}
 	}
 }

@@ -48,8 +48,8 @@ func Wait[T any](ctx context.Context, w WaitError, limit time.Duration, objects 
 	return err
 }
 
-// wait polls objects of the target until problem finds none with any of them. A missing object is a
-// problem too.
+// wait polls objects of the target until problem finds none with any of them. A missing object is
+// a problem too.
 func (r *run) wait(ctx context.Context, objects []Object, what string,
 	problem func(o Object, source, live *unstructured.Unstructured) string) error {
 	return Wait(ctx, WaitError{Side: "target", What: what}, r.Tuning.Wait, objects,
@@ -58,32 +58,22 @@ func (r *run) wait(ctx context.Context, objects []Object, what string,
 		})
 }
 
+// Problems of objects that do not come back.
+const (
+	whyGone     = "it is gone"
+	whyDeleting = "it is being deleted"
+)
+
+// problemFunc says what is wrong with a live object; "" when nothing is.
+type problemFunc func(o Object, source, live *unstructured.Unstructured) string
+
 // problems returns the objects that have a problem, and the text of one of them.
-func (r *run) problems(ctx context.Context, objects []Object, problem func(o Object, source,
-	live *unstructured.Unstructured) string) (left []Object, first string, err error) {
+func (r *run) problems(ctx context.Context, objects []Object, find problemFunc) (left []Object,
+	first string, err error) {
 	err = r.eachWithin(r.polls, objects, func(o Object) error {
-		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+		why, err := r.problem(ctx, o, find)
 		if err != nil {
 			return err
-		}
-		live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
-		})
-		var why string
-		switch {
-		case apierrors.IsNotFound(err):
-			why = "it is gone"
-		case err != nil:
-			return err
-		case string(live.GetUID()) != r.uid(o.Ref):
-			why = "it was deleted and created again by somebody else"
-		case live.GetDeletionTimestamp() != nil:
-			why = "it is being deleted"
-		default:
-			why = problem(o, source, live)
 		}
 		if why != "" {
 			r.mu.Lock()
@@ -96,4 +86,30 @@ func (r *run) problems(ctx context.Context, objects []Object, problem func(o Obj
 		return nil
 	})
 	return left, first, err
+}
+
+// problem reads an object and says what is wrong with it; "" when nothing is. An object that is
+// missing, or another one, is a problem too.
+func (r *run) problem(ctx context.Context, o Object, find problemFunc) (why string, err error) {
+	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
+	if err != nil {
+		return "", err
+	}
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return whyGone, nil
+	case err != nil:
+		return "", err
+	case string(live.GetUID()) != r.uid(o.Ref):
+		return "it was deleted and created again by somebody else", nil
+	case live.GetDeletionTimestamp() != nil:
+		return whyDeleting, nil
+	}
+	return find(o, source, live), nil
 }

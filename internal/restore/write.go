@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -90,7 +92,11 @@ func request(ctx context.Context, gk object.GroupKind, send func() (*unstructure
 		return err
 	})
 	if err != nil {
-		return nil, &apiError{text: safe(gk, err), err: err}
+		err = &apiError{text: safe(gk, err), err: err}
+		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			err = &TerminatingError{err}
+		}
+		return nil, err
 	}
 	return obj, nil
 }

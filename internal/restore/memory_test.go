@@ -1,0 +1,384 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// memory is a management cluster in memory, for tests of what a run does when one object fails.
+// What a real API server answers is tested by the API tests.
+type memory struct {
+	uid   string
+	kinds []kube.Kind
+	// refuse, when set, is asked before each create and update.
+	refuse func(u *unstructured.Unstructured) error
+	// onCreate, when set, is what a controller does to a new object. It may change it.
+	onCreate func(u *unstructured.Unstructured)
+	// statusWritten, when set, is what a controller does to an object whose status was written.
+	statusWritten func(u *unstructured.Unstructured)
+
+	mu      sync.Mutex
+	version int
+	objects map[object.Ref]*unstructured.Unstructured
+	created []object.Ref
+}
+
+func memoryKind(group, kind, resource string, namespaced bool) kube.Kind {
+	return kube.Kind{GroupKind: object.GroupKind{Group: group, Kind: kind}, Version: "v1beta2",
+		Resource: resource, Namespaced: namespaced, Status: true, Served: []string{"v1beta2"},
+		Contract: true}
+}
+
+var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMapKind,
+	memoryKind(capi.GroupCore, "Cluster", "clusters", true),
+	memoryKind(capi.GroupCore, "ClusterClass", "clusterclasses", true),
+	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
+	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),
+	memoryKind(capi.GroupIPAM, "GlobalInClusterIPPool", "globalinclusterippools", false),
+	memoryKind(capi.GroupIPAM, "IPAddressClaim", "ipaddressclaims", true),
+	memoryKind(capi.ExtensionConfig.Group, "ExtensionConfig", "extensionconfigs", false)}
+
+// newMemory makes a management cluster with objects, each a JSON text without apiVersion:
+// kind, then metadata and the rest.
+func newMemory(t *testing.T, uid string, objects ...string) *memory {
+	t.Helper()
+	m := &memory{uid: uid, kinds: memoryKinds, objects: map[object.Ref]*unstructured.Unstructured{}}
+	for _, text := range objects {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal([]byte(text), &u.Object); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		i := slices.IndexFunc(m.kinds, func(k kube.Kind) bool { return k.Kind == u.GetKind() })
+		u.SetAPIVersion(m.kinds[i].APIVersion())
+		m.put(refOf(u), u)
+	}
+	for _, u := range m.objects {
+		refs := u.GetOwnerReferences()
+		for i := range refs {
+			for _, o := range m.objects {
+				if o.GetKind() == refs[i].Kind && o.GetName() == refs[i].Name {
+					refs[i].APIVersion, refs[i].UID = o.GetAPIVersion(), o.GetUID()
+				}
+			}
+		}
+		if len(refs) > 0 {
+			u.SetOwnerReferences(refs)
+		}
+	}
+	m.created = nil
+	return m
+}
+
+func refOf(u *unstructured.Unstructured) object.Ref {
+	gvk := u.GroupVersionKind()
+	return object.Ref{Group: gvk.Group, Kind: gvk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+}
+
+// put stores an object that is new.
+func (m *memory) put(ref object.Ref, u *unstructured.Unstructured) {
+	m.version++
+	u.SetUID(types.UID(fmt.Sprintf("%s-%04d", m.uid, m.version)))
+	u.SetResourceVersion(fmt.Sprint(m.version))
+	u.SetGeneration(1)
+	m.objects[ref] = u
+	m.created = append(m.created, ref)
+}
+
+func (m *memory) Kinds(context.Context) ([]kube.Kind, error) { return m.kinds, nil }
+
+func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
+	fn func(raw []byte) error) (kube.ListResult, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	result := kube.ListResult{ResourceVersion: fmt.Sprint(m.version)}
+	for _, ref := range slices.SortedFunc(maps.Keys(m.objects), object.CompareRefs) {
+		if ref.GroupKind() != k.GroupKind || o.Name != "" && ref.Name != o.Name {
+			continue
+		}
+		raw, err := m.objects[ref].MarshalJSON()
+		if err == nil {
+			err = fn(raw)
+		}
+		if err != nil {
+			return result, err
+		}
+		result.Items++
+	}
+	return result, nil
+}
+
+func (m *memory) Changes(context.Context, kube.Kind, string, string,
+	func(deleted bool, raw []byte) error) error {
+	return nil
+}
+
+func (m *memory) Get(_ context.Context, k kube.Kind, namespace, name string) (
+	*unstructured.Unstructured, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.objects[object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}]
+	if u == nil {
+		return nil, apierrors.NewNotFound(resourceOf(k), name)
+	}
+	return u.DeepCopy(), nil
+}
+
+func resourceOf(k kube.Kind) schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+func (m *memory) Create(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.admit(k, obj); err != nil {
+		return nil, err
+	}
+	ref := refOf(obj)
+	if m.objects[ref] != nil {
+		return nil, apierrors.NewAlreadyExists(resourceOf(k), obj.GetName())
+	}
+	u := obj.DeepCopy()
+	if k.Status {
+		delete(u.Object, "status")
+	}
+	m.put(ref, u)
+	if m.onCreate != nil {
+		m.onCreate(u)
+	}
+	return u.DeepCopy(), nil
+}
+
+// admit refuses what refuse does, and what has no namespace, as the API server does.
+func (m *memory) admit(k kube.Kind, obj *unstructured.Unstructured) error {
+	if k.Namespaced {
+		ns := m.objects[object.Ref{Kind: "Namespace", Name: obj.GetNamespace()}]
+		switch {
+		case ns == nil:
+			return apierrors.NewNotFound(resourceOf(kube.NamespaceKind), obj.GetNamespace())
+		case ns.GetDeletionTimestamp() != nil:
+			err := apierrors.NewForbidden(resourceOf(k), obj.GetName(), fmt.Errorf("unable to create new "+
+				"content in namespace %s because it is being terminated", obj.GetNamespace()))
+			err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
+				metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
+			return err
+		}
+	}
+	if m.refuse == nil {
+		return nil
+	}
+	return m.refuse(obj)
+}
+
+func (m *memory) Update(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return m.write(k, obj, func(u, with *unstructured.Unstructured) {
+		status, has := u.Object["status"]
+		u.Object = with.DeepCopy().Object
+		if delete(u.Object, "status"); has {
+			u.Object["status"] = status
+		}
+	})
+}
+
+func (m *memory) UpdateStatus(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return m.write(k, obj, func(u, with *unstructured.Unstructured) {
+		u.Object["status"] = with.DeepCopy().Object["status"]
+		if m.statusWritten != nil {
+			m.statusWritten(u)
+		}
+	})
+}
+
+func (m *memory) write(k kube.Kind, obj *unstructured.Unstructured,
+	change func(u, with *unstructured.Unstructured)) (*unstructured.Unstructured, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.objects[refOf(obj)]
+	switch {
+	case u == nil:
+		return nil, apierrors.NewNotFound(resourceOf(k), obj.GetName())
+	case u.GetResourceVersion() != obj.GetResourceVersion():
+		return nil, apierrors.NewConflict(resourceOf(k), obj.GetName(), errors.New("it was changed"))
+	}
+	change(u, obj)
+	m.version++
+	u.SetResourceVersion(fmt.Sprint(m.version))
+	return u.DeepCopy(), nil
+}
+
+// set changes an object as somebody else.
+func (m *memory) set(t *testing.T, ref string, change func(u *unstructured.Unstructured)) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, err := object.ParseRef(ref)
+	if err != nil || m.objects[r] == nil {
+		t.Fatalf("no object %s: %v", ref, err)
+	}
+	change(m.objects[r])
+	m.version++
+	m.objects[r].SetResourceVersion(fmt.Sprint(m.version))
+}
+
+// get returns an object, nil when there is none.
+func (m *memory) get(t *testing.T, ref string) *unstructured.Unstructured {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, err := object.ParseRef(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.objects[r]
+}
+
+func (m *memory) DryRunCreate(_ context.Context, _ kube.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return obj, nil
+}
+
+func (m *memory) DryRunUpdate(_ context.Context, _ kube.Kind, obj *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	return obj, nil
+}
+
+func (m *memory) DryRunUpdateStatus(_ context.Context, _ kube.Kind,
+	obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return obj, nil
+}
+
+func (m *memory) Allowed(context.Context, string, kube.Kind, string) (bool, error) {
+	return true, nil
+}
+
+// trial is one restore operation of a test, from a source in memory to a target in memory.
+type trial struct {
+	snapshot *snapshot.Snapshot
+	contents *snapshot.Contents
+	target   *memory
+	spec     Spec
+	catalog  *catalog.Catalog
+	id       catalog.OperationID
+	plan     *Plan
+	tuning   Tuning
+	hooks    Hooks
+}
+
+func newTrial(t *testing.T, source, target *memory) *trial {
+	t.Helper()
+	x := &trial{target: target, spec: Spec{SourceIsGone: true},
+		tuning: Tuning{Wait: 2 * time.Second, Settle: time.Millisecond}}
+	var err error
+	if x.snapshot, x.contents, err = snapshot.CaptureInMemory(t.Context(), snapshot.Options{
+		Source: source, SourceName: "source", SourceUID: source.uid, Kubernetes: "v1.36.3",
+		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) { return nil, nil },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if x.catalog, err = catalog.Open(t.Context(), t.TempDir()+"/catalog.db",
+		catalog.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		catalog.PostTestCheck(t, x.catalog)
+		_ = x.catalog.Close()
+	})
+	return x
+}
+
+func (x *trial) makePlan(t *testing.T) *Plan {
+	t.Helper()
+	p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
+		Source: Snapshot{ID: "s", Source: object.Side{UID: "source"}, Time: time.Now()},
+		Target: object.Side{Name: "target", UID: x.target.uid}, Reader: x.target, Prober: x.target,
+		Kinds: x.target.kinds, Spec: x.spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// run begins the operation, or resumes it. A finding is in the returned texts as "unit: message".
+func (x *trial) run(t *testing.T) (failures []string, err error) {
+	t.Helper()
+	ctx := t.Context()
+	if x.plan == nil {
+		if x.plan = x.makePlan(t); x.plan.Blocked {
+			t.Fatalf("the plan is blocked: %v", x.plan.Findings)
+		}
+		op, err := x.catalog.CreateOperation(ctx, catalog.Operation{Kind: catalog.KindRestore})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.id = op.ID
+	}
+	if _, err := x.catalog.SetState(ctx, x.id, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	err = Run(ctx, RunOptions{Plan: x.plan, Snapshot: x.snapshot, Contents: x.contents,
+		Reader: x.target, Writer: x.target, Prober: x.target, Kinds: x.target.kinds,
+		Operation: string(x.id), Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}),
+		Tuning: x.tuning, Hooks: x.hooks})
+	state := catalog.Succeeded
+	if err != nil {
+		state = catalog.Failed
+	}
+	if _, err := x.catalog.SetState(ctx, x.id, state, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	return x.failures(t), err
+}
+
+// failures returns the errors in the history of the operation.
+func (x *trial) failures(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for e, err := range x.catalog.Events(t.Context(), x.id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Finding != nil && e.Finding.Severity >= object.Error {
+			out = append(out, e.Unit+": "+e.Finding.Message)
+		}
+	}
+	return out
+}
+
+// released reports which Clusters are on the target and not paused.
+func (x *trial) released(t *testing.T) string {
+	t.Helper()
+	x.target.mu.Lock()
+	defer x.target.mu.Unlock()
+	var names []string
+	for ref, u := range x.target.objects {
+		if paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); ref.GroupKind() ==
+			capi.Cluster && !paused {
+			names = append(names, ref.Namespace+"/"+ref.Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
