@@ -30,6 +30,12 @@ func (f *fake) StopOperation(_ context.Context, req *mgmtv1.StopOperationRequest
 	return &mgmtv1.StopOperationResponse{Operation: f.operation}, nil
 }
 
+func (f *fake) AcceptUnit(_ context.Context, req *mgmtv1.AcceptUnitRequest) (
+	*mgmtv1.AcceptUnitResponse, error) {
+	f.saw(req)
+	return &mgmtv1.AcceptUnitResponse{Operation: f.operation}, nil
+}
+
 func (f *fake) RollbackOperation(ctx context.Context, req *mgmtv1.RollbackOperationRequest) (
 	*mgmtv1.RollbackOperationResponse, error) {
 	op, err := f.start(ctx, req)

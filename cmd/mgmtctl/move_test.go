@@ -97,6 +97,10 @@ func TestDaemonResultsInEveryFormat(t *testing.T) {
 			f.operation = testMove(running, 0, map[string]string{"": "copied", "team-a/api": "handed-over",
 				"team-a/db": "paused"})
 		}},
+		{"operation_accept", "operation accept latest team-a/web", 0, func(f *fake) {
+			f.operation = testMove(failed, 4, map[string]string{"team-a/api": "retired",
+				"team-a/web": "handed-over"})
+		}},
 		{"operation_rollback", "operation rollback latest", 0, func(f *fake) {
 			f.operation = testMove(mgmtv1.OperationState_OPERATION_STATE_ROLLED_BACK, 0,
 				map[string]string{"team-a/api": "rolled-back"})
@@ -294,6 +298,26 @@ func TestScheduleRunFollowsItsSnapshot(t *testing.T) {
 	}
 }
 
+func TestAcceptNeedsAnOperationAndAWorkloadCluster(t *testing.T) {
+	r, f := daemonRunner(t)
+	f.operation = testMove(failed, 4, map[string]string{"team-a/api": "paused",
+		"team-a/db": "released", "team-a/web": "handed-over"})
+	r.run(t, "operation accept").want(t, 2).stderrHas(t, "argument missing")
+	r.run(t, "operation accept latest").want(t, 2).stderrHas(t, "NAMESPACE/NAME")
+	r.run(t, "operation accept latest web").want(t, 2)
+	r.run(t, "operation accept latest a/b c/d").want(t, 2).stderrHas(t, "takes two arguments")
+	r.run(t, "operation accept latest team-a/web").want(t, 0).stderrHas(t,
+		"operation resume 65f1a2b3c4d5")
+	if req := requestOf[*mgmtv1.AcceptUnitRequest](t, f); req.GetId() != "latest" ||
+		req.GetUnit() != "team-a/web" {
+		t.Errorf("request %v", req)
+	}
+	if got := r.complete(t, "operation accept latest"); !strings.HasPrefix(got,
+		"team-a/db\nteam-a/web\n:") {
+		t.Errorf("completes %q", got)
+	}
+}
+
 // TestCompletionAsksTheDaemon completes names of a daemon, and none without one.
 func TestCompletionAsksTheDaemon(t *testing.T) {
 	r, f := daemonRunner(t)
@@ -303,6 +327,7 @@ func TestCompletionAsksTheDaemon(t *testing.T) {
 		"mgmt check":         "prod\nwest\n",
 		"move run --source":  "prod\nwest\n",
 		"operation rollback": "latest\n65f1a2b3c4d5\trestore succeeded\n",
+		"operation accept":   "latest\n65f1a2b3c4d5\trestore succeeded\n",
 	} {
 		if got := r.complete(t, line); !strings.HasPrefix(got, want+":") {
 			t.Errorf("%s: %q, want %q", line, got, want)

@@ -7,11 +7,11 @@ func newOperation(p *program) *cobra.Command {
 		Use:   "operation",
 		Short: "Show what ran and what runs; stop it, go on with it, undo it",
 		Long: `List and show operations, which are the runs of snapshot, restore, move, verify and
-prune; stop one, resume one that stopped, undo a move.
+prune; stop one, resume one that stopped, accept a workload cluster as it is, undo a move.
 
 Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.`,
 	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p),
-		newOperationResume(p), newOperationRollback(p))
+		newOperationResume(p), newOperationAccept(p), newOperationRollback(p))
 }
 
 // operationArg is the argument that names an operation.

@@ -189,6 +189,21 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// twoArgs requires exactly two arguments; the texts name them in errors.
+func twoArgs(first, second string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0 || args[0] == "":
+			return usageError(cmd, "argument missing: %s", first)
+		case len(args) == 1 || args[1] == "":
+			return usageError(cmd, "argument missing: %s", second)
+		case len(args) > 2:
+			return usageError(cmd, "takes two arguments, got also %q", args[2])
+		}
+		return nil
+	}
+}
+
 // usageError reports what is wrong with a command line, and names the help.
 func usageError(cmd *cobra.Command, format string, args ...any) error {
 	name := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), "mgmtctl"), " ")

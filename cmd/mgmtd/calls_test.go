@@ -25,7 +25,7 @@ func TestEveryCallThatChangesNothingIsLoggedAtDebug(t *testing.T) {
 		return true
 	})
 	slices.Sort(writes)
-	want := []string{"CreateSnapshot", "DeleteSnapshots", "PauseSchedule", "PinSnapshot",
+	want := []string{"AcceptUnit", "CreateSnapshot", "DeleteSnapshots", "PauseSchedule", "PinSnapshot",
 		"RebuildCatalog", "ResumeOperation", "ResumeSchedule", "RollbackOperation", "RunMove", "RunPrune",
 		"RunRestore", "RunSchedule", "StopOperation", "UnpinSnapshot", "VerifySnapshot"}
 	if diff := cmp.Diff(want, writes); diff != "" {

@@ -237,6 +237,12 @@ func (j *Journal) Values(ctx context.Context, step Step) (map[string]json.RawMes
 	return values, nil
 }
 
+// Accepted returns the units whose state the operator accepts.
+func (j *Journal) Accepted(ctx context.Context) ([]string, error) {
+	op, err := j.c.Operation(ctx, j.id)
+	return op.Accepted, err
+}
+
 // SetUnit changes the state of a unit outside of a step, for example of a unit that pre-flight
 // blocks; message says why. Within a step, StepHandle.SetUnit does it atomically with the end of
 // the step.

@@ -47,6 +47,8 @@ type Operation struct {
 	Changed bool `json:"changed,omitempty"`
 	// Back is true once a rollback was requested: a resume continues the rollback.
 	Back bool `json:"back,omitempty"`
+	// Accepted are the units whose state the operator accepts: they need no post-flight any more.
+	Accepted []string `json:"accepted,omitempty"`
 	// Runs counts how often it went into running: the first time and each resume or rollback.
 	Runs int `json:"runs,omitempty"`
 	// Progress as last reported, sorted by Progress.What.

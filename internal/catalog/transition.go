@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -58,6 +59,22 @@ func (c *Catalog) forgetRun(id OperationID) {
 	defer c.mu.Unlock()
 	delete(c.interrupted, id)
 	delete(c.progress, id)
+}
+
+// AcceptUnit records, with an entry in the history, that the operator accepts the state of a unit of
+// an operation. It changes nothing when the unit is accepted already.
+func (c *Catalog) AcceptUnit(ctx context.Context, id OperationID, f object.Finding) error {
+	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
+		if slices.Contains(o.op.Accepted, f.Unit) {
+			return nil, nil
+		}
+		o.op.Accepted = append(slices.Clone(o.op.Accepted), f.Unit)
+		return []Event{FindingEvent(f.Unit, f)}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("accept unit %s: %w", f.Unit, err)
+	}
+	return nil
 }
 
 // UpdateOperation changes the sides, the store, the snapshot and the direction of an operation,

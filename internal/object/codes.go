@@ -65,6 +65,7 @@ const (
 	CodeLostInConversion   Code = "lost-in-conversion"
 	CodeDifferenceAccepted Code = "difference-accepted"
 	CodeObserve            Code = "observe"
+	CodeUnitAccepted       Code = "unit-accepted"
 
 	// Taking a snapshot.
 	CodeMissing       Code = "missing"

@@ -127,7 +127,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeObserve, Area: AreaRun, Severities: []Severity{Error},
 			Meaning: "Machines of a workload cluster were created or deleted on the target after " +
 				"its release.",
-			Next: "Check the controllers of the target at once: something replaces Machines.",
+			Next: "Check the controllers of the target at once: something replaces Machines. When the " +
+				"Machines are what you want, accept the workload cluster and resume the operation.",
+		},
+		{
+			Code: CodeUnitAccepted, Area: AreaRun, Severities: []Severity{Warning},
+			Meaning: "The workload cluster failed the checks after its release, and the operator accepted " +
+				"its state.",
+			Next: "Nothing. A resume goes on with it.",
 		},
 	}
 }

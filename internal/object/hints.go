@@ -28,6 +28,7 @@ const (
 	HintKeyFolder     HintKey = "key-folder"    // new keys would replace others
 	HintSignOrNoFence HintKey = "sign-or-no-fence"
 	HintNoFence       HintKey = "no-fence" // ownership cannot be recorded
+	HintAccept        HintKey = "accept"   // a unit may be accepted as it is
 	// a difference from the snapshot can be accepted
 	HintAcceptDifference HintKey = "accept-difference"
 )
@@ -64,5 +65,5 @@ func HintKeys() []HintKey {
 		HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget, HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
-		HintWatch, HintResume, HintResumeWithIdentity, HintAcceptDifference}
+		HintWatch, HintResume, HintResumeWithIdentity, HintAcceptDifference, HintAccept}
 }

@@ -38,8 +38,12 @@ func (e *MachinesError) Error() string {
 // Hint says what to do next.
 func (e *MachinesError) Hint() string {
 	return "check the controllers of the target at once: something replaces Machines. Pause the " +
-		"workload cluster (spec.paused: true) until you know what"
+		"workload cluster (spec.paused: true) until you know what. When the Machines are what you " +
+		"want, accept the workload cluster and resume the operation"
 }
+
+// HintKey names the command that accepts a unit.
+func (e *MachinesError) HintKey() object.HintKey { return object.HintAccept }
 
 // liveMachine is what the metadata of a Machine says.
 type liveMachine struct {

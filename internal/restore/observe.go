@@ -56,7 +56,7 @@ func (r *run) machinesOfAll(ctx context.Context, k kube.Kind) error {
 	listed := map[string]map[object.Ref]liveMachine{} // by namespace, then by ref
 	for _, u := range r.Plan.Units {
 		key, err := object.ParseKey(u.Name)
-		if u.Blocked || err != nil {
+		if u.Blocked || r.accepted[u.Name] || err != nil {
 			continue
 		}
 		if listed[key.Namespace] == nil {

@@ -12,6 +12,17 @@ import (
 
 func releaseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "release"} }
 
+// MayBeAccepted reports whether a unit was released and has not passed post-flight: then its state
+// may be accepted by the operator.
+func MayBeAccepted(ctx context.Context, j *catalog.Journal, unit string) (bool, error) {
+	released, err := j.State(ctx, releaseStep(unit))
+	if err != nil || released == "" {
+		return false, err
+	}
+	passed, err := j.State(ctx, postFlightStep(unit))
+	return passed != catalog.StepDone, err
+}
+
 // release lets the target's controllers work on the unit: one write to its Cluster. From a Cluster
 // that was paused on the source it only removes our annotations.
 func (r *run) release(ctx context.Context, u Unit) error {

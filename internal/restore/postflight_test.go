@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -150,6 +151,55 @@ func TestMachinesThatCameOrWentSinceTheReleaseAreFound(t *testing.T) {
 		if isUnhealthy(err) != (len(came)+len(gone) > 0) {
 			t.Errorf("%s: unhealthy is %v", tt.name, isUnhealthy(err))
 		}
+	}
+}
+
+// TestAcceptedUnitPassesPostFlight: a unit with a Machine too many fails until it is accepted; the
+// journal then has its post-flight.
+func TestAcceptedUnitPassesPostFlight(t *testing.T) {
+	c, err := catalog.Open(t.Context(), t.TempDir()+"/c.db", catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindRestore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	u := Unit{Name: "n/w"}
+	journal := c.Journal(op.ID, catalog.JournalOptions{})
+	postFlight := func() error {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{Units: []Unit{u}}, Journal: journal,
+			Reader: &machineReader{list: []string{machine("new", "u1")}},
+			Kinds:  []kube.Kind{{GroupKind: capi.Machine, Version: "v1beta2"}}})
+		if err := r.prepareRun(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return r.postFlight(t.Context(), u)
+	}
+	if err := journal.Do(t.Context(), releaseStep(u.Name),
+		func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := postFlight(); !isMachines(err) {
+		t.Errorf("before it is accepted: %v", err)
+	}
+	if err := c.AcceptUnit(t.Context(), op.ID, object.Finding{Unit: u.Name}); err != nil {
+		t.Fatal(err)
+	}
+	if err := postFlight(); err != nil {
+		t.Error(err)
+	}
+	if state, err := journal.State(t.Context(), postFlightStep(u.Name)); err != nil ||
+		state != catalog.StepDone {
+		t.Errorf("its post-flight is %s, %v", state, err)
 	}
 }
 

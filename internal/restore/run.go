@@ -30,6 +30,7 @@ type run struct {
 	released   atomic.Int64  // units
 	stages     *stages
 	shared     *sharedState
+	accepted   map[string]bool // units whose state the operator accepts
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
@@ -84,6 +85,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
 		shared:     newSharedState(o.Plan),
+		accepted:   map[string]bool{},
 		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests), polls: make(chan struct{}, polls),
 		stages: newStages(o.Tuning.Concurrency, o.Hooks.ReleaseTogether),
@@ -95,6 +97,13 @@ func newRun(ctx context.Context, o RunOptions) *run {
 func (r *run) prepareRun(ctx context.Context) error {
 	if err := r.loadShared(ctx); err != nil {
 		return err
+	}
+	accepted, err := r.Journal.Accepted(ctx)
+	if err != nil {
+		return err
+	}
+	for _, unit := range accepted {
+		r.accepted[unit] = true
 	}
 	for _, u := range r.Plan.parts() {
 		r.workloadID[u.Name] = u.WorkloadID

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -153,6 +154,53 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 		return nil, err
 	}
 	return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(run.begun)}, nil
+}
+
+func (o *operationService) AcceptUnit(ctx context.Context, req *mgmtv1.AcceptUnitRequest) (
+	*mgmtv1.AcceptUnitResponse, error) {
+	c, err := o.s.openCatalog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	op, err := findOperation(ctx, c, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	if err := mayAccept(ctx, c, op, req.GetUnit()); err != nil {
+		return nil, err
+	}
+	err = c.AcceptUnit(ctx, op.ID, object.Finding{Severity: object.Warning,
+		Code: object.CodeUnitAccepted, Unit: req.GetUnit(),
+		Message: "the operator accepts the state of the workload cluster after its release"})
+	if err != nil {
+		return nil, err
+	}
+	return &mgmtv1.AcceptUnitResponse{Operation: operationToProto(op)}, nil
+}
+
+// mayAccept returns an error unless a unit of an operation waits for the operator: it failed the
+// checks after its release, and the operation is not running.
+func mayAccept(ctx context.Context, c *catalog.Catalog, op catalog.Operation, unit string) error {
+	refused := func(why string) error {
+		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("accept %s: %s", unit, why)}
+	}
+	switch {
+	case op.Kind != catalog.KindRestore && op.Kind != catalog.KindMove:
+		return refused(fmt.Sprintf("operation %s is a %s, and only a restore or a move releases units",
+			op.ID, op.Kind))
+	case op.State == catalog.Running:
+		return &Error{Reason: ReasonLocked, Message: fmt.Sprintf("accept %s: operation %s is running",
+			unit, op.ID), Hint: "wait for its end", HintKey: object.HintWatch}
+	case op.State.Final():
+		return refused(fmt.Sprintf("operation %s is %s", op.ID, op.State))
+	case op.Units[unit] == "":
+		return refused(fmt.Sprintf("operation %s has no such unit", op.ID))
+	}
+	ok, err := restore.MayBeAccepted(ctx, c.Journal(op.ID, catalog.JournalOptions{}), unit)
+	if err == nil && !ok {
+		err = refused("it was not released, or has passed the checks after its release")
+	}
+	return err
 }
 
 func (o *operationService) StopOperation(ctx context.Context, req *mgmtv1.StopOperationRequest) (

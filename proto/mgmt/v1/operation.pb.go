@@ -726,6 +726,107 @@ func (x *Event) GetHintKey() string {
 	return ""
 }
 
+// AcceptUnitRequest names a unit of an operation.
+type AcceptUnitRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An id, or the beginning of one that fits only one operation, or "latest".
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The unit, "namespace/name".
+	Unit          string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptUnitRequest) Reset() {
+	*x = AcceptUnitRequest{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptUnitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptUnitRequest) ProtoMessage() {}
+
+func (x *AcceptUnitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptUnitRequest.ProtoReflect.Descriptor instead.
+func (*AcceptUnitRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AcceptUnitRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AcceptUnitRequest) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+// AcceptUnitResponse holds the operation.
+type AcceptUnitResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation, which can be resumed.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptUnitResponse) Reset() {
+	*x = AcceptUnitResponse{}
+	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptUnitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptUnitResponse) ProtoMessage() {}
+
+func (x *AcceptUnitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptUnitResponse.ProtoReflect.Descriptor instead.
+func (*AcceptUnitResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AcceptUnitResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
 // ListOperationsRequest asks for all operations.
 type ListOperationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -735,7 +836,7 @@ type ListOperationsRequest struct {
 
 func (x *ListOperationsRequest) Reset() {
 	*x = ListOperationsRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +848,7 @@ func (x *ListOperationsRequest) String() string {
 func (*ListOperationsRequest) ProtoMessage() {}
 
 func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[4]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +861,7 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 // ListOperationsResponse holds all operations, newest first.
@@ -774,7 +875,7 @@ type ListOperationsResponse struct {
 
 func (x *ListOperationsResponse) Reset() {
 	*x = ListOperationsResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +887,7 @@ func (x *ListOperationsResponse) String() string {
 func (*ListOperationsResponse) ProtoMessage() {}
 
 func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[5]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +900,7 @@ func (x *ListOperationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOperationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOperationsResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListOperationsResponse) GetOperations() []*Operation {
@@ -820,7 +921,7 @@ type GetOperationRequest struct {
 
 func (x *GetOperationRequest) Reset() {
 	*x = GetOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +933,7 @@ func (x *GetOperationRequest) String() string {
 func (*GetOperationRequest) ProtoMessage() {}
 
 func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[6]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +946,7 @@ func (x *GetOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationRequest.ProtoReflect.Descriptor instead.
 func (*GetOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetOperationRequest) GetId() string {
@@ -866,7 +967,7 @@ type GetOperationResponse struct {
 
 func (x *GetOperationResponse) Reset() {
 	*x = GetOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +979,7 @@ func (x *GetOperationResponse) String() string {
 func (*GetOperationResponse) ProtoMessage() {}
 
 func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[7]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +992,7 @@ func (x *GetOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetOperationResponse.ProtoReflect.Descriptor instead.
 func (*GetOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetOperationResponse) GetOperation() *Operation {
@@ -914,7 +1015,7 @@ type WatchOperationRequest struct {
 
 func (x *WatchOperationRequest) Reset() {
 	*x = WatchOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1027,7 @@ func (x *WatchOperationRequest) String() string {
 func (*WatchOperationRequest) ProtoMessage() {}
 
 func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[8]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1040,7 @@ func (x *WatchOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationRequest.ProtoReflect.Descriptor instead.
 func (*WatchOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchOperationRequest) GetId() string {
@@ -967,7 +1068,7 @@ type WatchOperationResponse struct {
 
 func (x *WatchOperationResponse) Reset() {
 	*x = WatchOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1080,7 @@ func (x *WatchOperationResponse) String() string {
 func (*WatchOperationResponse) ProtoMessage() {}
 
 func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[9]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1093,7 @@ func (x *WatchOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchOperationResponse.ProtoReflect.Descriptor instead.
 func (*WatchOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchOperationResponse) GetEvent() *Event {
@@ -1016,7 +1117,7 @@ type ResumeOperationRequest struct {
 
 func (x *ResumeOperationRequest) Reset() {
 	*x = ResumeOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1129,7 @@ func (x *ResumeOperationRequest) String() string {
 func (*ResumeOperationRequest) ProtoMessage() {}
 
 func (x *ResumeOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[10]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1142,7 @@ func (x *ResumeOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeOperationRequest.ProtoReflect.Descriptor instead.
 func (*ResumeOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ResumeOperationRequest) GetId() string {
@@ -1069,7 +1170,7 @@ type ResumeOperationResponse struct {
 
 func (x *ResumeOperationResponse) Reset() {
 	*x = ResumeOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1182,7 @@ func (x *ResumeOperationResponse) String() string {
 func (*ResumeOperationResponse) ProtoMessage() {}
 
 func (x *ResumeOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[11]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1195,7 @@ func (x *ResumeOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeOperationResponse.ProtoReflect.Descriptor instead.
 func (*ResumeOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ResumeOperationResponse) GetOperation() *Operation {
@@ -1115,7 +1216,7 @@ type StopOperationRequest struct {
 
 func (x *StopOperationRequest) Reset() {
 	*x = StopOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1228,7 @@ func (x *StopOperationRequest) String() string {
 func (*StopOperationRequest) ProtoMessage() {}
 
 func (x *StopOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[12]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1241,7 @@ func (x *StopOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopOperationRequest.ProtoReflect.Descriptor instead.
 func (*StopOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopOperationRequest) GetId() string {
@@ -1161,7 +1262,7 @@ type StopOperationResponse struct {
 
 func (x *StopOperationResponse) Reset() {
 	*x = StopOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1274,7 @@ func (x *StopOperationResponse) String() string {
 func (*StopOperationResponse) ProtoMessage() {}
 
 func (x *StopOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[13]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1287,7 @@ func (x *StopOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopOperationResponse.ProtoReflect.Descriptor instead.
 func (*StopOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopOperationResponse) GetOperation() *Operation {
@@ -1207,7 +1308,7 @@ type RollbackOperationRequest struct {
 
 func (x *RollbackOperationRequest) Reset() {
 	*x = RollbackOperationRequest{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1320,7 @@ func (x *RollbackOperationRequest) String() string {
 func (*RollbackOperationRequest) ProtoMessage() {}
 
 func (x *RollbackOperationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[14]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1333,7 @@ func (x *RollbackOperationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOperationRequest.ProtoReflect.Descriptor instead.
 func (*RollbackOperationRequest) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RollbackOperationRequest) GetId() string {
@@ -1253,7 +1354,7 @@ type RollbackOperationResponse struct {
 
 func (x *RollbackOperationResponse) Reset() {
 	*x = RollbackOperationResponse{}
-	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1366,7 @@ func (x *RollbackOperationResponse) String() string {
 func (*RollbackOperationResponse) ProtoMessage() {}
 
 func (x *RollbackOperationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mgmt_v1_operation_proto_msgTypes[15]
+	mi := &file_mgmt_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1379,7 @@ func (x *RollbackOperationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackOperationResponse.ProtoReflect.Descriptor instead.
 func (*RollbackOperationResponse) Descriptor() ([]byte, []int) {
-	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RollbackOperationResponse) GetOperation() *Operation {
@@ -1346,7 +1447,12 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x05total\x18\v \x01(\x03R\x05total\x12*\n" +
 	"\afinding\x18\f \x01(\v2\x10.mgmt.v1.FindingR\afinding\x12\x18\n" +
 	"\amessage\x18\r \x01(\tR\amessage\x12\x19\n" +
-	"\bhint_key\x18\x0e \x01(\tR\ahintKey\"\x17\n" +
+	"\bhint_key\x18\x0e \x01(\tR\ahintKey\"7\n" +
+	"\x11AcceptUnitRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\"F\n" +
+	"\x12AcceptUnitResponse\x120\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\x17\n" +
 	"\x15ListOperationsRequest\"L\n" +
 	"\x16ListOperationsResponse\x122\n" +
 	"\n" +
@@ -1396,14 +1502,16 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x0fEVENT_TYPE_STEP\x10\x03\x12\x17\n" +
 	"\x13EVENT_TYPE_PROGRESS\x10\x04\x12\x16\n" +
 	"\x12EVENT_TYPE_FINDING\x10\x05\x12\x16\n" +
-	"\x12EVENT_TYPE_MESSAGE\x10\x062\x98\x04\n" +
+	"\x12EVENT_TYPE_MESSAGE\x10\x062\xdf\x04\n" +
 	"\x10OperationService\x12V\n" +
 	"\x0eListOperations\x12\x1e.mgmt.v1.ListOperationsRequest\x1a\x1f.mgmt.v1.ListOperationsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\fGetOperation\x12\x1c.mgmt.v1.GetOperationRequest\x1a\x1d.mgmt.v1.GetOperationResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\x0eWatchOperation\x12\x1e.mgmt.v1.WatchOperationRequest\x1a\x1f.mgmt.v1.WatchOperationResponse\"\x03\x90\x02\x010\x01\x12T\n" +
 	"\x0fResumeOperation\x12\x1f.mgmt.v1.ResumeOperationRequest\x1a .mgmt.v1.ResumeOperationResponse\x12N\n" +
 	"\rStopOperation\x12\x1d.mgmt.v1.StopOperationRequest\x1a\x1e.mgmt.v1.StopOperationResponse\x12Z\n" +
-	"\x11RollbackOperation\x12!.mgmt.v1.RollbackOperationRequest\x1a\".mgmt.v1.RollbackOperationResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\x11RollbackOperation\x12!.mgmt.v1.RollbackOperationRequest\x1a\".mgmt.v1.RollbackOperationResponse\x12E\n" +
+	"\n" +
+	"AcceptUnit\x12\x1a.mgmt.v1.AcceptUnitRequest\x1a\x1b.mgmt.v1.AcceptUnitResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_operation_proto_rawDescOnce sync.Once
@@ -1418,7 +1526,7 @@ func file_mgmt_v1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_mgmt_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_mgmt_v1_operation_proto_goTypes = []any{
 	(OperationState)(0),               // 0: mgmt.v1.OperationState
 	(Severity)(0),                     // 1: mgmt.v1.Severity
@@ -1427,55 +1535,60 @@ var file_mgmt_v1_operation_proto_goTypes = []any{
 	(*Finding)(nil),                   // 4: mgmt.v1.Finding
 	(*Operation)(nil),                 // 5: mgmt.v1.Operation
 	(*Event)(nil),                     // 6: mgmt.v1.Event
-	(*ListOperationsRequest)(nil),     // 7: mgmt.v1.ListOperationsRequest
-	(*ListOperationsResponse)(nil),    // 8: mgmt.v1.ListOperationsResponse
-	(*GetOperationRequest)(nil),       // 9: mgmt.v1.GetOperationRequest
-	(*GetOperationResponse)(nil),      // 10: mgmt.v1.GetOperationResponse
-	(*WatchOperationRequest)(nil),     // 11: mgmt.v1.WatchOperationRequest
-	(*WatchOperationResponse)(nil),    // 12: mgmt.v1.WatchOperationResponse
-	(*ResumeOperationRequest)(nil),    // 13: mgmt.v1.ResumeOperationRequest
-	(*ResumeOperationResponse)(nil),   // 14: mgmt.v1.ResumeOperationResponse
-	(*StopOperationRequest)(nil),      // 15: mgmt.v1.StopOperationRequest
-	(*StopOperationResponse)(nil),     // 16: mgmt.v1.StopOperationResponse
-	(*RollbackOperationRequest)(nil),  // 17: mgmt.v1.RollbackOperationRequest
-	(*RollbackOperationResponse)(nil), // 18: mgmt.v1.RollbackOperationResponse
-	nil,                               // 19: mgmt.v1.Operation.UnitsEntry
-	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
+	(*AcceptUnitRequest)(nil),         // 7: mgmt.v1.AcceptUnitRequest
+	(*AcceptUnitResponse)(nil),        // 8: mgmt.v1.AcceptUnitResponse
+	(*ListOperationsRequest)(nil),     // 9: mgmt.v1.ListOperationsRequest
+	(*ListOperationsResponse)(nil),    // 10: mgmt.v1.ListOperationsResponse
+	(*GetOperationRequest)(nil),       // 11: mgmt.v1.GetOperationRequest
+	(*GetOperationResponse)(nil),      // 12: mgmt.v1.GetOperationResponse
+	(*WatchOperationRequest)(nil),     // 13: mgmt.v1.WatchOperationRequest
+	(*WatchOperationResponse)(nil),    // 14: mgmt.v1.WatchOperationResponse
+	(*ResumeOperationRequest)(nil),    // 15: mgmt.v1.ResumeOperationRequest
+	(*ResumeOperationResponse)(nil),   // 16: mgmt.v1.ResumeOperationResponse
+	(*StopOperationRequest)(nil),      // 17: mgmt.v1.StopOperationRequest
+	(*StopOperationResponse)(nil),     // 18: mgmt.v1.StopOperationResponse
+	(*RollbackOperationRequest)(nil),  // 19: mgmt.v1.RollbackOperationRequest
+	(*RollbackOperationResponse)(nil), // 20: mgmt.v1.RollbackOperationResponse
+	nil,                               // 21: mgmt.v1.Operation.UnitsEntry
+	(*timestamppb.Timestamp)(nil),     // 22: google.protobuf.Timestamp
 }
 var file_mgmt_v1_operation_proto_depIdxs = []int32{
 	1,  // 0: mgmt.v1.Finding.severity:type_name -> mgmt.v1.Severity
 	3,  // 1: mgmt.v1.Finding.ref:type_name -> mgmt.v1.Ref
 	0,  // 2: mgmt.v1.Operation.state:type_name -> mgmt.v1.OperationState
-	20, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
-	20, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
-	19, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
-	20, // 6: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
+	22, // 3: mgmt.v1.Operation.create_time:type_name -> google.protobuf.Timestamp
+	22, // 4: mgmt.v1.Operation.update_time:type_name -> google.protobuf.Timestamp
+	21, // 5: mgmt.v1.Operation.units:type_name -> mgmt.v1.Operation.UnitsEntry
+	22, // 6: mgmt.v1.Event.time:type_name -> google.protobuf.Timestamp
 	2,  // 7: mgmt.v1.Event.type:type_name -> mgmt.v1.EventType
 	0,  // 8: mgmt.v1.Event.state:type_name -> mgmt.v1.OperationState
 	4,  // 9: mgmt.v1.Event.finding:type_name -> mgmt.v1.Finding
-	5,  // 10: mgmt.v1.ListOperationsResponse.operations:type_name -> mgmt.v1.Operation
-	5,  // 11: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
-	6,  // 12: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
-	5,  // 13: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
-	5,  // 14: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
-	5,  // 15: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
-	7,  // 16: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
-	9,  // 17: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
-	11, // 18: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
-	13, // 19: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
-	15, // 20: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
-	17, // 21: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
-	8,  // 22: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
-	10, // 23: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
-	12, // 24: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
-	14, // 25: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
-	16, // 26: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
-	18, // 27: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
-	22, // [22:28] is the sub-list for method output_type
-	16, // [16:22] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	5,  // 10: mgmt.v1.AcceptUnitResponse.operation:type_name -> mgmt.v1.Operation
+	5,  // 11: mgmt.v1.ListOperationsResponse.operations:type_name -> mgmt.v1.Operation
+	5,  // 12: mgmt.v1.GetOperationResponse.operation:type_name -> mgmt.v1.Operation
+	6,  // 13: mgmt.v1.WatchOperationResponse.event:type_name -> mgmt.v1.Event
+	5,  // 14: mgmt.v1.ResumeOperationResponse.operation:type_name -> mgmt.v1.Operation
+	5,  // 15: mgmt.v1.StopOperationResponse.operation:type_name -> mgmt.v1.Operation
+	5,  // 16: mgmt.v1.RollbackOperationResponse.operation:type_name -> mgmt.v1.Operation
+	9,  // 17: mgmt.v1.OperationService.ListOperations:input_type -> mgmt.v1.ListOperationsRequest
+	11, // 18: mgmt.v1.OperationService.GetOperation:input_type -> mgmt.v1.GetOperationRequest
+	13, // 19: mgmt.v1.OperationService.WatchOperation:input_type -> mgmt.v1.WatchOperationRequest
+	15, // 20: mgmt.v1.OperationService.ResumeOperation:input_type -> mgmt.v1.ResumeOperationRequest
+	17, // 21: mgmt.v1.OperationService.StopOperation:input_type -> mgmt.v1.StopOperationRequest
+	19, // 22: mgmt.v1.OperationService.RollbackOperation:input_type -> mgmt.v1.RollbackOperationRequest
+	7,  // 23: mgmt.v1.OperationService.AcceptUnit:input_type -> mgmt.v1.AcceptUnitRequest
+	10, // 24: mgmt.v1.OperationService.ListOperations:output_type -> mgmt.v1.ListOperationsResponse
+	12, // 25: mgmt.v1.OperationService.GetOperation:output_type -> mgmt.v1.GetOperationResponse
+	14, // 26: mgmt.v1.OperationService.WatchOperation:output_type -> mgmt.v1.WatchOperationResponse
+	16, // 27: mgmt.v1.OperationService.ResumeOperation:output_type -> mgmt.v1.ResumeOperationResponse
+	18, // 28: mgmt.v1.OperationService.StopOperation:output_type -> mgmt.v1.StopOperationResponse
+	20, // 29: mgmt.v1.OperationService.RollbackOperation:output_type -> mgmt.v1.RollbackOperationResponse
+	8,  // 30: mgmt.v1.OperationService.AcceptUnit:output_type -> mgmt.v1.AcceptUnitResponse
+	24, // [24:31] is the sub-list for method output_type
+	17, // [17:24] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_operation_proto_init() }
@@ -1489,7 +1602,7 @@ func file_mgmt_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_operation_proto_rawDesc), len(file_mgmt_v1_operation_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	OperationService_ResumeOperation_FullMethodName   = "/mgmt.v1.OperationService/ResumeOperation"
 	OperationService_StopOperation_FullMethodName     = "/mgmt.v1.OperationService/StopOperation"
 	OperationService_RollbackOperation_FullMethodName = "/mgmt.v1.OperationService/RollbackOperation"
+	OperationService_AcceptUnit_FullMethodName        = "/mgmt.v1.OperationService/AcceptUnit"
 )
 
 // OperationServiceClient is the client API for OperationService service.
@@ -56,6 +57,11 @@ type OperationServiceClient interface {
 	// go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason
 	// LOCKED) while it is running; UNIMPLEMENTED for operations of other kinds. May run twice.
 	RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error)
+	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
+	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION
+	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not released
+	// or has passed the checks. May run twice.
+	AcceptUnit(ctx context.Context, in *AcceptUnitRequest, opts ...grpc.CallOption) (*AcceptUnitResponse, error)
 }
 
 type operationServiceClient struct {
@@ -135,6 +141,16 @@ func (c *operationServiceClient) RollbackOperation(ctx context.Context, in *Roll
 	return out, nil
 }
 
+func (c *operationServiceClient) AcceptUnit(ctx context.Context, in *AcceptUnitRequest, opts ...grpc.CallOption) (*AcceptUnitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptUnitResponse)
+	err := c.cc.Invoke(ctx, OperationService_AcceptUnit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperationServiceServer is the server API for OperationService service.
 // All implementations must embed UnimplementedOperationServiceServer
 // for forward compatibility.
@@ -164,6 +180,11 @@ type OperationServiceServer interface {
 	// go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason
 	// LOCKED) while it is running; UNIMPLEMENTED for operations of other kinds. May run twice.
 	RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error)
+	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
+	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION
+	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not released
+	// or has passed the checks. May run twice.
+	AcceptUnit(context.Context, *AcceptUnitRequest) (*AcceptUnitResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }
 
@@ -191,6 +212,9 @@ func (UnimplementedOperationServiceServer) StopOperation(context.Context, *StopO
 }
 func (UnimplementedOperationServiceServer) RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RollbackOperation not implemented")
+}
+func (UnimplementedOperationServiceServer) AcceptUnit(context.Context, *AcceptUnitRequest) (*AcceptUnitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptUnit not implemented")
 }
 func (UnimplementedOperationServiceServer) mustEmbedUnimplementedOperationServiceServer() {}
 func (UnimplementedOperationServiceServer) testEmbeddedByValue()                          {}
@@ -314,6 +338,24 @@ func _OperationService_RollbackOperation_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OperationService_AcceptUnit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptUnitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperationServiceServer).AcceptUnit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OperationService_AcceptUnit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperationServiceServer).AcceptUnit(ctx, req.(*AcceptUnitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OperationService_ServiceDesc is the grpc.ServiceDesc for OperationService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -340,6 +382,10 @@ var OperationService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RollbackOperation",
 			Handler:    _OperationService_RollbackOperation_Handler,
+		},
+		{
+			MethodName: "AcceptUnit",
+			Handler:    _OperationService_AcceptUnit_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,92 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// TestOnlyAUnitThatFailedPostFlightIsAccepted: it was released and has not passed post-flight, and
+// the operation is not running. The journal then names it, and the history has one finding.
+func TestOnlyAUnitThatFailedPostFlightIsAccepted(t *testing.T) {
+	cfg := Config{CatalogFile: t.TempDir() + "/c.db"}
+	s := New(cfg)
+	if err := s.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindRestore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setState := func(state catalog.State) {
+		t.Helper()
+		if _, err := c.SetState(t.Context(), op.ID, state, catalog.Outcome{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setState(catalog.Running)
+	j := c.Journal(op.ID, catalog.JournalOptions{})
+	for unit, phases := range map[string][]string{"n/copied": {"owners"}, "n/failed": {"release"},
+		"n/passed": {"release", "post-flight"}} {
+		for _, phase := range phases {
+			if err := j.Do(t.Context(), catalog.Step{Unit: unit, Phase: phase},
+				func(_ context.Context, h *catalog.StepHandle) error {
+					return h.SetUnit(catalog.UnitReleased)
+				}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	accept := func(unit string) error {
+		_, err := (&operationService{s: s}).AcceptUnit(t.Context(),
+			&mgmtv1.AcceptUnitRequest{Id: string(op.ID), Unit: unit})
+		return err
+	}
+	if err := accept("n/failed"); classify(err).Reason != ReasonLocked {
+		t.Errorf("while it runs: %v", err)
+	}
+	setState(catalog.Failed)
+	for _, unit := range []string{"n/copied", "n/passed", "n/unknown"} {
+		if err := accept(unit); classify(err).Reason != ReasonUsage {
+			t.Errorf("%s: %v", unit, err)
+		}
+	}
+	for range 2 {
+		if err := accept("n/failed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepted, err := j.Accepted(t.Context())
+	if err != nil || !slices.Equal(accepted, []string{"n/failed"}) {
+		t.Errorf("accepted are %v, %v", accepted, err)
+	}
+	findings := 0
+	for e, err := range c.Watch(t.Context(), op.ID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == catalog.EventFinding && e.Unit == "n/failed" {
+			findings++
+		}
+	}
+	if findings != 1 {
+		t.Errorf("%d findings, want 1", findings)
+	}
+	setState(catalog.Running)
+	setState(catalog.Succeeded)
+	if err := accept("n/failed"); classify(err).Reason != ReasonUsage {
+		t.Errorf("after its end: %v", err)
+	}
+}
