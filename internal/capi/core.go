@@ -104,5 +104,17 @@ func classRefs() []Reference {
 	} {
 		refs = append(refs, Reference{Path: p})
 	}
+	// The name of a handler is "<handler>.<ExtensionConfig>" (cluster-api v1.14,
+	// internal/runtime/client/client.go, ExtensionNameFromHandlerName).
+	for _, p := range []string{
+		"spec.patches.#.external.discoverVariablesExtension",
+		"spec.patches.#.external.generatePatchesExtension", // v1beta1: generateExtension
+		"spec.patches.#.external.generateExtension",
+		"spec.patches.#.external.validateTopologyExtension", // v1beta1: validateExtension
+		"spec.patches.#.external.validateExtension",
+		"spec.upgrade.external.generateUpgradePlanExtension",
+	} {
+		refs = append(refs, Reference{Path: p, To: ExtensionConfig, SoftOwner: true, AfterDot: true})
+	}
 	return refs
 }

@@ -166,7 +166,11 @@ func (t *Table) Unpause(obj map[string]any) bool {
 		return false
 	}
 	was, _ := annotations(obj)[AnnotationWasPaused].(string)
-	t.RowOf(obj).Pause.Unset(obj, was)
+	p := t.RowOf(obj).Pause
+	if p.Order() == 0 {
+		p = PauseByAnnotation // an older version paused the kind: an ExtensionConfig
+	}
+	p.Unset(obj, was)
 	Unannotate(obj, AnnotationWasPaused)
 	return true
 }

@@ -64,11 +64,22 @@ func TestUnpauseLeavesTheSwitchOfOthers(t *testing.T) {
 	}
 }
 
+// TestUnpauseOfAKindThatAnOlderVersionPaused: version 0.4 paused ExtensionConfigs.
+func TestUnpauseOfAKindThatAnOlderVersionPaused(t *testing.T) {
+	live := decoded(t, `{"apiVersion":"runtime.cluster.x-k8s.io/v1beta2","kind":"ExtensionConfig",
+		"metadata":{"name":"a","annotations":{"cluster.x-k8s.io/paused":"","mgmtd.dev/was-paused":"absent"}}}`)
+	var rows *Table
+	if !rows.Unpause(live) || annotationSwitch.IsSet(annotationSwitch{}, live) || PausedByUs(live) {
+		t.Errorf("it is still paused: %v", live)
+	}
+}
+
 func TestPauseOfEachKind(t *testing.T) {
 	var rows *Table
 	for gk, want := range map[object.GroupKind]Pause{
 		Cluster:                                     PauseBySpec,
 		ClusterClass:                                PauseNever,
+		ExtensionConfig:                             PauseNever,
 		ClusterResourceSet:                          PauseByAnnotation,
 		infra("OpenStackMachine"):                   PauseWithCluster,
 		infra("OpenStackMachineTemplate"):           PauseNone,

@@ -24,7 +24,7 @@ func TestRowsReadTheObjectsOfTheirProviders(t *testing.T) {
 	if err != nil || len(files) < 10 {
 		t.Fatal(files, err)
 	}
-	clusterScoped := []string{"GlobalInClusterIPPool"}
+	clusterScoped := []string{"GlobalInClusterIPPool", "ExtensionConfig"}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl"), func(t *testing.T) {
 			text, err := os.ReadFile(file)

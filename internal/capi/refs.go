@@ -23,9 +23,15 @@ func (r Reference) In(spec gjson.Result, namespace string,
 			if ref := RefOf(v, r.To, namespace, scoped); ref.Name != "" && ref.Kind != "" {
 				refs = append(refs, ref)
 			}
-		case v.Type == gjson.String && v.Str != "":
-			refs = append(refs, inScope(object.Ref{Group: r.To.Group, Kind: r.To.Kind,
-				Namespace: namespace, Name: strings.Clone(v.Str)}, scoped))
+		case v.Type == gjson.String:
+			name := v.Str
+			if r.AfterDot {
+				_, name, _ = strings.Cut(name, ".")
+			}
+			if name != "" {
+				refs = append(refs, inScope(object.Ref{Group: r.To.Group, Kind: r.To.Kind,
+					Namespace: namespace, Name: strings.Clone(name)}, scoped))
+			}
 		}
 	}
 	add(spec.Get(strings.TrimPrefix(r.Path, "spec.")))

@@ -34,6 +34,10 @@ type Row struct {
 	// ReconciledFirst: before any unit is created, a restore waits until the target has observed
 	// such objects and reports no condition worse than on the source.
 	ReconciledFirst bool
+	// PerManagementCluster: controllers fill in spec and status from what runs on their management
+	// cluster. So the status is not restored, a copy is not compared with the snapshot, and one that
+	// the target has already is used as it is.
+	PerManagementCluster bool
 	// RunsCode says what such an object runs on workload clusters; empty when it runs nothing.
 	RunsCode string
 	// GoodConditions are endings of condition types whose status True is good; nil stands for
@@ -70,6 +74,8 @@ type Reference struct {
 	To object.GroupKind
 	// SoftOwner: the named object is created before this one, as an owner is.
 	SoftOwner bool
+	// AfterDot: the value is "<something>.<name>".
+	AfterDot bool
 }
 
 // VolatileField is a field that a controller writes in objects at work. All conditions that are set

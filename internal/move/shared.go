@@ -223,6 +223,9 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 	if err != nil || there == nil || there.GetDeletionTimestamp() != nil {
 		return "it is not on the target", err
 	}
+	if m.Rows.Row(ref.GroupKind()).PerManagementCluster {
+		return "", nil
+	}
 	// A run that died while it removed the object has left its annotation, and no finalizers.
 	_, removing := here.GetAnnotations()[restore.AnnotationDeleteForMove]
 	capi.Unannotate(here.Object, restore.AnnotationDeleteForMove)

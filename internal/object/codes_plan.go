@@ -189,8 +189,9 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next:    "Let the deletion finish or find out what blocks it, then plan again.",
 		},
 		{
-			Code: CodeExistsDifferent, Area: AreaPlan, Severities: []Severity{Error},
-			Meaning: "The target has a different object of this name. Nothing is overwritten.",
+			Code: CodeExistsDifferent, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The target has a different object of this name. Nothing is overwritten. It is " +
+				"a warning for an ExtensionConfig: that of the target is used.",
 			Next: "Find out who made it. Make its values equal to those of the snapshot, or accept the " +
 				"difference, and plan again; or leave the workload cluster out.",
 		},

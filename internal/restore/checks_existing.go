@@ -157,6 +157,12 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 		}
 		return
 	}
+	if p.rows().Row(n.GroupKind()).PerManagementCluster {
+		p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeExistsDifferent,
+			Message: "the target has one of its own, which is used as it is; " + d.difference(),
+			Hint:    "see that it serves what the one of the snapshot did"})
+		return
+	}
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 		Message: "the target has another object of this name; " + d.difference(),
 		Hint: "find out who made it; nothing is overwritten: make its values equal or accept the " +

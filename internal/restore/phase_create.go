@@ -222,7 +222,8 @@ func (r *run) removeMark(ctx context.Context, k kube.Kind, live *unstructured.Un
 // applyStatus gives live the status of source. It writes nothing when that is there already.
 func (r *run) applyStatus(ctx context.Context, k kube.Kind, live,
 	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if !k.Status || source.Object["status"] == nil {
+	if !k.Status || source.Object["status"] == nil ||
+		r.Rows.Row(k.GroupKind).PerManagementCluster {
 		return live, nil
 	}
 	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (

@@ -72,8 +72,12 @@ func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 		o.GroupKind() == kube.NamespaceKind.GroupKind) {
 		return nil, nil // pre-flight found it equal
 	}
+	row := r.Rows.Row(o.GroupKind())
+	if row.PerManagementCluster {
+		return nil, nil
+	}
 	want := source.DeepCopy()
-	switch pause := r.Rows.Row(o.GroupKind()).Pause; {
+	switch pause := row.Pause; {
 	case capi.PausedByUs(live.Object):
 		r.Rows.Pause(want.Object)
 	case pause.Order() > 0 && pause.AtWork(false):

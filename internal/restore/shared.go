@@ -50,6 +50,9 @@ func (r *run) createShared(ctx context.Context, waves [][]Object) error {
 		if err := r.createSharedWave(ctx, wave); err != nil {
 			return err
 		}
+		if err := r.waitDiscovered(ctx, wave); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -179,8 +182,9 @@ func (r *run) waitsFor(o Object, units map[string]bool) bool {
 // for a resume.
 func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) error {
 	for i, o := range r.Plan.Shared.Objects {
-		if o.Action == Skip || r.Rows.Row(o.GroupKind()).Pause.Order() == 0 ||
-			r.waitsFor(o, unreleased) || !r.shared.mayRelease(o) {
+		row := r.Rows.Row(o.GroupKind())
+		mayBePaused := row.Pause.Order() > 0 || row.PerManagementCluster // by an older version
+		if o.Action == Skip || !mayBePaused || r.waitsFor(o, unreleased) || !r.shared.mayRelease(o) {
 			continue
 		}
 		if paused, err := r.isPaused(ctx, o); err != nil {

@@ -159,3 +159,26 @@ func (r *run) notReconciled(o Object, source, live *unstructured.Unstructured) s
 	}
 	return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
 }
+
+// waitDiscovered waits a moment for the ExtensionConfigs of a wave: a class that comes after them is
+// reconciled at once then. One that is not discovered by then does not stop the other objects. The
+// check of all shared objects waits for it, and blocks its users.
+func (r *run) waitDiscovered(ctx context.Context, wave []Object) error {
+	objects := slices.DeleteFunc(slices.Clone(wave), func(o Object) bool {
+		row := r.Rows.Row(o.GroupKind())
+		return !row.PerManagementCluster || !row.ReconciledFirst || o.Action != Create ||
+			r.shared.isVerified(o) || r.shared.failure(o.Ref) != nil
+	})
+	if len(objects) == 0 {
+		return nil
+	}
+	_, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
+		min(patience, r.Tuning.Wait), func(ctx context.Context) (bool, error) {
+			left, _, err := r.problems(ctx, objects, r.notReconciled)
+			return len(left) == 0, err
+		})
+	if ctx.Err() != nil || isUnanswered(err) {
+		return err
+	}
+	return nil
+}
