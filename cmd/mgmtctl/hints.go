@@ -25,6 +25,8 @@ var findingCommands = map[object.Code]string{
 	object.CodeUnitFailed:         "mgmtctl operation resume ID",
 	object.CodeSharedFailed:       "mgmtctl operation resume ID",
 	object.CodeObserve:            "mgmtctl operation accept ID NAMESPACE/NAME",
+	object.CodeChangedByTarget:    "--accept-difference Kind.group:path",
+	object.CodeWouldRollOut:       "--accept-difference Kind.group:path",
 	object.CodeOperationMark:      "mgmtctl operation resume ID",
 	object.CodeSignature:          "--trusted-key signing.pub",
 	object.CodeNotRecorded:        "--no-record verifies without a record",

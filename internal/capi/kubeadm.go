@@ -29,6 +29,8 @@ func kubeadmRows() []Row {
 			Refs: kubeadmRefs("spec.template.spec.")},
 		{GroupKind: KubeadmControlPlane, Source: kubeadmCPTypes, Pause: PauseWithCluster,
 			RunsCode: runsMachineCode, Volatile: autoscaled,
+			// cluster-api v1.14, controlplane/kubeadm/pkg/filters.go
+			Compared: []string{"spec.kubeadmConfigSpec", "spec.machineTemplate", "spec.version"},
 			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
 				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
 			// Without one it makes new ones, and with them a workload cluster that trusts nobody

@@ -51,6 +51,9 @@ type Row struct {
 	// Volatile are the fields that controllers write in objects at work without changing what the
 	// objects are: a change there after the release is no failure.
 	Volatile []VolatileField
+	// Compared are paths whose values a controller compares with the Machines that there are: where
+	// the target changes one, it replaces Machines.
+	Compared []string
 	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
 	AddressPool bool
 	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload

@@ -105,6 +105,32 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"a field that a controller stopped to apply before that.",
 		},
 		{
+			Code: CodeRefusedByTarget, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "The target refuses to create an object of the workload cluster: a policy, a " +
+				"webhook, a quota or a validation rule. Nothing of the workload cluster was created.",
+			Next: "Change what refuses it on the target, then plan again or resume the operation.",
+		},
+		{
+			Code: CodeChangedByTarget, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "The target would change values of the snapshot when it creates an object: a " +
+				"policy or a webhook does that. Nothing of the workload cluster was created.",
+			Next: "Stop the policy or the webhook, or accept the difference.",
+		},
+		{
+			Code: CodeWouldRollOut, Area: AreaRun, Severities: []Severity{Error},
+			Meaning: "The target would change a value that Cluster API compares with the Machines that " +
+				"there are. After the release it would replace these Machines.",
+			Next: "Stop the policy or the webhook that changes it. Accept the difference only when you " +
+				"want the rollout.",
+		},
+		{
+			Code: CodeNotChecked, Area: AreaRun, Severities: []Severity{Info},
+			Meaning: "Whether the target accepts an object could not be found out: its namespace or " +
+				"class is not on the target yet, or a webhook there supports no dry-run.",
+			Next: "Nothing. What waits for its namespace or class is checked by the run, before " +
+				"anything of its workload cluster is created.",
+		},
+		{
 			Code: CodeAddedOnTarget, Area: AreaRun, Severities: []Severity{Info},
 			Meaning: "The target added values to copies: a webhook, a policy or a controller there sets " +
 				"defaults, labels, annotations, finalizers or conditions.",

@@ -30,7 +30,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "needs", Run: checkNeeds},
 	{Name: "certificates", Run: checkCertificates},
 	{Name: "collisions", Run: checkCollisions},
-	{Name: "webhooks", Run: checkWebhooks},
+	{Name: "dry-run", Run: checkDryRun},
 	{Name: "workload code", Run: checkWorkloadCode},
 }
 

@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -83,59 +81,6 @@ func certificateProblem(raw []byte, purpose string) string {
 // webhookTimeout bounds one dry-run: a webhook may hang for its own 10 s, a classy Cluster without
 // its class for 4 s.
 const webhookTimeout = 15 * time.Second
-
-// checkWebhooks runs one object of each kind through the target's admission, dry. What admission
-// thinks of the object does not matter here; that its webhooks answer does: a webhook that is down
-// would refuse every object in the middle of the restore.
-func checkWebhooks(ctx context.Context, p *planner) error {
-	samples := map[object.GroupKind]*graph.Node{}
-	for n := range p.active {
-		if _, served := p.kinds[n.GroupKind()]; !served || n.Group == "" {
-			continue
-		}
-		if have := samples[n.GroupKind()]; have == nil || softOwners(n) < softOwners(have) {
-			// one that waits for nothing, such as a Cluster without a class, answers soonest
-			samples[n.GroupKind()] = n
-		}
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(planReads)
-	for gk, n := range samples {
-		g.Go(func() error {
-			obj, err := decodeObject(p.rows(), p.Contents, n.Ref)
-			if err != nil {
-				return err
-			}
-			strip(obj)
-			obj.SetOwnerReferences(nil)
-			obj.SetName("mgmtd-preflight-" + strings.ToLower(n.Kind))
-			if n.Namespace != "" && p.existing[object.Ref{Kind: "Namespace", Name: n.Namespace}] == "" {
-				obj.SetNamespace("default")
-			}
-			dctx, cancel := context.WithTimeout(ctx, webhookTimeout)
-			defer cancel()
-			_, err = p.Prober.DryRunCreate(dctx, p.kinds[gk], obj)
-			if down(err) {
-				p.addAll(object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
-					Message: fmt.Sprintf("a webhook for %s does not answer: %s", gk, safe(gk, err)),
-					Hint: "wait until the provider's controllers run and their certificates are in place, " +
-						"then plan again"})
-			}
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
-func softOwners(n *graph.Node) int {
-	count := 0
-	for _, need := range n.Needs {
-		if need.Owner {
-			count++
-		}
-	}
-	return count
-}
 
 // down reports whether a webhook does not answer, in contrast to one that refuses. The API server
 // reports the former as an internal error.

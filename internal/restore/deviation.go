@@ -35,12 +35,9 @@ func (s standard) judge(ctx context.Context, ref object.Ref, want, live *unstruc
 	aspect equality.Aspect) deviation {
 	c := equality.Compare(want.Object, live.Object, aspect)
 	d := deviation{lost: c.Lost, added: c.Added}
-	accepts := func(path string) bool {
-		return slices.ContainsFunc(s.accept, func(a object.AcceptedDifference) bool {
-			return a.Covers(ref.GroupKind(), path)
-		})
-	}
-	d.accepted, d.lost = split(d.lost, accepts)
+	d.accepted, d.lost = split(d.lost, func(path string) bool {
+		return s.accepts(ref.GroupKind(), path)
+	})
 	k, ok := kube.FindKind(s.kinds, ref.GroupKind())
 	if len(d.lost) == 0 || !ok || s.prober == nil || k.APIVersion() == live.GetAPIVersion() {
 		return d
@@ -51,6 +48,13 @@ func (s standard) judge(ctx context.Context, ref object.Ref, want, live *unstruc
 		return slices.Contains(dropped, path)
 	})
 	return d
+}
+
+// accepts reports whether the operator accepts that a path differs.
+func (s standard) accepts(gk object.GroupKind, path string) bool {
+	return slices.ContainsFunc(s.accept, func(a object.AcceptedDifference) bool {
+		return a.Covers(gk, path)
+	})
 }
 
 // dropped returns the paths of want that the target does not store when want is written: its own
@@ -149,7 +153,8 @@ var noteTexts = []struct {
 	severity      object.Severity
 	message, hint string
 }{
-	{object.CodeAddedOnTarget, object.Info, "the target added values to objects of the snapshot", ""},
+	{object.CodeAddedOnTarget, object.Info, "the target adds values to objects of the snapshot", ""},
+	{object.CodeNotChecked, object.Info, "whether the target accepts them is not known yet", ""},
 	{object.CodeLostInConversion, object.Warning,
 		"the target stores objects at another version, and its conversion drops values",
 		"its controllers write what they need of that again"},

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -58,7 +60,9 @@ func TestAPIWhatTheTargetAddsOrConvertsKeepsNothingPaused(t *testing.T) {
 	}
 }
 
-func TestAPIAChangedValueKeepsAUnitPausedUntilItIsAccepted(t *testing.T) {
+// TestAPIAChangedValueBlocksAUnitUntilItIsAccepted: nothing of a unit is created while the target
+// would change a value of it.
+func TestAPIAChangedValueBlocksAUnitUntilItIsAccepted(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "changes-", "--workloads", "1", "--machines", "1",
 		"--fast")
 	s := take(t)
@@ -68,8 +72,16 @@ func TestAPIAChangedValueKeepsAUnitPausedUntilItIsAccepted(t *testing.T) {
 		"Object{spec: Object.spec{replicas: 7}}")()
 	err := s.carryOut(t.Context(), everything, realWriter)
 	incomplete, ok := errors.AsType[*restore.IncompleteError](err)
-	if !ok || !strings.Contains(incomplete.First.Error(), "it differs in spec.replicas") {
+	if !ok || incomplete.Blocked == 0 || incomplete.Failed > 0 {
 		t.Fatalf("with another number of replicas: %v", err)
+	}
+	findings := s.reported(t) // the source has the fleets of other tests, too
+	if f := findings[object.CodeChangedByTarget]; len(f) != incomplete.Blocked ||
+		!strings.Contains(f[0].Message, "spec.replicas") {
+		t.Errorf("findings %v", findings)
+	}
+	if clusters := onTarget(t, "Cluster"); len(clusters) > 0 {
+		t.Errorf("created: %v", clusters)
 	}
 	spec := everything
 	if spec.Accept, err = accepted("MachineDeployment.cluster.x-k8s.io:spec.replicas"); err != nil {
@@ -78,6 +90,116 @@ func TestAPIAChangedValueKeepsAUnitPausedUntilItIsAccepted(t *testing.T) {
 	again := site{dir: t.TempDir(), target: s.target, store: s.dir}
 	if err := again.carryOut(t.Context(), spec, realWriter); err != nil {
 		t.Errorf("with that accepted: %v", err)
+	}
+}
+
+// TestAPIARefusedUnitIsBlockedBeforeAnythingOfItIsCreated: a policy of the target refuses the
+// Machines of one namespace. The other namespace is restored, and a resume without the policy
+// restores the rest.
+func TestAPIARefusedUnitIsBlockedBeforeAnythingOfItIsCreated(t *testing.T) {
+	for _, prefix := range []string{"denied-", "healthy-"} {
+		servers.Fleet(t, 0, "--namespace-prefix", prefix, "--workloads", "1", "--machines", "1", "--fast")
+	}
+	s := take(t)
+	empty(t)
+	servers.Acknowledge(t, 1)
+	undo := deny(t, "denies-machines", "machines",
+		`!object.metadata.namespace.startsWith("denied-")`, "machines are not wanted here")
+	err := s.carryOut(t.Context(), everything, realWriter)
+	incomplete, ok := errors.AsType[*restore.IncompleteError](err)
+	if !ok || incomplete.Blocked != 1 || incomplete.Failed != 0 {
+		undo()
+		t.Fatalf("with a policy that denies: %v", err)
+	}
+	findings := s.reported(t)
+	if f := findings[object.CodeRefusedByTarget]; len(f) != 1 || !strings.HasPrefix(f[0].Unit,
+		"denied-") || !strings.Contains(f[0].Message, "machines are not wanted here") {
+		t.Errorf("findings %v", findings)
+	}
+	for _, ref := range onTarget(t, "Cluster") {
+		if strings.HasPrefix(ref.Namespace, "denied-") {
+			t.Errorf("%s was created", ref)
+		}
+	}
+	undo()
+	if err := s.carryOut(t.Context(), everything, realWriter); err != nil {
+		t.Fatalf("the resume: %v", err)
+	}
+	checkRestored(t, s)
+}
+
+// reported returns the findings in the history of the last operation of the site, by code.
+func (s site) reported(t *testing.T) map[object.Code][]object.Finding {
+	t.Helper()
+	c, err := catalog.Open(t.Context(), s.dir+"/catalog.db", catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ops, err := c.Operations(t.Context(), catalog.OperationFilter{Limit: 1})
+	if err != nil || len(ops) == 0 {
+		t.Fatal(err)
+	}
+	findings := map[object.Code][]object.Finding{}
+	for e, err := range c.Events(t.Context(), ops[0].ID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == catalog.EventFinding {
+			f := *e.Finding
+			f.Unit = e.Unit
+			findings[f.Code] = append(findings[f.Code], f)
+		}
+	}
+	return findings
+}
+
+func onTarget(t *testing.T, kind string) []object.Ref {
+	t.Helper()
+	m := servers.Connect(t, 1)
+	kinds, err := m.Reader().Kinds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs []object.Ref
+	for _, k := range kinds {
+		if k.Kind != kind {
+			continue
+		}
+		if _, err := m.Reader().List(t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
+			u := &unstructured.Unstructured{}
+			err := u.UnmarshalJSON(raw)
+			refs = append(refs, object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(),
+				Name: u.GetName()})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return refs
+}
+
+// deny lets the target refuse what does not satisfy a CEL expression, until undo is called.
+func deny(t *testing.T, name, resource, expression, words string) (undo func()) {
+	t.Helper()
+	quoted, err := json.Marshal(expression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := createOnTarget(t, "validatingadmissionpolicies",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy",
+		"metadata":{"name":"`+name+`"},"spec":{"failurePolicy":"Fail","matchConstraints":{
+		"resourceRules":[{"apiGroups":["cluster.x-k8s.io"],"apiVersions":["*"],
+			"operations":["CREATE"],"resources":["`+resource+`"]}]},
+		"validations":[{"expression":`+string(quoted)+`,"message":"`+words+`"}]}}`)
+	binding := createOnTarget(t, "validatingadmissionpolicybindings",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding",
+		"metadata":{"name":"`+name+`"},"spec":{"policyName":"`+name+`","validationActions":["Deny"]}}`)
+	time.Sleep(2 * time.Second) // until the API server applies it
+	return func() {
+		binding()
+		policy()
+		time.Sleep(2 * time.Second)
 	}
 }
 

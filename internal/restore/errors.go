@@ -84,16 +84,16 @@ func (e *OperationAtWorkError) Hint() string {
 // HintKey names the command that shows an operation.
 func (e *OperationAtWorkError) HintKey() object.HintKey { return object.HintOperation }
 
-// CopyAtWorkError says that a copy which is to be taken back is at work.
-type CopyAtWorkError struct{ Unit string }
+// copyAtWorkError says that a copy which is to be taken back is at work.
+type copyAtWorkError struct{ Unit string }
 
-func (e *CopyAtWorkError) Error() string {
+func (e *copyAtWorkError) Error() string {
 	return "the copy of " + e.Unit + " on the target is at work, or not ours any more: nothing of " +
 		"it is removed"
 }
 
 // Hint says what to do next.
-func (e *CopyAtWorkError) Hint() string {
+func (e *copyAtWorkError) Hint() string {
 	return "another operation or somebody released it; find out which management cluster has this " +
 		"workload cluster before anything else"
 }

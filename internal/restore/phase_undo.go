@@ -161,7 +161,7 @@ func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
 		if r.checkOurs(o.Ref, live) == nil && (!paused || !capi.PausedByUs(live.Object)) {
-			return &CopyAtWorkError{u.Name}
+			return &copyAtWorkError{u.Name}
 		}
 	}
 	return nil

@@ -116,6 +116,8 @@ type Object struct {
 	// Outside are the UIDs of owners that live on the target and are not in the snapshot, by
 	// position in Owners; nil when there are none.
 	Outside map[int]string `json:"outside,omitempty"`
+	// Checked: the target has accepted it as a dry-run.
+	Checked bool `json:"checked,omitempty"`
 	// Paused: it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
 	// Users are the units that need a shared object. They are blocked when it fails.

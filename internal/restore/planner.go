@@ -89,6 +89,8 @@ type planner struct {
 	// others are the Unit.OtherMachines of units
 	others map[string]map[string]string
 
+	checked sync.Map // the refs about which the target has answered
+
 	mu       sync.Mutex
 	findings []object.Finding
 }

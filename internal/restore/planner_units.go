@@ -112,6 +112,7 @@ func (p *planner) object(n *graph.Node, wave int) Object {
 	if o.UID != "" {
 		o.Action = Adopt
 	}
+	_, o.Checked = p.checked.Load(n.Ref)
 	if why := p.skipped[n]; why != "" {
 		o.Action, o.Reason = Skip, why
 	}

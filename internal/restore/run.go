@@ -54,6 +54,9 @@ func Run(ctx context.Context, o RunOptions) error {
 		}
 		return &IncompleteError{Failed: len(o.Plan.Units), First: err}
 	}
+	if err := r.dryRun(ctx); err != nil {
+		return err
+	}
 	result := r.restoreUnits(ctx)
 	waitShared()
 	if ctx.Err() != nil {

@@ -1,0 +1,75 @@
+package restore
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// checkDryRun sends every object that the restore will create to the target, as a dry-run: a
+// policy, a webhook, stricter validation or a webhook that is down would else end the restore in
+// the middle. What needs a namespace or a class that is not there yet is left to the run.
+func checkDryRun(ctx context.Context, p *planner) error {
+	seen := map[string]*refusals{} // by unit
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(requests)
+	s := standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept}
+	shared := map[*graph.Node]*refusals{}
+	for n := range p.active {
+		k, served := p.kinds[n.GroupKind()]
+		if !served || p.existing[n.Ref] != "" {
+			continue
+		}
+		about := seen[n.Unit]
+		if n.Unit == "" {
+			about = &refusals{}
+			shared[n] = about
+		} else if about == nil {
+			about = &refusals{}
+			seen[n.Unit] = about
+		}
+		if why := p.unready(n); why != "" {
+			about.add(object.CodeNotChecked, n.Ref, []string{why})
+			continue
+		}
+		k.Version = n.Version
+		g.Go(func() error {
+			body, err := decodeObject(p.rows(), p.Contents, n.Ref)
+			if err != nil {
+				return err
+			}
+			about.addAnswer(n.Ref, s.ask(gctx, p.rows(), k, body))
+			p.checked.Store(n.Ref, true)
+			return gctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for unit, about := range seen {
+		p.addAll(about.findings(unit)...)
+	}
+	for n, about := range shared {
+		for _, f := range about.findings("") {
+			p.add(n, f) // an error blocks the units that need it
+		}
+	}
+	return nil
+}
+
+// unready says why the target cannot answer about an object yet; "" when it can.
+func (p *planner) unready(n *graph.Node) string {
+	namespace := object.Ref{Kind: "Namespace", Name: n.Namespace}
+	if n.Namespace != "" && p.existing[namespace] == "" {
+		return "its namespace is not there yet"
+	}
+	for _, need := range n.Needs {
+		if p.rows().Row(need.GroupKind()).ReconciledFirst && p.existing[need.Ref] == "" {
+			return "its class is not there yet"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,169 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// answer is what the target says about a create that stores nothing.
+type answer struct {
+	// refusal are its words when it refuses the object; down: a webhook did not answer.
+	refusal string
+	down    bool
+	// unknown: the target cannot say, because a webhook supports no dry-run.
+	unknown bool
+	// exists: the target has an object of this name.
+	exists bool
+	// deviation of what it would store from what is sent. Of managedFields and status, which a
+	// create does not set, it says nothing.
+	deviation deviation
+	// rollsOut are the paths in which it would change what Cluster API compares with the Machines
+	// that there are: it would replace them.
+	rollsOut []string
+}
+
+// ask sends an object as a dry-run of a create. Owners that do not live on the target yet have the
+// UIDs of the source: admission does not check them.
+func (s standard) ask(ctx context.Context, rows *capi.Table, k kube.Kind,
+	body *unstructured.Unstructured) answer {
+	strip(body)
+	rows.Pause(body.Object)
+	delete(body.Object, "status")
+	var stored *unstructured.Unstructured
+	err := kube.Retry(ctx, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+		defer cancel()
+		stored, err = s.prober.DryRunCreate(ctx, k, body)
+		if down(err) {
+			return &downError{err} // it hangs for seconds: once is enough
+		}
+		return err
+	})
+	if hangs, ok := errors.AsType[*downError](err); ok {
+		return answer{down: true, refusal: safe(k.GroupKind, hangs.err)}
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return answer{exists: true}
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
+		return answer{unknown: true}
+	case err != nil:
+		return answer{refusal: safe(k.GroupKind, err)}
+	}
+	ref := object.Ref{Group: k.Group, Kind: k.Kind}
+	a := answer{deviation: s.judge(ctx, ref, body, stored, equality.Spec)}
+	if is, ok := kube.FindKind(s.kinds, k.GroupKind); ok && is.Version != k.Version {
+		// The answer went through the version that the target stores.
+		a.deviation.converted = append(a.deviation.converted, a.deviation.lost...)
+		a.deviation.lost = nil
+	}
+	compared := rows.Row(k.GroupKind).Compared
+	for _, path := range slices.Concat(a.deviation.lost, a.deviation.added) {
+		if slices.ContainsFunc(compared, func(prefix string) bool {
+			return strings.HasPrefix(path, prefix)
+		}) && !s.accepts(k.GroupKind, path) {
+			a.rollsOut = append(a.rollsOut, path)
+		}
+	}
+	return a
+}
+
+// downError stops the retries of a dry-run.
+type downError struct{ err error }
+
+func (e *downError) Error() string { return e.err.Error() }
+
+// refusals collects what the target says about the objects of one unit. It may be used
+// concurrently.
+type refusals struct {
+	notes
+	mu     sync.Mutex
+	counts map[object.Code]*refusal
+}
+
+// refusal is one kind of answer that blocks a unit: of how many objects, and which is the first.
+type refusal struct {
+	objects int
+	first   object.Ref
+	words   string
+}
+
+func (r *refusals) addAnswer(ref object.Ref, a answer) {
+	r.addDeviation(ref, a.deviation)
+	switch {
+	case a.down:
+		r.refuse(object.CodeWebhookDown, ref, a.refusal)
+	case a.refusal != "":
+		r.refuse(object.CodeRefusedByTarget, ref, a.refusal)
+	case a.unknown:
+		r.add(object.CodeNotChecked, ref, []string{"a webhook that supports no dry-run"})
+	case len(a.rollsOut) > 0:
+		r.refuse(object.CodeWouldRollOut, ref, shortened(a.rollsOut))
+	case len(a.deviation.lost) > 0:
+		r.refuse(object.CodeChangedByTarget, ref, shortened(a.deviation.lost))
+	}
+}
+
+func (r *refusals) refuse(code object.Code, ref object.Ref, words string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.counts == nil {
+		r.counts = map[object.Code]*refusal{}
+	}
+	if r.counts[code] == nil {
+		r.counts[code] = &refusal{first: ref, words: words}
+	}
+	one := r.counts[code]
+	one.objects++
+	if object.CompareRefs(ref, one.first) < 0 {
+		one.first, one.words = ref, words
+	}
+}
+
+// refusalTexts are the answers that block a unit, in the order in which they are reported.
+var refusalTexts = []struct {
+	code          object.Code
+	message, hint string
+}{
+	{object.CodeWebhookDown, "a webhook of the target does not answer",
+		"wait until the provider's controllers run and their certificates are in place"},
+	{object.CodeRefusedByTarget, "the target refuses to create it",
+		"change what refuses it on the target: a policy, a webhook, a quota or a validation rule"},
+	{object.CodeWouldRollOut, "the target would change what Cluster API compares with the Machines, " +
+		"and would replace them", "stop the policy or the webhook that changes it, or accept the " +
+		"difference when you want the rollout"},
+	{object.CodeChangedByTarget, "the target would change values of the snapshot",
+		"stop the policy or the webhook that changes them, or accept the difference"},
+}
+
+// findings returns one finding for each kind of answer.
+func (r *refusals) findings(unit string) []object.Finding {
+	out := r.notes.findings(unit)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, text := range refusalTexts {
+		one := r.counts[text.code]
+		if one == nil {
+			continue
+		}
+		message := text.message + ": " + one.words
+		if one.objects > 1 {
+			message = fmt.Sprintf("%s (and %d objects more)", message, one.objects-1)
+		}
+		out = append(out, object.Finding{Severity: object.Error, Code: text.code, Unit: unit,
+			Ref: one.first, Message: message, Hint: text.hint})
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// dryRun asks the target about every object that the plan could not ask about, before anything of
+// a unit is created. Units with a refusal are blocked: nothing of them is created, and a resume asks
+// again. It changes the plan of this run only, never the stored one.
+func (r *run) dryRun(ctx context.Context) error {
+	if r.Prober == nil {
+		return nil
+	}
+	plan := *r.Plan
+	plan.Units = slices.Clone(plan.Units)
+	var g errgroup.Group
+	g.SetLimit(r.Tuning.Concurrency)
+	for i := range plan.Units {
+		u := &plan.Units[i]
+		if u.Blocked {
+			continue
+		}
+		g.Go(func() error {
+			refused, err := r.dryRunUnit(ctx, *u)
+			u.Blocked = refused
+			return err
+		})
+	}
+	err := g.Wait()
+	r.Plan = &plan
+	return err
+}
+
+// dryRunUnit reports what the target says about the objects of one unit. refused: nothing of it
+// may be created.
+func (r *run) dryRunUnit(ctx context.Context, u Unit) (refused bool, err error) {
+	todo := slices.DeleteFunc(early(u.Objects), func(o Object) bool {
+		return o.Action != Create || o.Checked || r.uid(o.Ref) != ""
+	})
+	var about refusals
+	s := r.standard()
+	if err := r.each(todo, func(o Object) error {
+		body, err := decodeObject(r.Rows, r.Contents, o.Ref)
+		if err != nil {
+			return err
+		}
+		a := s.ask(ctx, r.Rows, r.kinds[o.GroupKind()], body)
+		if !a.exists { // created by a run that died before it was journaled
+			about.addAnswer(o.Ref, a)
+		}
+		return nil
+	}); err != nil {
+		return false, fmt.Errorf("%s: %w", u.Name, err)
+	}
+	for _, f := range about.findings(u.Name) {
+		r.report(ctx, u.Name, f)
+		if f.Severity >= object.Error && !refused {
+			refused = true
+			if err := r.Journal.SetUnit(ctx, u.Name, catalog.UnitBlocked, f.Message); err != nil {
+				return false, err
+			}
+		}
+	}
+	return refused, nil
+}
