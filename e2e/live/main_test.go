@@ -234,8 +234,14 @@ func (f *fixture) populate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Shapes: scenarioShapes(templates),
-		Progress: printProgress}); err != nil {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return live(groupCtx, c, templates) })
+	group.Go(func() error {
+		_, err := fleet.Create(groupCtx, c, fleet.Options{Shapes: scenarioShapes(templates),
+			Progress: printProgress})
+		return err
+	})
+	if err := group.Wait(); err != nil {
 		return fmt.Errorf("provision fleets of the scenarios: %w", err)
 	}
 	if err := prepare(ctx, c); err != nil {
@@ -282,7 +288,26 @@ const (
 	badNS                  = "bad-input"
 	killedNS               = "move-killed"
 	stockNS                = "stock"
+	livedNS                = "lived"
 )
+
+// live provisions the fleet that is lived in before it is captured: two workload clusters of Cluster
+// API's own templates. One goes through everything that happens in a life, one is deleted and
+// created again under its name.
+func live(ctx context.Context, c client.Client, templates string) error {
+	lived := fleet.Shape{Name: "lived", Namespace: livedNS, ClassNamespace: livedNS, ControlPlanes: 1,
+		Pools: []int{1}, Templates: templates}
+	reborn := lived
+	reborn.Name = "reborn"
+	opts := fleet.Options{Shapes: []fleet.Shape{lived, reborn}, Progress: printProgress}
+	if _, err := fleet.Create(ctx, c, opts); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return fleet.Live(ctx, c, opts, lived) })
+	group.Go(func() error { return fleet.Rebirth(ctx, c, opts, reborn) })
+	return group.Wait()
+}
 
 // scenarioShapes returns the workload clusters of the scenarios. They are small, since one machine
 // provisions all of them at once. The moves leave all but one as they were, so the outage can use

@@ -26,6 +26,7 @@ func TestRestoresAfterAnOutage(t *testing.T) {
 	}
 	t.Run("Whole", testWhole)
 	t.Run("Stock", testStock)
+	t.Run("LivedIn", testLivedIn)
 	t.Run("Selection", testSelection)
 	t.Run("KilledAndResumed", testKilledAndResumed)
 	t.Run("NoRelease", testNoRelease)
@@ -82,6 +83,33 @@ func testStock(t *testing.T) {
 	o.rechecks = append(o.rechecks, recheck{"Stock", func(t *testing.T) {
 		o.assertRestored(t, after, nil, stockNS)
 	}})
+}
+
+// testLivedIn restores workload clusters that were scaled, upgraded, rolled out, relabelled,
+// remediated, paused and unpaused, or deleted and created again, before they were captured.
+func testLivedIn(t *testing.T) {
+	o := operate(t)
+	before := o.before.In(livedNS)
+	if versions := o.livedVersions(before); len(versions) != 2 {
+		t.Fatalf("the Machines of namespace %s have versions %v, want an upgraded workload cluster and "+
+			"one that is not", livedNS, versions)
+	}
+	o.restore(codeDone, "--source-is-gone", "--namespace", livedNS)
+	o.assertRestored(t, before, nil, livedNS)
+	o.checkAgainLater("LivedIn", func(t *testing.T) { o.assertRestored(t, before, nil, livedNS) })
+}
+
+// livedVersions counts Machines by their Kubernetes version.
+func (o *operator) livedVersions(objects observe.Objects) map[string]int {
+	versions := map[string]int{}
+	for _, m := range objects.Of("cluster.x-k8s.io", "Machine") {
+		version, _, err := unstructured.NestedString(m.Object, "spec", "version")
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		versions[version]++
+	}
+	return versions
 }
 
 // withoutAnnotations returns the objects without annotations.

@@ -29,7 +29,7 @@ func TestNothingChangesInTheWindow(t *testing.T) {
 	slices.Sort(unexplained)
 	assertEqual(t, "created again or deleted", unexplained, f.scaledUp)
 	restored := append(f.namespacesWith("mixed-"), selectionNS, resumeNS, pausedNS, badNS,
-		stockNS)
+		stockNS, livedNS)
 	// One workload cluster of the selection, with one Machine, is not restored. The target adds one
 	// Machine to the control plane that it scales up.
 	want := len(observe.Machines(f.before.In(restored...))) - 1 + 1
