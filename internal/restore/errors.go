@@ -6,17 +6,17 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// UnpausedError says that somebody ended the pause of a workload cluster in the middle of its
+// unpausedError says that somebody ended the pause of a workload cluster in the middle of its
 // restore.
-type UnpausedError struct{ Unit string }
+type unpausedError struct{ Unit string }
 
-func (e *UnpausedError) Error() string {
+func (e *unpausedError) Error() string {
 	return "the workload cluster " + e.Unit + " is not paused any more on the target, and not all " +
 		"of its objects are there"
 }
 
 // Hint says what to do next.
-func (e *UnpausedError) Hint() string {
+func (e *unpausedError) Hint() string {
 	return "pause it at once (spec.paused: true), find out whether its controllers made new " +
 		"Machines, then resume"
 }
@@ -36,21 +36,21 @@ func (e *DeletedError) Hint() string {
 // HintKey names the commands that plan again.
 func (e *DeletedError) HintKey() object.HintKey { return object.HintPlan }
 
-// TerminatingError says that an object was refused because the target is deleting its namespace.
-type TerminatingError struct{ Err error }
+// terminatingError says that an object was refused because the target is deleting its namespace.
+type terminatingError struct{ Err error }
 
-func (e *TerminatingError) Error() string { return e.Err.Error() }
+func (e *terminatingError) Error() string { return e.Err.Error() }
 
-func (e *TerminatingError) Unwrap() error { return e.Err }
+func (e *terminatingError) Unwrap() error { return e.Err }
 
 // Hint says what to do next.
-func (e *TerminatingError) Hint() string {
+func (e *terminatingError) Hint() string {
 	return "let the deletion of the namespace finish, or read its conditions for what holds it; " +
 		"then run the restore again as a new operation"
 }
 
 // HintKey names the commands that plan again.
-func (e *TerminatingError) HintKey() object.HintKey { return object.HintPlan }
+func (e *terminatingError) HintKey() object.HintKey { return object.HintPlan }
 
 // NotOwnedError says that an object on the target is not the one that this operation created or
 // adopted.

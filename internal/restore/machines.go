@@ -15,13 +15,13 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// MachinesError says that controllers of the target created or deleted Machines of a workload
+// machinesError says that controllers of the target created or deleted Machines of a workload
 // cluster after it was released: they replace what the restore brought.
-type MachinesError struct {
+type machinesError struct {
 	Came, Gone []object.Ref
 }
 
-func (e *MachinesError) Error() string {
+func (e *machinesError) Error() string {
 	var parts []string
 	for _, list := range []struct {
 		verb string
@@ -36,14 +36,14 @@ func (e *MachinesError) Error() string {
 }
 
 // Hint says what to do next.
-func (e *MachinesError) Hint() string {
+func (e *machinesError) Hint() string {
 	return "check the controllers of the target at once: something replaces Machines. Pause the " +
 		"workload cluster (spec.paused: true) until you know what. When the Machines are what you " +
 		"want, accept the workload cluster and resume the operation"
 }
 
 // HintKey names the command that accepts a unit.
-func (e *MachinesError) HintKey() object.HintKey { return object.HintAccept }
+func (e *machinesError) HintKey() object.HintKey { return object.HintAccept }
 
 // liveMachine is what the metadata of a Machine says.
 type liveMachine struct {
@@ -83,7 +83,7 @@ func liveMachines(ctx context.Context, reader Reader, k kube.Kind, namespace, cl
 }
 
 // compareMachines compares the Machines of a unit with those of the plan. It returns a
-// *MachinesError when one was created or deleted since, unless an autoscaler asked for it.
+// *machinesError when one was created or deleted since, unless an autoscaler asked for it.
 func (r *run) compareMachines(ctx context.Context, u Unit) error {
 	key, err := object.ParseKey(u.Name)
 	if err != nil {
@@ -110,8 +110,8 @@ func (r *run) compareListed(ctx context.Context, u Unit, k kube.Kind,
 }
 
 func (r *run) machineChanges(ctx context.Context, u Unit, k kube.Kind,
-	live map[object.Ref]liveMachine) (*MachinesError, error) {
-	changed := &MachinesError{}
+	live map[object.Ref]liveMachine) (*machinesError, error) {
+	changed := &machinesError{}
 	planned := map[object.Ref]bool{}
 	for _, o := range u.Objects {
 		if o.GroupKind() != capi.Machine || o.Action == Skip {

@@ -90,7 +90,7 @@ type Hooks struct {
 	// carries out several plans.
 	StepSuffix string
 	// RequirePause: a copy whose Cluster is not paused before its first release is an error
-	// (*UnpausedError), since somebody else released it. Without it such a Cluster is adopted.
+	// (*unpausedError), since somebody else released it. Without it such a Cluster is adopted.
 	RequirePause bool
 	// BeforeRelease is called for each unit right before its release, when its copy is verified.
 	// With an error the unit stays paused. A resume calls it again for a unit that it let pass before.

@@ -128,7 +128,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	}
 	if paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused"); !paused &&
 		r.missing(unit) {
-		return &UnpausedError{unit}
+		return &unpausedError{unit}
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func isUnhealthy(err error) bool {
 }
 
 func isMachines(err error) bool {
-	_, ok := errors.AsType[*MachinesError](err)
+	_, ok := errors.AsType[*machinesError](err)
 	return ok
 }
 

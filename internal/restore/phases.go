@@ -59,7 +59,7 @@ var unitPhases = []phase{
 		return r.waitAcknowledged(ctx, u)
 	}},
 	{"refuse", unitState.refused, func(_ context.Context, _ *run, u Unit, _ *unitState) error {
-		return &UnpausedError{u.Name}
+		return &unpausedError{u.Name}
 	}},
 	{"verify", unitState.verifies, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.verify(ctx, u)

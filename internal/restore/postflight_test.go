@@ -131,7 +131,7 @@ func TestMachinesThatCameOrWentSinceTheReleaseAreFound(t *testing.T) {
 		err := r.compareMachines(t.Context(), u)
 		var came, gone []string
 		if isMachines(err) {
-			e, _ := errors.AsType[*MachinesError](err)
+			e, _ := errors.AsType[*machinesError](err)
 			for _, ref := range e.Came {
 				came = append(came, ref.Name)
 			}

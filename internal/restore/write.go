@@ -94,7 +94,7 @@ func request(ctx context.Context, gk object.GroupKind, send func() (*unstructure
 	if err != nil {
 		err = &apiError{text: safe(gk, err), err: err}
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			err = &TerminatingError{err}
+			err = &terminatingError{err}
 		}
 		return nil, err
 	}
