@@ -33,6 +33,8 @@ type Options struct {
 	Progress func(string)
 	// Objects is about how many objects each management cluster has.
 	Objects []int
+	// RestoreObjects is about how many objects are restored into an empty management cluster.
+	RestoreObjects []int
 	// Repeat is how often each figure is measured.
 	Repeat int
 	// Idle is how long nothing is written before the first measurement. After more than five
@@ -68,7 +70,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return err
 		}
 	}
-	return nil
+	return restores(ctx, opts)
 }
 
 // bench is one management cluster, a bucket, and what runs on them.
@@ -81,10 +83,19 @@ type bench struct {
 	client client.Client
 	rand   *rand.Rand
 	stores int
+	// applied: the objects have server-side appliers, as on a live management cluster; it takes
+	// longer to write them.
+	applied bool
 }
 
-func runSize(ctx context.Context, opts Options, objects int) (err error) {
+func runSize(ctx context.Context, opts Options, objects int) error {
 	b := &bench{Options: opts, rand: rand.New(rand.NewPCG(1, 2))}
+	return b.with(ctx, objects, b.measure)
+}
+
+// with starts a management cluster with so many objects, calls fn and cleans up.
+func (b *bench) with(ctx context.Context, objects int,
+	fn func(ctx context.Context) error) (err error) {
 	if b.dir, err = os.MkdirTemp("", "mgmtd-bench-"); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -95,7 +106,7 @@ func runSize(ctx context.Context, opts Options, objects int) (err error) {
 	if err := b.start(ctx, objects); err != nil {
 		return err
 	}
-	return b.measure(ctx)
+	return fn(ctx)
 }
 
 func (b *bench) close() {
@@ -135,8 +146,8 @@ func (b *bench) start(ctx context.Context, objects int) (err error) {
 		return err
 	}
 	n, err := fleet.CreateBare(ctx, b.client, fleet.BareOptions{
-		Workloads: max(1, objects/objectsPerWorkload), Machines: machinesPerWorkload, Fast: true, Seed: 1,
-		KeyDir: home.Keys(), Progress: b.Progress,
+		Workloads: max(1, objects/objectsPerWorkload), Machines: machinesPerWorkload, Fast: !b.applied,
+		Seed: 1, KeyDir: home.Keys(), Progress: b.Progress,
 	})
 	if err != nil {
 		return err

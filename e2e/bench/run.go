@@ -28,10 +28,8 @@ func (b *bench) mgmtctl(ctx context.Context, args ...string) (run, error) {
 
 // run runs a program of mgmtctl's command line, of this version or of the baseline.
 func (b *bench) run(ctx context.Context, program string, args ...string) (run, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), b.s3.Env()...)
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd := b.command(ctx, program, args, &out, &out)
 	begin := time.Now()
 	if err := cmd.Run(); err != nil {
 		return run{}, fmt.Errorf("run mgmtctl %s: %w\n%s", args[0], err, out.String())
@@ -41,6 +39,23 @@ func (b *bench) run(ctx context.Context, program string, args ...string) (run, e
 		return run{}, errors.New("measure memory: not known on this system")
 	}
 	return run{took: time.Since(begin), peak: usage.Maxrss << 10}, nil
+}
+
+// output runs a program and returns what it printed.
+func (b *bench) output(ctx context.Context, program string, args ...string) ([]byte, error) {
+	var out, talk bytes.Buffer
+	if err := b.command(ctx, program, args, &out, &talk).Run(); err != nil {
+		return nil, fmt.Errorf("run mgmtctl %s: %w\n%s", args[0], err, talk.String())
+	}
+	return out.Bytes(), nil
+}
+
+func (b *bench) command(ctx context.Context, program string, args []string,
+	out, talk *bytes.Buffer) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), b.s3.Env()...)
+	cmd.Stdout, cmd.Stderr = out, talk
+	return cmd
 }
 
 // repeat gives the median.

@@ -15,8 +15,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -27,6 +25,7 @@ const lists = 4
 type kind struct {
 	schema.GroupVersionKind
 	resource string
+	status   bool // it has a status of its own to write
 }
 
 func (k kind) path() string {
@@ -56,7 +55,8 @@ func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 	list := []kind{}
 	for name, k := range map[string]string{"namespaces": "Namespace", "secrets": "Secret",
 		"configmaps": "ConfigMap"} {
-		list = append(list, kind{schema.GroupVersionKind{Version: "v1", Kind: k}, name})
+		list = append(list, kind{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: k}, resource: name})
 	}
 	for _, crd := range crds.Items {
 		ours := slices.ContainsFunc(slices.Collect(maps.Keys(crd.Labels)), func(l string) bool {
@@ -64,8 +64,10 @@ func (b *bench) kinds(ctx context.Context) ([]kind, error) {
 		})
 		for _, v := range crd.Spec.Versions {
 			if ours && v.Storage && v.Served {
-				list = append(list, kind{schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name,
-					Kind: crd.Spec.Names.Kind}, crd.Spec.Names.Plural})
+				list = append(list, kind{
+					GroupVersionKind: schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name,
+						Kind: crd.Spec.Names.Kind}, resource: crd.Spec.Names.Plural,
+					status: v.Subresources != nil && v.Subresources.Status != nil})
 			}
 		}
 	}
@@ -85,13 +87,9 @@ func (b *bench) renew(ctx context.Context) error {
 // listAll is the floor of reading: LIST of all kinds, as the API server gives it fastest, with
 // nothing done with it.
 func (b *bench) listAll(ctx context.Context, kinds []kind) error {
-	config := rest.CopyConfig(b.config)
-	config.DisableCompression = true // costs more than the LIST, on one machine
-	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{Version: "v1"},
-		serializer.NewCodecFactory(b.client.Scheme())
-	raw, err := rest.UnversionedRESTClientFor(config)
+	raw, err := b.restFor(b.config)
 	if err != nil {
-		return fmt.Errorf("make client: %w", err)
+		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(lists)

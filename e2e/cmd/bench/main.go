@@ -31,12 +31,15 @@ func main() {
 	flag.DurationVar(&opts.Idle, "settle", 10*time.Second, "how long nothing is written before "+
 		"the first measurement; after more than five minutes the API server has compacted its history")
 	sizes := flag.String("objects", "10000,50000", "comma-separated `numbers` of objects, one "+
-		"management cluster for each")
+		"management cluster for each; empty takes no snapshots")
+	restoreSizes := flag.String("restore-objects", "4000,20000", "comma-separated `numbers` of "+
+		"objects that are restored into an empty management cluster; empty restores nothing")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), `bench starts a bare management cluster (etcd and
 kube-apiserver with CRDs) and an S3 server on this machine. It creates workload clusters from
 recordings of live ones, and compares the time of a snapshot with the time of the LIST requests that
-every snapshot needs.
+every snapshot needs. Then it compares the time of a restore into an empty management cluster with
+the time of the writes that every such restore needs.
 It needs the lab (make lab), and mgmtd and mgmtctl (make build). Run nothing else on the machine
 meanwhile. The ratios count, not the times.
 Exit codes: 0 measured, 1 failed, 2 wrong usage.
@@ -46,13 +49,12 @@ Flags:
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	for _, text := range strings.Split(*sizes, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || flag.NArg() > 0 || opts.Repeat < 1 {
-			flag.Usage()
-			os.Exit(2)
-		}
-		opts.Objects = append(opts.Objects, n)
+	var err, restoreErr error
+	opts.Objects, err = numbers(*sizes)
+	opts.RestoreObjects, restoreErr = numbers(*restoreSizes)
+	if err != nil || restoreErr != nil || flag.NArg() > 0 || opts.Repeat < 1 {
+		flag.Usage()
+		os.Exit(2)
 	}
 	log.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -61,4 +63,19 @@ Flags:
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
+}
+
+// numbers parses a comma-separated list; an empty text is an empty list.
+func numbers(text string) (list []int, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, one := range strings.Split(text, ",") {
+		n, err := strconv.Atoi(one)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is not a number of objects", one)
+		}
+		list = append(list, n)
+	}
+	return list, nil
 }
