@@ -40,8 +40,8 @@ const (
 	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
 	// next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"
-	// AnnotationOperation names the operation that works on an object: on a target the operation
-	// that created it, on the source of a move the operation that holds the lock of a Cluster.
+	// AnnotationOperation names the operation that holds the lock of a Cluster on the source of a
+	// move. Earlier versions also marked with it what a restore had created and not finished.
 	AnnotationOperation = "mgmtd.dev/operation"
 	// AnnotationWasPaused marks an object whose pause switch an operation set. Its value is what
 	// the switch was before: WasAbsent, WasFalse or WasTrue.

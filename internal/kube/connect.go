@@ -18,9 +18,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// fieldManager is the name under which this product's writes appear in managedFields. It must not
+// DefaultFieldManager is the name under which this product's writes appear in managedFields. It must not
 // begin with "kubectl" or "before-first-apply": Flux takes over fields of such managers.
-const fieldManager = "mgmtd"
+const DefaultFieldManager = "mgmtd"
 
 // connectTimeout bounds the first answer of an API server; a dead host would otherwise hold the
 // caller for minutes.
@@ -139,7 +139,7 @@ func contextName(raw clientcmdapi.Config, context string) string {
 func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
-	cfg.UserAgent = fieldManager
+	cfg.UserAgent = DefaultFieldManager
 	// gzip costs an API server about as much as the LIST itself; mgmtd is near it, and an API
 	// server has better to do (kubectl has --disable-compression for the same).
 	cfg.DisableCompression = true

@@ -16,6 +16,24 @@ import (
 // the caller reads first and knows what may be repeated.
 type Writer struct{ client *rest.RESTClient }
 
+// fieldManagerKey is the key of the field manager in a context.
+type fieldManagerKey struct{}
+
+// WithFieldManager returns a context for requests that write under another name than the one of
+// this product. The name belongs to single requests and has to reach them through every Writer
+// that wraps another one, so it is part of the context.
+func WithFieldManager(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, fieldManagerKey{}, name)
+}
+
+// FieldManager returns the name under which a write with ctx appears in managedFields.
+func FieldManager(ctx context.Context) string {
+	if name, ok := ctx.Value(fieldManagerKey{}).(string); ok {
+		return name
+	}
+	return DefaultFieldManager
+}
+
 // Create creates obj and returns it as the server stored it. Errors: API errors, AlreadyExists
 // among them.
 func (w *Writer) Create(ctx context.Context, k Kind, obj *unstructured.Unstructured) (
@@ -97,7 +115,7 @@ func (w *Writer) PatchMetadata(ctx context.Context, k Kind, namespace, name stri
 		return nil, fmt.Errorf("encode patch: %w", err)
 	}
 	raw, err := do(ctx, w.client.Patch(types.MergePatchType).AbsPath(k.Path(namespace)+"/"+
-		name).Param("fieldManager", fieldManager).Body(body))
+		name).Param("fieldManager", FieldManager(ctx)).Body(body))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +128,7 @@ func send(ctx context.Context, req *rest.Request, obj *unstructured.Unstructured
 	if err != nil {
 		return nil, fmt.Errorf("encode object: %w", err)
 	}
-	raw, err := do(ctx, req.Param("fieldManager", fieldManager).Body(body))
+	raw, err := do(ctx, req.Param("fieldManager", FieldManager(ctx)).Body(body))
 	if err != nil {
 		return nil, err
 	}

@@ -203,11 +203,11 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeLeftByOperation, Area: AreaPlan, Severities: []Severity{Error},
-			Meaning: "An earlier operation left the object half restored: the object has its mark, the " +
-				"annotation mgmtd.dev/operation.",
-			Next: "Resume that operation where its catalog is. If that catalog is lost, remove the " +
-				"annotation from the object and plan again: the new plan adopts the object or says how " +
-				"it differs.",
+			Meaning: "An earlier operation created the object and did not write its status. managedFields " +
+				"name the operation. Objects of earlier versions have the annotation mgmtd.dev/operation.",
+			Next: "Resume that operation where its catalog is. If that catalog is lost, leave the " +
+				"workload cluster out, or write the status by hand and plan again. An annotation can be " +
+				"removed: the new plan then adopts the object or says how it differs.",
 		},
 		{
 			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},

@@ -21,18 +21,59 @@ import (
 // checkCollisions: what is on the target already must be equal, or the unit is blocked; nothing is
 // ever overwritten.
 func checkCollisions(ctx context.Context, p *planner) error {
-	var there []*graph.Node
+	var there, clusters []*graph.Node
 	for n := range p.active {
 		if p.existing[n.Ref] != "" {
 			there = append(there, n)
+			if n.GroupKind() == capi.Cluster {
+				clusters = append(clusters, n)
+			}
 		}
 	}
-	lives := make([]*unstructured.Unstructured, len(there))
-	g, gctx := errgroup.WithContext(ctx)
+	liveClusters, err := p.getAll(ctx, clusters)
+	if err != nil {
+		return err
+	}
+	atWork := unitsAtWork(clusters, liveClusters)
+	seen := map[string]*notes{} // by unit
+	// Not all of them at once: a decoded object takes many times the memory of its bytes.
+	for nodes := range slices.Chunk(there, 4*planReads) {
+		lives, err := p.getAll(ctx, nodes)
+		if err != nil {
+			return err
+		}
+		for i, n := range nodes {
+			if lives[i] == nil {
+				delete(p.existing, n.Ref)
+				continue
+			}
+			p.existing[n.Ref] = string(lives[i].GetUID())
+			want, err := decodeObject(p.rows(), p.Contents, n.Ref)
+			if err != nil {
+				return err
+			}
+			if seen[n.Unit] == nil {
+				seen[n.Unit] = &notes{}
+			}
+			p.collide(ctx, n, want, lives[i], atWork[n.Unit], seen[n.Unit])
+		}
+	}
+	for unit, n := range seen {
+		p.addAll(n.findings(unit)...)
+	}
+	p.checkLiveClusters(clusters, liveClusters)
+	return nil
+}
+
+// getAll reads the objects of nodes on the target; nil stands for one that is gone.
+func (p *planner) getAll(ctx context.Context, nodes []*graph.Node) ([]*unstructured.Unstructured,
+	error) {
+	lives := make([]*unstructured.Unstructured, len(nodes))
+	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(planReads)
-	for i, n := range there {
+	for i, n := range nodes {
 		g.Go(func() error {
-			live, err := p.Reader.Get(gctx, p.kinds[n.GroupKind()], n.Namespace, n.Name)
+			live, err := p.Reader.Get(ctx, p.kinds[n.GroupKind()], n.Namespace, n.Name)
 			if err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("get %s: %w", n.Ref, err)
 			}
@@ -42,31 +83,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	atWork := unitsAtWork(there, lives)
-	seen := map[string]*notes{} // by unit
-	for i, n := range there {
-		if lives[i] == nil {
-			delete(p.existing, n.Ref)
-			continue
-		}
-		p.existing[n.Ref] = string(lives[i].GetUID())
-		want, err := decodeObject(p.rows(), p.Contents, n.Ref)
-		if err != nil {
-			return err
-		}
-		if seen[n.Unit] == nil {
-			seen[n.Unit] = &notes{}
-		}
-		p.collide(ctx, n, want, lives[i], atWork[n.Unit], seen[n.Unit])
-	}
-	for unit, n := range seen {
-		p.addAll(n.findings(unit)...)
-	}
-	p.checkLiveClusters(there, lives)
-	return nil
+	return lives, g.Wait()
 }
 
 // unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the
@@ -134,10 +151,8 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 		return
 	}
 	if other := live.GetAnnotations()[annotationOperation]; other != "" {
-		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
-			Message: "it was left half restored by operation " + other,
-			Hint: "resume operation " + other + " where its catalog is; if that is lost, remove the " +
-				"annotation " + annotationOperation + " from the object and plan again"})
+		p.addLeft(n, other, "remove the annotation "+annotationOperation+
+			" from the object and plan again")
 		return
 	}
 	if n.GroupKind() == kube.NamespaceKind.GroupKind {
@@ -163,6 +178,12 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 			Hint:    "see that it serves what the one of the snapshot did"})
 		return
 	}
+	if other, status := creator(live); other != "" && !status && want.Object["status"] != nil &&
+		p.kinds[n.GroupKind()].Status {
+		p.addLeft(n, other, "leave this unit out, or write the status of the object by hand "+
+			"and plan again")
+		return
+	}
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,
 		Message: "the target has another object of this name; " + d.difference(),
 		Hint: "find out who made it; nothing is overwritten: make its values equal or accept the " +
@@ -182,6 +203,15 @@ func (p *planner) collideNamespace(n *graph.Node, want, live *unstructured.Unstr
 			Message: "the target has this namespace with other annotations: " +
 				strings.Join(annotations, ", ")})
 	}
+}
+
+// addLeft reports an object that an operation created and did not finish; orLost is what to do when
+// that operation cannot be resumed. A mark in managedFields alone does not say so: it also stays on
+// finished copies.
+func (p *planner) addLeft(n *graph.Node, operation, orLost string) {
+	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
+		Message: "it was left half restored by operation " + operation,
+		Hint:    "resume operation " + operation + " where its catalog is; if that is lost, " + orLost})
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by

@@ -9,7 +9,7 @@
 // control plane from scratch. A Cluster is released, by one write, only when its unit is complete
 // and equal to the snapshot.
 //
-// Which objects are ours: an object is created with the annotation mgmtd.dev/operation (the mark),
-// and its UID is journaled before the mark is removed. Objects with neither are adopted when they
-// are equal, and never changed.
+// Which objects are ours: an object is created under a field manager that names the operation (the
+// mark, see mark.go), and its UID is journaled with those of its wave. An object with neither is
+// adopted when it is good enough, and never changed.
 package restore

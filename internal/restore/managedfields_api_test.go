@@ -24,7 +24,7 @@ const metadataManager = "capi-kubeadmcontrolplane-metadata"
 
 // TestAPIRestoreWritesAnEmptyAppliedMap: an applier owns an empty map of annotations of a
 // KubeadmConfig, as with stock controllers. Its restore is released, with this entry, also when the
-// process dies between the write that removes the mark and the one of managedFields.
+// process dies before the write of managedFields.
 func TestAPIRestoreWritesAnEmptyAppliedMap(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "fields-", "--workloads", "1", "--machines", "1",
 		"--fast")

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"reflect"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -58,9 +59,12 @@ func TestMovedFieldsFollowOwners(t *testing.T) {
 	source := decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","ownerReferences":[{"apiVersion":"x/v1","kind":"O","name":"o","uid":"old-uid"}],
 		"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"old-uid\"}":{}}}}}]}}`)
 	live := decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","ownerReferences":[{"apiVersion":"x/v1","kind":"O","name":"o","uid":"new-uid"}]}}`)
-	fields := movedFields(source, live)
+	fields := withManagedFields(live, movedFields(source, live)).GetManagedFields()
 	if raw := fields[0].FieldsV1.GetRawString(); raw != `{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"new-uid\"}":{}}}}` {
 		t.Errorf("fields %s", raw)
+	}
+	if again := movedFields(source, source); !reflect.DeepEqual(again, managedFields(source)) {
+		t.Errorf("the source has the fields %v now", again)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
@@ -72,16 +73,24 @@ const polls = 16
 type RunOptions struct {
 	Plan      *Plan
 	Snapshot  *snapshot.Snapshot
-	Contents  *snapshot.Contents
+	Contents  Contents
 	Reader    Reader
 	Writer    Writer
 	Prober    Prober
 	Kinds     []kube.Kind // of the target
 	Rows      *capi.Table // what is known of kinds; nil is the built-in table
-	Operation string      // its id, for the annotation that marks what it creates
+	Operation string      // its id, for the mark of what it creates
 	Journal   *catalog.Journal
 	Tuning    Tuning
 	Hooks     Hooks
+}
+
+// Contents are the objects of a snapshot, in memory.
+type Contents interface {
+	// Bytes returns an object as the source served it.
+	Bytes(r object.Ref) ([]byte, error)
+	// Drop frees the memory of an object that is not read again.
+	Drop(r object.Ref)
 }
 
 // Hooks lets a caller take part in a run. The zero value is a plain restore.

@@ -5,9 +5,8 @@ import (
 )
 
 const (
-	ownAnnotations = "mgmtd.dev/"
-	// gone once the UID of what was created is journaled
-	annotationOperation  = capi.AnnotationOperation
+	ownAnnotations       = "mgmtd.dev/"
+	annotationOperation  = capi.AnnotationOperation // a lock, or the mark of an earlier version
 	annotationWasPaused  = capi.AnnotationWasPaused // gone with the release
 	fieldMetadata        = "metadata"
 	conditionPaused      = "Paused"

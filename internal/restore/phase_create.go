@@ -2,13 +2,11 @@ package restore
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -52,14 +50,40 @@ func (r *run) createWave(ctx context.Context, unit string, wave []Object) error 
 		if err := r.checkPaused(ctx, unit, wave[0].Late); err != nil {
 			return err
 		}
-		return r.each(wave, func(o Object) error {
-			if err := r.apply(ctx, h, unit, o); err != nil {
+		for objects := range slices.Chunk(wave, journaledAtOnce) {
+			if err := r.createObjects(ctx, h, unit, objects, r.each); err != nil {
 				return err
 			}
-			r.Journal.Progress("objects restored", r.done.Add(1), r.total)
-			return nil
-		})
+		}
+		return nil
 	})
+}
+
+// journaledAtOnce is how many objects of a wave are created before their UIDs are journaled with
+// one fsync. It bounds the objects in memory that wait for that, and is twice the number of
+// requests in flight, so that few of them wait for the last one.
+const journaledAtOnce = 2 * requests
+
+// createObjects creates objects of a wave, journals their UIDs, and then writes the managedFields,
+// which takes away the mark by which a resume finds an object without a journaled UID. each is
+// run.each, or handles errors in its own way.
+func (r *run) createObjects(ctx context.Context, h *catalog.StepHandle, unit string,
+	objects []Object, each func(objects []Object, fn func(o Object) error) error) error {
+	var made created
+	err := each(objects, func(o Object) error {
+		if err := r.apply(ctx, h, &made, unit, o); err != nil {
+			return err
+		}
+		r.Journal.Progress("objects restored", r.done.Add(1), r.total)
+		return nil
+	})
+	if len(made.uids) > 0 { // also of those that were created before another one failed
+		err = errors.Join(err, h.Record(ctx, made.uids...))
+	}
+	if err != nil {
+		return err
+	}
+	return r.applyFields(ctx, unit, &made, each)
 }
 
 // checkOwners makes sure that the owners of a wave live, with the UIDs that will be written. One
@@ -146,138 +170,6 @@ func (r *run) missing(unit string) bool {
 	return false
 }
 
-// apply brings one object to the target: create, status, managedFields. It may run again after a
-// crash at any point: it reads the object first and writes what is missing.
-func (r *run) apply(ctx context.Context, h *catalog.StepHandle, unit string, o Object) error {
-	if o.Action == Adopt {
-		return r.checkAdopted(ctx, o)
-	}
-	source, err := decodeObject(r.Rows, r.Contents, o.Ref)
-	if err != nil {
-		return err
-	}
-	k := r.kinds[o.GroupKind()]
-	live, err := r.createOrFind(ctx, k, source, unit, o)
-	if err != nil {
-		return err
-	}
-	uid := string(live.GetUID())
-	if r.uid(o.Ref) != uid {
-		data, err := json.Marshal(uid)
-		if err != nil {
-			return err
-		}
-		if err := h.Record(ctx, catalog.Value{Key: o.Ref.String(), Data: data}); err != nil {
-			return err
-		}
-		r.setUID(o.Ref, uid)
-	}
-	r.setAlive(o.Ref)
-	return r.complete(ctx, k, o, source, live)
-}
-
-// complete writes what a create ignores: status, then managedFields. The UID of live is journaled,
-// so the mark is not needed any more: it goes in a write between the two. In one write with the
-// managedFields it would remove more than itself: where it was the last annotation, the API server
-// removes the path of the whole map from the managedFields of all managers. An object without the
-// mark was left by a run that died after that write.
-func (r *run) complete(ctx context.Context, k kube.Kind, o Object, source,
-	live *unstructured.Unstructured) error {
-	if isMarked(live) {
-		var err error
-		if o.GroupKind() != capi.Cluster { // its status comes with completeCluster
-			if live, err = r.applyStatus(ctx, k, live, source); err != nil {
-				return err
-			}
-		}
-		if live, err = r.removeMark(ctx, k, live); err != nil {
-			return err
-		}
-	}
-	return r.applyManagedFields(ctx, k, live, source)
-}
-
-func isMarked(u *unstructured.Unstructured) bool {
-	_, marked := u.GetAnnotations()[annotationOperation]
-	return marked
-}
-
-func (r *run) removeMark(ctx context.Context, k kube.Kind, live *unstructured.Unstructured) (
-	*unstructured.Unstructured, error) {
-	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
-		*unstructured.Unstructured, error) {
-		if !isMarked(live) {
-			return live, nil
-		}
-		live = live.DeepCopy()
-		capi.Unannotate(live.Object, annotationOperation)
-		return r.Writer.Update(ctx, k, live)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("remove mark: %w", err)
-	}
-	return live, nil
-}
-
-// applyStatus gives live the status of source. It writes nothing when that is there already.
-func (r *run) applyStatus(ctx context.Context, k kube.Kind, live,
-	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if !k.Status || source.Object["status"] == nil ||
-		r.Rows.Row(k.GroupKind).PerManagementCluster {
-		return live, nil
-	}
-	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
-		*unstructured.Unstructured, error) {
-		with := withStatus(live, source)
-		if equality.Semantic.DeepEqual(with.Object["status"], live.Object["status"]) {
-			return live, nil
-		}
-		return r.Writer.UpdateStatus(ctx, k, with)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("write status: %w", err)
-	}
-	return live, nil
-}
-
-// applyManagedFields gives live the managedFields of source, in a write of their own. It writes
-// nothing when they are there already.
-func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
-	source *unstructured.Unstructured) error {
-	if !r.wantsFields(source) {
-		return nil
-	}
-	_, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
-		*unstructured.Unstructured, error) {
-		fields := movedFields(source, live)
-		if equality.Semantic.DeepEqual(fields, live.GetManagedFields()) {
-			return live, nil
-		}
-		live = live.DeepCopy()
-		live.SetManagedFields(fields)
-		return r.Writer.Update(ctx, k, live)
-	})
-	if err != nil {
-		return fmt.Errorf("write managedFields: %w", err)
-	}
-	return nil
-}
-
-// wantsFields reports whether the managedFields of an object are written. Without them, appliers
-// such as the topology controller would never remove a field again.
-func (r *run) wantsFields(source *unstructured.Unstructured) bool {
-	switch r.Plan.Spec.ManagedFields {
-	case FieldsNone:
-		return false
-	case FieldsAll:
-		return len(source.GetManagedFields()) > 0
-	default:
-		return slices.ContainsFunc(source.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
-			return f.Operation == metav1.ManagedFieldsOperationApply
-		})
-	}
-}
-
 // createOrFind creates the object, or finds the one that this operation created before.
 func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructured.Unstructured,
 	unit string, o Object) (*unstructured.Unstructured, error) {
@@ -285,7 +177,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
 	}
-	capi.Annotate(body.Object, annotationOperation, r.Operation)
+	ctx = r.withMark(ctx)
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
 	}

@@ -46,6 +46,9 @@ func Undo(ctx context.Context, o UndoOptions) error {
 	if o.Shared {
 		parts = append(parts, r.Plan.Shared)
 	}
+	if err := r.findMarked(ctx, parts); err != nil {
+		return err
+	}
 	if err := r.checkCascade(ctx, o.Lister, parts); err != nil {
 		return err
 	}
@@ -55,6 +58,42 @@ func Undo(ctx context.Context, o UndoOptions) error {
 		}
 	}
 	return nil
+}
+
+// findMarked finds the objects of waves that a run began and did not end: their UIDs may not be
+// journaled yet.
+func (r *run) findMarked(ctx context.Context, parts []Unit) error {
+	for _, u := range parts {
+		for _, wave := range Waves(u.Objects) {
+			state, err := r.Journal.State(ctx, r.createStep(u.Name, wave[0].Wave))
+			if err != nil {
+				return err
+			}
+			if state == "" || state == catalog.StepDone || state == catalog.StepUndone {
+				continue
+			}
+			if err := r.each(wave, func(o Object) error { return r.findMark(ctx, o) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *run) findMark(ctx context.Context, o Object) error {
+	if o.Action != Create || r.uid(o.Ref) != "" {
+		return nil
+	}
+	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
+		return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil && r.isMarked(live) {
+		r.setUID(o.Ref, string(live.GetUID()))
+	}
+	return err
 }
 
 // checkCascade finds objects on the target that the garbage collector would delete with what is

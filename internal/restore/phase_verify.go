@@ -87,8 +87,7 @@ func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 	if err := r.setOwners(want, o, shared); err != nil {
 		return nil, err
 	}
-	want.SetManagedFields(movedFields(source, want))
-	return want, nil
+	return withManagedFields(want, movedFields(source, want)), nil
 }
 
 // difference compares a live object with what it should be while it is paused. why is not empty

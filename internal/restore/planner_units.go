@@ -12,7 +12,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // plan assembles the plan from the findings and what is on the target.
@@ -148,7 +147,7 @@ func (p *planner) usersOf(n *graph.Node) []string {
 }
 
 // object decodes an object of the snapshot.
-func decodeObject(rows *capi.Table, c *snapshot.Contents, r object.Ref) (
+func decodeObject(rows *capi.Table, c Contents, r object.Ref) (
 	*unstructured.Unstructured, error) {
 	raw, err := c.Bytes(r)
 	if err != nil {

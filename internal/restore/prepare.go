@@ -2,6 +2,7 @@ package restore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -86,23 +87,67 @@ func sameOwner(ref metav1.OwnerReference, owner object.Ref) bool {
 }
 
 // movedFields returns the managedFields of source for live. They name owner references by UID, so
-// these UIDs are replaced by those of the owners of live.
-func movedFields(source, live *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
-	fields := source.GetManagedFields()
+// these UIDs are replaced by those of the owners of live. The entries stay what JSON made of them:
+// GetManagedFields would encode and decode the fields of each.
+func movedFields(source, live *unstructured.Unstructured) []any {
+	var uids []string // pairs of an old and a new one
 	for _, was := range source.GetOwnerReferences() {
 		for _, is := range live.GetOwnerReferences() {
-			if was.Kind != is.Kind || was.Name != is.Name {
-				continue
-			}
-			for i := range fields {
-				if f := fields[i].FieldsV1; f != nil {
-					fields[i].FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(f.GetRawString(), string(was.UID),
-						string(is.UID)))
-				}
+			if was.Kind == is.Kind && was.Name == is.Name {
+				uids = append(uids, string(was.UID), string(is.UID))
 			}
 		}
 	}
+	fields := managedFields(source)
+	if len(uids) == 0 {
+		return fields
+	}
+	replacer := strings.NewReplacer(uids...)
+	moved := make([]any, 0, len(fields))
+	for _, e := range fields {
+		if entry, ok := e.(map[string]any); ok {
+			entry = maps.Clone(entry)
+			entry["fieldsV1"] = renamed(entry["fieldsV1"], replacer)
+			e = entry
+		}
+		moved = append(moved, e)
+	}
+	return moved
+}
+
+// renamed returns a set of fields with replacements in all of its names.
+func renamed(v any, replacer *strings.Replacer) any {
+	set, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	out := make(map[string]any, len(set))
+	for name, sub := range set {
+		out[replacer.Replace(name)] = renamed(sub, replacer)
+	}
+	return out
+}
+
+// managedFields returns the entries of u as they are.
+func managedFields(u *unstructured.Unstructured) []any {
+	meta, _ := u.Object[fieldMetadata].(map[string]any)
+	fields, _ := meta["managedFields"].([]any)
 	return fields
+}
+
+// withManagedFields returns u with these entries. It shares everything else with u.
+func withManagedFields(u *unstructured.Unstructured, fields []any) *unstructured.Unstructured {
+	meta, _ := u.Object[fieldMetadata].(map[string]any)
+	if meta = maps.Clone(meta); meta == nil {
+		meta = map[string]any{}
+	}
+	meta["managedFields"] = fields
+	if len(fields) == 0 {
+		delete(meta, "managedFields")
+	}
+	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
+	out.Object[fieldMetadata] = meta
+	return out
 }
 
 // RemoveOwnerRefs removes the owner references of u to the UIDs in leaving. It reports whether it

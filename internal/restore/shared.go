@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -74,14 +73,16 @@ func (r *run) createSharedWave(ctx context.Context, wave []Object) error {
 	}
 	err := r.Journal.Do(ctx, r.createStep("", wave[0].Wave), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		err := r.eachShared(ctx, r.withLiveOwners(ctx, objects), func(o Object) error {
-			if err := r.apply(ctx, h, "", o); err != nil {
+		for objects := range slices.Chunk(r.withLiveOwners(ctx, objects), journaledAtOnce) {
+			err := r.createObjects(ctx, h, "", objects, func(objects []Object,
+				fn func(o Object) error) error {
+				return r.eachShared(ctx, objects, fn)
+			})
+			if err != nil {
 				return err
 			}
-			r.Journal.Progress("objects restored", r.done.Add(1), r.total)
-			return nil
-		})
-		return cmp.Or(err, r.shared.firstFailure(wave))
+		}
+		return r.shared.firstFailure(wave)
 	})
 	if ctx.Err() == nil && !isUnanswered(err) && r.shared.firstFailure(wave) != nil {
 		return nil // it blocks units; a resume runs the step again

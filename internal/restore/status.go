@@ -1,19 +1,21 @@
 package restore
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// withStatus returns live with the status of the snapshot's object. The Paused condition stays that
-// of live: the target's controllers write it as soon as the object is there. observedGeneration is
-// mapped at any depth: equal to the source's generation becomes the live generation, anything else
-// one less.
+// withStatus returns live with the status of the snapshot's object, and shares the rest with it.
+// The Paused condition stays that of live: the target's controllers write it as soon as the object
+// is there. observedGeneration is mapped at any depth: equal to the source's generation becomes
+// the live generation, anything else one less.
 func withStatus(live, want *unstructured.Unstructured) *unstructured.Unstructured {
 	status, _, _ := unstructured.NestedMap(want.Object, "status") // a deep copy
 	mapGenerations(status, want.GetGeneration(), live.GetGeneration())
 	liveStatus, _, _ := unstructured.NestedMap(live.Object, "status")
 	keepPaused(status, liveStatus)
-	out := live.DeepCopy()
+	out := &unstructured.Unstructured{Object: maps.Clone(live.Object)}
 	out.Object["status"] = status
 	return out
 }

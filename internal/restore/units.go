@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -151,13 +152,38 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 	}
 	if err != nil || r.Plan.Spec.NoRelease {
 		leave()
+		if err == nil {
+			r.drop(u)
+		}
 		return
 	}
 	r.released.Add(1)
 	finishing.Go(func() {
-		r.unitEnded(ctx, u, result, r.finishUnit(ctx, u), true)
+		err := r.finishUnit(ctx, u)
+		r.unitEnded(ctx, u, result, err, true)
 		leave()
+		if err == nil {
+			r.drop(u)
+		}
 	})
+}
+
+// drop frees the contents of a unit that is done, so that memory follows the units in work and not
+// the fleet. Those of the owners of Machines stay: observing reads their replicas.
+func (r *run) drop(u Unit) {
+	owners := map[object.Ref]bool{}
+	for _, o := range u.Objects {
+		if o.GroupKind() == capi.Machine {
+			for _, owner := range o.Owners {
+				owners[owner] = true
+			}
+		}
+	}
+	for _, o := range u.Objects {
+		if !owners[o.Ref] {
+			r.Contents.Drop(o.Ref)
+		}
+	}
 }
 
 // unitEnded records how a unit ended, and stops the run when nothing further may be released.

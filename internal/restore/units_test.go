@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
@@ -92,18 +95,29 @@ func TestOnlyOurObjectsAreChanged(t *testing.T) {
 		{"marked by another operation", "", "u1", "ba9876543210", false},
 		{"neither", "", "u1", "", false},
 	} {
-		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Operation: "0123456789ab"})
-		if tt.journaled != "" {
-			r.setUID(ref, tt.journaled)
-		}
-		live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a","namespace":"n","uid":"`+tt.uid+`"}}`)
-		if tt.mark != "" {
-			capi.Annotate(live.Object, annotationOperation, tt.mark)
-		}
-		err := r.checkOurs(ref, live)
-		var notOwned *NotOwnedError
-		if (err == nil) != tt.ours || err != nil && !errors.As(err, &notOwned) {
-			t.Errorf("%s: %v", tt.name, err)
+		for by, set := range map[string]func(u *unstructured.Unstructured){
+			"field manager": func(u *unstructured.Unstructured) {
+				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: markPrefix + tt.mark,
+					Operation: metav1.ManagedFieldsOperationUpdate}})
+			},
+			"annotation, of an earlier version": func(u *unstructured.Unstructured) {
+				capi.Annotate(u.Object, annotationOperation, tt.mark)
+			},
+		} {
+			r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Operation: "0123456789ab"})
+			if tt.journaled != "" {
+				r.setUID(ref, tt.journaled)
+			}
+			live := decoded(t, `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine",`+
+				`"metadata":{"name":"a","namespace":"n","uid":"`+tt.uid+`"}}`)
+			if tt.mark != "" {
+				set(live)
+			}
+			err := r.checkOurs(ref, live)
+			var notOwned *NotOwnedError
+			if (err == nil) != tt.ours || err != nil && !errors.As(err, &notOwned) {
+				t.Errorf("%s, by %s: %v", tt.name, by, err)
+			}
 		}
 	}
 }

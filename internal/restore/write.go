@@ -26,8 +26,7 @@ type Writer interface {
 // changed.
 func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
 	known := r.uid(ref)
-	if known == string(live.GetUID()) || known == "" &&
-		live.GetAnnotations()[annotationOperation] == r.Operation {
+	if known == string(live.GetUID()) || known == "" && r.isMarked(live) {
 		return nil
 	}
 	return &NotOwnedError{ref}

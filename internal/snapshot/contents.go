@@ -112,3 +112,10 @@ func (c *Contents) Bytes(r object.Ref) ([]byte, error) {
 	}
 	return c.dec.DecodeAll(packed, nil)
 }
+
+// Drop frees the bytes of an object that is not read again.
+func (c *Contents) Drop(r object.Ref) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.bodies, r)
+}

@@ -1,0 +1,89 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+)
+
+// TestAMarkAloneIsNoLeftover: the mark stays on a finished copy. A later plan adopts the copy as long
+// as it is good enough, calls it different when somebody changed it, and left by an operation only
+// when its status was never written.
+func TestAMarkAloneIsNoLeftover(t *testing.T) {
+	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a",` +
+		`"namespace":"n"`
+	const created = `{"manager":"mgmtd-0123456789ab","operation":"Update","fieldsV1":{}}`
+	const finished = created + `,{"manager":"mgmtd-0123456789ab","operation":"Update",` +
+		`"subresource":"status","fieldsV1":{}}`
+	for _, tt := range []struct {
+		name, live string
+		want       object.Code
+	}{
+		{"finished", `,"managedFields":[` + finished + `]},"spec":{"a":"b"},"status":{"c":"d"}}`, ""},
+		{"finished, and changed since",
+			`,"managedFields":[` + finished + `]},"spec":{"a":"x"},"status":{"c":"d"}}`,
+			object.CodeExistsDifferent},
+		{"without its status", `,"managedFields":[` + created + `]},"spec":{"a":"b"}}`,
+			object.CodeLeftByOperation},
+		{"of somebody else", `,"managedFields":[{"manager":"mgmtd-x","operation":"Update"}]}}`,
+			object.CodeExistsDifferent},
+		{"by an earlier version",
+			`,"annotations":{"mgmtd.dev/operation":"0123456789ab"}},"spec":{"a":"b"},"status":{"c":"d"}}`,
+			object.CodeLeftByOperation},
+	} {
+		n := &graph.Node{Ref: object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n",
+			Name: "a"}, Unit: "n/w"}
+		p := &planner{Input: Input{Snapshot: &snapshot.Snapshot{Graph: &graph.Graph{}}},
+			kinds: map[object.GroupKind]kube.Kind{n.GroupKind(): {Status: true}}}
+		p.collide(t.Context(), n, decoded(t, head+`},"spec":{"a":"b"},"status":{"c":"d"}}`),
+			decoded(t, head+tt.live), false, &notes{})
+		var got object.Code
+		if len(p.findings) > 0 {
+			got = p.findings[0].Code
+		}
+		if got != tt.want || len(p.findings) > 1 {
+			t.Errorf("%s: %v, want %q", tt.name, p.findings, tt.want)
+		}
+	}
+}
+
+// TestI5UndoFindsWhatWasNotJournaled: a process dies in the middle of a wave, before it journals the
+// UIDs of what it created. A rollback finds the object by its mark, and nothing else.
+func TestI5UndoFindsWhatWasNotJournaled(t *testing.T) {
+	o, s := newOneRestore(t, plain), &oneObject{dies: -1}
+	r := o.run(t, s)
+	err := r.Journal.Do(t.Context(), r.createStep("", 1), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		_, err := r.createOrFind(ctx, r.kinds[o.object.GroupKind()], decoded(t, plain), "", o.object)
+		return errors.Join(err, errDied)
+	})
+	if !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		mark string
+		want string
+	}{{string(o.id), "u"}, {"ba9876543210", ""}} {
+		fields := []any{map[string]any{"manager": "mgmtd-" + tt.mark, "operation": "Update"}}
+		if err := unstructured.SetNestedSlice(s.live.Object, fields, "metadata",
+			"managedFields"); err != nil {
+			t.Fatal(err)
+		}
+		r := o.run(t, s)
+		if err := r.findMarked(t.Context(), r.Plan.parts()); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.uid(o.object.Ref); got != tt.want {
+			t.Errorf("marked by %s: UID %q, want %q", tt.mark, got, tt.want)
+		}
+	}
+}
