@@ -36,7 +36,8 @@ func extended(t *testing.T) *memory {
 func (m *memory) runtimeController(after time.Duration) {
 	discovered := false // what a restored status says of it is of another management cluster
 	m.onCreate = func(u *unstructured.Unstructured) {
-		if _, paused := u.GetAnnotations()[capi.AnnotationPaused]; refOf(u).String() != extension || paused {
+		if _, paused := u.GetAnnotations()[capi.AnnotationPaused]; refOf(u).String() != extension ||
+			paused {
 			return
 		}
 		_ = unstructured.SetNestedField(u.Object, "target", "spec", "clientConfig", "caBundle")
@@ -79,8 +80,8 @@ func TestAnExtensionIsDiscoveredBeforeItsClassIsCreated(t *testing.T) {
 	})
 }
 
-// TestAnExtensionThatIsNotDiscoveredBlocksTheUsersOfItsClasses: what runs on the source does not run
-// on the target.
+// TestAnExtensionThatIsNotDiscoveredBlocksTheUsersOfItsClasses: what runs on the source does not
+// run on the target.
 func TestAnExtensionThatIsNotDiscoveredBlocksTheUsersOfItsClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTrial(t, extended(t), newMemory(t, "target"))

@@ -160,9 +160,9 @@ func (r *run) notReconciled(o Object, source, live *unstructured.Unstructured) s
 	return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
 }
 
-// waitDiscovered waits a moment for the ExtensionConfigs of a wave: a class that comes after them is
-// reconciled at once then. One that is not discovered by then does not stop the other objects. The
-// check of all shared objects waits for it, and blocks its users.
+// waitDiscovered waits a moment for the ExtensionConfigs of a wave: a class that comes after them
+// is reconciled at once then. One that is not discovered by then does not stop the other objects.
+// The check of all shared objects waits for it, and blocks its users.
 func (r *run) waitDiscovered(ctx context.Context, wave []Object) error {
 	objects := slices.DeleteFunc(slices.Clone(wave), func(o Object) bool {
 		row := r.Rows.Row(o.GroupKind())
