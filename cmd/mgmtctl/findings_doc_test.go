@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -86,5 +87,78 @@ func TestFindingsDocumentIsUpToDate(t *testing.T) {
 	}
 	if string(got) != want {
 		t.Errorf("%s is not what the registry of codes says: run \"make docs\"", findingsDocument)
+	}
+}
+
+// TestNoRunbookSaysToDeleteAnObject: see package object for the reason, and for the hints. What the
+// garbage collector would delete is only reported.
+func TestNoRunbookSaysToDeleteAnObject(t *testing.T) {
+	for _, file := range []string{"outage.md", "move.md", "guide.md"} {
+		text, err := os.ReadFile(filepath.Join("../../docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := strings.ReplaceAll(strings.ToLower(string(text)), "would delete", "")
+		if regexp.MustCompile(`\bdelete\b`).MatchString(words) {
+			t.Errorf("docs/%s says to delete something", file)
+		}
+	}
+}
+
+// TestTheOutageRunbookIsOnePage: somebody reads it at three in the morning.
+func TestTheOutageRunbookIsOnePage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/outage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "\n"); n > 80 {
+		t.Errorf("docs/outage.md has %d lines", n)
+	}
+}
+
+// TestEveryCodeOfARunbookIsAFinding: what an operator reads in a runbook is what mgmtctl prints.
+func TestEveryCodeOfARunbookIsAFinding(t *testing.T) {
+	code := regexp.MustCompile("(?m)^\\| (`[a-z`, -]+`)")
+	for _, file := range []string{"outage.md", "move.md"} {
+		text, err := os.ReadFile(filepath.Join("../../docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(string(text), "\n## What can go wrong\n")
+		for _, m := range code.FindAllStringSubmatch(table, -1) {
+			for _, name := range strings.Split(strings.ReplaceAll(m[1], "`", ""), ", ") {
+				if _, ok := object.Define(object.Code(name)); !ok {
+					t.Errorf("docs/%s: %s is no finding", file, name)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryCommandOfADocumentIsOne parses each command that a document asks its reader to type. The
+// API tests of mgmtd type them.
+func TestEveryCommandOfADocumentIsOne(t *testing.T) {
+	block := regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$")
+	command := regexp.MustCompile(`\bmgmtctl ([^;|>&\n]+)`)
+	for file, least := range map[string]int{"outage.md": 6, "move.md": 8, "guide.md": 15} {
+		text, err := os.ReadFile(filepath.Join("../../docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, b := range block.FindAllStringSubmatch(string(text), -1) {
+			for _, c := range command.FindAllStringSubmatch(b[1], -1) {
+				words := strings.Fields(strings.ReplaceAll(c[1], "$target", "--target-kubeconfig t"))
+				p := parsed(t, words)
+				if n++; p.current.HasSubCommands() {
+					t.Errorf("docs/%s: %q is no command", file, c[0])
+				} else if err := p.current.ValidateArgs(p.args); err != nil {
+					t.Errorf("docs/%s: %q: %v", file, c[0], err)
+				}
+			}
+		}
+		if n < least {
+			t.Errorf("docs/%s: only %d commands", file, n)
+		}
 	}
 }
