@@ -66,6 +66,7 @@ const (
 	CodeRefusedByTarget    Code = "refused-by-target"
 	CodeChangedByTarget    Code = "changed-by-target"
 	CodeWouldRollOut       Code = "would-roll-out"
+	CodeQuota              Code = "quota"
 	CodeNotChecked         Code = "not-checked"
 	CodeDifferenceAccepted Code = "difference-accepted"
 	CodeObserve            Code = "observe"

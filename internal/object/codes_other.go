@@ -124,6 +124,12 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"want the rollout.",
 		},
 		{
+			Code: CodeQuota, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "A ResourceQuota of the target has no room for everything that is created in its " +
+				"namespace.",
+			Next: "Raise the quota, or restore fewer workload clusters of the namespace.",
+		},
+		{
 			Code: CodeNotChecked, Area: AreaRun, Severities: []Severity{Info},
 			Meaning: "Whether the target accepts an object could not be found out: its namespace or " +
 				"class is not on the target yet, or a webhook there supports no dry-run.",
