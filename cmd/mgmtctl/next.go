@@ -77,6 +77,9 @@ func (p *program) idOf(noun string, texts []string) string {
 
 // planCommand returns the command that plans again what this one is about, into the same file.
 func (p *program) planCommand(kind string) string {
+	if slices.Equal(p.path(), []string{kindRestore, "release"}) {
+		return p.again() // it has no plan of its own
+	}
 	line := p.commandLine(append([]string{kind, "plan"}, p.planFlags...)...)
 	if p.planFile != "" {
 		line += " -o json > " + quote(p.planFile)

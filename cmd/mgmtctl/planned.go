@@ -79,8 +79,15 @@ type runFlags struct {
 // the words of its help; concurrency is the server's default for --concurrency.
 func newRunFlags(cmd *cobra.Command, verb string, concurrency int) *runFlags {
 	f := &runFlags{tuning: &mgmtv1.RestoreTuning{MaxFailures: new(int32)}}
+	cmd.Flags().StringVar(&f.planFile, "plan", "", "run the plan in this `FILE`, and nothing else")
+	_ = cmd.MarkFlagFilename("plan", "json", "yaml")
+	f.addTuning(cmd, verb, concurrency)
+	return f
+}
+
+// addTuning adds all flags but --plan.
+func (f *runFlags) addTuning(cmd *cobra.Command, verb string, concurrency int) {
 	set := cmd.Flags()
-	set.StringVar(&f.planFile, "plan", "", "run the plan in this `FILE`, and nothing else")
 	set.BoolVar(&f.yes, "yes", false, "do not ask")
 	set.Int32Var(&f.tuning.Concurrency, "concurrency", 0, fmt.Sprintf("%s at most `N` workload "+
 		"clusters at once (default %d)", verb, concurrency))
@@ -93,8 +100,6 @@ func newRunFlags(cmd *cobra.Command, verb string, concurrency int) *runFlags {
 		strings.TrimSuffix(service.DefaultPostFlight.String(), "0s")))
 	set.DurationVar(&f.observe, "observe", 0, "watch the target for this `duration` after the last "+
 		"release, for Machines that come or go")
-	_ = cmd.MarkFlagFilename("plan", "json", "yaml")
-	return f
 }
 
 // read validates the flags, and reads the plan of --plan. decided are the flags that a plan already

@@ -18,7 +18,7 @@ cluster.
 
 Objects are created paused, owners first, verified, and released last. Read the plan before you run
 it.`,
-	}, newRestorePlan(p), newRestoreRun(p))
+	}, newRestorePlan(p), newRestoreRun(p), newRestoreRelease(p))
 }
 
 // restoreFlags are the flags that decide a plan; plan and run share them.

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -335,7 +336,7 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	if err := json.Unmarshal(got, &spec); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,` +
+	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,"releaseOf":"",` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)
@@ -380,4 +381,23 @@ func TestLostDaemonMayGoOn(t *testing.T) {
 	r.run(t, "restore run --yes").want(t, 1).
 		stderrHas(t, "the daemon may go on with operation 65f1a2b3c4d5 all the same; to watch it:\n  "+
 			"mgmtctl operation watch 65f1a2b3c4d5\n", "EOF")
+}
+
+// TestRestoreReleaseNamesTheRestore: it asks for the plan of the release, and begins exactly that.
+func TestRestoreReleaseNamesTheRestore(t *testing.T) {
+	f := newFake()
+	f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true), testEvents(succeeded)
+	r := runner{fake: f, interactive: true, stdin: strings.NewReader("yes\n")}
+	r.run(t, "restore release latest --source-is-gone --accept-difference Machine.b:spec.a "+
+		"--max-failures 0"+readFlags).want(t, 0)
+	req := requestOf[*mgmtv1.RunRestoreRequest](t, f)
+	if want := (&mgmtv1.RestoreSpec{ReleaseOf: f.operation.GetId(), SourceIsGone: true,
+		AcceptDifferences: []string{"Machine.b:spec.a"}}); !proto.Equal(req.GetSpec(), want) ||
+		req.GetPlanDigest() != "d1ge57" {
+		t.Errorf("request %v", req)
+	}
+	if n := req.GetTuning(); n.MaxFailures == nil || n.GetMaxFailures() != 0 {
+		t.Errorf("no limit of failures becomes %v", n)
+	}
+	r.run(t, "restore release"+readFlags).want(t, 2).stderrHas(t, "argument missing")
 }

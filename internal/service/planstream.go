@@ -13,7 +13,9 @@ import (
 func sendRestorePlan(stream grpc.ServerStreamingServer[mgmtv1.PlanRestoreResponse],
 	spec *mgmtv1.RestoreSpec, e store.Signed, plan *restore.Plan) error {
 	spec = proto.Clone(spec).(*mgmtv1.RestoreSpec)
-	spec.Snapshot, spec.At, spec.Source = plan.Snapshot.ID, nil, plan.Snapshot.Source.UID
+	if spec.GetReleaseOf() == "" { // which names the snapshot
+		spec.Snapshot, spec.At, spec.Source = plan.Snapshot.ID, nil, plan.Snapshot.Source.UID
+	}
 	header := &mgmtv1.PlanHeader{Snapshot: snapshotToProto(e), Target: plan.Target.Name,
 		TargetUid: plan.Target.UID, Spec: spec}
 	if err := stream.Send(&mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Header{

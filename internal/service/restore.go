@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -24,7 +25,7 @@ func (r *restoreService) PlanRestore(req *mgmtv1.PlanRestoreRequest,
 	if err != nil {
 		return err
 	}
-	o, err := r.s.openRestore(ctx, request, req.GetIdentity())
+	o, err := r.s.openRestore(ctx, &request, req.GetIdentity())
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (r *restoreService) RunRestore(ctx context.Context, req *mgmtv1.RunRestoreR
 	if err != nil {
 		return nil, err
 	}
-	o, err := r.s.openRestore(ctx, request, req.GetIdentity())
+	o, err := r.s.openRestore(ctx, &request, req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,10 @@ type restoreRequest struct {
 	location, source, target string
 	// snapshot is an id, the beginning of one, or a time; the newest when it is empty.
 	snapshot string
-	spec     restore.Spec
+	// releaseOf names a finished restore that left everything paused, and is to be released. It
+	// decides all but what the operator vouches for and accepts.
+	releaseOf string
+	spec      restore.Spec
 }
 
 // restoreFromProto reads a request. Errors are usage errors.
@@ -70,7 +74,13 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 		return restoreRequest{}, err
 	}
 	request := restoreRequest{location: p.GetLocation(), source: p.GetSource(),
-		target: p.GetTarget(), snapshot: p.GetSnapshot(), spec: spec}
+		target: p.GetTarget(), snapshot: p.GetSnapshot(), spec: spec, releaseOf: p.GetReleaseOf()}
+	if request.releaseOf != "" && !proto.Equal(p, &mgmtv1.RestoreSpec{ReleaseOf: p.GetReleaseOf(),
+		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(),
+		AcceptDifferences: p.GetAcceptDifferences()}) {
+		return restoreRequest{}, &Error{Reason: ReasonUsage,
+			Message: "the restore that is released says already what to restore"}
+	}
 	if at := p.GetAt(); at != nil {
 		if request.snapshot != "" {
 			return restoreRequest{}, &Error{Reason: ReasonUsage,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,42 @@ func TestAPIRestoreAgainIntoTheSameTarget(t *testing.T) {
 	}
 }
 
-// claimsAtOnce is a bucket in which the first writes of ownership records wait for each other.
+// TestAPIReleaseAfterARestoreWithoutRelease: everything is paused on the target until it is released,
+// which needs the word of the operator that the source is gone; then the records name the target.
+func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
+	f := newAPIFixture(t, "release")
+	s := f.daemon()
+	t.Cleanup(func() { must(t, s.Close()) })
+	f.snapshot(s)
+	run := func(spec *mgmtv1.RestoreSpec, want catalog.State) string {
+		t.Helper()
+		started, err := (&restoreService{s: s}).RunRestore(t.Context(),
+			&mgmtv1.RunRestoreRequest{Spec: spec, Identity: f.identity()})
+		must(t, err)
+		f.await(s, started.GetOperation().GetId(), want)
+		return started.GetOperation().GetId()
+	}
+	paused := run(&mgmtv1.RestoreSpec{Snapshot: latest, Target: servers.Options(1).Name,
+		NoRelease: true, Selection: &mgmtv1.Selection{Namespaces: []string{f.namespace}}},
+		catalog.Succeeded)
+	run(&mgmtv1.RestoreSpec{ReleaseOf: paused}, catalog.Failed)
+	for _, unit := range units {
+		if !isPaused(f.cluster(1, unit)) {
+			t.Errorf("%s is released", unit)
+		}
+	}
+	id := run(&mgmtv1.RestoreSpec{ReleaseOf: paused, SourceIsGone: true}, catalog.Succeeded)
+	target := servers.Connect(t, 1).UID()
+	for _, unit := range units {
+		if record := f.owner(s, unit); isPaused(f.cluster(1, unit)) ||
+			record.Owner.Owner.UID != target || record.Operation != id {
+			t.Errorf("%s is paused, or its record names %s and operation %s", unit,
+				record.Owner.Owner.UID, record.Operation)
+		}
+	}
+}
+
+// claimsAtOnce is a bucket in which writes of ownership records wait.
 type claimsAtOnce struct {
 	*directory.Bucket
 	arrived chan struct{}
@@ -57,9 +93,9 @@ func (b *claimsAtOnce) PutIf(ctx context.Context, key string, data []byte, tag s
 	return b.Bucket.PutIf(ctx, key, data, tag)
 }
 
-// TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed: a restore is stopped after its claims
-// and before any release, and another management cluster claims two of the units. Neither a resume
-// with the signing key nor one without it releases them.
+// TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed: a restore is stopped after its first
+// claim and before any release, and another management cluster claims this unit and one more.
+// Neither a resume with the signing key nor one without it releases them.
 func TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed(t *testing.T) {
 	f := newAPIFixture(t, "claimed")
 	s := f.daemon()
@@ -69,22 +105,31 @@ func TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed(t *testing.T) {
 	s.buckets[s.cfg.Locations[0].Name] = b
 	f.snapshot(s)
 	id := f.restore(s, &mgmtv1.Selection{Namespaces: []string{f.namespace}})
-	for range units {
-		<-b.arrived
-	}
+	<-b.arrived // the others wait for the release of this one
 	_, err := (&operationService{s: s}).StopOperation(t.Context(),
 		&mgmtv1.StopOperationRequest{Id: id})
 	must(t, err)
 	close(b.proceed) // the step in flight, which is the claim, ends cleanly
 	f.await(s, id, catalog.Stopped)
-	claimed, other := units[:2], units[2]
 	st, err := s.openStore(t.Context(), "", nil)
 	must(t, err)
+	epochs := map[string]int64{}
+	claimed := slices.Clone(units)
+	for _, unit := range units {
+		record, _, err := ownership.Current(t.Context(), st, f.ids[unit])
+		must(t, err)
+		epochs[unit] = record.Epoch
+	}
+	slices.SortStableFunc(claimed, func(a, b string) int { return int(epochs[b] - epochs[a]) })
+	claimed, other := claimed[:2], claimed[2]
+	if epochs[claimed[0]] == 0 || epochs[claimed[1]] > 0 {
+		t.Fatalf("the epochs of the records are %v, want one", epochs)
+	}
 	target := servers.Connect(t, 1)
 	for _, unit := range claimed {
 		must(t, ownership.Claim(t.Context(), st, ownership.Request{
 			WorkloadID: f.ids[unit], Workload: f.namespace + "/" + unit, Operation: "0123456789ab",
-			From: object.Side{Name: target.Name(), UID: target.UID()}, Epoch: f.owner(s, unit).Epoch,
+			From: object.Side{Name: target.Name(), UID: target.UID()}, Epoch: epochs[unit],
 			To: object.Side{Name: "c", UID: "11111111-2222-3333-4444-555555555555"}}))
 	}
 	for i, signingKey := range []string{s.cfg.Locations[0].Store.SigningKeyFile, ""} {

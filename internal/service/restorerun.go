@@ -35,8 +35,11 @@ type restoreInputs struct {
 
 // openRestore finds and opens the snapshot, checks its signature before it reads anything else of
 // it, and connects to the target.
-func (s *Server) openRestore(ctx context.Context, r restoreRequest, identity []byte) (
+func (s *Server) openRestore(ctx context.Context, r *restoreRequest, identity []byte) (
 	*restoreInputs, error) {
+	if r.releaseOf != "" {
+		return s.openRelease(ctx, r, identity)
+	}
 	location, err := s.location(r.location)
 	if err != nil {
 		return nil, err

@@ -166,8 +166,13 @@ type RestoreSpec struct {
 	// Differences ("Kind.group:path") between the snapshot and the target that keep nothing paused.
 	// Those in the data of Secrets are refused.
 	AcceptDifferences []string `protobuf:"bytes,12,rep,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// A restore that has ended with no_release, to be released: an id, the beginning of one that fits
+	// only one operation, or "latest". Its snapshot, target and units are planned once more; what is
+	// paused on the target is adopted, checked and released. Excludes all other fields but
+	// source_is_gone, force and accept_differences.
+	ReleaseOf     string `protobuf:"bytes,13,opt,name=release_of,json=releaseOf,proto3" json:"release_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestoreSpec) Reset() {
@@ -282,6 +287,13 @@ func (x *RestoreSpec) GetAcceptDifferences() []string {
 		return x.AcceptDifferences
 	}
 	return nil
+}
+
+func (x *RestoreSpec) GetReleaseOf() string {
+	if x != nil {
+		return x.ReleaseOf
+	}
+	return ""
 }
 
 // RestoreTuning changes how a run works, not what it does.
@@ -1023,7 +1035,7 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xbd\x03\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xdc\x03\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
@@ -1039,7 +1051,9 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x0emanaged_fields\x18\n" +
 	" \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\x12\x1a\n" +
 	"\blocation\x18\v \x01(\tR\blocation\x12-\n" +
-	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\"\x82\x02\n" +
+	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\x12\x1d\n" +
+	"\n" +
+	"release_of\x18\r \x01(\tR\treleaseOf\"\x82\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +
