@@ -18,8 +18,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// DefaultFieldManager is the name under which this product's writes appear in managedFields. It must not
-// begin with "kubectl" or "before-first-apply": Flux takes over fields of such managers.
+// DefaultFieldManager is the name under which this product's writes appear in managedFields. It
+// must not begin with "kubectl" or "before-first-apply": Flux takes over fields of such managers.
 const DefaultFieldManager = "mgmtd"
 
 // connectTimeout bounds the first answer of an API server; a dead host would otherwise hold the
@@ -133,9 +133,9 @@ func contextName(raw clientcmdapi.Config, context string) string {
 	return raw.CurrentContext
 }
 
-// newRESTClient makes the one client of a management cluster. It speaks JSON, since snapshots store
-// the bytes of the server unchanged. It has no client-side rate limit: the API server's priority
-// and fairness does that better, and the callers bound the number of requests in flight.
+// newRESTClient makes the one client of a management cluster. It speaks JSON, since snapshots
+// store the bytes of the server unchanged. It has no client-side rate limit: the API server's
+// priority and fairness does that better, and the callers bound the number of requests in flight.
 func newRESTClient(cfg *rest.Config) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1

@@ -21,9 +21,9 @@ import (
 )
 
 // oneObject is an API server with one object. As a real one, it records field managers: that of a
-// create and of a write of status, and what an update says of them. When an update removes the last
-// annotation, it removes the map of annotations from them. It fails every write once so many have
-// been made, and with lost it makes the last of these writes and its answer is lost.
+// create and of a write of status, and what an update says of them. When an update removes the
+// last annotation, it removes the map of annotations from them. It fails every write once so many
+// have been made, and with lost it makes the last of these writes and its answer is lost.
 type oneObject struct {
 	Reader
 	live   *unstructured.Unstructured
@@ -222,8 +222,9 @@ func TestI5AnObjectOfAnEarlierVersionLosesItsAnnotation(t *testing.T) {
 	}
 }
 
-// TestResumeLeavesAFinishedObjectToItsControllers: of two objects of a wave one was finished and the
-// other failed. A resume days later does not write what controllers wrote since to the first one.
+// TestResumeLeavesAFinishedObjectToItsControllers: of two objects of a wave one was finished and
+// the other failed. A resume days later does not write what controllers wrote since to the first
+// one.
 func TestResumeLeavesAFinishedObjectToItsControllers(t *testing.T) {
 	for _, content := range []string{applied, plain} {
 		o, s := newOneRestore(t, content), &oneObject{dies: -1}

@@ -15,9 +15,9 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// TestAMarkAloneIsNoLeftover: the mark stays on a finished copy. A later plan adopts the copy as long
-// as it is good enough, calls it different when somebody changed it, and left by an operation only
-// when its status was never written.
+// TestAMarkAloneIsNoLeftover: the mark stays on a finished copy. A later plan adopts the copy as
+// long as it is good enough, calls it different when somebody changed it, and left by an operation
+// only when its status was never written.
 func TestAMarkAloneIsNoLeftover(t *testing.T) {
 	const head = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a",` +
 		`"namespace":"n"`
@@ -56,8 +56,8 @@ func TestAMarkAloneIsNoLeftover(t *testing.T) {
 	}
 }
 
-// TestI5UndoFindsWhatWasNotJournaled: a process dies in the middle of a wave, before it journals the
-// UIDs of what it created. A rollback finds the object by its mark, and nothing else.
+// TestI5UndoFindsWhatWasNotJournaled: a process dies in the middle of a wave, before it journals
+// the UIDs of what it created. A rollback finds the object by its mark, and nothing else.
 func TestI5UndoFindsWhatWasNotJournaled(t *testing.T) {
 	o, s := newOneRestore(t, plain), &oneObject{dies: -1}
 	r := o.run(t, s)
