@@ -38,7 +38,8 @@ func (p *program) leaveOutSigningKey() {
 		_ = f.Close() // it is read later
 		return
 	}
-	p.say("warning: the signing key of the configuration cannot be read, so nothing is signed: %v", err)
+	p.say("warning: the signing key of the configuration cannot be read, so nothing is signed: %v",
+		err)
 	for i := range locations {
 		locations[i].Store.SigningKeyFile = ""
 	}

@@ -154,8 +154,8 @@ func (p *program) followQuietly(ctx context.Context, c *connection, id string, s
 }
 
 // follow calls show for each event of an operation, until its run ends.
-func (p *program) follow(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (*outcome,
-	error) {
+func (p *program) follow(ctx context.Context, c *connection, id string,
+	show func(*mgmtv1.Event)) (*outcome, error) {
 	o, err := p.followEvents(ctx, c, id, show)
 	if err != nil {
 		return nil, err
@@ -168,8 +168,8 @@ func (p *program) follow(ctx context.Context, c *connection, id string, show fun
 	return o, nil
 }
 
-func (p *program) followEvents(ctx context.Context, c *connection, id string, show func(*mgmtv1.Event)) (
-	*outcome, error) {
+func (p *program) followEvents(ctx context.Context, c *connection, id string,
+	show func(*mgmtv1.Event)) (*outcome, error) {
 	// without this, grpc holds a stream that is left early until its context ends
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -28,7 +28,7 @@ type moveFlags struct {
 var moveFlagNames = []string{"source", "target", "location", "namespace", "workload", "selector",
 	"drop-owner", "accept-difference", "managed-fields", "force", "no-fence"}
 
-func newMoveFlags(p *program, cmd *cobra.Command) *moveFlags {
+func newMoveFlags(cmd *cobra.Command) *moveFlags {
 	spec := &mgmtv1.MoveSpec{Selection: &mgmtv1.Selection{}}
 	f := &moveFlags{spec: spec}
 	set := cmd.Flags()

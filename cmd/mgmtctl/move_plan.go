@@ -39,6 +39,6 @@ block some workload clusters or all; 10 store; 12 signing key.`,
 			})
 		},
 	}
-	flags = newMoveFlags(p, cmd)
+	flags = newMoveFlags(cmd)
 	return cmd
 }

@@ -68,7 +68,7 @@ any change.`,
 			})
 		},
 	}
-	flags = newMoveFlags(p, cmd)
+	flags = newMoveFlags(cmd)
 	run = newRunFlags(cmd, "move", service.DefaultMoveConcurrency)
 	return cmd
 }

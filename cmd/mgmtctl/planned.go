@@ -60,7 +60,8 @@ func (p *program) request(ctx context.Context, c *connection, work planned) (*pl
 
 // sayPlanAgain prints the command that follows a plan which findings block.
 func (p *program) sayPlanAgain(work planned) {
-	p.say("findings block this and nothing was changed; once their causes are mended, plan again:\n  %s",
+	p.say("findings block this and nothing was changed; once their causes are mended, plan again:\n"+
+		"  %s",
 		p.planCommand(work.kind()))
 }
 

@@ -53,8 +53,8 @@ type prunePlan struct {
 	summary   *mgmtv1.PruneSummary
 }
 
-func (p *program) requestPrunePlan(ctx context.Context, c *connection, spec *mgmtv1.PruneSpec) (*prunePlan,
-	error) {
+func (p *program) requestPrunePlan(ctx context.Context, c *connection,
+	spec *mgmtv1.PruneSpec) (*prunePlan, error) {
 	stream, err := c.prunes.PlanPrune(ctx, &mgmtv1.PlanPruneRequest{Spec: spec})
 	if err != nil {
 		return nil, err

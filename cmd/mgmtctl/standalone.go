@@ -109,21 +109,8 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 		return err
 	}
 	f.location = cmd.Flags().Changed("location")
-	switch {
-	case p.typed("address"):
-		return usageError(cmd, "--address and --standalone exclude each other")
-	case f.location && p.config == nil:
-		return usageError(cmd, "--location names a storage location of a daemon's config; standalone, "+
-			"--store says where the store is")
-	case f.location && p.typed("store"):
-		return usageError(cmd, "--location and --store exclude each other")
-	case f.plain && p.typed("recipient"):
-		return usageError(cmd, "--plain and --recipient exclude each other")
-	}
-	for _, side := range []string{"source", "target"} {
-		if p.given(side+"-context") && !p.given(side+"-kubeconfig") {
-			return usageError(cmd, "--%s-context needs --%s-kubeconfig", side, side)
-		}
+	if err := p.checkTogether(cmd); err != nil {
+		return err
 	}
 	var missing []string
 	var reason service.Reason
@@ -150,6 +137,28 @@ func (p *program) check(cmd *cobra.Command, needs []need) error {
 		e.Reason = reason
 	}
 	return err
+}
+
+// checkTogether returns an error when flags contradict each other.
+func (p *program) checkTogether(cmd *cobra.Command) error {
+	f := &p.standalone
+	switch {
+	case p.typed("address"):
+		return usageError(cmd, "--address and --standalone exclude each other")
+	case f.location && p.config == nil:
+		return usageError(cmd, "--location names a storage location of a daemon's config; standalone, "+
+			"--store says where the store is")
+	case f.location && p.typed("store"):
+		return usageError(cmd, "--location and --store exclude each other")
+	case f.plain && p.typed("recipient"):
+		return usageError(cmd, "--plain and --recipient exclude each other")
+	}
+	for _, side := range []string{"source", "target"} {
+		if p.given(side+"-context") && !p.given(side+"-kubeconfig") {
+			return usageError(cmd, "--%s-context needs --%s-kubeconfig", side, side)
+		}
+	}
+	return nil
 }
 
 // catalogFile returns the path of the catalog: the flag, else a file in the user's state folder.
