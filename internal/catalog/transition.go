@@ -22,9 +22,9 @@ type Outcome struct {
 	Untouched bool
 }
 
-// SetState moves an operation to another state and returns it. *TransitionError when State does not
-// allow it, so that one of two resumes at once wins; ErrNotFound. SetState ignores the end of the
-// context: a cancelled run is the usual reason for the call.
+// SetState moves an operation to another state and returns it. *TransitionError when State does
+// not allow it, so that one of two resumes at once wins; ErrNotFound. SetState ignores the end of
+// the context: a cancelled run is the usual reason for the call.
 func (c *Catalog) SetState(ctx context.Context, id OperationID, to State, why Outcome) (Operation,
 	error) {
 	err := c.updateOperation(context.WithoutCancel(ctx), id, func(o *opTx) ([]Event, error) {
@@ -61,8 +61,8 @@ func (c *Catalog) forgetRun(id OperationID) {
 	delete(c.progress, id)
 }
 
-// AcceptUnit records, with an entry in the history, that the operator accepts the state of a unit of
-// an operation. It changes nothing when the unit is accepted already.
+// AcceptUnit records, with an entry in the history, that the operator accepts the state of a unit
+// of an operation. It changes nothing when the unit is accepted already.
 func (c *Catalog) AcceptUnit(ctx context.Context, id OperationID, f object.Finding) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
 		if slices.Contains(o.op.Accepted, f.Unit) {

@@ -27,8 +27,8 @@ type Tuning struct {
 	MaxFailures int
 	// Observe is how long to watch for Machines that come or go after the last release.
 	Observe time.Duration
-	// Wait bounds each wait for acknowledgements of the pause by controllers of the target; 0 means
-	// 5 minutes.
+	// Wait bounds each wait for acknowledgements of the pause by controllers of the target; 0
+	// means 5 minutes.
 	Wait time.Duration
 	// PostFlight bounds the post-flight of a unit. 0 means Wait and one second for each unit that
 	// was released: the more there are, the longer controllers take to reconcile all of them.
@@ -38,8 +38,8 @@ type Tuning struct {
 	Settle time.Duration
 }
 
-// DefaultMaxFailures is the MaxFailures of an operator who names none. Units that fail have the same
-// cause more often than not; then each further one only leaves another paused half behind.
+// DefaultMaxFailures is the MaxFailures of an operator who names none. Units that fail have the
+// same cause more often than not; then each further one only leaves another paused half behind.
 const DefaultMaxFailures = 3
 
 // DefaultWait is how long a run waits for controllers of the target when Tuning does not say it.
@@ -102,7 +102,8 @@ type Hooks struct {
 	// (*unpausedError), since somebody else released it. Without it such a Cluster is adopted.
 	RequirePause bool
 	// BeforeRelease is called for each unit right before its release, when its copy is verified.
-	// With an error the unit stays paused. A resume calls it again for a unit that it let pass before.
+	// With an error the unit stays paused. A resume calls it again for a unit that it let pass
+	// before.
 	BeforeRelease func(ctx context.Context, u Unit) error
 	// OnBlocked is called for each unit that fails because of a shared object that it needs.
 	OnBlocked func(u Unit)

@@ -58,8 +58,8 @@ func isMachines(err error) bool {
 
 // postFlight waits until a released unit is healthy: every object is there, equal in what
 // controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no worse
-// condition than on the source. A Machine that came or went since the release ends it at once. A unit
-// whose state the operator accepts is not examined. It changes nothing.
+// condition than on the source. A Machine that came or went since the release ends it at once. A
+// unit whose state the operator accepts is not examined. It changes nothing.
 func (r *run) postFlight(ctx context.Context, u Unit) error {
 	var objects []Object
 	for _, o := range u.Objects {
@@ -150,8 +150,8 @@ func (r *run) changed(ctx context.Context, o Object,
 	return cmp.Or(d.difference(), wrongOwner(want, live))
 }
 
-// degradedCondition names a condition that was True on the source and is not on the target; "" when
-// there is none.
+// degradedCondition names a condition that was True on the source and is not on the target; ""
+// when there is none.
 func degradedCondition(row *capi.Row, source, live *unstructured.Unstructured) string {
 	have := sliceOf(live.Object, "status", "conditions")
 	for _, c := range sliceOf(source.Object, "status", "conditions") {
@@ -172,8 +172,8 @@ func degradedCondition(row *capi.Row, source, live *unstructured.Unstructured) s
 }
 
 // tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it
-// does not answer here is a warning only: this host may have no way to it, and the controllers' own
-// view is in the conditions.
+// does not answer here is a warning only: this host may have no way to it, and the controllers'
+// own view is in the conditions.
 func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 	err := func() error {
 		raw, err := r.Contents.Bytes(o.Ref)

@@ -53,7 +53,8 @@ func TestPostFlightAcceptsWhatControllersWriteAtWork(t *testing.T) {
 			`"spec":{"clusterName":"%s"}`, true},
 	} {
 		version := func(value string) *unstructured.Unstructured {
-			return decoded(t, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":"n"%s},%s}`,
+			return decoded(t, fmt.Sprintf(
+				`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":"n"%s},%s}`,
 				tt.apiVersion, tt.kind, tt.object, tt.meta, fmt.Sprintf(tt.body, value)))
 		}
 		source, live := version("1"), version("2")

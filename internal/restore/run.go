@@ -191,8 +191,8 @@ func (r *run) stepDone(ctx context.Context, step catalog.Step) (bool, error) {
 }
 
 // each runs fn for objects concurrently, within the slots for requests that change something, and
-// returns the first error. After an error, or when the run has to stop, it begins no further object. Those begun end
-// first, so that everything created is journaled.
+// returns the first error. After an error, or when the run has to stop, it begins no further
+// object. Those begun end first, so that everything created is journaled.
 func (r *run) each(objects []Object, fn func(o Object) error) error {
 	return r.eachWithin(r.slots, objects, fn)
 }

@@ -10,9 +10,9 @@ import (
 // release. It is no failure of the unit.
 var errNotReleased = errors.New("the run stopped before its release")
 
-// stages divides releases into stages of 1, 2, 4 units and so on, up to a limit. A stage begins when
-// the post-flights of all units of the one before have ended. What is wrong with the controllers of
-// the target then shows on few workload clusters. It may be used concurrently.
+// stages divides releases into stages of 1, 2, 4 units and so on, up to a limit. A stage begins
+// when the post-flights of all units of the one before have ended. What is wrong with the
+// controllers of the target then shows on few workload clusters. It may be used concurrently.
 type stages struct {
 	limit int
 
@@ -33,8 +33,8 @@ func newStages(limit int, together bool) *stages {
 	return s
 }
 
-// enter waits until the present stage has a place for one more unit. Errors: errNotReleased when the
-// run stopped; the cause of ctx.
+// enter waits until the present stage has a place for one more unit. Errors: errNotReleased when
+// the run stopped; the cause of ctx.
 func (s *stages) enter(ctx context.Context) error {
 	for {
 		s.mu.Lock()

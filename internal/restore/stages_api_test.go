@@ -21,7 +21,8 @@ import (
 // first workload cluster that is released. No other one is released, also by a resume, until the
 // operator accepts the first one; then a resume releases all.
 func TestAPINewMachineStopsTheRunUntilItIsAccepted(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "stops-", "--workloads", "4", "--machines", "1", "--fast")
+	servers.Fleet(t, 0, "--namespace-prefix", "stops-", "--workloads", "4", "--machines", "1",
+		"--fast")
 	s := take(t)
 	empty(t)
 	servers.Acknowledge(t, 1)

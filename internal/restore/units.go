@@ -215,8 +215,8 @@ func creates(u Unit) bool {
 	return slices.ContainsFunc(u.Objects, func(o Object) bool { return o.Action == Create })
 }
 
-// report adds a finding to the history of the operation. An error is ignored: a history that cannot
-// be written must not stop the operation.
+// report adds a finding to the history of the operation. An error is ignored: a history that
+// cannot be written must not stop the operation.
 func (r *run) report(ctx context.Context, unit string, f object.Finding) {
 	_ = r.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(unit, f))
 }
