@@ -337,21 +337,27 @@ func TestAFailedUnitHoldsNoClusterScopedSwitch(t *testing.T) {
 			"spec":{"poolRef":{"apiGroup":"ipam.cluster.x-k8s.io","kind":"GlobalInClusterIPPool","name":%q}}}`,
 			ns, pool)
 	}
-	x := newTrial(t, twoTenants(t, claim("one", "mine"), claim("two", "theirs"),
-		`{"kind":"GlobalInClusterIPPool","metadata":{"name":"mine"},"spec":{}}`,
-		`{"kind":"GlobalInClusterIPPool","metadata":{"name":"theirs"},"spec":{}}`),
-		newMemory(t, "target"))
-	x.target.refuse = refuses("Cluster.cluster.x-k8s.io/two/w")
-	if _, err := x.run(t); err == nil || x.released(t) != "one/w" {
-		t.Fatalf("released %q: %v", x.released(t), err)
-	}
-	paused := func(ref string) bool { return capi.PausedByUs(x.target.get(t, ref).Object) }
-	if paused(mine) || !paused(theirs) {
-		t.Errorf("the pool in use is paused: %v, the one of the failed unit: %v", paused(mine),
-			paused(theirs))
-	}
-	x.target.refuse = nil
-	if _, err := x.run(t); err != nil || paused(theirs) {
-		t.Errorf("resumed: the pool is paused: %v: %v", paused(theirs), err)
+	for _, dry := range []bool{false, true} { // it fails, or is refused before anything is created
+		x := newTrial(t, twoTenants(t, claim("one", "mine"), claim("two", "theirs"),
+			`{"kind":"GlobalInClusterIPPool","metadata":{"name":"mine"},"spec":{}}`,
+			`{"kind":"GlobalInClusterIPPool","metadata":{"name":"theirs"},"spec":{}}`),
+			newMemory(t, "target"))
+		if refused := refuses("Cluster.cluster.x-k8s.io/two/w"); dry {
+			x.target.refuseDry = refused
+		} else {
+			x.target.refuse = refused
+		}
+		if _, err := x.run(t); err == nil || x.released(t) != "one/w" {
+			t.Fatalf("released %q: %v", x.released(t), err)
+		}
+		paused := func(ref string) bool { return capi.PausedByUs(x.target.get(t, ref).Object) }
+		if paused(mine) || !paused(theirs) {
+			t.Errorf("the pool in use is paused: %v, the one of the failed unit: %v", paused(mine),
+				paused(theirs))
+		}
+		x.target.refuse, x.target.refuseDry = nil, nil
+		if _, err := x.run(t); err != nil || paused(theirs) {
+			t.Errorf("resumed: the pool is paused: %v: %v", paused(theirs), err)
+		}
 	}
 }

@@ -33,6 +33,8 @@ type memory struct {
 	kinds []kube.Kind
 	// refuse, when set, is asked before each create and update.
 	refuse func(u *unstructured.Unstructured) error
+	// refuseDry, when set, is asked before each dry-run of a create.
+	refuseDry func(u *unstructured.Unstructured) error
 	// onCreate, when set, is what a controller does to a new object. It may change it.
 	onCreate func(u *unstructured.Unstructured)
 	// statusWritten, when set, is what a controller does to an object whose status was written.
@@ -172,6 +174,13 @@ func (m *memory) Create(_ context.Context, k kube.Kind, obj *unstructured.Unstru
 
 // admit refuses what refuse does, and what has no namespace, as the API server does.
 func (m *memory) admit(k kube.Kind, obj *unstructured.Unstructured) error {
+	if err := m.admitNamespace(k, obj); err != nil || m.refuse == nil {
+		return err
+	}
+	return m.refuse(obj)
+}
+
+func (m *memory) admitNamespace(k kube.Kind, obj *unstructured.Unstructured) error {
 	if k.Namespaced {
 		ns := m.objects[object.Ref{Kind: "Namespace", Name: obj.GetNamespace()}]
 		switch {
@@ -185,10 +194,7 @@ func (m *memory) admit(k kube.Kind, obj *unstructured.Unstructured) error {
 			return err
 		}
 	}
-	if m.refuse == nil {
-		return nil
-	}
-	return m.refuse(obj)
+	return nil
 }
 
 func (m *memory) Update(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
@@ -255,9 +261,16 @@ func (m *memory) get(t *testing.T, ref string) *unstructured.Unstructured {
 	return m.objects[r]
 }
 
-func (m *memory) DryRunCreate(_ context.Context, _ kube.Kind, obj *unstructured.Unstructured) (
+// DryRunCreate refuses what has no namespace, and what refuseDry does. What refuse does is not known
+// before the create.
+func (m *memory) DryRunCreate(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	return obj, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.admitNamespace(k, obj); err != nil || m.refuseDry == nil {
+		return obj, err
+	}
+	return obj, m.refuseDry(obj)
 }
 
 func (m *memory) DryRunUpdate(_ context.Context, _ kube.Kind, obj *unstructured.Unstructured) (

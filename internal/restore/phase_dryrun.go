@@ -18,14 +18,12 @@ func (r *run) dryRun(ctx context.Context) error {
 	if r.Prober == nil {
 		return nil
 	}
-	plan := *r.Plan
-	plan.Units = slices.Clone(plan.Units)
 	var g errgroup.Group
 	g.SetLimit(r.Tuning.Concurrency)
-	for i := range plan.Units {
-		u := &plan.Units[i]
-		if u.Blocked {
-			continue
+	for i := range r.Plan.Units {
+		u := &r.Plan.Units[i]
+		if u.Blocked || r.shared.blocked(u.Name, false) != nil {
+			continue // what a shared object blocks would be refused for want of it
 		}
 		g.Go(func() error {
 			refused, err := r.dryRunUnit(ctx, *u)
@@ -33,9 +31,7 @@ func (r *run) dryRun(ctx context.Context) error {
 			return err
 		})
 	}
-	err := g.Wait()
-	r.Plan = &plan
-	return err
+	return g.Wait()
 }
 
 // dryRunUnit reports what the target says about the objects of one unit. refused: nothing of it

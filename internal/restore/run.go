@@ -55,6 +55,7 @@ func Run(ctx context.Context, o RunOptions) error {
 		return &IncompleteError{Failed: len(o.Plan.Units), First: err}
 	}
 	if err := r.dryRun(ctx); err != nil {
+		waitShared()
 		return err
 	}
 	result := r.restoreUnits(ctx)
@@ -83,6 +84,9 @@ func Run(ctx context.Context, o RunOptions) error {
 
 func newRun(ctx context.Context, o RunOptions) *run {
 	o.Tuning = o.Tuning.WithDefaults(DefaultConcurrency)
+	plan := *o.Plan // a dry-run blocks units of this run
+	plan.Units = slices.Clone(plan.Units)
+	o.Plan = &plan
 	return &run{
 		RunOptions: o, stop: ctx, kinds: map[object.GroupKind]kube.Kind{},
 		unitOf:     map[object.Ref]string{},

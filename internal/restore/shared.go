@@ -142,11 +142,12 @@ func (r *run) finishShared(ctx context.Context, released map[string]bool) error 
 }
 
 // unreleased returns the units that are not released, of this plan or of another one of the
-// operation. Units that pre-flight blocked are not among them.
+// operation. Units that pre-flight blocked are not among them. Those that a dry-run blocks are: a
+// resume may restore them.
 func (r *run) unreleased(released map[string]bool) map[string]bool {
 	units := map[string]bool{}
 	for _, u := range r.Plan.Units {
-		if !u.Blocked && !released[u.Name] {
+		if !r.shared.preflight[u.Name] && !released[u.Name] {
 			units[u.Name] = true
 		}
 	}

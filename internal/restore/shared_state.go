@@ -30,8 +30,9 @@ func (e *SharedError) Unwrap() error { return e.Err }
 
 // sharedState is what is known of the shared objects of a run. It may be used concurrently.
 type sharedState struct {
-	plan  *Plan
 	needs map[string][]*Object // by unit, in the order of waves
+	// preflight are the units that the stored plan blocks. A dry-run blocks others for one run.
+	preflight map[string]bool
 	// namesUsers: the plan says which units need which object, unlike plans of version 0.4 and
 	// older.
 	namesUsers bool
@@ -56,13 +57,14 @@ type sharedState struct {
 }
 
 func newSharedState(p *Plan) *sharedState {
-	s := &sharedState{plan: p, needs: map[string][]*Object{}, verified: map[object.Ref]bool{},
+	s := &sharedState{preflight: map[string]bool{}, needs: map[string][]*Object{}, verified: map[object.Ref]bool{},
 		failed: map[object.Ref]error{}, pending: map[object.Ref]chan struct{}{}}
 	s.namesUsers = slices.ContainsFunc(p.Shared.Objects,
 		func(o Object) bool { return len(o.Users) > 0 })
 	var all []string
 	for _, u := range p.Units {
 		all = append(all, u.Name)
+		s.preflight[u.Name] = u.Blocked
 	}
 	for i := range p.Shared.Objects {
 		o := &p.Shared.Objects[i]
