@@ -26,8 +26,8 @@ func (f *identityFlags) register(server, global *pflag.FlagSet) {
 }
 
 // readIdentity reads the files of --identity as one, else the identity of the file of --config;
-// without either it returns nil. The bytes go into requests only. Passphrases are used here and sent
-// nowhere.
+// without either it returns nil. The bytes go into requests only. Passphrases are used here and
+// sent nowhere.
 func (p *program) readIdentity(ctx context.Context) ([]byte, error) {
 	files := p.identity.files
 	if p.standalone.plain && !p.typed("identity") {

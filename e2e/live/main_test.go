@@ -291,9 +291,9 @@ const (
 	livedNS                = "lived"
 )
 
-// live provisions the fleet that is lived in before it is captured: two workload clusters of Cluster
-// API's own templates. One goes through everything that happens in a life, one is deleted and
-// created again under its name.
+// live provisions the fleet that is lived in before it is captured: two workload clusters of
+// Cluster API's own templates. One goes through everything that happens in a life, one is deleted
+// and created again under its name.
 func live(ctx context.Context, c client.Client, templates string) error {
 	lived := fleet.Shape{Name: "lived", Namespace: livedNS, ClassNamespace: livedNS, ControlPlanes: 1,
 		Pools: []int{1}, Templates: templates}

@@ -12,8 +12,8 @@ import (
 )
 
 // dryRun asks the target about every object that the plan could not ask about, before anything of
-// a unit is created. Units with a refusal are blocked: nothing of them is created, and a resume asks
-// again. It changes the plan of this run only, never the stored one.
+// a unit is created. Units with a refusal are blocked: nothing of them is created, and a resume
+// asks again. It changes the plan of this run only, never the stored one.
 func (r *run) dryRun(ctx context.Context) error {
 	if r.Prober == nil {
 		return nil

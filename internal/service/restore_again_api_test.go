@@ -42,8 +42,9 @@ func TestAPIRestoreAgainIntoTheSameTarget(t *testing.T) {
 	}
 }
 
-// TestAPIReleaseAfterARestoreWithoutRelease: everything is paused on the target until it is released,
-// which needs the word of the operator that the source is gone; then the records name the target.
+// TestAPIReleaseAfterARestoreWithoutRelease: everything is paused on the target until it is
+// released, which needs the word of the operator that the source is gone; then the records name
+// the target.
 func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
 	f := newAPIFixture(t, "release")
 	s := f.daemon()
