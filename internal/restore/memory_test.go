@@ -261,8 +261,8 @@ func (m *memory) get(t *testing.T, ref string) *unstructured.Unstructured {
 	return m.objects[r]
 }
 
-// DryRunCreate refuses what has no namespace, and what refuseDry does. What refuse does is not known
-// before the create.
+// DryRunCreate refuses what has no namespace, and what refuseDry does. What refuse does is not
+// known before the create.
 func (m *memory) DryRunCreate(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	m.mu.Lock()

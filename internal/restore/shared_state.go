@@ -57,8 +57,9 @@ type sharedState struct {
 }
 
 func newSharedState(p *Plan) *sharedState {
-	s := &sharedState{preflight: map[string]bool{}, needs: map[string][]*Object{}, verified: map[object.Ref]bool{},
-		failed: map[object.Ref]error{}, pending: map[object.Ref]chan struct{}{}}
+	s := &sharedState{preflight: map[string]bool{}, needs: map[string][]*Object{},
+		verified: map[object.Ref]bool{},
+		failed:   map[object.Ref]error{}, pending: map[object.Ref]chan struct{}{}}
 	s.namesUsers = slices.ContainsFunc(p.Shared.Objects,
 		func(o Object) bool { return len(o.Users) > 0 })
 	var all []string
