@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -119,17 +117,17 @@ func (b *bench) writing(ctx context.Context, p *place) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	var first, last time.Time
-	for events := json.NewDecoder(bytes.NewReader(out)); ; {
-		var e struct {
+	var history struct {
+		Events []struct {
 			Time time.Time
 			Step string
 		}
-		if err := events.Decode(&e); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return 0, fmt.Errorf("decode event: %w", err)
-		}
+	}
+	if err := json.Unmarshal(out, &history); err != nil {
+		return 0, fmt.Errorf("decode history: %w", err)
+	}
+	var first, last time.Time
+	for _, e := range history.Events {
 		if strings.Contains(e.Step, "/create/") || strings.HasSuffix(e.Step, "/cluster-status") {
 			if first.IsZero() {
 				first = e.Time
