@@ -279,7 +279,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 	tuning := m.Tuning
 	tuning.Canary, tuning.Observe = "", 0
 	err := restore.Run(ctx, restore.RunOptions{
-		Plan: &todo, Snapshot: b.snapshot, Contents: b.contents, Reader: m.Target.Reader,
+		Plan: &todo, Contents: b.contents, Reader: m.Target.Reader,
 		Writer: m.Target.Writer, Prober: m.Target.Prober, Kinds: m.Target.Kinds, Rows: m.Rows,
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{

@@ -138,7 +138,7 @@ func (s site) carryOut(ctx context.Context, spec restore.Spec,
 		return err
 	}
 	err = restore.Run(ctx, restore.RunOptions{
-		Plan: plan, Snapshot: w.snapshot, Contents: w.contents, Reader: w.target.Reader(),
+		Plan: plan, Contents: w.contents, Reader: w.target.Reader(),
 		Writer: writer(w.target), Prober: w.target.Prober(), Kinds: w.kinds,
 		Operation: string(id), Journal: c.Journal(id, catalog.JournalOptions{}),
 		Tuning: restore.Tuning{Wait: time.Minute},

@@ -351,7 +351,7 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Running, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
 	}
-	err = Run(ctx, RunOptions{Plan: x.plan, Snapshot: x.snapshot, Contents: x.contents,
+	err = Run(ctx, RunOptions{Plan: x.plan, Contents: x.contents,
 		Reader: x.target, Writer: x.target, Prober: x.target, Kinds: x.target.kinds,
 		Operation: string(x.id), Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}),
 		Tuning: x.tuning, Hooks: x.hooks})

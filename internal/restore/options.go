@@ -8,7 +8,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
 // DefaultConcurrency is how many units a restore works on at once when Tuning names no number. A
@@ -72,7 +71,6 @@ const polls = 16
 // RunOptions are the inputs of Run.
 type RunOptions struct {
 	Plan      *Plan
-	Snapshot  *snapshot.Snapshot
 	Contents  Contents
 	Reader    Reader
 	Writer    Writer

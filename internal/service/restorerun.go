@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -31,6 +32,7 @@ type restoreInputs struct {
 	store    *store.Store
 	target   *kube.Mgmt
 	kinds    []kube.Kind
+	rows     *capi.Table // what is known of the kinds of the snapshot
 }
 
 // openRestore finds and opens the snapshot, checks its signature before it reads anything else of
@@ -78,7 +80,7 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 		return nil, err
 	}
 	return &restoreInputs{location: location, snapshot: snap, signed: e, store: st, target: target,
-		kinds: kinds}, nil
+		kinds: kinds, rows: snap.Graph.Rows}, nil
 }
 
 // plan makes the plan and returns it with the contents that it was made from.
@@ -191,9 +193,10 @@ func objectsRead(j *catalog.Journal) func(done, total int64) {
 
 func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *restore.Plan,
 	contents *snapshot.Contents, tuning restore.Tuning) error {
+	o.snapshot = nil // the plan has what is needed of its graph, which is as large as the fleet
 	run := restore.RunOptions{
-		Plan: plan, Snapshot: o.snapshot, Contents: contents, Reader: o.target.Reader(),
-		Writer: o.target.Writer(), Prober: o.target.Prober(), Kinds: o.kinds, Rows: o.snapshot.Graph.Rows,
+		Plan: plan, Contents: contents, Reader: o.target.Reader(),
+		Writer: o.target.Writer(), Prober: o.target.Prober(), Kinds: o.kinds, Rows: o.rows,
 		Operation: string(j.Operation()), Journal: j, Tuning: tuning,
 	}
 	var err error
@@ -280,11 +283,14 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
-	if err != nil {
+	if _, err := restore.Nodes(o.snapshot, stored.Plan.Spec); err != nil {
 		return nil, err
 	}
 	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+		nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
+		if err != nil {
+			return err
+		}
 		contents, err := o.snapshot.Load(ctx, nodes, objectsRead(j))
 		if err != nil {
 			return err
