@@ -62,8 +62,8 @@ func (e *NotOwnedError) Error() string {
 
 // Hint says what to do next.
 func (e *NotOwnedError) Hint() string {
-	return "it came after the plan was made: find out who made it, then plan again (roll a move back " +
-		"before that); the new plan adopts it or says how it differs"
+	return "it came after the plan was made: find out who made it, then plan again (roll a move " +
+		"back before that); the new plan adopts it or says how it differs"
 }
 
 // HintKey names the commands that plan again.
