@@ -78,7 +78,8 @@ func (b *bench) restore(ctx context.Context) (f floor, r restored, err error) {
 		if r, err = b.restoreOnce(ctx, s, p.program); err != nil {
 			return f, r, err
 		}
-		out.line(p.name+"restore, standalone", r.took, "%.0f objects/s, %.2f of the floor (at least %.2f)",
+		out.line(p.name+"restore, standalone", r.took,
+			"%.0f objects/s, %.2f of the floor (at least %.2f)",
 			float64(f.objects)/r.took.Seconds(), float64(f.took)/float64(r.took), wholeGoal)
 		out.line("  its writing", r.writing, "%.0f objects/s, %.2f of the floor (at least %.2f)",
 			float64(f.objects)/r.writing.Seconds(), float64(f.took)/float64(r.writing), writingGoal)

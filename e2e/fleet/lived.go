@@ -65,7 +65,7 @@ func Rebirth(ctx context.Context, c client.Client, opts Options, shape Shape) er
 	if err := wait(ctx, "the end of "+key.String(), func(ctx context.Context) error {
 		err := c.Get(ctx, key, cluster)
 		if err == nil {
-			return fmt.Errorf("Cluster %s is still there", key)
+			return fmt.Errorf("%s is still there", key)
 		}
 		return client.IgnoreNotFound(err)
 	}); err != nil {
@@ -111,7 +111,7 @@ func (l life) upgrade(ctx context.Context) error {
 	}
 	return l.waitMachines(ctx, func(m *unstructured.Unstructured) error {
 		if v, _, _ := unstructured.NestedString(m.Object, "spec", "version"); v != nextVersion {
-			return fmt.Errorf("Machine %s has version %s", m.GetName(), v)
+			return fmt.Errorf("machine %s has version %s", m.GetName(), v)
 		}
 		return nil
 	})
@@ -136,7 +136,7 @@ func (l life) rollOut(ctx context.Context) error {
 	return l.waitMachines(ctx, func(m *unstructured.Unstructured) error {
 		_, ofPlane := m.GetLabels()["cluster.x-k8s.io/control-plane"]
 		if created := m.GetCreationTimestamp().UTC().Format(time.RFC3339); ofPlane && created < after {
-			return fmt.Errorf("Machine %s is from before the rollout", m.GetName())
+			return fmt.Errorf("machine %s is from before the rollout", m.GetName())
 		}
 		return nil
 	})
@@ -155,7 +155,7 @@ func (l life) relabel(ctx context.Context) error {
 	return l.waitMachines(ctx, func(m *unstructured.Unstructured) error {
 		_, ofPool := m.GetLabels()["topology.cluster.x-k8s.io/deployment-name"]
 		if ofPool && m.GetLabels()["lived.example.org/stage"] == "" {
-			return fmt.Errorf("Machine %s has no new label", m.GetName())
+			return fmt.Errorf("machine %s has no new label", m.GetName())
 		}
 		return nil
 	})
@@ -191,7 +191,7 @@ func (l life) remediate(ctx context.Context) error {
 	}
 	return l.waitMachines(ctx, func(m *unstructured.Unstructured) error {
 		if m.GetName() == sick {
-			return fmt.Errorf("Machine %s was not replaced", sick)
+			return fmt.Errorf("machine %s was not replaced", sick)
 		}
 		return nil
 	})
