@@ -52,7 +52,7 @@ func TestAPIRestoreIntoAnEmptyTargetMayRunTwice(t *testing.T) {
 }
 
 // TestAPICrashes kills the process with SIGKILL right before, or right after, its first to
-// sixteenth write to the target, resumes it, kills it again, and so on until the restore is
+// eighth write to the target, resumes it, kills it again, and so on until the restore is
 // through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make
 // test-long sets, it dies at the first to fourth write, which makes far more crashes.
 func TestAPICrashes(t *testing.T) {
@@ -61,7 +61,7 @@ func TestAPICrashes(t *testing.T) {
 	s := take(t)
 	empty(t)
 	servers.Acknowledge(t, 1)
-	crashes, furthest := 0, 16
+	crashes, furthest := 0, 8
 	if os.Getenv("MGMTD_TEST_STATES") != "" {
 		furthest = 4
 	}
