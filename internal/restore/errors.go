@@ -21,20 +21,20 @@ func (e *unpausedError) Hint() string {
 		"Machines, then resume"
 }
 
-// DeletedError says that an object that this restore created, adopted or relies on was deleted, or
+// deletedError says that an object that this restore created, adopted or relies on was deleted, or
 // is being deleted.
-type DeletedError struct{}
+type deletedError struct{}
 
-func (e *DeletedError) Error() string { return "it was deleted on the target, or is being deleted" }
+func (e *deletedError) Error() string { return "it was deleted on the target, or is being deleted" }
 
 // Hint says what to do next.
-func (e *DeletedError) Hint() string {
+func (e *deletedError) Hint() string {
 	return "find out who deleted it; then run the restore again as a new operation, which adopts " +
 		"what is equal and creates what is missing"
 }
 
 // HintKey names the commands that plan again.
-func (e *DeletedError) HintKey() object.HintKey { return object.HintPlan }
+func (e *deletedError) HintKey() object.HintKey { return object.HintPlan }
 
 // terminatingError says that an object was refused because the target is deleting its namespace.
 type terminatingError struct{ Err error }

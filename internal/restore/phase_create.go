@@ -116,7 +116,7 @@ func (r *run) checkOwners(ctx context.Context, wave []Object) error {
 		})
 		if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != o.UID ||
 			live.GetDeletionTimestamp() != nil) {
-			return &DeletedError{}
+			return &deletedError{}
 		}
 		if err == nil {
 			r.setAlive(o.Ref)
@@ -145,7 +145,7 @@ func (r *run) checkPaused(ctx context.Context, unit string, late bool) error {
 	})
 	if apierrors.IsNotFound(err) || err == nil && (string(live.GetUID()) != r.uid(ref) ||
 		live.GetDeletionTimestamp() != nil) {
-		return fmt.Errorf("%s: %w", ref, &DeletedError{})
+		return fmt.Errorf("%s: %w", ref, &deletedError{})
 	}
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 		live, err := r.Reader.Get(ctx, k, o.Namespace, o.Name)
 		if apierrors.IsNotFound(err) && r.uid(o.Ref) != "" || err == nil &&
 			live.GetDeletionTimestamp() != nil {
-			return nil, &DeletedError{}
+			return nil, &deletedError{}
 		}
 		if err != nil {
 			return nil, err
@@ -239,7 +239,7 @@ func (r *run) checkAdopted(ctx context.Context, o Object) error {
 		return err
 	}
 	if string(live.GetUID()) != o.UID || live.GetDeletionTimestamp() != nil {
-		return &DeletedError{}
+		return &deletedError{}
 	}
 	r.setAlive(o.Ref)
 	return nil

@@ -99,7 +99,7 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 	var mu sync.Mutex
 	check := func(o Object) error {
 		problem, err := r.sharedProblem(ctx, o, verify)
-		switch _, final := errors.AsType[*DeletedError](problem); {
+		switch _, final := errors.AsType[*deletedError](problem); {
 		case err != nil:
 			return err
 		case problem == nil:
@@ -136,7 +136,7 @@ func (r *run) sharedProblem(ctx context.Context, o Object, verify problemFunc) (
 	case err != nil:
 		return err, nil
 	case why == whyGone || why == whyDeleting:
-		return &DeletedError{}, nil
+		return &deletedError{}, nil
 	case why != "":
 		return &differentError{Objects: 1, First: o.Ref.String() + ": " + why}, nil
 	case !r.Rows.Row(o.GroupKind()).ReconciledFirst || o.Action != Create:

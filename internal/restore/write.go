@@ -46,7 +46,7 @@ func (r *run) converge(ctx context.Context, k kube.Kind, live *unstructured.Unst
 				return nil, err
 			}
 			if newer.GetUID() != uid || newer.GetDeletionTimestamp() != nil {
-				return nil, &DeletedError{}
+				return nil, &deletedError{}
 			}
 			live = newer
 		}
@@ -65,7 +65,7 @@ func (r *run) change(ctx context.Context, o Object, fn func(live *unstructured.U
 			return nil, err
 		}
 		if live.GetDeletionTimestamp() != nil {
-			return nil, &DeletedError{}
+			return nil, &deletedError{}
 		}
 		if err := r.checkOurs(o.Ref, live); err != nil {
 			return nil, err
