@@ -203,11 +203,18 @@ func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec resto
 	return op.ID, plan, err
 }
 
-// empty deletes everything of Cluster API on the target, finalizers or not, and waits until it is
-// gone.
+// empty empties the target.
 func empty(t *testing.T) {
 	t.Helper()
-	m := servers.Connect(t, 1)
+	emptyServer(t, 1)
+}
+
+// emptyServer deletes everything of Cluster API on a server, finalizers or not, and waits until it
+// is gone. A test whose time grows with the snapshot empties the source first: it has the fleets of
+// other tests.
+func emptyServer(t *testing.T, server int) {
+	t.Helper()
+	m := servers.Connect(t, server)
 	kinds, err := m.Reader().Kinds(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +252,7 @@ func empty(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d objects are left on the target", left)
+			t.Fatalf("%d objects are left on server %d", left, server)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

@@ -56,6 +56,7 @@ func TestAPIRestoreIntoAnEmptyTargetMayRunTwice(t *testing.T) {
 // through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make
 // test-long sets, it dies at the first to fourth write, which makes far more crashes.
 func TestAPICrashes(t *testing.T) {
+	emptyServer(t, 0)
 	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1",
 		"--fast")
 	s := take(t)
