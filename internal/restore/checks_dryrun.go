@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,9 +42,15 @@ func checkDryRun(ctx context.Context, p *planner) error {
 			if err != nil {
 				return err
 			}
-			about.addAnswer(n.Ref, s.ask(gctx, p.rows(), k, body))
-			p.checked.Store(n.Ref, true)
-			return gctx.Err()
+			a, err := s.ask(gctx, p.rows(), k, body)
+			if err != nil {
+				return fmt.Errorf("%s: %w", n.Ref, err)
+			}
+			about.addAnswer(n.Ref, a)
+			if a.refusal == "" {
+				p.checked.Store(n.Ref, true)
+			}
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {

@@ -35,32 +35,28 @@ type answer struct {
 }
 
 // ask sends an object as a dry-run of a create. Owners that do not live on the target yet have the
-// UIDs of the source: admission does not check them.
+// UIDs of the source: admission does not check them. An error says nothing of the object: the
+// target did not answer, or ctx has ended.
 func (s standard) ask(ctx context.Context, rows *capi.Table, k kube.Kind,
-	body *unstructured.Unstructured) answer {
+	body *unstructured.Unstructured) (answer, error) {
 	strip(body)
 	rows.Pause(body.Object)
 	delete(body.Object, "status")
-	var stored *unstructured.Unstructured
-	err := kube.Retry(ctx, func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
-		defer cancel()
-		stored, err = s.prober.DryRunCreate(ctx, k, body)
-		if down(err) {
-			return &downError{err} // it hangs for seconds: once is enough
-		}
-		return err
-	})
-	if hangs, ok := errors.AsType[*downError](err); ok {
-		return answer{down: true, refusal: safe(k.GroupKind, hangs.err)}
-	}
+	stored, err := s.dryRunCreate(ctx, k, body)
+	hangs, isDown := errors.AsType[*downError](err)
 	switch {
+	case ctx.Err() != nil:
+		return answer{}, context.Cause(ctx)
+	case isDown:
+		return answer{down: true, refusal: safe(k.GroupKind, hangs.err)}, nil
+	case isUnanswered(err):
+		return answer{}, &apiError{text: safe(k.GroupKind, err), err: err}
 	case apierrors.IsAlreadyExists(err):
-		return answer{exists: true}
+		return answer{exists: true}, nil
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
-		return answer{unknown: true}
+		return answer{unknown: true}, nil
 	case err != nil:
-		return answer{refusal: safe(k.GroupKind, err)}
+		return answer{refusal: safe(k.GroupKind, err)}, nil
 	}
 	ref := object.Ref{Group: k.Group, Kind: k.Kind}
 	a := answer{deviation: s.judge(ctx, ref, body, stored, equality.Spec)}
@@ -69,15 +65,38 @@ func (s standard) ask(ctx context.Context, rows *capi.Table, k kube.Kind,
 		a.deviation.converted = append(a.deviation.converted, a.deviation.lost...)
 		a.deviation.lost = nil
 	}
-	compared := rows.Row(k.GroupKind).Compared
-	for _, path := range slices.Concat(a.deviation.lost, a.deviation.added) {
-		if slices.ContainsFunc(compared, func(prefix string) bool {
-			return strings.HasPrefix(path, prefix)
-		}) && !s.accepts(k.GroupKind, path) {
-			a.rollsOut = append(a.rollsOut, path)
+	a.rollsOut = s.comparedPaths(rows.Row(k.GroupKind), a.deviation)
+	return a, nil
+}
+
+// dryRunCreate repeats a dry-run while its failure may pass. It returns a *downError when a webhook
+// does not answer.
+func (s standard) dryRunCreate(ctx context.Context, k kube.Kind, body *unstructured.Unstructured) (
+	stored *unstructured.Unstructured, err error) {
+	err = kube.Retry(ctx, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, webhookTimeout)
+		defer cancel()
+		stored, err = s.prober.DryRunCreate(ctx, k, body)
+		if down(err) {
+			return &downError{err} // it hangs for seconds: once is enough
+		}
+		return err
+	})
+	return stored, err
+}
+
+// comparedPaths returns the paths of a deviation whose values a controller compares with Machines,
+// and which the operator does not accept.
+func (s standard) comparedPaths(row *capi.Row, d deviation) []string {
+	var paths []string
+	for _, path := range slices.Concat(d.lost, d.added) {
+		if slices.ContainsFunc(row.Compared, func(prefix string) bool {
+			return path == prefix || strings.HasPrefix(path, prefix+".")
+		}) && !s.accepts(row.GroupKind, path) {
+			paths = append(paths, path)
 		}
 	}
-	return a
+	return paths
 }
 
 // downError stops the retries of a dry-run.

@@ -7,13 +7,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // dryRun asks the target about every object that the plan could not ask about, before anything of
 // a unit is created. Units with a refusal are blocked: nothing of them is created, and a resume
-// asks again. It changes the plan of this run only, never the stored one.
+// asks again. It changes the plan of this run only, never the stored one, and not the journaled
+// state of a unit: UnitBlocked is the end of a unit in a move, and this one is still paused on the
+// source.
 func (r *run) dryRun(ctx context.Context) error {
 	if r.Prober == nil {
 		return nil
@@ -47,22 +48,17 @@ func (r *run) dryRunUnit(ctx context.Context, u Unit) (refused bool, err error) 
 		if err != nil {
 			return err
 		}
-		a := s.ask(ctx, r.Rows, r.kinds[o.GroupKind()], body)
-		if !a.exists { // created by a run that died before it was journaled
+		a, err := s.ask(ctx, r.Rows, r.kinds[o.GroupKind()], body)
+		if err == nil && !a.exists { // created by a run that died before it was journaled
 			about.addAnswer(o.Ref, a)
 		}
-		return nil
+		return err
 	}); err != nil {
 		return false, fmt.Errorf("%s: %w", u.Name, err)
 	}
 	for _, f := range about.findings(u.Name) {
 		r.report(ctx, u.Name, f)
-		if f.Severity >= object.Error && !refused {
-			refused = true
-			if err := r.Journal.SetUnit(ctx, u.Name, catalog.UnitBlocked, f.Message); err != nil {
-				return false, err
-			}
-		}
+		refused = refused || f.Severity >= object.Error
 	}
 	return refused, nil
 }
