@@ -263,6 +263,24 @@ func ownNamespace(namespace string) bool {
 		namespace)
 }
 
+// planAgain plans a restore again, which must adopt everything.
+func planAgain(t *testing.T, s site) *restore.Plan {
+	t.Helper()
+	w, err := s.open(t.Context(), everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := w.plan(t.Context(), everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if create, adopt, _, blocked := again.Counts(); create > 0 || blocked > 0 || adopt == 0 {
+		t.Errorf("planned again: %d to create, %d to adopt, %d units blocked: %v", create, adopt, blocked,
+			again.Findings)
+	}
+	return again
+}
+
 // checkRestored compares the target with the snapshot from outside of the code that wrote it: every
 // object there, equal, owned by live UIDs, nothing of ours left on it.
 func checkRestored(t *testing.T, s site) {

@@ -37,18 +37,7 @@ func TestAPIRestoreIntoAnEmptyTargetMayRunTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRestored(t, s)
-	w, err := s.open(t.Context(), everything)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := w.plan(t.Context(), everything)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if create, adopt, _, blocked := again.Counts(); create > 0 || blocked > 0 || adopt == 0 {
-		t.Errorf("planned again: %d to create, %d to adopt, %d units blocked: %v", create, adopt, blocked,
-			again.Findings)
-	}
+	planAgain(t, s)
 }
 
 // TestAPICrashes kills the process with SIGKILL right before, or right after, its first to

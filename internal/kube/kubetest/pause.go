@@ -37,7 +37,7 @@ func (s *Servers) Acknowledge(t testing.TB, i int) {
 }
 
 // AcknowledgeIn is Acknowledge for one namespace, which need not exist. Call it once the objects
-// are complete: whoever writes their status would conflict with it. The channel receives after
+// are complete: a test that writes their status would conflict with it. The channel receives after
 // Clusters of the namespace have changed; it holds one value.
 func (s *Servers) AcknowledgeIn(t testing.TB, i int, namespace string) (changed <-chan struct{}) {
 	t.Helper()
