@@ -107,8 +107,8 @@ func sourceText(s *mgmtv1.Snapshot) string {
 	return s.GetSource()
 }
 
-// trustWord returns the state of a signature. TRUST_STRANGER is the older name of an unknown signer,
-// which stays in the API for its clients.
+// trustWord returns the state of a signature. TRUST_STRANGER is the older name of an unknown
+// signer, which stays in the API for its clients.
 func trustWord(t mgmtv1.Trust) string {
 	if t == mgmtv1.Trust_TRUST_STRANGER {
 		return "unknown-signer"
