@@ -22,10 +22,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// finishUnit waits until a released unit is healthy, and calls the hooks. With
-// OnUnhealthy Repause it pauses a unit that is not healthy.
-func (r *run) finishUnit(ctx context.Context, u Unit) error {
-	err := r.postFlight(ctx, u)
+// finishUnit waits until a released unit is healthy, and calls the hooks; atWork is called earlier,
+// see waitAtWork. With OnUnhealthy Repause it pauses a unit that is not healthy.
+func (r *run) finishUnit(ctx context.Context, u Unit, atWork func()) error {
+	err := r.postFlight(ctx, u, atWork)
 	if err == nil && r.Hooks.OnHealthy != nil {
 		r.Hooks.OnHealthy(u)
 	}
@@ -60,7 +60,7 @@ func isMachines(err error) bool {
 // controllers do not write, owned by live UIDs, acknowledged as no longer paused, and in no worse
 // condition than on the source. A Machine that came or went since the release ends it at once. A
 // unit whose state the operator accepts is not examined. It changes nothing.
-func (r *run) postFlight(ctx context.Context, u Unit) error {
+func (r *run) postFlight(ctx context.Context, u Unit, atWork func()) error {
 	var objects []Object
 	for _, o := range u.Objects {
 		if o.Action != Skip {
@@ -74,7 +74,7 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	if r.accepted[u.Name] {
 		return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
 	}
-	if err := r.waitHealthy(ctx, u, objects); err != nil {
+	if err := r.waitHealthy(ctx, u, objects, atWork); err != nil {
 		return fmt.Errorf("post-flight: %w", err)
 	}
 	for _, o := range objects {
@@ -89,41 +89,72 @@ func (r *run) postFlight(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, step, func(context.Context, *catalog.StepHandle) error { return nil })
 }
 
-// waitHealthy waits until no object of a unit has a problem, twice: the first poll may see the
-// conditions that were restored, and controllers rewrite them within seconds.
-func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object) error {
-	released, err := r.stepDone(ctx, releaseStep(u.Name))
+// waitHealthy waits until the controllers are at work, calls atWork, and waits until no object of
+// the unit has a problem.
+func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork func()) error {
+	wait, err := r.postFlightWait(ctx, u)
 	if err != nil {
 		return err
 	}
-	problem := func(o Object, source, live *unstructured.Unstructured) string {
+	if err := r.waitAtWork(ctx, u, objects, wait); err != nil {
+		return err
+	}
+	atWork()
+	return wait(objects, func(o Object, source, live *unstructured.Unstructured) string {
 		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
 			return why
 		}
-		if capi.PublishesPause(source.Object) && !o.Paused {
-			if why := capi.NotAcknowledged(live.Object, "False"); why != "" {
-				return why
-			}
+		if why := unseenRelease(o, source, live); why != "" {
+			return why
 		}
 		return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
-	}
-	problems := func(ctx context.Context, objects []Object) ([]Object, string, error) {
-		// Of a unit that was at work before this operation the Machines may change.
-		if released {
-			if err := r.compareMachines(ctx, u); err != nil {
-				return objects, "", err
-			}
+	})
+}
+
+// waitAtWork waits until the controllers have acknowledged for each object that publishes it that
+// the pause has ended. Then it waits for Tuning.Settle: for controllers that publish nothing, and
+// because those that do write the conditions that were restored anew within seconds. Machines that
+// came or went until then end it.
+func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait waitFunc) error {
+	if !u.StaysPaused {
+		if err := wait(objects, unseenRelease); err != nil {
+			return err
 		}
-		return r.problems(ctx, objects, problem)
-	}
-	w := WaitError{Side: "target", What: "the released unit to be as it was"}
-	if err := Wait(ctx, w, r.postFlightLimit(), objects, problems); err != nil {
-		return err
 	}
 	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
 		return err
 	}
-	return Wait(ctx, w, r.postFlightLimit(), objects, problems)
+	return wait(nil, nil)
+}
+
+// unseenRelease says that a controller has not acknowledged the end of the pause of an object.
+func unseenRelease(o Object, source, live *unstructured.Unstructured) string {
+	if !capi.PublishesPause(source.Object) || o.Paused {
+		return ""
+	}
+	return capi.NotAcknowledged(live.Object, "False")
+}
+
+// waitFunc waits until no object has a problem.
+type waitFunc func(objects []Object, find problemFunc) error
+
+// postFlightWait returns the waitFunc of the post-flight of a unit. Each of its polls compares the
+// Machines, too.
+func (r *run) postFlightWait(ctx context.Context, u Unit) (waitFunc, error) {
+	released, err := r.stepDone(ctx, releaseStep(u.Name))
+	w := WaitError{Side: "target", What: "the released unit to be as it was"}
+	return func(objects []Object, find problemFunc) error {
+		return Wait(ctx, w, r.postFlightLimit(), objects,
+			func(ctx context.Context, objects []Object) ([]Object, string, error) {
+				// Of a unit that was at work before this operation the Machines may change.
+				if released {
+					if err := r.compareMachines(ctx, u); err != nil {
+						return objects, "", err
+					}
+				}
+				return r.problems(ctx, objects, find)
+			})
+	}, err
 }
 
 // postFlightLimit returns how long a released unit may take to be healthy.

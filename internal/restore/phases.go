@@ -19,7 +19,7 @@ type unitState struct {
 	creates      bool // the plan creates objects of it
 	noRelease    bool // it stays paused
 	requirePause bool // Hooks.RequirePause
-	staged       bool // it has a place in a stage, which its post-flight ends
+	staged       bool // it has a place in a stage, which it leaves once its controllers are at work
 	hasHook      bool // Hooks.BeforeRelease is set
 }
 

@@ -183,7 +183,7 @@ func TestAcceptedUnitPassesPostFlight(t *testing.T) {
 		if err := r.prepareRun(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return r.postFlight(t.Context(), u)
+		return r.postFlight(t.Context(), u, func() {})
 	}
 	if err := journal.Do(t.Context(), releaseStep(u.Name),
 		func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {

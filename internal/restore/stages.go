@@ -10,21 +10,21 @@ import (
 // release. It is no failure of the unit.
 var errNotReleased = errors.New("the run stopped before its release")
 
-// stages divides releases into stages of 1, 2, 4 units and so on, up to a limit. A stage begins
-// when the post-flights of all units of the one before have ended. What is wrong with the
-// controllers of the target then shows on few workload clusters. It may be used concurrently.
+// stages limits how many units are released and not yet seen at work: one at first, and one more
+// for each unit that was seen at work, up to a limit. So releases come in stages of 1, 2, 4 units
+// and so on. What is wrong with the controllers of the target then shows on few workload clusters.
+// It may be used concurrently.
 type stages struct {
 	limit int
 
-	mu              sync.Mutex
-	size            int           // of the present stage
-	admitted, ended int           // units of the present stage
-	changed         chan struct{} // closed when the next stage begins, or the run stops
-	stopped         bool
+	mu      sync.Mutex
+	size    int           // units that may be inside
+	inside  int           // units that entered and did not leave
+	changed chan struct{} // closed when there is a new place, or the run stops
+	stopped bool
 }
 
-// newStages returns stages that begin with one unit of at most limit, or with limit when together
-// is set.
+// newStages returns stages that begin with one unit, or with limit when together is set.
 func newStages(limit int, together bool) *stages {
 	s := &stages{limit: limit, size: 1, changed: make(chan struct{})}
 	if together {
@@ -33,8 +33,8 @@ func newStages(limit int, together bool) *stages {
 	return s
 }
 
-// enter waits until the present stage has a place for one more unit. Errors: errNotReleased when
-// the run stopped; the cause of ctx.
+// enter waits until there is a place for one more unit. Errors: errNotReleased when the run
+// stopped; the cause of ctx.
 func (s *stages) enter(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -42,8 +42,8 @@ func (s *stages) enter(ctx context.Context) error {
 			s.mu.Unlock()
 			return errNotReleased
 		}
-		if s.admitted < s.size {
-			s.admitted++
+		if s.inside < s.size {
+			s.inside++
 			s.mu.Unlock()
 			return nil
 		}
@@ -57,17 +57,18 @@ func (s *stages) enter(ctx context.Context) error {
 	}
 }
 
-// leave ends a unit that has entered. The last one of a full stage begins the next one.
-func (s *stages) leave() {
+// leave ends a unit that has entered. One that was seen at work makes a place for one more.
+func (s *stages) leave(atWork bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended++
-	if s.ended < s.size || s.stopped {
-		return
+	s.inside--
+	if atWork {
+		s.size = min(s.size+1, s.limit)
 	}
-	s.size, s.admitted, s.ended = min(2*s.size, s.limit), 0, 0
-	close(s.changed)
-	s.changed = make(chan struct{})
+	if !s.stopped {
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
 }
 
 // stop lets no further unit enter.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestStagesDoubleUpToTheirLimit lets twenty units enter as soon as they may; each takes a second.
@@ -35,7 +38,7 @@ func TestStagesDoubleUpToTheirLimit(t *testing.T) {
 						entered[int(time.Since(begin).Seconds())]++
 						mu.Unlock()
 						time.Sleep(time.Second)
-						s.leave()
+						s.leave(true)
 					})
 				}
 				g.Wait()
@@ -58,13 +61,37 @@ func TestStopLetsNoFurtherUnitEnter(t *testing.T) {
 		synctest.Wait()
 		s.stop()
 		s.stop() // by two units at once
-		s.leave()
+		s.leave(true)
 		if err := <-waiting; !errors.Is(err, errNotReleased) {
 			t.Errorf("the one that waited: %v", err)
 		}
 		if err := s.enter(t.Context()); !errors.Is(err, errNotReleased) {
 			t.Errorf("the next one: %v", err)
 		}
+	})
+}
+
+// TestUnitThatIsNotAtWorkMakesNoPlaceForOneMore: the next unit gets its place, and no second one.
+func TestUnitThatIsNotAtWorkMakesNoPlaceForOneMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStages(4, false)
+		if err := s.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		entered := make(chan struct{}, 2)
+		for range 2 {
+			go func() {
+				if s.enter(t.Context()) == nil {
+					entered <- struct{}{}
+				}
+			}()
+		}
+		s.leave(false)
+		synctest.Wait()
+		if len(entered) != 1 {
+			t.Errorf("%d units entered, want 1", len(entered))
+		}
+		s.stop()
 	})
 }
 
@@ -77,5 +104,40 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 	cancel()
 	if err := s.enter(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestNextUnitWaitsForControllersAtWorkAndNotForEveryCondition: the first unit stays unhealthy for
+// the whole limit of the post-flight. The second one is released long before.
+func TestNextUnitWaitsForControllersAtWorkAndNotForEveryCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := twoTenants(t)
+		for _, ns := range []string{"one", "two"} {
+			source.set(t, "Cluster.cluster.x-k8s.io/"+ns+"/w", setProbe("True"))
+		}
+		x := newTrial(t, source, newMemory(t, "target"))
+		x.tuning.Concurrency, x.tuning.PostFlight = 1, time.Minute
+		begin, released := time.Now(), map[string]time.Duration{}
+		x.hooks.BeforeRelease = func(_ context.Context, u Unit) error {
+			released[u.Name] = time.Since(begin)
+			if u.Name == "one/w" {
+				x.target.set(t, "Cluster.cluster.x-k8s.io/one/w", setProbe("False"))
+			}
+			return nil
+		}
+		if _, err := x.run(t); err == nil || !strings.Contains(err.Error(), "RemoteConnectionProbe") {
+			t.Errorf("the first unit: %v", err)
+		}
+		if at, ok := released["two/w"]; !ok || at > 30*time.Second {
+			t.Errorf("the second unit is released after %v (%v)", at, ok)
+		}
+	})
+}
+
+// setProbe sets the condition that tells whether the workload cluster answers.
+func setProbe(status string) func(u *unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) {
+		u.Object["status"] = map[string]any{"conditions": []any{
+			map[string]any{"type": "RemoteConnectionProbe", "status": status}}}
 	}
 }

@@ -136,7 +136,8 @@ func (r *run) compareReleased(ctx context.Context, units []Unit, result *results
 	}
 }
 
-// carryOut restores one unit, and begins its post-flight in finishing.
+// carryOut restores one unit, and begins its post-flight in finishing. The unit leaves its stage once
+// its controllers are at work, before they have made every condition good again.
 func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *sync.WaitGroup) {
 	result.begin()
 	staged, err := r.restoreUnit(ctx, u)
@@ -145,13 +146,13 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 		return
 	}
 	r.unitEnded(ctx, u, result, err, err == nil)
-	leave := func() {
-		if staged {
-			r.stages.leave()
-		}
+	leave := func(bool) {}
+	if staged {
+		var once sync.Once
+		leave = func(atWork bool) { once.Do(func() { r.stages.leave(atWork) }) }
 	}
 	if err != nil || r.Plan.Spec.NoRelease {
-		leave()
+		leave(false)
 		if err == nil {
 			r.drop(u)
 		}
@@ -159,9 +160,9 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 	}
 	r.released.Add(1)
 	finishing.Go(func() {
-		err := r.finishUnit(ctx, u)
+		err := r.finishUnit(ctx, u, func() { leave(true) })
 		r.unitEnded(ctx, u, result, err, true)
-		leave()
+		leave(err == nil)
 		if err == nil {
 			r.drop(u)
 		}
