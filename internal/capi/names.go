@@ -37,6 +37,9 @@ var (
 const (
 	// AnnotationPaused pauses one object (Cluster API contract).
 	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationConversionData has what an object would lose at the version that it is read or stored
+	// at. Conversion webhooks write and remove it (cluster-api v1.14, util/conversion/conversion.go).
+	AnnotationConversionData = "cluster.x-k8s.io/conversion-data"
 	// AnnotationWorkloadID carries the id of a workload cluster from one management cluster to the
 	// next.
 	AnnotationWorkloadID = "mgmtd.dev/workload-id"

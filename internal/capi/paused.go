@@ -17,7 +17,7 @@ const (
 )
 
 // PublishesPause reports whether an object has the condition Paused.
-func PublishesPause(obj map[string]any) bool { return pausedCondition(obj) != nil }
+func PublishesPause(obj map[string]any) bool { return newestCondition(obj, conditionPaused) != nil }
 
 // TopologyNotPaused says why the topology controller, which honours the pause of a Cluster with a
 // class by itself, has not acknowledged it; "" when it has, or when there is no class.
@@ -26,8 +26,7 @@ func TopologyNotPaused(cluster map[string]any) string {
 	if _, classy := spec["topology"].(map[string]any); !classy {
 		return ""
 	}
-	status, _ := cluster["status"].(map[string]any)
-	c := condition(status, conditionTopologyReconciled)
+	c := newestCondition(cluster, conditionTopologyReconciled)
 	if c == nil || c["reason"] == conditionPaused {
 		return ""
 	}
@@ -37,7 +36,7 @@ func TopologyNotPaused(cluster map[string]any) string {
 // NotAcknowledged says why the Paused condition of an object does not show status at its current
 // generation; "" when it does.
 func NotAcknowledged(obj map[string]any, status string) string {
-	c := pausedCondition(obj)
+	c := newestCondition(obj, conditionPaused)
 	if c == nil {
 		return "it has no Paused condition yet"
 	}
@@ -52,14 +51,17 @@ func NotAcknowledged(obj map[string]any, status string) string {
 	return ""
 }
 
-// pausedCondition returns the condition Paused. Cluster API 1.10 has it in status.v1beta2.
-func pausedCondition(obj map[string]any) map[string]any {
+// newestCondition returns the condition of a type of the newest contract that an object has, or nil.
+// Objects of version v1beta1 have the conditions of contract v1beta2 in status.v1beta2.conditions,
+// since Cluster API 1.9; their status.conditions are those of contract v1beta1, which have no Paused
+// and no reason while they are True (cluster-api v1.10.7, api/v1beta1/machine_types.go).
+func newestCondition(obj map[string]any, name string) map[string]any {
 	status, _ := obj["status"].(map[string]any)
-	if c := condition(status, conditionPaused); c != nil {
+	v1beta2, _ := status["v1beta2"].(map[string]any)
+	if c := condition(v1beta2, name); c != nil {
 		return c
 	}
-	v1beta2, _ := status["v1beta2"].(map[string]any)
-	return condition(v1beta2, conditionPaused)
+	return condition(status, name)
 }
 
 // condition returns the condition of a type in the list that m holds, or nil.
