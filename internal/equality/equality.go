@@ -28,7 +28,7 @@ const (
 // when they are equal. Equal means equal but for what every management cluster sets itself: uid,
 // resourceVersion, generation, creation and deletion timestamps, owner UIDs, observedGeneration,
 // the times and generations of conditions, the volatile conditions of the kind's row such as
-// Paused, annotations mgmtd.dev/*. managedFields compare as ManagedFieldsDifferences does. It
+// Paused, annotations mgmtd.dev/*, and what conversion webhooks store in an annotation. managedFields compare as ManagedFieldsDifferences does. It
 // returns paths and never values, since values may be those of Secrets.
 func Differences(want, got map[string]any, aspect Aspect) []string {
 	var paths []string
@@ -80,12 +80,13 @@ func normalMetadata(meta map[string]any) map[string]any {
 	return out
 }
 
-// otherAnnotations returns a copy of the annotations that are not of this product.
+// otherAnnotations returns a copy of the annotations that are neither of this product nor of
+// conversion webhooks. The latter depend on the version at which an object is read.
 func otherAnnotations(meta map[string]any) map[string]any {
 	annotations, _ := meta["annotations"].(map[string]any)
 	others := maps.Clone(annotations)
 	maps.DeleteFunc(others, func(k string, _ any) bool {
-		return strings.HasPrefix(k, annotationPrefix)
+		return strings.HasPrefix(k, annotationPrefix) || k == capi.AnnotationConversionData
 	})
 	return others
 }

@@ -59,8 +59,8 @@ func appliedPaths(obj map[string]any) map[string]string {
 	return paths
 }
 
-// withoutOwnAnnotations returns obj without the annotations of this product, and without the map
-// when they were all of it. It shares unchanged parts with obj.
+// withoutOwnAnnotations returns obj with otherAnnotations alone, and without the map when there are
+// none. It shares unchanged parts with obj.
 func withoutOwnAnnotations(obj map[string]any) map[string]any {
 	meta, _ := obj["metadata"].(map[string]any)
 	if _, ok := meta["annotations"].(map[string]any); !ok {
