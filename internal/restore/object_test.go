@@ -55,6 +55,30 @@ func TestWithStatusMapsGenerationsAndLeavesPaused(t *testing.T) {
 	}
 }
 
+// TestWithStatusLeavesPausedInTheListOfItsContract: the target's controllers publish Paused in one
+// list of conditions, whether the source's did or not.
+func TestWithStatusLeavesPausedInTheListOfItsContract(t *testing.T) {
+	const (
+		machine = `{"apiVersion":"cluster.x-k8s.io/v1beta1","kind":"Machine","metadata":{"name":"a"},"status":`
+		paused  = `{"conditions":[{"type":"Paused","status":"True"}]}`
+	)
+	for name, status := range map[string]string{
+		"both publish it": `{"conditions":[{"type":"Ready","status":"True"}],
+			"v1beta2":{"conditions":[{"type":"Ready","status":"True"},{"type":"Paused","status":"False"}]}}`,
+		"a source that is older than 1.9": `{"conditions":[{"type":"Ready","status":"True"}]}`,
+		"a source without conditions":     `{"phase":"Running"}`,
+	} {
+		got := withStatus(decoded(t, machine+`{"v1beta2":`+paused+`}}`), decoded(t, machine+status+`}`))
+		list := sliceOf(got.Object, "status", "v1beta2", "conditions")
+		if c := condition(list, "Paused"); c == nil || c["status"] != "True" {
+			t.Errorf("%s: v1beta2 has %v", name, list)
+		}
+		if c := condition(sliceOf(got.Object, "status", "conditions"), "Paused"); c != nil {
+			t.Errorf("%s: Paused is in both lists", name)
+		}
+	}
+}
+
 func TestMovedFieldsFollowOwners(t *testing.T) {
 	source := decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a","ownerReferences":[{"apiVersion":"x/v1","kind":"O","name":"o","uid":"old-uid"}],
 		"managedFields":[{"manager":"m","operation":"Apply","fieldsV1":{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"old-uid\"}":{}}}}}]}}`)

@@ -107,7 +107,7 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 		if why := unseenRelease(o, source, live); why != "" {
 			return why
 		}
-		return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
+		return r.degradedCondition(o, source, live)
 	})
 }
 
@@ -182,24 +182,40 @@ func (r *run) changed(ctx context.Context, o Object,
 }
 
 // degradedCondition names a condition that was True on the source and is not on the target; ""
-// when there is none.
-func degradedCondition(row *capi.Row, source, live *unstructured.Unstructured) string {
-	have := sliceOf(live.Object, "status", "conditions")
-	for _, c := range sliceOf(source.Object, "status", "conditions") {
+// when there is none. A target that stores the kind at another version may not know a condition of
+// the source at all: its absence says nothing then.
+func (r *run) degradedCondition(o Object, source, live *unstructured.Unstructured) string {
+	row := r.Rows.Row(o.GroupKind())
+	stored, ok := kube.FindKind(r.Kinds, o.GroupKind())
+	converted := ok && stored.APIVersion() != live.GetAPIVersion()
+	was, is := comparedConditions(source, live)
+	for _, c := range was {
 		m, ok := c.(map[string]any)
 		name, _ := m["type"].(string)
 		if !ok || m["status"] != "True" || !row.IsGood(name) {
 			continue
 		}
-		now := condition(have, name)
-		if now == nil {
+		now := condition(is, name)
+		if now == nil && !converted {
 			return "condition " + name + " was True and is not there"
 		}
-		if now["status"] != "True" {
+		if now != nil && now["status"] != "True" {
 			return fmt.Sprintf("condition %s was True and is %v (%v)", name, now["status"], now["reason"])
 		}
 	}
 	return ""
+}
+
+// comparedConditions returns the conditions of the newest contract that both objects have. Where
+// that is status.v1beta2.conditions, those of status.conditions are of the older contract, which the
+// controllers of newer versions write by other rules, or not at all.
+func comparedConditions(source, live *unstructured.Unstructured) (was, is []any) {
+	was = sliceOf(source.Object, "status", "v1beta2", "conditions")
+	is = sliceOf(live.Object, "status", "v1beta2", "conditions")
+	if len(was) > 0 && len(is) > 0 {
+		return was, is
+	}
+	return sliceOf(source.Object, "status", "conditions"), sliceOf(live.Object, "status", "conditions")
 }
 
 // tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it

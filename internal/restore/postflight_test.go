@@ -73,6 +73,55 @@ func TestPostFlightAcceptsWhatControllersWriteAtWork(t *testing.T) {
 	}
 }
 
+// TestDegradedConditionsAreThoseOfOneContract: 1.10 writes the conditions of the old contract to
+// status.conditions and those of the new one to status.v1beta2.conditions. A target that stores
+// another version may not know a type of the source at all.
+func TestDegradedConditionsAreThoseOfOneContract(t *testing.T) {
+	version := func(old, v1beta2 string) *unstructured.Unstructured {
+		text := `{"apiVersion":"cluster.x-k8s.io/v1beta1","kind":"Machine","metadata":{"name":"a","namespace":"n"},"status":{"conditions":[` + old + `]`
+		if v1beta2 != "" {
+			text += `,"v1beta2":{"conditions":[` + v1beta2 + `]}`
+		}
+		return decoded(t, text+`}}`)
+	}
+	const (
+		ready     = `{"type":"Ready","status":"True"}`
+		notReady  = `{"type":"Ready","status":"False","reason":"Why"}`
+		available = `{"type":"Available","status":"True"}`
+		wasReady  = "condition Ready was True and is False (Why)"
+		gone      = "condition Available was True and is not there"
+	)
+	for _, tt := range []struct {
+		name         string
+		source, live *unstructured.Unstructured
+		stored, want string
+	}{
+		{"both contracts", version(ready, available), version(ready, available), "v1beta2", ""},
+		{"worse in the new contract", version("", ready), version("", notReady), "v1beta2", wasReady},
+		{"worse in the new contract, same version", version(ready, ready), version(ready, notReady),
+			"v1beta1", wasReady},
+		{"worse in the old contract, which the new one replaces", version(ready, ready),
+			version(notReady, ready), "v1beta2", ""},
+		{"worse, and the source has the old contract alone", version(ready, ""), version(notReady, ready),
+			"v1beta2", wasReady},
+		{"a type that the target's contract lacks", version(ready, ready+","+available),
+			version(ready, ready), "v1beta2", ""},
+		{"a list that the target's contract lacks", version(ready, ""), version("", ready), "v1beta2", ""},
+		{"a type that is gone at the same version", version(available, ""), version(ready, ""), "v1beta1",
+			gone},
+		{"a type of the new contract that is gone at the same version", version(ready, available),
+			version(ready, ready), "v1beta1", gone},
+	} {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Kinds: []kube.Kind{{GroupKind: capi.Machine,
+			Version: tt.stored}}})
+		o := Object{Ref: object.Ref{Group: capi.Machine.Group, Kind: capi.Machine.Kind, Namespace: "n",
+			Name: "a"}}
+		if got := r.degradedCondition(o, tt.source, tt.live); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // machineReader is a target with Machines and nothing else.
 type machineReader struct {
 	Reader

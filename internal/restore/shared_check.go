@@ -157,7 +157,7 @@ func (r *run) notReconciled(o Object, source, live *unstructured.Unstructured) s
 		"observedGeneration"); found && observed != live.GetGeneration() {
 		return "its generation is not observed yet"
 	}
-	return degradedCondition(r.Rows.Row(o.GroupKind()), source, live)
+	return r.degradedCondition(o, source, live)
 }
 
 // waitDiscovered waits a moment for the ExtensionConfigs of a wave: a class that comes after them

@@ -49,12 +49,7 @@ func mapGenerations(v any, from, to int64) {
 // none yet, in every list of conditions.
 func keepPaused(want, live map[string]any) {
 	for _, path := range [][]string{{"conditions"}, {"v1beta2", "conditions"}} {
-		conditions, ok, _ := unstructured.NestedSlice(want, path...)
-		if !ok {
-			continue
-		}
-		liveConditions, _, _ := unstructured.NestedSlice(live, path...)
-		paused := condition(liveConditions, conditionPaused)
+		conditions := sliceOf(want, path...)
 		others := make([]any, 0, len(conditions))
 		for _, c := range conditions {
 			if m, ok := c.(map[string]any); ok && m["type"] == conditionPaused {
@@ -62,14 +57,11 @@ func keepPaused(want, live map[string]any) {
 			}
 			others = append(others, c)
 		}
-		if paused != nil {
+		if paused := condition(sliceOf(live, path...), conditionPaused); paused != nil {
 			others = append(others, paused)
 		}
-		_ = unstructured.SetNestedSlice(want, others, path...) // its parents were read just now
-	}
-	if _, ok := want["conditions"]; !ok {
-		if paused := condition(sliceOf(live, "conditions"), conditionPaused); paused != nil {
-			want["conditions"] = []any{paused}
+		if len(others) > 0 || conditions != nil {
+			_ = unstructured.SetNestedSlice(want, others, path...) // status.v1beta2 is a map, or absent
 		}
 	}
 }
