@@ -67,6 +67,7 @@ const (
 	CodeChangedByTarget    Code = "changed-by-target"
 	CodeWouldRollOut       Code = "would-roll-out"
 	CodeQuota              Code = "quota"
+	CodeStatusInvalid      Code = "status-invalid"
 	CodeNotChecked         Code = "not-checked"
 	CodeDifferenceAccepted Code = "difference-accepted"
 	CodeObserve            Code = "observe"

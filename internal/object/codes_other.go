@@ -130,6 +130,13 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Raise the quota, or restore fewer workload clusters of the namespace.",
 		},
 		{
+			Code: CodeStatusInvalid, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The status of an object is not valid on the target: the schema of its kind there " +
+				"refuses a value, or requires one that the snapshot does not have.",
+			Next: "Install the provider of this kind on the target at the version of the source. " +
+				"Otherwise leave the workload cluster out.",
+		},
+		{
 			Code: CodeNotChecked, Area: AreaRun, Severities: []Severity{Info},
 			Meaning: "Whether the target accepts an object could not be found out: its namespace or " +
 				"class is not on the target yet, or a webhook there supports no dry-run.",

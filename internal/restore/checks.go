@@ -31,6 +31,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "certificates", Run: checkCertificates},
 	{Name: "collisions", Run: checkCollisions},
 	{Name: "dry-run", Run: checkDryRun},
+	{Name: "status", Run: checkStatus},
 	{Name: "quotas", Run: checkQuotas},
 	{Name: "workload code", Run: checkWorkloadCode},
 }

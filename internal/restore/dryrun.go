@@ -160,6 +160,8 @@ var refusalTexts = []struct {
 		"wait until the provider's controllers run and their certificates are in place"},
 	{object.CodeRefusedByTarget, "the target refuses to create it",
 		"change what refuses it on the target: a policy, a webhook, a quota or a validation rule"},
+	{object.CodeStatusInvalid, "its status is not valid by the schema of the target",
+		"install the provider of this kind on the target at the version of the source"},
 	{object.CodeWouldRollOut, "the target would change what Cluster API compares with the Machines, " +
 		"and would replace them", "stop the policy or the webhook that changes it, or accept the " +
 		"difference when you want the rollout"},

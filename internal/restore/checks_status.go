@@ -1,0 +1,117 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/mgmtd/mgmtd/internal/equality"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// checkStatus validates the status of every object that the restore creates against the schema of
+// the target. A create drops the status, so that no dry-run of it finds a status that the target
+// will refuse: the unit would fail in the middle, when its objects are created.
+func checkStatus(ctx context.Context, p *planner) error {
+	nodes := map[object.GroupKind][]*graph.Node{}
+	for n := range p.active {
+		k, served := p.kinds[n.GroupKind()]
+		if served && k.Status && k.Group != "" && p.existing[n.Ref] == "" {
+			nodes[n.GroupKind()] = append(nodes[n.GroupKind()], n)
+		}
+	}
+	units := map[string]*refusals{}
+	shared := map[*graph.Node]*refusals{}
+	for _, of := range nodes {
+		for _, n := range of {
+			if n.Unit == "" {
+				shared[n] = &refusals{}
+			} else if units[n.Unit] == nil {
+				units[n.Unit] = &refusals{}
+			}
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0)) // decoding and validating; a kind has one request
+	for gk, of := range nodes {
+		g.Go(func() error {
+			schema, err := kube.ReadStatusSchema(ctx, p.Reader, p.kinds[gk])
+			if err != nil || schema == nil {
+				return err
+			}
+			for _, n := range of {
+				about := shared[n]
+				if n.Unit != "" {
+					about = units[n.Unit]
+				}
+				if err := p.checkStatusOf(n, schema, about); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for unit, about := range units {
+		p.addAll(about.findings(unit)...)
+	}
+	for n, about := range shared {
+		for _, f := range about.findings("") {
+			p.add(n, f)
+		}
+	}
+	return nil
+}
+
+// checkStatusOf validates the status of one object as the restore will write it. Verify compares
+// the stored status with that of the snapshot, so that a field without a place in the schema is
+// judged here as it will be there.
+func (p *planner) checkStatusOf(n *graph.Node, schema *kube.StatusSchema, about *refusals) error {
+	raw, err := p.Contents.Bytes(n.Ref)
+	if err != nil {
+		return err
+	}
+	text := gjson.GetBytes(raw, "status")
+	if !text.IsObject() {
+		return nil
+	}
+	body := map[string]any{}
+	if err := json.Unmarshal([]byte(text.Raw), &body); err != nil {
+		return fmt.Errorf("decode the status of %s: invalid JSON", n.Ref)
+	}
+	want := &unstructured.Unstructured{Object: map[string]any{"status": body}}
+	want.SetGeneration(gjson.GetBytes(raw, "metadata.generation").Int())
+	created := &unstructured.Unstructured{Object: map[string]any{}}
+	created.SetGeneration(1)
+	stored := withStatus(created, want)
+	status, _ := stored.Object["status"].(map[string]any)
+	if invalid := schema.Check(status); len(invalid) > 0 {
+		about.refuse(object.CodeStatusInvalid, n.Ref, shortened(invalid))
+		return nil
+	}
+	row := p.rows().Row(n.GroupKind())
+	if row.PerManagementCluster || row.Pause.Order() == 0 && row.Pause.AtWork(false) {
+		return nil // its controllers write the status again before verify
+	}
+	c := equality.Compare(map[string]any{"status": body},
+		map[string]any{"status": status}, equality.Values)
+	var d deviation
+	s := standard{accept: p.Spec.Accept}
+	d.accepted, d.lost = split(c.Lost, func(path string) bool {
+		return s.accepts(n.GroupKind(), path)
+	})
+	if is, ok := kube.FindKind(p.Kinds, n.GroupKind()); ok && is.Version != n.Version {
+		d.converted, d.lost = d.lost, nil
+	}
+	about.addAnswer(n.Ref, answer{deviation: d})
+	return nil
+}
