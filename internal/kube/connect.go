@@ -22,6 +22,10 @@ import (
 // must not begin with "kubectl" or "before-first-apply": Flux takes over fields of such managers.
 const DefaultFieldManager = "mgmtd"
 
+// MarkPrefix begins the field managers of the writes with which an operation creates an object. The
+// id of the operation follows: the entry in managedFields marks the object as created by it.
+const MarkPrefix = DefaultFieldManager + "-"
+
 // connectTimeout bounds the first answer of an API server; a dead host would otherwise hold the
 // caller for minutes.
 const connectTimeout = 10 * time.Second

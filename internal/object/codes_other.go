@@ -311,16 +311,18 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeOperationMark, Area: AreaMgmt, Severities: []Severity{Warning},
-			Meaning: "The Cluster has the mark of an operation that this catalog does not have.",
+			Meaning: "The Cluster is locked by a move, or is the paused copy of a restore, that this " +
+				"catalog does not have.",
 			Next: "Another host works on it, or its catalog is lost: resume the operation " +
 				"there.",
 		},
 		{
 			Code: CodeOperationDead, Area: AreaMgmt, Severities: []Severity{Warning},
-			Meaning: "The Cluster has the mark of an operation that has ended.",
-			Next: "Resume the operation, or roll back a move. Remove the annotation " +
-				"mgmtd.dev/operation when the operation is over and nothing else reconciles the " +
-				"Cluster.",
+			Meaning: "The Cluster is locked by a move, or is the paused copy of a restore, that has " +
+				"ended.",
+			Next: "Resume the operation, or roll back a move. When the operation is over and nothing " +
+				"else reconciles the Cluster, release the copy, or remove the annotation " +
+				"mgmtd.dev/operation.",
 		},
 	}
 }

@@ -86,7 +86,7 @@ func (r *run) recordUID(ctx context.Context, h *catalog.StepHandle, made *create
 		return err
 	}
 	value := catalog.Value{Key: ref.String(), Data: data}
-	if hasUpdater(live, markPrefix+r.Operation, "") {
+	if hasUpdater(live, kube.MarkPrefix+r.Operation, "") {
 		made.addUID(value)
 	} else if err := h.Record(ctx, value); err != nil {
 		return err

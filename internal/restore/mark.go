@@ -26,19 +26,16 @@ import (
 // v0.36, util/managedfields/internal/capmanagers.go). A mark is not lost that way while it counts:
 // from the create to the end of its wave, while no controller or only a few have written.
 
-// markPrefix begins the field managers that are marks.
-const markPrefix = kube.DefaultFieldManager + "-"
-
 // withMark returns a context whose writes mark an object as created by this operation.
 func (r *run) withMark(ctx context.Context) context.Context {
-	return kube.WithFieldManager(ctx, markPrefix+r.Operation)
+	return kube.WithFieldManager(ctx, kube.MarkPrefix+r.Operation)
 }
 
 // isMarked reports whether live carries the mark of this operation. Earlier versions marked an
 // object with an annotation.
 func (r *run) isMarked(live *unstructured.Unstructured) bool {
 	return live.GetAnnotations()[annotationOperation] == r.Operation ||
-		hasUpdater(live, markPrefix+r.Operation, "")
+		hasUpdater(live, kube.MarkPrefix+r.Operation, "")
 }
 
 // isUnfinished reports whether a created object may lack its status or its managedFields. An object
@@ -51,7 +48,7 @@ func (r *run) isUnfinished(live *unstructured.Unstructured) bool {
 // hasStatus reports whether this operation has written the status of live. What differs since then
 // is the work of controllers.
 func (r *run) hasStatus(live *unstructured.Unstructured) bool {
-	return hasUpdater(live, markPrefix+r.Operation, "status")
+	return hasUpdater(live, kube.MarkPrefix+r.Operation, "status")
 }
 
 // creator returns the operation whose restore created u, "" when it carries no mark, and whether
@@ -59,7 +56,7 @@ func (r *run) hasStatus(live *unstructured.Unstructured) bool {
 func creator(u *unstructured.Unstructured) (operation string, status bool) {
 	for _, entry := range managers(u) {
 		manager, _ := entry["manager"].(string)
-		id, ok := strings.CutPrefix(manager, markPrefix)
+		id, ok := strings.CutPrefix(manager, kube.MarkPrefix)
 		if !ok || entry["operation"] != string(metav1.ManagedFieldsOperationUpdate) {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -97,7 +98,7 @@ func TestOnlyOurObjectsAreChanged(t *testing.T) {
 	} {
 		for by, set := range map[string]func(u *unstructured.Unstructured){
 			"field manager": func(u *unstructured.Unstructured) {
-				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: markPrefix + tt.mark,
+				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: kube.MarkPrefix + tt.mark,
 					Operation: metav1.ManagedFieldsOperationUpdate}})
 			},
 			"annotation, of an earlier version": func(u *unstructured.Unstructured) {

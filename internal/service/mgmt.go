@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,10 +69,13 @@ type mgmtView struct {
 
 // workload is a Cluster object.
 type workload struct {
-	ref         object.Ref
-	id          string // of the workload cluster, the same wherever it is
-	paused      bool
-	annotations map[string]string
+	ref    object.Ref
+	id     string // of the workload cluster, the same wherever it is
+	paused bool
+	// operation is the id of the operation that locks it (a move), or whose copy it is and that has
+	// not released it (a restore).
+	operation string
+	annotated bool // an annotation names the operation, not a field manager
 }
 
 // readMgmt connects to a management cluster and reads what is in it. With an error, the view holds
@@ -111,27 +115,40 @@ func listWorkloads(ctx context.Context, r *kube.Reader, kinds []kube.Kind) ([]wo
 	}
 	var list []workload
 	_, err := r.List(ctx, kind, kube.ListOptions{}, func(raw []byte) error {
-		var c struct {
-			Metadata struct {
-				Namespace, Name, UID string
-				Annotations          map[string]string
-			}
-			Spec struct{ Paused bool }
-		}
-		if err := json.Unmarshal(raw, &c); err != nil {
-			return fmt.Errorf("decode Cluster: %w", err)
-		}
-		id := c.Metadata.Annotations[capi.AnnotationWorkloadID]
-		if id == "" {
-			id = c.Metadata.UID
-		}
-		ref := object.Ref{Group: kind.Group, Kind: kind.Kind, Namespace: c.Metadata.Namespace,
-			Name: c.Metadata.Name}
-		list = append(list, workload{ref: ref, id: id, paused: c.Spec.Paused,
-			annotations: c.Metadata.Annotations})
-		return nil
+		w, err := decodeWorkload(kind, raw)
+		list = append(list, w)
+		return err
 	})
 	return list, err
+}
+
+func decodeWorkload(kind kube.Kind, raw []byte) (workload, error) {
+	var c struct {
+		Metadata struct {
+			Namespace, Name, UID string
+			Annotations          map[string]string
+			ManagedFields        []struct{ Manager, Operation string }
+		}
+		Spec struct{ Paused bool }
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return workload{}, fmt.Errorf("decode Cluster: %w", err)
+	}
+	w := workload{ref: object.Ref{Group: kind.Group, Kind: kind.Kind,
+		Namespace: c.Metadata.Namespace, Name: c.Metadata.Name}, paused: c.Spec.Paused,
+		id: cmp.Or(c.Metadata.Annotations[capi.AnnotationWorkloadID], c.Metadata.UID)}
+	w.operation, _, _ = strings.Cut(c.Metadata.Annotations[capi.AnnotationOperation], "/")
+	w.annotated = w.operation != ""
+	if _, copied := c.Metadata.Annotations[capi.AnnotationWasPaused]; !copied || w.annotated {
+		return w, nil // the mark stays on a released copy, where it says nothing
+	}
+	for _, entry := range c.Metadata.ManagedFields {
+		id, ok := strings.CutPrefix(entry.Manager, kube.MarkPrefix)
+		if _, err := catalog.ParseOperationID(id); ok && err == nil && entry.Operation == "Update" {
+			w.operation = id
+		}
+	}
+	return w, nil
 }
 
 // CheckMgmt implements the API.

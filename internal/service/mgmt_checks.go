@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -115,36 +114,53 @@ func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
 					"paused, as it found it"})
 		}
-		mark := w.annotations[capi.AnnotationOperation]
-		if mark == "" {
-			continue
+		f, found, err := k.markOf(ctx, w)
+		if err != nil {
+			return err
 		}
-		id, _, _ := strings.Cut(mark, "/")
-		f := object.Finding{Severity: object.Warning, Code: object.CodeOperationMark, Ref: w.ref,
-			Unit:    unitOf(w),
-			Message: "it carries the mark of operation " + id + ", which this catalog does not know",
-			Hint:    "another host is at work on it, or its catalog is lost: resume it there"}
-		if k.catalog != nil {
-			op, err := k.catalog.Operation(ctx, catalog.OperationID(id))
-			if err != nil && !errors.Is(err, catalog.ErrNotFound) {
-				return err
-			}
-			if err == nil {
-				if !op.State.Ended() {
-					continue
-				}
-				f.Code, f.Message = object.CodeOperationDead, fmt.Sprintf("it carries the mark of operation "+
-					"%s, which is %s", id, op.State)
-				f.Hint = "resume operation " + id + "; a move can be rolled back"
-				if op.State.Final() {
-					f.Hint = "remove the annotation " + capi.AnnotationOperation +
-						" when it is reconciled nowhere else"
-				}
-			}
+		if found {
+			k.add(f)
 		}
-		k.add(f)
 	}
 	return nil
+}
+
+// markOf reports the mark of an operation that does not run.
+func (k *mgmtCheck) markOf(ctx context.Context, w workload) (f object.Finding, found bool,
+	err error) {
+	if w.operation == "" {
+		return f, false, nil
+	}
+	f = object.Finding{Severity: object.Warning, Code: object.CodeOperationMark, Ref: w.ref,
+		Unit: unitOf(w),
+		Message: "it carries the mark of operation " + w.operation +
+			", which this catalog does not know",
+		Hint: "another host is at work on it, or its catalog is lost: resume it there"}
+	if k.catalog == nil {
+		return f, true, nil
+	}
+	op, err := k.catalog.Operation(ctx, catalog.OperationID(w.operation))
+	switch {
+	case errors.Is(err, catalog.ErrNotFound):
+		return f, true, nil
+	case err != nil:
+		return f, false, err
+	case !op.State.Ended():
+		return f, false, nil
+	}
+	f.Code, f.Message = object.CodeOperationDead, fmt.Sprintf("it carries the mark of operation "+
+		"%s, which is %s", w.operation, op.State)
+	switch {
+	case !op.State.Final():
+		f.Hint = "resume operation " + w.operation + "; a move can be rolled back"
+	case w.annotated:
+		f.Hint = "remove the annotation " + capi.AnnotationOperation +
+			" when it is reconciled nowhere else"
+	default:
+		f.Hint = "release the copies of operation " + w.operation +
+			" when they are reconciled nowhere else"
+	}
+	return f, true, nil
 }
 
 func unitOf(w workload) string {
