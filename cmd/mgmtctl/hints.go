@@ -108,7 +108,11 @@ func withCommands(hint, commands string) string {
 // documents have the same.
 func (p *program) completeHint(f *mgmtv1.Finding) {
 	code, hint := object.Code(f.GetCode()), f.GetHint()
-	f.Hint = withCommands(hint, p.expand(findingCommands[code], f.GetMessage(), hint))
+	commands := p.expand(findingCommands[code], f.GetMessage(), hint)
+	if f.GetUnit() != "" {
+		commands = strings.ReplaceAll(commands, "NAMESPACE/NAME", f.GetUnit())
+	}
+	f.Hint = withCommands(hint, commands)
 	if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR {
 		f.Hint = withCommands(f.GetHint(), p.expand(overrideCommands[code], f.GetMessage(), hint))
 	}

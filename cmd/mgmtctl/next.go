@@ -14,10 +14,11 @@ import (
 // of the operation or the snapshot that a refusal is about, so that nobody has to put it together
 // in an outage.
 
-// commandTemplate matches a command in the texts of hints.go. ID, KIND and KEY in it are
-// placeholders.
+// commandTemplate matches a command in the texts of hints.go. ID, KIND, KEY and NAMESPACE/NAME in
+// it are placeholders.
 var commandTemplate = regexp.MustCompile(
-	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY)\b)?(?: (?:--[a-z-]+|-o)(?: (?:[A-Z]\S*|json))?)*`)
+	`mgmtctl (?:[a-z]+|KIND) [a-z]+(?: (?:ID|KEY)\b)?(?: NAMESPACE/NAME)?` +
+		`(?: (?:--[a-z-]+|-o)(?: (?:[A-Z]\S*|json))?)*`)
 
 // idPatterns match an id in a message or a hint of the service, by the noun of its command.
 var idPatterns = map[string]*regexp.Regexp{

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,34 @@ func TestRunTalksOnStderr(t *testing.T) {
 	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
 	r := runner{fake: f}.run(t, "restore run --yes"+readFlags)
 	golden(t, "restore_run_stderr", r.stderr)
+}
+
+// TestAMachinesStopOffersToAcceptTheUnit: a resume alone would stop for the same reason. Copies
+// that the run did not release are work that is left, although another unit is blocked.
+func TestAMachinesStopOffersToAcceptTheUnit(t *testing.T) {
+	const flags = readFlags
+	f := newFake()
+	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
+	f.operation.Units = map[string]string{"team-a/api": "released", "team-a/db": "copied",
+		"team-a/web": "blocked"}
+	resume := "\n  mgmtctl operation resume 65f1a2b3c4d5" + flags + "\n"
+	runner{fake: f}.run(t, "restore run --yes"+flags).want(t, 4).stderrHas(t, resume)
+
+	f.events = slices.Insert(f.events, len(f.events)-1, &mgmtv1.Event{
+		Type: mgmtv1.EventType_EVENT_TYPE_FINDING, Finding: &mgmtv1.Finding{Code: "observe",
+			Severity: mgmtv1.Severity_SEVERITY_ERROR, Unit: "team-a/api", Message: "Machines came",
+			Hint: "check the controllers"}})
+	r := runner{fake: f}.run(t, "restore run --yes"+flags).want(t, 4)
+	r.stderrHas(t, "released: Machines of team-a/api came or went")
+	r.stderrHas(t, "  kubectl get machines.cluster.x-k8s.io --namespace team-a --selector "+
+		"cluster.x-k8s.io/cluster-name=api\n")
+	r.stderrHas(t, "\n  mgmtctl operation accept 65f1a2b3c4d5 team-a/api"+flags+resume)
+	if !strings.HasSuffix(r.stderr, resume) {
+		t.Errorf("the last line is not the resume: %s", r.stderr)
+	}
+	if !strings.Contains(r.stdout, "mgmtctl operation accept 65f1a2b3c4d5 team-a/api") {
+		t.Errorf("the hint has no unit: %s", r.stdout)
+	}
 }
 
 // TestBarShowsProgressBelowMessages draws numbers, one bar after the other, and messages above

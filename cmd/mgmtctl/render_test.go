@@ -59,11 +59,11 @@ func ref(group, kind, namespace, name string) *mgmtv1.Ref {
 	return &mgmtv1.Ref{Group: group, Kind: kind, Namespace: namespace, Name: name}
 }
 
-const capi = "cluster.x-k8s.io"
+const clusterAPI = "cluster.x-k8s.io"
 
 func testCoverage(missing bool) []*mgmtv1.ExplainCoverageResponse {
 	all := []*mgmtv1.ExplainCoverageResponse{
-		{Ref: ref(capi, "Cluster", "team-a", "web"), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED,
+		{Ref: ref(clusterAPI, "Cluster", "team-a", "web"), Coverage: mgmtv1.Coverage_COVERAGE_INCLUDED,
 			Reason: "kind of a provider", Unit: "team-a/web"},
 		{Ref: ref("", "Secret", "team-a", "other"), Coverage: mgmtv1.Coverage_COVERAGE_LEFT_OUT,
 			Reason: "nothing names it"},
@@ -81,11 +81,11 @@ func testFindings() []*mgmtv1.Finding {
 		{Severity: mgmtv1.Severity_SEVERITY_INFO, Code: "runs-code",
 			Message: "ClusterResourceSet.addons.cluster.x-k8s.io (2): they apply objects"},
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
-			Ref:     ref(capi, "MachineSet", "team-a", "web-2"),
+			Ref:     ref(clusterAPI, "MachineSet", "team-a", "web-2"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
 			Hint:    "restore or create the owner first, or leave out the reference"},
 		{Severity: mgmtv1.Severity_SEVERITY_ERROR, Code: "owner-missing", Unit: "team-a/web",
-			Ref:     ref(capi, "MachineSet", "team-a", "web-1"),
+			Ref:     ref(clusterAPI, "MachineSet", "team-a", "web-1"),
 			Message: "owner MachineDeployment web is neither in the snapshot nor on the target",
 			Hint:    "restore or create the owner first, or leave out the reference"},
 		{Severity: mgmtv1.Severity_SEVERITY_WARNING, Code: "not-newest",
@@ -110,12 +110,12 @@ func testPlan() []*mgmtv1.PlanRestoreResponse {
 	}
 	for _, o := range []*mgmtv1.PlanObject{
 		{Ref: ref("", "Namespace", "", "team-a"), Action: mgmtv1.PlanAction_PLAN_ACTION_ADOPT},
-		{Ref: ref(capi, "Cluster", "team-a", "db"), Unit: "team-a/db", Wave: 1,
+		{Ref: ref(clusterAPI, "Cluster", "team-a", "db"), Unit: "team-a/db", Wave: 1,
 			Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE},
-		{Ref: ref(capi, "Machine", "team-a", "db-1"), Unit: "team-a/db", Wave: 2,
+		{Ref: ref(clusterAPI, "Machine", "team-a", "db-1"), Unit: "team-a/db", Wave: 2,
 			Action: mgmtv1.PlanAction_PLAN_ACTION_CREATE,
-			Owners: []*mgmtv1.Ref{ref(capi, "Cluster", "team-a", "db")}},
-		{Ref: ref(capi, "Machine", "team-a", "web-1"), Unit: "team-a/web", Wave: 2,
+			Owners: []*mgmtv1.Ref{ref(clusterAPI, "Cluster", "team-a", "db")}},
+		{Ref: ref(clusterAPI, "Machine", "team-a", "web-1"), Unit: "team-a/web", Wave: 2,
 			Action: mgmtv1.PlanAction_PLAN_ACTION_SKIP, Reason: "its unit is blocked"},
 	} {
 		plan = append(plan, &mgmtv1.PlanRestoreResponse{Item: &mgmtv1.PlanRestoreResponse_Object{

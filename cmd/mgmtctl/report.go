@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -35,6 +37,8 @@ func (p *program) conclude(o *outcome) error {
 			words = append(words, "--identity", "FILE")
 		}
 		p.say("it waits for an identity, which is never stored; to go on:\n  %s", p.commandLine(words...))
+	case code == service.ExitIncomplete && len(o.machinesChanged()) > 0:
+		p.offerAccept(o)
 	case code == service.ExitIncomplete && onlyBlocked(o.operation):
 		p.say("something was changed, and what is left is blocked by findings; once their causes are "+
 			"mended, plan the %s again and run it: it adopts what is there\n  %s",
@@ -55,6 +59,37 @@ func (p *program) conclude(o *outcome) error {
 		return nil
 	}
 	return exit(code)
+}
+
+// machinesChanged returns the units whose Machines came or went after the release, which stopped
+// the run.
+func (o *outcome) machinesChanged() []string {
+	var units []string
+	for _, f := range o.findings {
+		if f.GetCode() == string(object.CodeObserve) && f.GetUnit() != "" {
+			units = append(units, f.GetUnit())
+		}
+	}
+	slices.Sort(units)
+	return slices.Compact(units)
+}
+
+// offerAccept prints how to go on after a run that Machines stopped: a resume alone would stop for
+// the same reason.
+func (p *program) offerAccept(o *outcome) {
+	id, units := o.operation.GetId(), o.machinesChanged()
+	text := fmt.Sprintf("nothing further is released: Machines of %s came or went after the release. "+
+		"To see which:\n", strings.Join(units, ", "))
+	for _, unit := range units {
+		namespace, name, _ := strings.Cut(unit, "/")
+		text += fmt.Sprintf("  kubectl get machines.%s --namespace %s --selector %s=%s\n",
+			capi.GroupCore, quote(namespace), capi.LabelClusterName, quote(name))
+	}
+	text += "Once they are what you want, accept that and go on:\n"
+	for _, unit := range units {
+		text += "  " + p.commandLine("operation", "accept", id, unit) + "\n"
+	}
+	p.say("%s  %s", text, p.commandLine("operation", "resume", id))
 }
 
 // planAgain returns the command that plans an operation again. A resume has no flags of a plan: the
@@ -81,8 +116,9 @@ func (p *program) planAgain(op *mgmtv1.Operation) string {
 // onlyBlocked reports whether every unit is done but those that pre-flight blocks. A resume uses
 // the same plan and would not touch them.
 func onlyBlocked(op *mgmtv1.Operation) bool {
-	blocked := false
+	blocked, copied, released := false, false, false
 	for name, state := range op.GetUnits() {
+		copied, released = copied || state == "copied", released || state == "released"
 		switch {
 		case state == "blocked":
 			blocked = true
@@ -92,7 +128,9 @@ func onlyBlocked(op *mgmtv1.Operation) bool {
 			return false
 		}
 	}
-	return blocked && op.GetState() == mgmtv1.OperationState_OPERATION_STATE_FAILED
+	// A run that stopped leaves copies that it has yet to release.
+	return blocked && !(copied && released) &&
+		op.GetState() == mgmtv1.OperationState_OPERATION_STATE_FAILED
 }
 
 // handedOver reports whether a move has handed over a workload cluster, which can then only go
