@@ -1,6 +1,7 @@
 // Package live tests mgmtd and mgmtctl against real management clusters. All tests share one lab:
 //
-//  1. TestMovesBetweenLiveManagementClusters moves parts of a fleet and moves some back.
+//  1. TestMovesBetweenLiveManagementClusters moves parts of a fleet and moves some back. Meanwhile
+//     two workload clusters are lived in.
 //  2. TestRestoresAfterAnOutage kills the source with kill -9 and restores parts of its fleet.
 //  3. TestNothingChangesInTheWindow waits, then checks the results of all scenarios again.
 //
@@ -21,12 +22,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/mgmtd/mgmtd/e2e/fleet"
 	"github.com/mgmtd/mgmtd/e2e/lab"
 	"github.com/mgmtd/mgmtd/e2e/observe"
 )
@@ -46,9 +44,11 @@ type fixture struct {
 	// before it is killed.
 	beforeMoves, before observe.Objects
 	secrets             []unstructured.Unstructured
-	probe               *observe.Probe
-	watcher             *observe.Watcher // of the target, from the kill of the source on
-	workloads           int
+	probes              []*observe.Probe
+	// lived returns the error of living in the lived-in fleet, once that has ended.
+	lived     func() error
+	watcher   *observe.Watcher // of the target, from the kill of the source on
+	workloads int
 	// moveFailed: the source is not in the state that the outage expects.
 	moveFailed bool
 	// scaledUp are the events on the target that the restores do not explain: testStock lets the
@@ -105,8 +105,8 @@ func run(m *testing.M) int {
 }
 
 func (f *fixture) close() {
-	if f.probe != nil {
-		f.probe.Stop()
+	for _, probe := range f.probes {
+		probe.Stop()
 	}
 	if f.watcher != nil {
 		_ = f.watcher.Stop() // TestNothingChangesInTheWindow has checked its error
@@ -142,8 +142,7 @@ func program(variable, name string) (string, error) {
 	return path, nil
 }
 
-// build starts two management clusters, a bare one and an S3 server. It provisions the mixed fleet,
-// takes its snapshot, and provisions the fleets of the other scenarios.
+// build starts two management clusters, a bare one and an S3 server, and populates the source.
 func (f *fixture) build(ctx context.Context) error {
 	var err error
 	if f.mgmtctl, err = program("MGMTCTL", "mgmtctl"); err != nil {
@@ -185,16 +184,22 @@ func (f *fixture) build(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	// The probe outlives ctx.
-	if f.probe, err = observe.StartProbe(context.WithoutCancel(ctx), f.source.Kubeconfig(),
-		f.probed()...); err != nil {
+	return f.startProbe(ctx, f.probed()...)
+}
+
+// startProbe starts a probe of the workload clusters of namespaces of the source. It outlives ctx.
+func (f *fixture) startProbe(ctx context.Context, namespaces ...string) error {
+	probe, err := observe.StartProbe(context.WithoutCancel(ctx), f.source.Kubeconfig(),
+		namespaces...)
+	if err != nil {
 		return fmt.Errorf("start probe: %w", err)
 	}
+	f.probes = append(f.probes, probe)
 	return nil
 }
 
-// probed returns the namespaces of the workload clusters that the probe asks: all but the one that
-// gets more Nodes on the target.
+// probed returns the namespaces of the workload clusters that the probe asks from the beginning:
+// all but the one that gets more Nodes on the target, and the lived-in ones.
 func (f *fixture) probed() []string {
 	var namespaces []string
 	for _, cluster := range f.beforeMoves.Of("cluster.x-k8s.io", "Cluster") {
@@ -209,63 +214,19 @@ func (f *fixture) probed() []string {
 // bucket is the S3 bucket of all stores.
 const bucket = "snapshots"
 
-// populate provisions the fleets on the source and takes the snapshot of the mixed fleet.
-func (f *fixture) populate(ctx context.Context) error {
-	c := f.clients[f.source]
-	if out := f.exec(ctx, f.dir, "keygen", "--out", f.keys("")); out.code != 0 {
-		return fmt.Errorf("make keys: %s", out.text())
-	}
-	if _, err := fleet.Create(ctx, c, fleet.Options{Prefix: "mixed-",
-		Progress: printProgress}); err != nil {
-		return fmt.Errorf("provision mixed fleet: %w", err)
-	}
-	if _, err := observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
-		return err
-	}
-	var err error
-	if f.mixed, err = f.snapshot(ctx); err != nil {
-		return err
-	}
-	home, err := lab.FindHome()
-	if err != nil {
-		return err
-	}
-	templates, err := lab.Templates(ctx, home)
-	if err != nil {
-		return err
-	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return live(groupCtx, c, templates) })
-	group.Go(func() error {
-		_, err := fleet.Create(groupCtx, c, fleet.Options{Shapes: scenarioShapes(templates),
-			Progress: printProgress})
-		return err
-	})
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("provision fleets of the scenarios: %w", err)
-	}
-	if err := prepare(ctx, c); err != nil {
-		return err
-	}
-	if f.beforeMoves, err = observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
-		return err
-	}
-	var secrets unstructured.UnstructuredList
-	secrets.SetAPIVersion("v1")
-	secrets.SetKind("SecretList")
-	if err := c.List(ctx, &secrets); err != nil {
-		return fmt.Errorf("list Secrets: %w", err)
-	}
-	f.secrets = secrets.Items
-	return nil
-}
-
 // killSource waits until nothing on the source changes, takes a snapshot of it and kills it.
 func (f *fixture) killSource(ctx context.Context) error {
-	var err error
+	err := f.lived()
+	if err != nil {
+		return fmt.Errorf("live in namespace %s: %w", livedNS, err)
+	}
 	if f.before, err = observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
 		return err
 	}
+	if err := f.startProbe(ctx, livedNS); err != nil {
+		return err
+	}
+	f.workloads += len(f.before.In(livedNS).Of("cluster.x-k8s.io", "Cluster"))
 	if _, err = f.snapshot(ctx); err != nil {
 		return err
 	}
@@ -280,99 +241,19 @@ func (f *fixture) killSource(ctx context.Context) error {
 	return nil
 }
 
-// Namespaces of the scenarios.
-const (
-	selectionNS, classesNS = "selection", "selection-classes"
-	resumeNS               = "resume"
-	pausedNS               = "no-release"
-	badNS                  = "bad-input"
-	killedNS               = "move-killed"
-	stockNS                = "stock"
-	livedNS                = "lived"
-)
-
-// live provisions the fleet that is lived in before it is captured: two workload clusters of
-// Cluster API's own templates. One goes through everything that happens in a life, one is deleted
-// and created again under its name.
-func live(ctx context.Context, c client.Client, templates string) error {
-	lived := fleet.Shape{Name: "lived", Namespace: livedNS, ClassNamespace: livedNS, ControlPlanes: 1,
-		Pools: []int{1}, Templates: templates}
-	reborn := lived
-	reborn.Name = "reborn"
-	opts := fleet.Options{Shapes: []fleet.Shape{lived, reborn}, Progress: printProgress}
-	if _, err := fleet.Create(ctx, c, opts); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return fleet.Live(ctx, c, opts, lived) })
-	group.Go(func() error { return fleet.Rebirth(ctx, c, opts, reborn) })
-	return group.Wait()
-}
-
-// scenarioShapes returns the workload clusters of the scenarios. They are small, since one machine
-// provisions all of them at once. The moves leave all but one as they were, so the outage can use
-// them again.
-func scenarioShapes(templates string) []fleet.Shape {
-	return []fleet.Shape{
-		{Name: "by-name", Namespace: selectionNS, ClassNamespace: classesNS, ControlPlanes: 1,
-			Pools: []int{1}},
-		{Name: "by-label", Namespace: selectionNS, ControlPlanes: 1},
-		{Name: "left", Namespace: selectionNS, ControlPlanes: 1},
-		{Name: "web", Namespace: resumeNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
-		{Name: "web", Namespace: pausedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true,
-			HealthChecks: true},
-		{Name: "web", Namespace: badNS, ControlPlanes: 1},
-		{Name: "web", Namespace: killedNS, ControlPlanes: 1, Pools: []int{1}, Addons: true},
-		{Name: "stock", Namespace: stockNS, ClassNamespace: stockNS, ControlPlanes: 3, Pools: []int{2},
-			Templates: templates, ScalingUp: true},
-	}
-}
-
-// outsider owns an object of the fleet and is of a kind that snapshots do not contain.
-var outsider = observe.Ref{Group: "coordination.k8s.io", Kind: "Lease", Namespace: badNS,
-	Name: "outsider"}
-
-// owned is the object that outsider owns.
-var owned = observe.Ref{Group: "infrastructure.cluster.x-k8s.io", Kind: "DevMachineTemplate",
-	Namespace: badNS, Name: "web-control-plane"}
-
-// prepare changes the fleets for single scenarios: a label to select by, and an owner that no
-// snapshot contains.
-func prepare(ctx context.Context, c client.Client) error {
-	cluster := object("cluster.x-k8s.io/v1beta2", "Cluster", selectionNS, "by-label")
-	label := client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"stage":"chosen"}}}`))
-	if err := c.Patch(ctx, cluster, label); err != nil {
-		return fmt.Errorf("label Cluster: %w", err)
-	}
-	lease := object("coordination.k8s.io/v1", outsider.Kind, outsider.Namespace, outsider.Name)
-	if err := c.Create(ctx, lease); err != nil {
-		return fmt.Errorf("create Lease: %w", err)
-	}
-	template := object("infrastructure.cluster.x-k8s.io/v1beta2", owned.Kind, owned.Namespace,
-		owned.Name)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(template), template); err != nil {
-		return fmt.Errorf("get template: %w", err)
-	}
-	template.SetOwnerReferences(append(template.GetOwnerReferences(), metav1.OwnerReference{
-		APIVersion: "coordination.k8s.io/v1", Kind: outsider.Kind, Name: outsider.Name,
-		UID: lease.GetUID(),
-	}))
-	if err := c.Update(ctx, template); err != nil {
-		return fmt.Errorf("give template an owner: %w", err)
-	}
-	return nil
-}
-
-// snapshot takes a snapshot of the source and returns its id.
-func (f *fixture) snapshot(ctx context.Context) (string, error) {
+// snapshot takes a snapshot of the source, or of namespaces of it, and returns its id.
+func (f *fixture) snapshot(ctx context.Context, namespaces ...string) (string, error) {
 	recipient, err := f.recipient()
 	if err != nil {
 		return "", err
 	}
-	out := f.exec(ctx, f.dir, "snapshot", "create", "--standalone", "--store", f.store(),
+	args := []string{"snapshot", "create", "--standalone", "--store", f.store(),
 		"--source-kubeconfig", f.source.Kubeconfig(),
-		"--recipient", recipient, "--signing-key", f.keys("signing.key"), "-o", "json")
+		"--recipient", recipient, "--signing-key", f.keys("signing.key"), "-o", "json"}
+	for _, namespace := range namespaces {
+		args = append(args, "--namespace", namespace)
+	}
+	out := f.exec(ctx, f.dir, args...)
 	if out.code != 0 {
 		return "", fmt.Errorf("take snapshot: %s", out.text())
 	}

@@ -36,7 +36,10 @@ func TestNothingChangesInTheWindow(t *testing.T) {
 	if created := observe.CountCreated(f.watcher.Events(), "Machine"); created != want {
 		t.Errorf("%d Machines were created, want %d", created, want)
 	}
-	answers := f.probe.Stop()
+	var answers []observe.Answers
+	for _, probe := range f.probes {
+		answers = append(answers, probe.Stop()...)
+	}
 	for _, a := range answers {
 		if a.Failures > 0 || a.Good == 0 {
 			t.Errorf("%s: its API server answered %d times and failed %d times, the first: %s", a.Workload,
