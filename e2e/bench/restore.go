@@ -20,7 +20,7 @@ const (
 // restored is one restore that was measured.
 type restored struct {
 	run
-	writing time.Duration // from the first create to the last status
+	writing time.Duration // of the steps that create objects and write the status of Clusters
 }
 
 // restores measures a restore into an empty management cluster of each size, and how its time
@@ -111,8 +111,10 @@ func (b *bench) restoreOnce(ctx context.Context, from *place, program string) (r
 	return r, m.KillAll()
 }
 
-// writing returns how long the newest operation of a place wrote, by the events of its steps.
-func (b *bench) writing(ctx context.Context, p *place) (time.Duration, error) {
+// writing returns how long steps of the newest operation of a place wrote objects: the time in which
+// at least one of them ran, by their events. The dry-run between the shared objects and the units is
+// not part of it.
+func (b *bench) writing(ctx context.Context, p *place) (took time.Duration, err error) {
 	out, err := b.output(ctx, p.mgmtctl, "operation", "watch", "latest", "--standalone", "--catalog",
 		p.catalog, "-o", "json")
 	if err != nil {
@@ -120,24 +122,29 @@ func (b *bench) writing(ctx context.Context, p *place) (time.Duration, error) {
 	}
 	var history struct {
 		Events []struct {
-			Time time.Time
-			Step string
+			Time            time.Time
+			Step, StepState string
 		}
 	}
 	if err := json.Unmarshal(out, &history); err != nil {
 		return 0, fmt.Errorf("decode history: %w", err)
 	}
-	var first, last time.Time
+	running, begun := 0, time.Time{}
 	for _, e := range history.Events {
-		if strings.Contains(e.Step, "/create/") || strings.HasSuffix(e.Step, "/cluster-status") {
-			if first.IsZero() {
-				first = e.Time
+		switch {
+		case !strings.Contains(e.Step, "/create/") && !strings.HasSuffix(e.Step, "/cluster-status"):
+		case e.StepState == "begun":
+			if running++; running == 1 {
+				begun = e.Time
 			}
-			last = e.Time
+		default:
+			if running--; running == 0 {
+				took += e.Time.Sub(begun)
+			}
 		}
 	}
-	if !last.After(first) {
+	if took <= 0 || running != 0 {
 		return 0, errors.New("measure the writing: the operation has no steps that create")
 	}
-	return last.Sub(first), nil
+	return took, nil
 }
