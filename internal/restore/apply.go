@@ -67,10 +67,15 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, made *created, u
 	if !r.isUnfinished(live) {
 		return nil // its last write was made: what differs is the work of controllers
 	}
-	if live, err = r.applyOwn(ctx, k, o, source, live); err == nil && r.wantsFields(source) {
-		made.addUnfinished(o, live)
+	if live, err = r.applyOwn(ctx, k, o, source, live); err != nil {
+		return err
 	}
-	return err
+	if r.wantsFields(source) {
+		made.addUnfinished(o, live)
+	} else {
+		r.addLastWrite(ctx, unit, o, source, live)
+	}
+	return nil
 }
 
 // recordUID has the UID of an object journaled: together with others, or at once for an object
@@ -119,12 +124,16 @@ func (r *run) applyFields(ctx context.Context, unit string, made *created,
 		if err != nil {
 			return err
 		}
-		err = r.applyManagedFields(ctx, r.kinds[o.GroupKind()], made.live[o.Ref], source)
-		if isRefusal(err) {
+		live, err := r.applyManagedFields(ctx, r.kinds[o.GroupKind()], made.live[o.Ref], source)
+		switch {
+		case isRefusal(err):
 			refused.add(object.CodeManagedFields, o.Ref, []string{err.Error()})
 			return nil
+		case err != nil:
+			return err
 		}
-		return err
+		r.addLastWrite(ctx, unit, o, source, live)
+		return nil
 	})
 	for _, n := range refused.notes {
 		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeManagedFields,
@@ -180,11 +189,11 @@ func (r *run) applyStatus(ctx context.Context, k kube.Kind, live,
 	return live, nil
 }
 
-// applyManagedFields gives live the managedFields of source, in a write of their own. It writes
-// nothing when they are there already.
+// applyManagedFields gives live the managedFields of source, in a write of their own, and returns
+// the answer. It writes nothing when they are there already.
 func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
-	source *unstructured.Unstructured) error {
-	_, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
+	source *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live, err := r.converge(ctx, k, live, func(live *unstructured.Unstructured) (
 		*unstructured.Unstructured, error) {
 		fields := movedFields(source, live)
 		if equality.Semantic.DeepEqual(fields, managedFields(live)) {
@@ -193,9 +202,9 @@ func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
 		return r.Writer.Update(ctx, k, withManagedFields(live, fields))
 	})
 	if err != nil {
-		return fmt.Errorf("write managedFields: %w", err)
+		return nil, fmt.Errorf("write managedFields: %w", err)
 	}
-	return nil
+	return live, nil
 }
 
 // wantsFields reports whether the managedFields of an object are written. Without them, appliers

@@ -39,6 +39,10 @@ type memory struct {
 	onCreate func(u *unstructured.Unstructured)
 	// statusWritten, when set, is what a controller does to an object whose status was written.
 	statusWritten func(u *unstructured.Unstructured)
+	// onList, when set, is called before each LIST.
+	onList func(k kube.Kind, o kube.ListOptions)
+	// onGet, when set, is called before each GET.
+	onGet func(ref object.Ref)
 
 	mu      sync.Mutex
 	version int
@@ -111,11 +115,17 @@ func (m *memory) Kinds(context.Context) ([]kube.Kind, error) { return m.kinds, n
 
 func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 	fn func(raw []byte) error) (kube.ListResult, error) {
+	if m.onList != nil {
+		m.onList(k, o)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	result := kube.ListResult{ResourceVersion: fmt.Sprint(m.version)}
+	label, value, labeled := strings.Cut(o.Labels, "=")
 	for _, ref := range slices.SortedFunc(maps.Keys(m.objects), object.CompareRefs) {
-		if ref.GroupKind() != k.GroupKind || o.Name != "" && ref.Name != o.Name {
+		if ref.GroupKind() != k.GroupKind || o.Name != "" && ref.Name != o.Name ||
+			o.Namespace != "" && ref.Namespace != o.Namespace ||
+			labeled && m.objects[ref].GetLabels()[label] != value {
 			continue
 		}
 		raw, err := m.objects[ref].MarshalJSON()
@@ -137,9 +147,13 @@ func (m *memory) Changes(context.Context, kube.Kind, string, string,
 
 func (m *memory) Get(_ context.Context, k kube.Kind, namespace, name string) (
 	*unstructured.Unstructured, error) {
+	ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}
+	if m.onGet != nil {
+		m.onGet(ref)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u := m.objects[object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}]
+	u := m.objects[ref]
 	if u == nil {
 		return nil, apierrors.NewNotFound(resourceOf(k), name)
 	}

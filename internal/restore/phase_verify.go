@@ -23,7 +23,7 @@ const patience = 15 * time.Second
 func (r *run) verify(ctx context.Context, u Unit) error {
 	var seen notes
 	problem := r.verifier(ctx, &seen)
-	objects, first := early(u.Objects), ""
+	objects, first := r.verifyUnchanged(ctx, early(u.Objects), &seen), ""
 	equal, err := retry.Poll(ctx, retry.Backoff{First: time.Second / 2, Longest: time.Second / 2},
 		patience, func(ctx context.Context) (_ bool, err error) {
 			objects, first, err = r.problems(ctx, objects, problem)
@@ -94,6 +94,11 @@ func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 // when it may not be released. managedFields are not among it: see fieldsDiffer.
 func (r *run) difference(ctx context.Context, o Object, source, live *unstructured.Unstructured) (
 	d deviation, why string) {
+	return r.differenceBy(ctx, r.standard(), o, source, live)
+}
+
+func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
+	live *unstructured.Unstructured) (d deviation, why string) {
 	want, err := r.wantedPaused(o, source, live)
 	if err != nil {
 		return d, err.Error()
@@ -123,7 +128,7 @@ func (r *run) difference(ctx context.Context, o Object, source, live *unstructur
 	if !capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
 		aspect = equality.Spec // its controller is at work
 	}
-	d = r.standard().judge(ctx, o.Ref, want, live, aspect)
+	d = s.judge(ctx, o.Ref, want, live, aspect)
 	return d, d.difference()
 }
 

@@ -30,6 +30,7 @@ type run struct {
 	released   atomic.Int64  // units
 	stages     *stages
 	shared     *sharedState
+	lastWrites lastWrites
 	accepted   map[string]bool // units whose state the operator accepts
 
 	mu   sync.Mutex
@@ -92,6 +93,7 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		unitOf:     map[object.Ref]string{},
 		workloadID: map[string]string{},
 		shared:     newSharedState(o.Plan),
+		lastWrites: lastWrites{byRef: map[object.Ref]lastWrite{}},
 		accepted:   map[string]bool{},
 		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests), polls: make(chan struct{}, polls),
