@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -39,7 +40,9 @@ func newContents(kinds []kube.Kind) (*Contents, error) {
 
 // put adds the bytes of an object and returns how many objects there are now.
 func (c *Contents) put(r object.Ref, body []byte) int64 {
-	packed := c.enc.EncodeAll(body, nil)
+	// EncodeAll returns a slice with the capacity of its input (klauspost/compress v1.20,
+	// zstd/encoder.go). What is stored is a copy, so that the rest is freed.
+	packed := bytes.Clone(c.enc.EncodeAll(body, nil))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bodies[r] = packed
