@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -62,8 +63,25 @@ func replace(ctx context.Context, put *rest.Request, k Kind, obj *unstructured.U
 	path := k.Path(obj.GetNamespace()) + "/" + obj.GetName()
 	if sub != "" {
 		path += "/" + sub
+		obj = withoutManagedFields(obj)
 	}
 	return send(ctx, put.AbsPath(path), obj)
+}
+
+// withoutManagedFields returns obj without its managedFields, and shares the rest with it. In a
+// write of a subresource the API server ignores those of the request (apimachinery v0.36,
+// util/managedfields/internal/fieldmanager.go, decodeLiveOrNew), but it decodes them: they are as
+// large as the object.
+func withoutManagedFields(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	meta, _ := obj.Object["metadata"].(map[string]any)
+	if meta["managedFields"] == nil {
+		return obj
+	}
+	meta = maps.Clone(meta)
+	delete(meta, "managedFields")
+	obj = &unstructured.Unstructured{Object: maps.Clone(obj.Object)}
+	obj.Object["metadata"] = meta
+	return obj
 }
 
 // Get reads the newest state of one object. NotFound comes as the API error.

@@ -22,8 +22,9 @@ import (
 type created struct {
 	mu   sync.Mutex
 	uids []catalog.Value
-	// unfinished are the objects whose managedFields are to be written, as the last write left
-	// them.
+	// unfinished are the objects whose managedFields are to be written, and live what these are
+	// written to: the answers of their last writes without status and managedFields, which are the
+	// larger part of them.
 	unfinished []Object
 	live       map[object.Ref]*unstructured.Unstructured
 }
@@ -71,7 +72,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, made *created, u
 		return err
 	}
 	if r.wantsFields(source) {
-		made.addUnfinished(o, live)
+		made.addUnfinished(o, withoutStatus(k, withManagedFields(live, nil)))
 	} else {
 		r.addLastWrite(ctx, unit, o, source, live)
 	}
@@ -199,7 +200,7 @@ func (r *run) applyManagedFields(ctx context.Context, k kube.Kind, live,
 		if equality.Semantic.DeepEqual(fields, managedFields(live)) {
 			return live, nil
 		}
-		return r.Writer.Update(ctx, k, withManagedFields(live, fields))
+		return r.Writer.Update(ctx, k, withoutStatus(k, withManagedFields(live, fields)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write managedFields: %w", err)

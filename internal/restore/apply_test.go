@@ -81,8 +81,11 @@ func (s *oneObject) Update(_ context.Context, _ kube.Kind, u *unstructured.Unstr
 		return nil, s.refuse
 	}
 	return s.write(func() {
-		had := len(s.live.GetAnnotations()) > 0
+		had, status := len(s.live.GetAnnotations()) > 0, s.live.Object["status"]
 		s.live = u.DeepCopy()
+		if delete(s.live.Object, "status"); status != nil {
+			s.live.Object["status"] = status
+		}
 		if had && len(s.live.GetAnnotations()) == 0 {
 			fields := s.live.GetManagedFields()
 			for i := range fields {
@@ -300,5 +303,17 @@ func TestManagedFieldsNeverBlockARelease(t *testing.T) {
 	if f := findings[0]; f.Severity != object.Warning || f.Unit != "n/w" || f.Ref != o.Ref ||
 		!strings.Contains(f.Message, "metadata.managedFields[m].spec.a") {
 		t.Errorf("finding %v", f)
+	}
+}
+
+// TestAStatusWithoutASubresourceIsPartOfItsObject: a write of the object that left it out would
+// remove it.
+func TestAStatusWithoutASubresourceIsPartOfItsObject(t *testing.T) {
+	u := decoded(t, plain)
+	for _, has := range []bool{true, false} {
+		sent := withoutStatus(kube.Kind{Status: has}, u)
+		if (sent.Object["status"] == nil) != has || u.Object["status"] == nil {
+			t.Errorf("with a subresource %t: sent %v of %v", has, sent.Object, u.Object)
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/kube"
 )
 
 // withStatus returns live with the status of the snapshot's object, and shares the rest with it.
@@ -18,6 +20,17 @@ func withStatus(live, want *unstructured.Unstructured) *unstructured.Unstructure
 	out := &unstructured.Unstructured{Object: maps.Clone(live.Object)}
 	out.Object["status"] = status
 	return out
+}
+
+// withoutStatus returns u without a status that the API server ignores in a write of the object,
+// and shares the rest with it.
+func withoutStatus(k kube.Kind, u *unstructured.Unstructured) *unstructured.Unstructured {
+	if !k.Status || u.Object["status"] == nil {
+		return u
+	}
+	u = &unstructured.Unstructured{Object: maps.Clone(u.Object)}
+	delete(u.Object, "status")
+	return u
 }
 
 func mapGenerations(v any, from, to int64) {
