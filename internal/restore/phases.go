@@ -67,10 +67,8 @@ var unitPhases = []phase{
 	{"copied", unitState.isCopied, func(ctx context.Context, r *run, u Unit, _ *unitState) error {
 		return r.Journal.SetUnit(ctx, u.Name, catalog.UnitCopied, "")
 	}},
-	{"stage", unitState.releases, func(ctx context.Context, r *run, _ Unit, s *unitState) error {
-		err := r.stages.enter(ctx)
-		s.staged = err == nil
-		return err
+	{"stage", unitState.releases, func(ctx context.Context, r *run, u Unit, s *unitState) error {
+		return r.enterStage(ctx, u, s)
 	}},
 	{"before-release", unitState.callsHook, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
@@ -113,6 +111,20 @@ func (s unitState) adopts() bool { return !s.released && !s.noRelease && s.adopt
 func (s unitState) releases() bool { return !s.released && !s.noRelease && !s.adoptedWhole() }
 
 func (s unitState) createsLate() bool { return s.released || s.releases() }
+
+// enterStage waits for a place in a stage. A unit that stays paused needs none: it shows nothing of
+// the controllers, and would be a canary for nobody.
+func (r *run) enterStage(ctx context.Context, u Unit, s *unitState) error {
+	if u.StaysPaused {
+		if r.stages.isStopped() {
+			return errNotReleased
+		}
+		return nil
+	}
+	err := r.stages.enter(ctx)
+	s.staged = err == nil
+	return err
+}
 
 // restoreUnit brings one unit to the target, from its first object to its release and what comes
 // after that. staged reports whether it has a place in a stage.

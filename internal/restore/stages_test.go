@@ -134,6 +134,22 @@ func TestNextUnitWaitsForControllersAtWorkAndNotForEveryCondition(t *testing.T) 
 	})
 }
 
+// TestUnitThatStaysPausedNeedsNoPlaceInAStage: the first place is taken for ever.
+func TestUnitThatStaysPausedNeedsNoPlaceInAStage(t *testing.T) {
+	r := &run{stages: newStages(1, false)}
+	if err := r.enterStage(t.Context(), Unit{}, &unitState{}); err != nil {
+		t.Fatal(err)
+	}
+	var s unitState
+	if err := r.enterStage(t.Context(), Unit{StaysPaused: true}, &s); err != nil || s.staged {
+		t.Errorf("it has a place: %v, %v", s.staged, err)
+	}
+	r.stages.stop()
+	if err := r.enterStage(t.Context(), Unit{StaysPaused: true}, &s); !errors.Is(err, errNotReleased) {
+		t.Errorf("after a stop: %v", err)
+	}
+}
+
 // setProbe sets the condition that tells whether the workload cluster answers.
 func setProbe(status string) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
