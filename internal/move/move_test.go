@@ -123,8 +123,16 @@ func TestBatchesStartWithTheCanaryAndDouble(t *testing.T) {
 	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
 		t.Errorf("batches %v, want %v", got, want)
 	}
-	if m.results.blocked != 1 {
-		t.Errorf("%d blocked", m.results.blocked)
+	if n := m.blocked(); n != 1 {
+		t.Errorf("%d blocked", n)
+	}
+	m.refused = map[string]bool{"n/e": true}
+	want = [][]string{{"n/d"}, {"n/f"}, {"n/g", "n/h"}, {"n/i"}}
+	if got := m.unplanned(); !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("batches without the refused unit %v, want %v", got, want)
+	}
+	if n := m.blocked(); n != 2 || m.left() != 6 {
+		t.Errorf("%d blocked and %d left, with a refused unit", n, m.left())
 	}
 }
 

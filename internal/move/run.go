@@ -36,6 +36,8 @@ type run struct {
 	began    time.Time
 	batches  []*batch
 	slots    chan struct{} // limits concurrent reads of objects of the source
+	// refused are the units of which the target refuses an object before they are paused.
+	refused map[string]bool
 
 	mu      sync.Mutex
 	results results
@@ -47,7 +49,6 @@ type results struct {
 	// byShared are the failed units that a shared object blocks.
 	byShared map[string]bool
 	retired  map[string]bool
-	blocked  int
 	stopped  bool // Machines came or went after a release
 	first    error
 }
@@ -60,7 +61,7 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: op.Runs, Units: op.Units,
 		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
-		slots: make(chan struct{}, 8),
+		slots: make(chan struct{}, 8), refused: map[string]bool{},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			retired: map[string]bool{}}}
 	if m.Units == nil {
@@ -90,7 +91,15 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 			break
 		}
 	}
+	if !m.enough(ctx) {
+		if err = m.dryRun(ctx, slices.Concat(m.unplanned()...)); err != nil {
+			m.fail(ctx, "", err)
+		}
+	}
 	for _, units := range m.unplanned() {
+		if err != nil {
+			break // the next one would fail for the same reason, and be paused for nothing
+		}
 		// After a batch without a single moved unit the next one would most likely fail, too, and
 		// its units would be paused for nothing.
 		if m.enough(ctx) || !m.begin(ctx, units) {
@@ -110,11 +119,11 @@ func execute(ctx context.Context, o Options, stored *StoredPlan) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	left := m.left()
-	if m.results.first == nil && left == 0 && m.results.blocked == 0 {
+	left, blocked := m.left(), m.blocked()
+	if m.results.first == nil && left == 0 && blocked == 0 {
 		return m.observe(ctx)
 	}
-	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: m.results.blocked,
+	return &restore.IncompleteError{Failed: len(m.results.failed), Blocked: blocked,
 		Left: left, First: m.results.first, Stopped: m.results.stopped}
 }
 
@@ -137,9 +146,7 @@ func (m *run) unplanned() [][]string {
 	var canary, names []string
 	for _, u := range m.Plan.Copy.Units {
 		switch {
-		case u.Blocked || m.Units[u.Name] == catalog.UnitBlocked:
-			m.results.blocked++
-		case known[u.Name] || m.over(u.Name):
+		case m.isBlocked(u) || known[u.Name] || m.over(u.Name):
 		case u.Name == m.Tuning.Canary:
 			canary = []string{u.Name}
 		default:
@@ -164,16 +171,31 @@ func (m *run) enough(ctx context.Context) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	canary := m.Tuning.Canary != "" && (m.results.failed[m.Tuning.Canary] ||
-		m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
+		m.refused[m.Tuning.Canary] || m.Units[m.Tuning.Canary] == catalog.UnitBlocked)
 	return ctx.Err() != nil || canary || m.results.stopped || m.Tuning.MaxFailures > 0 &&
 		len(m.results.failed)-len(m.results.byShared) >= m.Tuning.MaxFailures
+}
+
+// isBlocked reports whether a unit is not moved by this run because of a finding.
+func (m *run) isBlocked(u restore.Unit) bool {
+	return u.Blocked || m.refused[u.Name] || m.Units[u.Name] == catalog.UnitBlocked
+}
+
+func (m *run) blocked() int {
+	n := 0
+	for _, u := range m.Plan.Copy.Units {
+		if m.isBlocked(u) {
+			n++
+		}
+	}
+	return n
 }
 
 // left counts the units that were not begun.
 func (m *run) left() int {
 	n := 0
 	for _, u := range m.Plan.Copy.Units {
-		if !u.Blocked && !m.over(u.Name) && !m.results.failed[u.Name] {
+		if !m.isBlocked(u) && !m.over(u.Name) && !m.results.failed[u.Name] {
 			n++
 		}
 	}
@@ -367,7 +389,6 @@ func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
 			m.fail(ctx, u.Name, err)
 			continue
 		}
-		m.results.blocked++
 		m.Units[u.Name] = catalog.UnitBlocked
 	}
 }

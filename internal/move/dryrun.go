@@ -1,0 +1,74 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// namespacesSuffix ends the names of the steps that create namespaces before the first pause.
+const namespacesSuffix = "-namespaces"
+
+// dryRun asks the target about units that no batch has, before the first pause. The plan could not
+// ask where the namespace was missing. So it creates the namespaces, which the first batch would
+// create, and plans the copy again. Units that the target refuses are in m.refused: the source
+// reconciles them all the time. They have no journaled state, so that a resume asks again. Objects
+// whose class is missing on the target are asked about when their batch is copied.
+func (m *run) dryRun(ctx context.Context, units []string) error {
+	namespaces := m.Plan.Copy
+	namespaces.Units, namespaces.Shared.Objects = nil, slices.DeleteFunc(
+		slices.Clone(namespaces.Shared.Objects), func(o restore.Object) bool {
+			return o.GroupKind() != kube.NamespaceKind.GroupKind || o.Action != restore.Create ||
+				!slices.ContainsFunc(o.Users, func(u string) bool { return slices.Contains(units, u) })
+		})
+	if len(namespaces.Shared.Objects) == 0 {
+		return nil
+	}
+	v, err := m.captures.after(ctx, m.began)
+	if err != nil {
+		return err
+	}
+	tuning := m.Tuning
+	tuning.Canary, tuning.Observe = "", 0
+	err = restore.Run(ctx, restore.RunOptions{
+		Plan: &namespaces, Contents: v.contents, Reader: m.Target.Reader, Writer: m.Target.Writer,
+		Kinds: m.Target.Kinds, Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
+		Hooks: restore.Hooks{StepSuffix: namespacesSuffix, LeaveSharedPaused: true},
+	})
+	if _, incomplete := errors.AsType[*restore.IncompleteError](err); err != nil && !incomplete {
+		return err
+	}
+	owners, err := ownership.Owners(ctx, m.Store)
+	if err != nil {
+		return err
+	}
+	plan, err := m.planCopy(ctx, restore.Input{Snapshot: v.source, Contents: v.contents,
+		Source: restore.Snapshot{Source: m.Plan.Source, Time: v.source.Envelope.Time},
+		Spec:   m.Plan.Spec.copySpec(units), Owners: owners})
+	if err != nil {
+		return err
+	}
+	m.refuse(ctx, plan)
+	return nil
+}
+
+// refuse reports the units that a plan blocks.
+func (m *run) refuse(ctx context.Context, plan *restore.Plan) {
+	for _, u := range plan.Units {
+		if !u.Blocked && !plan.Blocked {
+			continue
+		}
+		m.refused[u.Name] = true
+		for _, f := range plan.Findings {
+			if f.Severity >= object.Error && (f.Unit == u.Name || f.Unit == "") {
+				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
+			}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// deny lets the target refuse to create what does not satisfy a CEL expression, until undo is
+// called.
+func (fx *fixture) deny(name, resource, expression string) (undo func()) {
+	fx.t.Helper()
+	quoted, err := json.Marshal(expression)
+	must(fx.t, err)
+	const group = "admissionregistration.k8s.io"
+	create := func(kind, resource, spec string) (remove func()) {
+		k := kube.Kind{GroupKind: object.GroupKind{Group: group, Kind: kind}, Version: "v1",
+			Resource: resource}
+		u := &unstructured.Unstructured{}
+		must(fx.t, json.Unmarshal([]byte(`{"apiVersion":"`+group+`/v1","kind":"`+kind+
+			`","metadata":{"name":"`+name+`"},"spec":`+spec+`}`), &u.Object))
+		u, err := fx.target().Writer().Create(fx.t.Context(), k, u)
+		must(fx.t, err)
+		w := fx.target().Writer()
+		return func() {
+			err := w.Delete(context.Background(), k, "", name, u.GetUID(), "")
+			if !apierrors.IsNotFound(err) {
+				must(fx.t, err)
+			}
+		}
+	}
+	policy := create("ValidatingAdmissionPolicy", "validatingadmissionpolicies",
+		`{"failurePolicy":"Fail","matchConstraints":{"resourceRules":[{"apiGroups":["cluster.x-k8s.io"],
+		"apiVersions":["*"],"operations":["CREATE"],"resources":["`+resource+`"]}]},
+		"validations":[{"expression":`+string(quoted)+`,"message":"not wanted here"}]}`)
+	binding := create("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+		`{"policyName":"`+name+`","validationActions":["Deny"]}`)
+	time.Sleep(2 * time.Second) // until the API server applies it
+	return func() {
+		binding()
+		policy()
+		time.Sleep(2 * time.Second)
+	}
+}
+
+// TestAPIMoveRefusalsBlockTheirUnitsOnly: the target, which has not even the namespace, refuses the
+// Machines of one workload cluster. That one is never paused on the source. It refuses the class of
+// two, but not in a dry-run: the other one that needs the class fails, and stays paused until a
+// resume. The third workload cluster is moved. A resume without the policies moves the rest.
+func TestAPIMoveRefusalsBlockTheirUnitsOnly(t *testing.T) {
+	fx := newFixture(t, "refused")
+	must(t, fx.removeNamespace())
+	refused, needsClass := classyUnits[0], classyUnits[1]
+	machines := fx.deny("refuses-machines", "machines", `object.metadata.labels[?"cluster.x-k8s.io/`+
+		`cluster-name"].orValue("") != "`+refused+`"`)
+	classes := fx.deny("refuses-classes", "clusterclasses", `request.dryRun`)
+	var mu sync.Mutex
+	var paused []string
+	e := fx.carryOut(fx.order(doMove), catalog.Failed,
+		func(_ context.Context, r catalog.StepRecord) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Step.Phase == "pause" && r.State == catalog.StepBegun {
+				paused = append(paused, r.Step.Unit)
+			}
+			return nil
+		})
+	if slices.Contains(paused, fx.namespace+"/"+refused) {
+		t.Errorf("%s was paused, though the target refuses it: %v", refused, paused)
+	}
+	for _, words := range []string{"not wanted here", "ClusterClass"} {
+		if !slices.ContainsFunc(e.Findings, func(f string) bool { return strings.Contains(f, words) }) {
+			t.Errorf("no finding with %q: %s", words, e.Findings)
+		}
+	}
+	st, err := fx.state()
+	must(t, err)
+	_, stay := fx.split(pausedUnit)
+	for ref, was := range stay {
+		if unitName(ref.Name) == refused && st.source[ref].GetResourceVersion() !=
+			was.GetResourceVersion() {
+			t.Errorf("%s was written to", ref)
+		}
+	}
+	for _, unit := range allUnits {
+		if moved := st.source[clusterRef(fx.namespace, unit)] == nil; moved != (unit == pausedUnit) {
+			t.Errorf("%s: moved is %v", unit, moved)
+		}
+	}
+	if u := st.target[clusterRef(fx.namespace, needsClass)]; u != nil {
+		t.Errorf("%s was created without its class", needsClass)
+	}
+	machines()
+	classes()
+	fx.carryOut(fx.order(doResume), catalog.Succeeded, nil)
+	st, err = fx.state()
+	must(t, err)
+	fx.report(fx.checkMoved(st))
+}
