@@ -202,12 +202,15 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "If a controller of the target needs one of those of the snapshot, set it by hand.",
 		},
 		{
-			Code: CodeLeftByOperation, Area: AreaPlan, Severities: []Severity{Error},
+			Code: CodeLeftByOperation, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Meaning: "An earlier operation created the object and did not write its status. managedFields " +
-				"name the operation. Objects of earlier versions have the annotation mgmtd.dev/operation.",
-			Next: "Resume that operation where its catalog is. If that catalog is lost, leave the " +
-				"workload cluster out, or write the status by hand and plan again. An annotation can be " +
-				"removed: the new plan then adopts the object or says how it differs.",
+				"name the operation. Objects of earlier versions have the annotation mgmtd.dev/operation. " +
+				"A restore completes the object when it is paused and equal but for its status: that is " +
+				"a warning.",
+			Next: "Make sure that the earlier operation does not run. For an error, resume it where its " +
+				"catalog is. If that catalog is lost, leave the workload cluster out, or write the status " +
+				"by hand and plan again. An annotation can be removed: the new plan then adopts the " +
+				"object or says how it differs.",
 		},
 		{
 			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},

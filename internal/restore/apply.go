@@ -65,7 +65,7 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, made *created, u
 		return err
 	}
 	r.setAlive(o.Ref)
-	if !r.isUnfinished(live) {
+	if o.UID == "" && !r.isUnfinished(live) {
 		return nil // its last write was made: what differs is the work of controllers
 	}
 	if live, err = r.applyOwn(ctx, k, o, source, live); err != nil {

@@ -180,6 +180,10 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 	}
 	if other, status := creator(live); other != "" && !status && want.Object["status"] != nil &&
 		p.kinds[n.GroupKind()].Status {
+		if p.completes(ctx, n, want, live, atWork) {
+			p.addCompleted(n, other)
+			return
+		}
 		p.addLeft(n, other, "leave this unit out, or write the status of the object by hand "+
 			"and plan again")
 		return
@@ -212,6 +216,32 @@ func (p *planner) addLeft(n *graph.Node, operation, orLost string) {
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeLeftByOperation,
 		Message: "it was left half restored by operation " + operation,
 		Hint:    "resume operation " + operation + " where its catalog is; if that is lost, " + orLost})
+}
+
+// completes reports whether this restore can complete an object that another operation created and
+// whose status was never written: it is what the snapshot has but for that, and no controller works
+// on it. A move completes none, since its rollback would delete what it did not create.
+func (p *planner) completes(ctx context.Context, n *graph.Node, want, live *unstructured.Unstructured,
+	unitAtWork bool) bool {
+	if p.Spec.SourceAtWork || !capi.PausedByUs(live.Object) && (n.Unit == "" || unitAtWork) {
+		return false
+	}
+	want = want.DeepCopy()
+	if capi.PausedByUs(live.Object) {
+		p.rows().Pause(want.Object)
+	}
+	s := standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept}
+	return len(s.judge(ctx, n.Ref, want, live, equality.Spec).lost) == 0
+}
+
+// addCompleted reports an object that this restore completes.
+func (p *planner) addCompleted(n *graph.Node, operation string) {
+	p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeLeftByOperation,
+		Message: "it was left half restored by operation " + operation + ", and is completed",
+		Hint:    "make sure that operation " + operation + " does not run anywhere"})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[n] = true
 }
 
 // differences compares an object of the snapshot with one of the target that may still be paused by

@@ -23,7 +23,7 @@ func checkStatus(ctx context.Context, p *planner) error {
 	nodes := map[object.GroupKind][]*graph.Node{}
 	for n := range p.active {
 		k, served := p.kinds[n.GroupKind()]
-		if served && k.Status && k.Group != "" && p.existing[n.Ref] == "" {
+		if served && k.Status && k.Group != "" && (p.existing[n.Ref] == "" || p.left[n]) {
 			nodes[n.GroupKind()] = append(nodes[n.GroupKind()], n)
 		}
 	}

@@ -52,7 +52,7 @@ func (r *run) hasStatus(live *unstructured.Unstructured) bool {
 }
 
 // creator returns the operation whose restore created u, "" when it carries no mark, and whether
-// that operation has written the status.
+// that operation, or one that completed u, has written the status.
 func creator(u *unstructured.Unstructured) (operation string, status bool) {
 	for _, entry := range managers(u) {
 		manager, _ := entry["manager"].(string)
@@ -60,11 +60,17 @@ func creator(u *unstructured.Unstructured) (operation string, status bool) {
 		if !ok || entry["operation"] != string(metav1.ManagedFieldsOperationUpdate) {
 			continue
 		}
-		if _, err := catalog.ParseOperationID(id); err == nil && entry["subresource"] == nil {
-			return id, hasUpdater(u, manager, "status")
+		if _, err := catalog.ParseOperationID(id); err != nil {
+			continue
+		}
+		switch entry["subresource"] {
+		case nil:
+			operation = id
+		case "status":
+			status = true
 		}
 	}
-	return "", false
+	return operation, status
 }
 
 func hasUpdater(u *unstructured.Unstructured, manager, subresource string) bool {

@@ -32,6 +32,10 @@ func TestAMarkAloneIsNoLeftover(t *testing.T) {
 		{"finished, and changed since",
 			`,"managedFields":[` + finished + `]},"spec":{"a":"x"},"status":{"c":"d"}}`,
 			object.CodeExistsDifferent},
+		{"completed by another operation, and changed since",
+			`,"managedFields":[` + created + `,{"manager":"mgmtd-ba9876543210","operation":"Update",` +
+				`"subresource":"status"}]},"spec":{"a":"x"},"status":{"c":"d"}}`,
+			object.CodeExistsDifferent},
 		{"without its status", `,"managedFields":[` + created + `]},"spec":{"a":"b"}}`,
 			object.CodeLeftByOperation},
 		{"of somebody else", `,"managedFields":[{"manager":"mgmtd-x","operation":"Update"}]}}`,
@@ -43,7 +47,8 @@ func TestAMarkAloneIsNoLeftover(t *testing.T) {
 		n := &graph.Node{Ref: object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n",
 			Name: "a"}, Unit: "n/w"}
 		p := &planner{Input: Input{Snapshot: &snapshot.Snapshot{Graph: &graph.Graph{}}},
-			kinds: map[object.GroupKind]kube.Kind{n.GroupKind(): {Status: true}}}
+			kinds: map[object.GroupKind]kube.Kind{n.GroupKind(): {Status: true}},
+			left:  map[*graph.Node]bool{}}
 		p.collide(t.Context(), n, decoded(t, head+`},"spec":{"a":"b"},"status":{"c":"d"}}`),
 			decoded(t, head+tt.live), false, &notes{})
 		var got object.Code

@@ -33,6 +33,8 @@ type memory struct {
 	kinds []kube.Kind
 	// refuse, when set, is asked before each create and update.
 	refuse func(u *unstructured.Unstructured) error
+	// refuseStatus, when set, is asked before each write of a status.
+	refuseStatus func(u *unstructured.Unstructured) error
 	// refuseDry, when set, is asked before each dry-run of a create.
 	refuseDry func(u *unstructured.Unstructured) error
 	// onCreate, when set, is what a controller does to a new object. It may change it.
@@ -164,7 +166,14 @@ func resourceOf(k kube.Kind) schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-func (m *memory) Create(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+// manage adds an entry to managedFields, as the API server does.
+func manage(ctx context.Context, u *unstructured.Unstructured, subresource string) {
+	u.SetManagedFields(append(u.GetManagedFields(), metav1.ManagedFieldsEntry{
+		Manager: kube.FieldManager(ctx), Operation: metav1.ManagedFieldsOperationUpdate,
+		Subresource: subresource}))
+}
+
+func (m *memory) Create(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,6 +188,7 @@ func (m *memory) Create(_ context.Context, k kube.Kind, obj *unstructured.Unstru
 	if k.Status {
 		delete(u.Object, "status")
 	}
+	manage(ctx, u, "")
 	m.put(ref, u)
 	if m.onCreate != nil {
 		m.onCreate(u)
@@ -222,10 +232,16 @@ func (m *memory) Update(_ context.Context, k kube.Kind, obj *unstructured.Unstru
 	})
 }
 
-func (m *memory) UpdateStatus(_ context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+func (m *memory) UpdateStatus(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
+	if m.refuseStatus != nil {
+		if err := m.refuseStatus(obj); err != nil {
+			return nil, err
+		}
+	}
 	return m.write(k, obj, func(u, with *unstructured.Unstructured) {
 		u.Object["status"] = with.DeepCopy().Object["status"]
+		manage(ctx, u, "status")
 		if m.statusWritten != nil {
 			m.statusWritten(u)
 		}
@@ -303,6 +319,7 @@ func (m *memory) Allowed(context.Context, string, kube.Kind, string) (bool, erro
 
 // trial is one restore operation of a test, from a source in memory to a target in memory.
 type trial struct {
+	source   *memory
 	snapshot *snapshot.Snapshot
 	contents *snapshot.Contents
 	target   *memory
@@ -316,15 +333,10 @@ type trial struct {
 
 func newTrial(t *testing.T, source, target *memory) *trial {
 	t.Helper()
-	x := &trial{target: target, spec: Spec{SourceIsGone: true},
+	x := &trial{source: source, target: target, spec: Spec{SourceIsGone: true},
 		tuning: Tuning{Wait: 2 * time.Second, Settle: time.Millisecond}}
+	x.load(t)
 	var err error
-	if x.snapshot, x.contents, err = snapshot.CaptureInMemory(t.Context(), snapshot.Options{
-		Source: source, SourceName: "source", SourceUID: source.uid, Kubernetes: "v1.36.3",
-		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) { return nil, nil },
-	}); err != nil {
-		t.Fatal(err)
-	}
 	if x.catalog, err = catalog.Open(t.Context(), t.TempDir()+"/catalog.db",
 		catalog.Options{}); err != nil {
 		t.Fatal(err)
@@ -334,6 +346,18 @@ func newTrial(t *testing.T, source, target *memory) *trial {
 		_ = x.catalog.Close()
 	})
 	return x
+}
+
+// load reads the snapshot: a run drops the contents of finished units.
+func (x *trial) load(t *testing.T) {
+	t.Helper()
+	var err error
+	if x.snapshot, x.contents, err = snapshot.CaptureInMemory(t.Context(), snapshot.Options{
+		Source: x.source, SourceName: "source", SourceUID: x.source.uid, Kubernetes: "v1.36.3",
+		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) { return nil, nil },
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (x *trial) makePlan(t *testing.T) *Plan {

@@ -109,7 +109,8 @@ type Object struct {
 	// Action, and the reason of a skip.
 	Action Action `json:"action"`
 	Reason string `json:"reason,omitempty"`
-	// UID on the target, when it was there at planning.
+	// UID on the target, when it was there at planning. An object with a UID and the action Create
+	// was created by another operation, which did not write its status: this one does.
 	UID string `json:"uid,omitempty"`
 	// Owners to write; dropped ones are left out.
 	Owners []object.Ref `json:"owners,omitempty"`

@@ -82,6 +82,7 @@ type planner struct {
 	skipped  map[*graph.Node]string   // left out, and why
 	users    map[*graph.Node][]string // units that need a shared node
 	existing map[object.Ref]string    // on the target at planning, with UID
+	left     map[*graph.Node]bool     // existing ones that another operation did not complete
 	kinds    map[object.GroupKind]kube.Kind
 	// owners that are not in the snapshot but live on the target, with UID
 	outside map[object.Ref]string
@@ -108,7 +109,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	p := &planner{
 		Input: in, nodes: nodes, skipped: map[*graph.Node]string{},
-		users:    map[*graph.Node][]string{},
+		users: map[*graph.Node][]string{}, left: map[*graph.Node]bool{},
 		findings: slices.Clone(in.Findings), existing: map[object.Ref]string{},
 		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{},

@@ -129,7 +129,7 @@ func (r *run) prepareRun(ctx context.Context) error {
 			}
 			k.Version = o.Version
 			r.kinds[o.GroupKind()] = k
-			if o.Action == Adopt {
+			if o.UID != "" {
 				r.setUID(o.Ref, o.UID)
 			}
 		}
