@@ -34,10 +34,15 @@ func coreRows() []Row {
 			SecretSuffixes: []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"},
 			Refs: []Reference{
 				{Path: "spec.topology.classRef", To: ClusterClass, SoftOwner: true},
+				// v1beta1: a name, and its namespace in the field next to it
+				{Path: "spec.topology.class", Namespace: "spec.topology.classNamespace", To: ClusterClass,
+					SoftOwner: true},
 				{Path: "spec.infrastructureRef"},
 				{Path: "spec.controlPlaneRef"},
 				{Path: "spec.topology.controlPlane.healthCheck.remediation.templateRef"},
 				{Path: "spec.topology.workers.machineDeployments.#.healthCheck.remediation.templateRef"},
+				{Path: "spec.topology.controlPlane.machineHealthCheck.remediationTemplate"}, // v1beta1
+				{Path: "spec.topology.workers.machineDeployments.#.machineHealthCheck.remediationTemplate"},
 			}},
 		// The Cluster webhook waits seconds for a ClusterClass that is not reconciled, so it is
 		// never paused and comes first (cluster-api v1.14, core/webhooks/admission/cluster.go).

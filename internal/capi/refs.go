@@ -13,6 +13,9 @@ import (
 // reports whether a kind is namespaced. The refs share no memory with spec.
 func (r Reference) In(spec gjson.Result, namespace string,
 	scoped func(object.GroupKind) bool) []object.Ref {
+	if ns := value(spec, r.Namespace); r.Namespace != "" && ns.String() != "" {
+		namespace = shared(ns.String())
+	}
 	var refs []object.Ref
 	var add func(v gjson.Result)
 	add = func(v gjson.Result) {
@@ -34,8 +37,13 @@ func (r Reference) In(spec gjson.Result, namespace string,
 			}
 		}
 	}
-	add(spec.Get(strings.TrimPrefix(r.Path, "spec.")))
+	add(value(spec, r.Path))
 	return refs
+}
+
+// value returns the value of a spec at a path that begins with "spec.".
+func value(spec gjson.Result, path string) gjson.Result {
+	return spec.Get(strings.TrimPrefix(path, "spec."))
 }
 
 // RefOf reads a reference {apiGroup or apiVersion, kind, namespace, name}. to and namespace stand

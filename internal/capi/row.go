@@ -1,6 +1,7 @@
 package capi
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -73,6 +74,9 @@ type Reference struct {
 	// apiVersion, kind, namespace, name}, or a list of these. A namespace that the field does not
 	// say is the object's own.
 	Path string
+	// Namespace is the path of another field of the object, which has the namespace where Path has
+	// a name alone; empty when there is none. It begins with "spec.", too.
+	Namespace string
 	// To is the kind of the named object where the field does not say it.
 	To object.GroupKind
 	// SoftOwner: the named object is created before this one, as an owner is.
@@ -170,9 +174,11 @@ func (r *Row) Validate() error {
 		return fmt.Errorf("row %s: it needs a source", r.GroupKind)
 	}
 	for _, ref := range r.Refs {
-		if !referencePath.MatchString(ref.Path) {
-			return fmt.Errorf("row %s: path %q is not one of fields below spec, such as "+
-				"spec.files.#.secretName", r.GroupKind, ref.Path)
+		for _, path := range []string{ref.Path, cmp.Or(ref.Namespace, ref.Path)} {
+			if !referencePath.MatchString(path) {
+				return fmt.Errorf("row %s: path %q is not one of fields below spec, such as "+
+					"spec.files.#.secretName", r.GroupKind, path)
+			}
 		}
 	}
 	return nil
