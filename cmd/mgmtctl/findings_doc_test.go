@@ -50,7 +50,8 @@ func findingsText() string {
 
 // commandWords match what is set in code type.
 var commandWords = regexp.MustCompile(
-	`mgmtctl( [a-z]+)+( [A-Z]+)?( --[a-z-]+)?|--[a-z-]+( [A-Z]+| [a-z]+\.pub| latest)?`)
+	`mgmtctl( [a-z]+)+( [A-Z]{2,}(/[A-Z]+)?)*( --[a-z-]+)?|` +
+		`--[a-z-]+( [A-Z]{2,}| [a-z]+\.pub| Kind\.group:path| latest)?`)
 
 func writeDefinition(b *strings.Builder, d object.Definition) {
 	var severities []string
