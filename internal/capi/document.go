@@ -2,6 +2,7 @@ package capi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -24,6 +25,12 @@ type Document struct {
 	SecretSuffixes  []string            `json:"secretSuffixes"`
 	Certificates    []string            `json:"certificates"`
 	LockSuffixes    []string            `json:"lockSuffixes"`
+
+	PerManagementCluster bool `json:"perManagementCluster"`
+	// VolatileConditions are condition types besides those of the Cluster API contract.
+	VolatileConditions []string                `json:"volatileConditions"`
+	Volatile           []VolatileFieldDocument `json:"volatile"`
+	Compared           []string                `json:"compared"`
 }
 
 // ReferenceDocument is a Reference as an operator writes it. Group and Kind are those of the named
@@ -35,6 +42,17 @@ type ReferenceDocument struct {
 	SoftOwner bool   `json:"softOwner"`
 }
 
+// VolatileFieldDocument is a VolatileField as an operator writes it.
+type VolatileFieldDocument struct {
+	Path    string `json:"path"`
+	OwnedBy struct {
+		Group string `json:"group"`
+		Kind  string `json:"kind"`
+	} `json:"ownedBy"`
+	NameSuffix  string   `json:"nameSuffix"`
+	Annotations []string `json:"annotations"`
+}
+
 // Row returns the row that d describes. source names the file that d is from. The error names the
 // row.
 func (d Document) Row(source string) (Row, error) {
@@ -43,6 +61,19 @@ func (d Document) Row(source string) (Row, error) {
 		UsersNamed: d.UsersNamed, BoundToCluster: d.BoundToCluster, ReconciledFirst: d.ReconciledFirst,
 		RunsCode: d.RunsCode, GoodConditions: d.GoodConditions, AddressPool: d.AddressPool,
 		SecretSuffixes: d.SecretSuffixes, Certificates: d.Certificates, LockSuffixes: d.LockSuffixes,
+		PerManagementCluster: d.PerManagementCluster, Compared: d.Compared,
+	}
+	if len(d.VolatileConditions) > 0 {
+		row.VolatileConditions = slices.Concat(contractVolatile, d.VolatileConditions)
+	}
+	for _, f := range d.Volatile {
+		owner := object.GroupKind{Group: f.OwnedBy.Group, Kind: f.OwnedBy.Kind}
+		if owner.Kind == "" && owner.Group != "" {
+			return Row{}, fmt.Errorf("row %s: volatile path %q has an owner without a kind",
+				row.GroupKind, f.Path)
+		}
+		row.Volatile = append(row.Volatile, VolatileField{Path: f.Path, OwnedBy: owner,
+			NameSuffix: f.NameSuffix, Annotations: f.Annotations})
 	}
 	var names []string
 	for _, p := range pauses {

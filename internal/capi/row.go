@@ -163,6 +163,13 @@ func (r *Row) IsVolatile(condition string) bool {
 // element of a list.
 var referencePath = regexp.MustCompile(`^spec(\.#)?(\.[A-Za-z0-9_-]+(\.#)?)*\.[A-Za-z0-9_-]+$`)
 
+// volatilePath matches the paths that a VolatileField may have. A whole spec is none: then nothing
+// would be compared after a release.
+var volatilePath = regexp.MustCompile(`^(data(\.[^#]+)?|(spec|metadata\.(annotations|labels))\.[^#]+)$`)
+
+// comparedPath matches the paths of Row.Compared.
+var comparedPath = regexp.MustCompile(`^spec\.[^#]+$`)
+
 // Validate returns what is wrong with a row; nil when nothing is.
 func (r *Row) Validate() error {
 	switch {
@@ -180,6 +187,20 @@ func (r *Row) Validate() error {
 					"spec.files.#.secretName", r.GroupKind, path)
 			}
 		}
+	}
+	for _, f := range r.Volatile {
+		if !volatilePath.MatchString(f.Path) {
+			return fmt.Errorf("row %s: volatile path %q is not data, or a field below spec, "+
+				"metadata.annotations or metadata.labels", r.GroupKind, f.Path)
+		}
+	}
+	for _, path := range r.Compared {
+		if !comparedPath.MatchString(path) {
+			return fmt.Errorf("row %s: compared path %q is not a field below spec", r.GroupKind, path)
+		}
+	}
+	if slices.Contains(r.VolatileConditions, "") {
+		return fmt.Errorf("row %s: a volatile condition has no type", r.GroupKind)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
 )
 
 // Comparison says how an object deviates from what it should be. Its paths hold no values, since
@@ -21,12 +23,12 @@ type Comparison struct {
 // out. A list of scalars under metadata and a list of owners may have more elements, a condition
 // may be new; any other list has to have the same elements. What Differences ignores is ignored
 // here, too, and so are managedFields, whatever the aspect. Both lists of paths are sorted.
-func Compare(want, got map[string]any, aspect Aspect) Comparison {
+func Compare(rows *capi.Table, want, got map[string]any, aspect Aspect) Comparison {
 	if aspect == All {
 		aspect = Values
 	}
 	var c Comparison
-	c.fields(normal(want, aspect), normal(got, aspect), "")
+	c.fields(normal(rows, want, aspect), normal(rows, got, aspect), "")
 	slices.Sort(c.Lost)
 	slices.Sort(c.Added)
 	return c

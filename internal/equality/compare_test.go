@@ -63,11 +63,11 @@ func TestCompareTellsWhatIsLostFromWhatWasAdded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Compare(decode(t, tt.want), decode(t, tt.got), tt.aspect)
+			c := Compare(nil, decode(t, tt.want), decode(t, tt.got), tt.aspect)
 			if !slices.Equal(c.Lost, tt.lost) || !slices.Equal(c.Added, tt.added) {
 				t.Errorf("lost %v, added %v; want %v and %v", c.Lost, c.Added, tt.lost, tt.added)
 			}
-			if same := Compare(decode(t, tt.want), decode(t, tt.want), All); len(same.Lost)+
+			if same := Compare(nil, decode(t, tt.want), decode(t, tt.want), All); len(same.Lost)+
 				len(same.Added) > 0 {
 				t.Errorf("it deviates from itself: %v", same)
 			}

@@ -28,11 +28,12 @@ const (
 // when they are equal. Equal means equal but for what every management cluster sets itself: uid,
 // resourceVersion, generation, creation and deletion timestamps, owner UIDs, observedGeneration,
 // the times and generations of conditions, the volatile conditions of the kind's row such as
-// Paused, annotations mgmtd.dev/*, and what conversion webhooks store in an annotation. managedFields compare as ManagedFieldsDifferences does. It
-// returns paths and never values, since values may be those of Secrets.
-func Differences(want, got map[string]any, aspect Aspect) []string {
+// Paused, annotations mgmtd.dev/*, and what conversion webhooks store in an annotation.
+// managedFields compare as ManagedFieldsDifferences does. rows may be nil, which is the built-in
+// table. It returns paths and never values, since values may be those of Secrets.
+func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []string {
 	var paths []string
-	diff(normal(want, aspect), normal(got, aspect), "", &paths)
+	diff(normal(rows, want, aspect), normal(rows, got, aspect), "", &paths)
 	if aspect == All {
 		paths = append(paths, ManagedFieldsDifferences(want, got)...)
 	}
@@ -41,9 +42,7 @@ func Differences(want, got map[string]any, aspect Aspect) []string {
 }
 
 // normal returns a copy of obj without what equality ignores. It shares unchanged parts with obj.
-func normal(obj map[string]any, aspect Aspect) map[string]any {
-	// The built-in rows: a row of the configuration cannot name volatile conditions.
-	var rows *capi.Table
+func normal(rows *capi.Table, obj map[string]any, aspect Aspect) map[string]any {
 	out := maps.Clone(obj)
 	if meta, ok := obj["metadata"].(map[string]any); ok {
 		out["metadata"] = normalMetadata(meta)

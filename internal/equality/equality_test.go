@@ -104,14 +104,14 @@ func TestDifferencesOfEachField(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := decode(t, tt.a), decode(t, tt.b)
-			got := Differences(a, b, tt.aspect)
+			got := Differences(nil, a, b, tt.aspect)
 			if first := append(got, "")[0]; first != tt.want {
 				t.Errorf("differences %v, want %q first", got, tt.want)
 			}
-			if len(Differences(b, a, tt.aspect)) > 0 != (tt.want != "") {
+			if len(Differences(nil, b, a, tt.aspect)) > 0 != (tt.want != "") {
 				t.Error("the other way round it is otherwise")
 			}
-			if len(Differences(a, decode(t, tt.a), All)) > 0 {
+			if len(Differences(nil, a, decode(t, tt.a), All)) > 0 {
 				t.Error("not equal to itself, or changed by the comparison")
 			}
 		})

@@ -96,7 +96,7 @@ func TestAPIMoveLeavesASharedClassOnBothSides(t *testing.T) {
 		if st.source[ref] != nil {
 			t.Errorf("%s is still on the source", ref)
 		}
-		if u := st.target[ref]; u == nil || len(equality.Differences(was.Object, u.Object,
+		if u := st.target[ref]; u == nil || len(equality.Differences(nil, was.Object, u.Object,
 			equality.All)) > 0 {
 			t.Errorf("%s is not on the target as it was", ref)
 		}

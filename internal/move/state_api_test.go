@@ -119,7 +119,7 @@ func (fx *fixture) checkCrashed(st bothSides, began time.Time) (problems []strin
 			add("I2: %s is on neither side", ref)
 			continue
 		}
-		if paths := equality.Differences(was.Object, target.Object, equality.All); len(paths) > 0 {
+		if paths := equality.Differences(nil, was.Object, target.Object, equality.All); len(paths) > 0 {
 			add("I2: %s is gone from the source, and on the target it differs in %v", ref, paths)
 		}
 		units := []string{unitName(ref.Name)}
@@ -179,7 +179,7 @@ func (fx *fixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (
 			add("%s is not there", ref)
 			continue
 		}
-		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 {
+		if paths := equality.Differences(nil, was.Object, u.Object, equality.All); len(paths) > 0 {
 			add("%s differs in %v", ref, paths)
 		}
 		if isPaused(u) != isPaused(was) {
@@ -292,7 +292,7 @@ func (fx *fixture) checkStays(live, stay map[object.Ref]*unstructured.Unstructur
 			problems = append(problems, ref.String()+" is gone from the source")
 			continue
 		}
-		if paths := equality.Differences(was.Object, u.Object, equality.All); len(paths) > 0 &&
+		if paths := equality.Differences(nil, was.Object, u.Object, equality.All); len(paths) > 0 &&
 			!slices.Contains(paths, "metadata.ownerReferences") {
 			problems = append(problems, fmt.Sprintf("%s of the source differs in %v", ref, paths))
 		}

@@ -17,7 +17,7 @@ func checkDryRun(ctx context.Context, p *planner) error {
 	seen := map[string]*refusals{} // by unit
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(requests)
-	s := standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept}
+	s := p.standard()
 	shared := map[*graph.Node]*refusals{}
 	for n := range p.active {
 		k, served := p.kinds[n.GroupKind()]

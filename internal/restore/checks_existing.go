@@ -230,7 +230,7 @@ func (p *planner) completes(ctx context.Context, n *graph.Node, want, live *unst
 	if capi.PausedByUs(live.Object) {
 		p.rows().Pause(want.Object)
 	}
-	s := standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept}
+	s := p.standard()
 	return len(s.judge(ctx, n.Ref, want, live, equality.Spec).lost) == 0
 }
 
@@ -254,7 +254,7 @@ func (p *planner) differences(ctx context.Context, ref object.Ref, want,
 	if !capi.PausedByUs(live.Object) && p.rows().Row(ref.GroupKind()).Pause.AtWork(unitAtWork) {
 		aspect = equality.Spec
 	}
-	s := standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept}
+	s := p.standard()
 	d = s.judge(ctx, ref, want, live, aspect)
 	if len(d.lost) > 0 && capi.PausedByUs(live.Object) {
 		paused := want.DeepCopy()

@@ -102,10 +102,10 @@ func (p *planner) checkStatusOf(n *graph.Node, schema *kube.StatusSchema, about 
 	if row.PerManagementCluster || row.Pause.Order() == 0 && row.Pause.AtWork(false) {
 		return nil // its controllers write the status again before verify
 	}
-	c := equality.Compare(map[string]any{"status": body},
+	s := p.standard()
+	c := equality.Compare(s.rows, map[string]any{"status": body},
 		map[string]any{"status": status}, equality.Values)
 	var d deviation
-	s := standard{accept: p.Spec.Accept}
 	d.accepted, d.lost = split(c.Lost, func(path string) bool {
 		return s.accepts(n.GroupKind(), path)
 	})

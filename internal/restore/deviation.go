@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -21,6 +22,7 @@ type standard struct {
 	prober Prober
 	kinds  []kube.Kind // of the target
 	accept []object.AcceptedDifference
+	rows   *capi.Table
 }
 
 // deviation is how far an object is from what it should be. lost is what keeps it from being
@@ -33,7 +35,7 @@ type deviation struct {
 // judge compares live with want, which is at the version at which live was read.
 func (s standard) judge(ctx context.Context, ref object.Ref, want, live *unstructured.Unstructured,
 	aspect equality.Aspect) deviation {
-	c := equality.Compare(want.Object, live.Object, aspect)
+	c := equality.Compare(s.rows, want.Object, live.Object, aspect)
 	d := deviation{lost: c.Lost, added: c.Added}
 	d.accepted, d.lost = split(d.lost, func(path string) bool {
 		return s.accepts(ref.GroupKind(), path)
@@ -77,7 +79,7 @@ func (s standard) dropped(ctx context.Context, k kube.Kind, want, live *unstruct
 		}
 		answer.Object["status"] = withStatus.Object["status"]
 	}
-	return equality.Compare(want.Object, answer.Object, aspect).Lost
+	return equality.Compare(s.rows, want.Object, answer.Object, aspect).Lost
 }
 
 func split(paths []string, in func(path string) bool) (inside, outside []string) {

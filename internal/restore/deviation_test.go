@@ -48,14 +48,14 @@ func TestOnlyWhatTheConversionDropsIsNoDifference(t *testing.T) {
 		s    standard
 		want deviation
 	}{
-		{"another version is stored", standard{droppingProber{}, stored("v1beta2"), nil},
+		{"another version is stored", standard{droppingProber{}, stored("v1beta2"), nil, nil},
 			deviation{lost: []string{"spec.c"}, converted: []string{"spec.a", "status.b"}}},
-		{"and the rest is accepted", standard{droppingProber{}, stored("v1beta2"), accept},
+		{"and the rest is accepted", standard{droppingProber{}, stored("v1beta2"), accept, nil},
 			deviation{accepted: []string{"spec.c"}, converted: []string{"spec.a", "status.b"}}},
-		{"the version of the snapshot is stored", standard{droppingProber{}, stored("v1beta1"), nil},
+		{"the version of the snapshot is stored", standard{droppingProber{}, stored("v1beta1"), nil, nil},
 			deviation{lost: []string{"spec.a", "spec.c", "status.b"}}},
 		{"the target does not answer", standard{droppingProber{err: errors.New("no")},
-			stored("v1beta2"), nil}, deviation{lost: []string{"spec.a", "spec.c", "status.b"}}},
+			stored("v1beta2"), nil, nil}, deviation{lost: []string{"spec.a", "spec.c", "status.b"}}},
 	} {
 		d := tt.s.judge(t.Context(), object.Ref{Group: machine.Group, Kind: machine.Kind}, want, live,
 			equality.Values)

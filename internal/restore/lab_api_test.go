@@ -314,7 +314,7 @@ func checkRestored(t *testing.T, s site) {
 		if err := json.Unmarshal(raw, &want); err != nil {
 			t.Fatal(err)
 		}
-		if paths := equality.Differences(want, live.Object, equality.All); len(paths) > 0 {
+		if paths := equality.Differences(nil, want, live.Object, equality.All); len(paths) > 0 {
 			t.Errorf("%s differs in %v", n.Ref, paths)
 		}
 		for _, o := range live.GetOwnerReferences() {

@@ -133,7 +133,8 @@ func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
 }
 
 func (r *run) standard() standard {
-	return standard{prober: r.Prober, kinds: r.Kinds, accept: r.Plan.Spec.Accept}
+	return standard{prober: r.Prober, kinds: r.Kinds, accept: r.Plan.Spec.Accept,
+		rows: r.Rows}
 }
 
 // fieldsDiffer returns the fields of a live object whose server-side appliers are not those of the

@@ -75,6 +75,10 @@ func Nodes(s *snapshot.Snapshot, spec Spec) ([]*graph.Node, error) {
 // rows is what is known of the kinds of the snapshot.
 func (p *planner) rows() *capi.Table { return p.Snapshot.Graph.Rows }
 
+func (p *planner) standard() standard {
+	return standard{prober: p.Prober, kinds: p.Kinds, accept: p.Spec.Accept, rows: p.rows()}
+}
+
 // planner makes one plan.
 type planner struct {
 	Input

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -67,7 +68,7 @@ func Compare(ctx context.Context, from, to Version) ([]Change, error) {
 		}
 	}
 	for i, n := range after {
-		paths, err := differences(from.Contents, to.Contents, n.Ref)
+		paths, err := differences(to.Graph.Rows, from.Contents, to.Contents, n.Ref)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +88,7 @@ func Compare(ctx context.Context, from, to Version) ([]Change, error) {
 	return list, nil
 }
 
-func differences(from, to *Contents, ref object.Ref) ([]string, error) {
+func differences(rows *capi.Table, from, to *Contents, ref object.Ref) ([]string, error) {
 	var objects [2]map[string]any
 	for i, c := range []*Contents{from, to} {
 		raw, err := c.Bytes(ref)
@@ -99,5 +100,5 @@ func differences(from, to *Contents, ref object.Ref) ([]string, error) {
 			return nil, fmt.Errorf("decode %s: not JSON", ref)
 		}
 	}
-	return equality.Differences(objects[0], objects[1], equality.All), nil
+	return equality.Differences(rows, objects[0], objects[1], equality.All), nil
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retention"
 	"github.com/mgmtd/mgmtd/internal/schedule"
@@ -305,6 +307,50 @@ func TestKindsOfTheConfigurationJoinTheBuiltInOnes(t *testing.T) {
 	if diff := cmp.Diff(want, row.Refs); diff != "" || !row.Shared ||
 		row.Pause != capi.PauseByAnnotation || !c.Service.Rows.Has(capi.Machine) {
 		t.Errorf("row %+v", row)
+	}
+}
+
+// TestARowOfTheConfigurationSaysWhatChanges: which conditions and fields controllers write, and what
+// they compare with Machines.
+func TestARowOfTheConfigurationSaysWhatChanges(t *testing.T) {
+	const head = "  kinds:\n    - {group: acme.example.org, kind: Pool, pause: annotation, "
+	c, err := load(t, folder(t), strings.Replace(goodOwn, "  rules: []\n", head+
+		`perManagementCluster: true, volatileConditions: [Polled], compared: [spec.template],
+       volatile: [{path: spec.size, ownedBy: {group: acme.example.org, kind: Fleet},
+         nameSuffix: -auto, annotations: [acme.example.org/autoscaled]}]}
+`, 1)+goodVelero)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := c.Service.Rows.Row(object.GroupKind{Group: "acme.example.org", Kind: "Pool"})
+	want := []capi.VolatileField{{Path: "spec.size", NameSuffix: "-auto",
+		OwnedBy:     object.GroupKind{Group: "acme.example.org", Kind: "Fleet"},
+		Annotations: []string{"acme.example.org/autoscaled"}}}
+	if diff := cmp.Diff(want, row.Volatile); diff != "" || !row.PerManagementCluster ||
+		!slices.Equal(row.Compared, []string{"spec.template"}) || !row.IsVolatile("Polled") ||
+		!row.IsVolatile("Paused") || row.IsVolatile("Ready") {
+		t.Errorf("row %+v", row)
+	}
+	live := func(status string) map[string]any {
+		return map[string]any{"apiVersion": "acme.example.org/v1", "kind": "Pool", "status": map[string]any{
+			"conditions": []any{map[string]any{"type": "Polled", "status": status}}}}
+	}
+	if d := equality.Differences(c.Service.Rows, live("True"), live("False"),
+		equality.All); len(d) > 0 {
+		t.Errorf("a volatile condition is a difference: %v", d)
+	}
+	for text, words := range map[string]string{
+		"volatile: [{path: spec}]":                                "volatile path",
+		"volatile: [{path: spec.a.#.b}]":                          "volatile path",
+		"volatile: [{path: status.a}]":                            "volatile path",
+		"volatile: [{path: spec.a, ownedBy: {group: a.example}}]": "an owner without a kind",
+		"compared: [spec]":                                        "compared path",
+		`volatileConditions: [""]`:                                "has no type",
+	} {
+		if _, err := load(t, folder(t), strings.Replace(goodOwn, "  rules: []\n", head+text+"}\n", 1)+
+			goodVelero); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
