@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,8 +36,23 @@ func safe(gk object.GroupKind, err error) string {
 	if len(fields) == 0 && !capi.HoldsSecrets(gk) {
 		return err.Error() // the words of a webhook, of authorization, of a conflict
 	}
-	return fmt.Sprintf("%s (%d) %s", s.Reason, s.Code, strings.Join(fields, ", "))
+	text := fmt.Sprintf("%s (%d)", s.Reason, s.Code)
+	if by := refusedBy.FindString(s.Message); by != "" {
+		text += " " + by
+	}
+	if len(fields) > 0 {
+		text += " " + strings.Join(fields, ", ")
+	}
+	return text
 }
+
+// refusedBy matches the words of an API server that name what refuses an object. They come before
+// the words of a policy or a webhook, which may quote values. Kubernetes 1.36: admission/plugin in
+// k8s.io/apiserver, policy/validating/dispatcher.go, webhook/errors/statuserror.go,
+// pkg/admission/plugin/webhook/errors.go, and resourcequota/controller.go.
+var refusedBy = regexp.MustCompile(`ValidatingAdmissionPolicy '[a-z0-9.:-]+' with binding ` +
+	`'[a-z0-9.:-]+' denied request|admission webhook "[a-z0-9.-]+" denied the request|` +
+	`failed calling webhook "[a-z0-9.-]+"|exceeded quota: [a-z0-9.-]+`)
 
 func decodeBase64(s string) ([]byte, error) { return base64.StdEncoding.DecodeString(s) }
 
