@@ -53,6 +53,8 @@ type Options struct {
 	FirstPort int
 	// Bare starts API servers with CRDs alone: no controllers, webhooks or cloud.
 	Bare bool
+	// RuntimeSDK has the core managers call runtime extensions.
+	RuntimeSDK bool
 	// Fsync makes etcd durable. Off by default: a lab does not survive its
 	// machine, and a kill -9 loses nothing that was handed to the kernel.
 	Fsync bool

@@ -71,7 +71,8 @@ func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
 	m.controllers = []*process{m.process(roleControllerManager, []string{
 		"--kubeconfig=" + m.Kubeconfig(),
 		// The garbage collector makes a wrong owner UID as dangerous as in production.
-		"--controllers=garbage-collector-controller,namespace-controller",
+		// The controller of quotas writes the status without which admission refuses everything.
+		"--controllers=garbage-collector-controller,namespace-controller,resourcequota-controller",
 		"--leader-elect=false",
 		"--secure-port=0",
 	})}
@@ -83,8 +84,11 @@ func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
 			continue
 		}
 		gates := "ClusterTopology=true,MachinePool=true"
-		if p.role == roleBootstrap {
+		switch {
+		case p.role == roleBootstrap:
 			gates = "MachinePool=true"
+		case p.role == roleCore && l.opts.RuntimeSDK:
+			gates += ",RuntimeSDK=true"
 		}
 		process := m.process(p.role, []string{
 			"--kubeconfig=" + m.Kubeconfig(),
