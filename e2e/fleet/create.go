@@ -77,6 +77,7 @@ func Create(ctx context.Context, c client.Client, opts Options) ([]types.Namespa
 // every creation wait for seconds.
 func createShared(ctx context.Context, c client.Client, opts Options) error {
 	var namespaces, classes, stock []string
+	patchedBy := map[string]string{} // by namespace of the class
 	for _, shape := range opts.Shapes {
 		if shape.Templates != "" {
 			objects, err := shape.sharedObjects(opts.Prefix)
@@ -93,6 +94,7 @@ func createShared(ctx context.Context, c client.Client, opts Options) error {
 		if shape.ClassNamespace != "" {
 			namespaces = append(namespaces, opts.Prefix+shape.ClassNamespace)
 			classes = append(classes, opts.Prefix+shape.ClassNamespace)
+			patchedBy[opts.Prefix+shape.ClassNamespace] = shape.PatchedBy
 		}
 	}
 	slices.Sort(namespaces)
@@ -104,7 +106,7 @@ func createShared(ctx context.Context, c client.Client, opts Options) error {
 	slices.Sort(classes)
 	classes = slices.Compact(classes)
 	for _, namespace := range classes {
-		if err := apply(ctx, c, class(namespace)...); err != nil {
+		if err := apply(ctx, c, class(namespace, patchedBy[namespace])...); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func TestShapesCoverWhatCanGoWrong(t *testing.T) {
 		}
 		seen[s.Name] = true
 		// DeepCopy panics on what JSON cannot have, such as an int.
-		for _, o := range slices.Concat(shared(s.Namespace), class("classes"), workload(s, "p-")) {
+		for _, o := range slices.Concat(shared(s.Namespace), class("classes", ""), workload(s, "p-")) {
 			o.DeepCopy()
 		}
 	}

@@ -76,6 +76,12 @@ func Rebirth(ctx context.Context, c client.Client, opts Options, shape Shape) er
 	return err
 }
 
+// Scale scales the workers of a workload cluster of Cluster API's own templates, and waits until it
+// is Available with all Machines.
+func Scale(ctx context.Context, c client.Client, opts Options, shape Shape, workers int) error {
+	return life{c, shape, shape.Key(opts.Prefix)}.scale(ctx, workers)
+}
+
 func (l life) scale(ctx context.Context, workers int) error {
 	if err := l.editPool(ctx, fmt.Sprintf(`{"replicas":%d}`, workers)); err != nil {
 		return err

@@ -112,8 +112,14 @@ stringData:
   token: not-a-real-one
 `
 
-// class is a ClusterClass with its templates; the templates come first.
-func class(namespace string) []*unstructured.Unstructured {
+// class is a ClusterClass with its templates; the templates come first. patchedBy is the handler of
+// a runtime extension that generates further patches; empty for none.
+func class(namespace, patchedBy string) []*unstructured.Unstructured {
+	patches := []any{imagePullPolicyPatch()}
+	if patchedBy != "" {
+		patches = append(patches, fields{"name": "extension", "external": fields{
+			"generatePatchesExtension": patchedBy}})
+	}
 	health := fields{"checks": unhealthyNodes()}
 	return []*unstructured.Unstructured{
 		object(infraAPI, "DevClusterTemplate", namespace, className, template(inMemory(fields{}))),
@@ -143,20 +149,25 @@ func class(namespace string) []*unstructured.Unstructured {
 				"schema": fields{"openAPIV3Schema": fields{"type": "string", "enum": []any{"IfNotPresent",
 					"Always"}, "default": "IfNotPresent"}},
 			}},
-			"patches": []any{fields{"name": "imagePullPolicy", "definitions": []any{fields{
-				"selector": fields{
-					"apiVersion": controlPlaneAPI, "kind": "KubeadmControlPlaneTemplate",
-					"matchResources": fields{"controlPlane": true},
-				},
-				"jsonPatches": []any{fields{
-					"op": "add",
-					"path": "/spec/template/spec/kubeadmConfigSpec/joinConfiguration/nodeRegistration/" +
-						"imagePullPolicy",
-					"valueFrom": fields{"variable": "imagePullPolicy"},
-				}},
-			}}}},
+			"patches": patches,
 		}}),
 	}
+}
+
+// imagePullPolicyPatch is the inline patch of the ClusterClass.
+func imagePullPolicyPatch() fields {
+	return fields{"name": "imagePullPolicy", "definitions": []any{fields{
+		"selector": fields{
+			"apiVersion": controlPlaneAPI, "kind": "KubeadmControlPlaneTemplate",
+			"matchResources": fields{"controlPlane": true},
+		},
+		"jsonPatches": []any{fields{
+			"op": "add",
+			"path": "/spec/template/spec/kubeadmConfigSpec/joinConfiguration/nodeRegistration/" +
+				"imagePullPolicy",
+			"valueFrom": fields{"variable": "imagePullPolicy"},
+		}},
+	}}}
 }
 
 // workload are the objects of one workload cluster, the Cluster first: it is

@@ -14,6 +14,9 @@ type Shape struct {
 	// ClassNamespace is where its ClusterClass is, without the fleet's prefix;
 	// empty for a workload cluster without a class.
 	ClassNamespace string
+	// PatchedBy is the handler of a runtime extension that generates patches for the ClusterClass;
+	// empty for none. The workload clusters of one class have the same.
+	PatchedBy string
 	// ControlPlanes is the number of control plane Machines, 1 or 3.
 	ControlPlanes int
 	// Pools has the number of Machines of each MachineDeployment.
