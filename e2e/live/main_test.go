@@ -1,9 +1,12 @@
-// Package live tests mgmtd and mgmtctl against real management clusters. All tests share one lab:
+// Package live tests mgmtd and mgmtctl against real management clusters. Most tests share one lab:
 //
 //  1. TestMovesBetweenLiveManagementClusters moves parts of a fleet and moves some back. Meanwhile
 //     two workload clusters are lived in.
 //  2. TestRestoresAfterAnOutage kills the source with kill -9 and restores parts of its fleet.
 //  3. TestNothingChangesInTheWindow waits, then checks the results of all scenarios again.
+//
+// The tests of test-long (TestLong…) run alone, when MGMTD_TEST_LONG is set. Each has a lab of its
+// own.
 //
 // Package observe checks the results from outside. Run the tests with -timeout 20m.
 package live
@@ -72,8 +75,19 @@ func (f *fixture) checkAgainLater(name string, check func(t *testing.T)) {
 	f.rechecks = append(f.rechecks, recheck{name, check})
 }
 
-// shared is set by TestMain before the first test.
+// shared is set by TestMain before the first test. It is nil when only the tests of test-long run.
 var shared *fixture
+
+// runsLong reports whether the tests of test-long run, and no others.
+func runsLong() bool { return os.Getenv("MGMTD_TEST_LONG") != "" }
+
+// skipInLong skips a test that uses the shared fixture when the tests of test-long run.
+func skipInLong(t *testing.T) {
+	t.Helper()
+	if runsLong() {
+		t.Skip("the tests of test-long run alone")
+	}
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -86,6 +100,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if runsLong() {
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "mgmtd-live-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "make folder:", err)
@@ -144,18 +161,8 @@ func program(variable, name string) (string, error) {
 
 // build starts two management clusters, a bare one and an S3 server, and populates the source.
 func (f *fixture) build(ctx context.Context) error {
-	var err error
-	if f.mgmtctl, err = program("MGMTCTL", "mgmtctl"); err != nil {
+	if err := f.start(ctx, lab.Options{}); err != nil {
 		return err
-	}
-	if f.mgmtd, err = program("MGMTD", "mgmtd"); err != nil {
-		return err
-	}
-	if f.lab, err = lab.Start(ctx, lab.Options{Dir: filepath.Join(f.dir, "lab"), Mgmt: 2,
-		Progress: printProgress}); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("start lab: run make lab: %w", err)
-	} else if err != nil {
-		return fmt.Errorf("start lab: %w", err)
 	}
 	home, err := lab.FindHome()
 	if err != nil {
@@ -166,13 +173,6 @@ func (f *fixture) build(ctx context.Context) error {
 	}
 	if err := f.s3.CreateBucket(bucket); err != nil {
 		return err
-	}
-	f.source, f.target = f.lab.Mgmt("mgmt-1"), f.lab.Mgmt("mgmt-2")
-	f.clients = map[*lab.Mgmt]client.WithWatch{}
-	for _, m := range []*lab.Mgmt{f.source, f.target} {
-		if f.clients[m], err = clientOf(m); err != nil {
-			return err
-		}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -198,6 +198,34 @@ func (f *fixture) startProbe(ctx context.Context, namespaces ...string) error {
 	return nil
 }
 
+// start finds the programs, starts two management clusters, and makes keys.
+func (f *fixture) start(ctx context.Context, opts lab.Options) error {
+	var err error
+	if f.mgmtctl, err = program("MGMTCTL", "mgmtctl"); err != nil {
+		return err
+	}
+	if f.mgmtd, err = program("MGMTD", "mgmtd"); err != nil {
+		return err
+	}
+	opts.Dir, opts.Mgmt, opts.Progress = filepath.Join(f.dir, "lab"), 2, printProgress
+	if f.lab, err = lab.Start(ctx, opts); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("start lab: run make lab: %w", err)
+	} else if err != nil {
+		return fmt.Errorf("start lab: %w", err)
+	}
+	f.source, f.target = f.lab.Mgmt("mgmt-1"), f.lab.Mgmt("mgmt-2")
+	f.clients = map[*lab.Mgmt]client.WithWatch{}
+	for _, m := range []*lab.Mgmt{f.source, f.target} {
+		if f.clients[m], err = clientOf(m); err != nil {
+			return err
+		}
+	}
+	if out := f.exec(ctx, f.dir, "keygen", "--out", f.keys("")); out.code != 0 {
+		return fmt.Errorf("make keys: %s", out.text())
+	}
+	return nil
+}
+
 // probed returns the namespaces of the workload clusters that the probe asks from the beginning:
 // all but the one that gets more Nodes on the target, and the lived-in ones.
 func (f *fixture) probed() []string {
@@ -214,19 +242,39 @@ func (f *fixture) probed() []string {
 // bucket is the S3 bucket of all stores.
 const bucket = "snapshots"
 
-// killSource waits until nothing on the source changes, takes a snapshot of it and kills it.
-func (f *fixture) killSource(ctx context.Context) error {
-	err := f.lived()
-	if err != nil {
-		return fmt.Errorf("live in namespace %s: %w", livedNS, err)
+// readSecrets reads the Secrets of the source with their values.
+func (f *fixture) readSecrets(ctx context.Context) error {
+	var secrets unstructured.UnstructuredList
+	secrets.SetAPIVersion("v1")
+	secrets.SetKind("SecretList")
+	if err := f.clients[f.source].List(ctx, &secrets); err != nil {
+		return fmt.Errorf("list Secrets: %w", err)
 	}
-	if f.before, err = observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
-		return err
+	f.secrets = secrets.Items
+	return nil
+}
+
+// killSource waits until the lived-in fleet has lived, and then does what captureAndKill does.
+func (f *fixture) killSource(ctx context.Context) error {
+	if err := f.lived(); err != nil {
+		return fmt.Errorf("live in namespace %s: %w", livedNS, err)
 	}
 	if err := f.startProbe(ctx, livedNS); err != nil {
 		return err
 	}
+	if err := f.captureAndKill(ctx); err != nil {
+		return err
+	}
 	f.workloads += len(f.before.In(livedNS).Of("cluster.x-k8s.io", "Cluster"))
+	return nil
+}
+
+// captureAndKill waits until nothing on the source changes, takes a snapshot of it and kills it.
+func (f *fixture) captureAndKill(ctx context.Context) error {
+	var err error
+	if f.before, err = observe.StableInventory(ctx, f.source.Kubeconfig()); err != nil {
+		return err
+	}
 	if _, err = f.snapshot(ctx); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 const (
 	codeDone     = 0
 	codeError    = 1
+	codeUsage    = 2
 	codeFindings = 3
 	codeLeft     = 4
 	codeKilled   = -1 // by a signal
@@ -88,9 +89,12 @@ type operator struct {
 }
 
 // operate starts a scenario that runs in parallel to others.
-func operate(t *testing.T) *operator {
+func operate(t *testing.T) *operator { return shared.operate(t) }
+
+// operate starts a scenario on this fixture that runs in parallel to others.
+func (f *fixture) operate(t *testing.T) *operator {
 	t.Parallel()
-	return &operator{fixture: shared, t: t, state: t.TempDir()}
+	return &operator{fixture: f, t: t, state: t.TempDir()}
 }
 
 // flags are the flags of a standalone restore.

@@ -24,6 +24,7 @@ type moves struct {
 // schedule takes snapshots of the source. No workload cluster may ever be reconciled by both
 // management clusters (invariant I1).
 func TestMovesBetweenLiveManagementClusters(t *testing.T) {
+	skipInLong(t)
 	f := shared
 	f.moveFailed = true
 	m := &moves{}

@@ -18,6 +18,7 @@ import (
 // TestRestoresAfterAnOutage kills the source and restores different namespaces of its fleet in
 // parallel.
 func TestRestoresAfterAnOutage(t *testing.T) {
+	skipInLong(t)
 	if shared.moveFailed {
 		t.Skip("the moves failed: the source is not in the expected state")
 	}

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,9 +23,6 @@ import (
 // fleet. The lived-in fleet goes on living when it returns.
 func (f *fixture) populate(ctx context.Context) error {
 	c := f.clients[f.source]
-	if out := f.exec(ctx, f.dir, "keygen", "--out", f.keys("")); out.code != 0 {
-		return fmt.Errorf("make keys: %s", out.text())
-	}
 	home, err := lab.FindHome()
 	if err != nil {
 		return err
@@ -63,14 +59,7 @@ func (f *fixture) populate(ctx context.Context) error {
 	if f.mixed, err = f.snapshot(ctx, mixed...); err != nil {
 		return err
 	}
-	var secrets unstructured.UnstructuredList
-	secrets.SetAPIVersion("v1")
-	secrets.SetKind("SecretList")
-	if err := c.List(ctx, &secrets); err != nil {
-		return fmt.Errorf("list Secrets: %w", err)
-	}
-	f.secrets = secrets.Items
-	return nil
+	return f.readSecrets(ctx)
 }
 
 // namespaces returns the namespaces of the mixed fleet and those of the scenarios. The lived-in
