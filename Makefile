@@ -38,7 +38,7 @@ test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd; two package
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 20m ./live/...
 
-test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrices of the move (TestAPIMoveCrashes) and the restore (TestAPICrashes), all deaths of a snapshot, prune and verify (TestEveryCall), the soak of the store (TestSoakStore), ROUNDS of random changes between snapshots (TestAPIRandomIncrementalIsFull), the lab's own kills, restores into targets full of obstacles (TestLongAdversity), 60 s of each fuzz target (Fuzz)
+test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrices of the move (TestAPIMoveCrashes) and the restore (TestAPICrashes), all deaths of a snapshot, prune and verify (TestEveryCall), the soak of the store (TestSoakStore), ROUNDS of random changes between snapshots (TestAPIRandomIncrementalIsFull), the lab's own kills, restores into targets full of obstacles (TestLongAdversity), moves and restores of a bigger lived-in fleet (TestLongLivedIn), 60 s of each fuzz target (Fuzz)
 	MGMTD_TEST_STATES=. MGMTD_TEST_OPERATIONS=$(OPERATIONS) MGMTD_TEST_ROUNDS=$(ROUNDS) $(GO_TEST) -count=1 -tags api -timeout 60m -p 1 -run '$(RUN)' ./internal/service ./internal/move ./internal/restore ./internal/snapshot
 	cd e2e && $(GO_TEST) -count=1 -timeout 60m -run '$(RUN)' ./lab
 	cd e2e && MGMTD_TEST_LONG=. MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 60m -run '$(RUN)' ./live
