@@ -20,6 +20,10 @@ func kubeadmRows() []Row {
 			// bootstrap/kubeadm/reconcilers/kubeadmconfig/kubeadmconfig_controller.go).
 			Volatile: []VolatileField{{Path: "spec.joinConfiguration.discovery.bootstrapToken.token",
 				OwnedBy: MachinePool}},
+			// The controller of a control plane replaces a Machine whose KubeadmConfig is not as its
+			// own spec says (cluster-api v1.14, controlplane/kubeadm/pkg/filters.go). Those of workers
+			// are never compared.
+			Compared: []ComparedField{{Path: "spec", Label: labelControlPlane}},
 			// It lets one machine at a time initialise a control plane. Brought back it would
 			// block, or be taken over by, the wrong machine (cluster-api issue 7794;
 			// bootstrap/kubeadm/pkg/locking/control_plane_init_mutex.go).
@@ -30,7 +34,8 @@ func kubeadmRows() []Row {
 		{GroupKind: KubeadmControlPlane, Source: kubeadmCPTypes, Pause: PauseWithCluster,
 			RunsCode: runsMachineCode, Volatile: autoscaled,
 			// cluster-api v1.14, controlplane/kubeadm/pkg/filters.go
-			Compared: []string{"spec.kubeadmConfigSpec", "spec.machineTemplate", "spec.version"},
+			Compared: []ComparedField{{Path: "spec.kubeadmConfigSpec"}, {Path: "spec.machineTemplate"},
+				{Path: "spec.version"}},
 			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
 				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
 			// Without one it makes new ones, and with them a workload cluster that trusts nobody

@@ -65,4 +65,6 @@ const (
 	// LabelMove and LabelMoveHierarchy ask clusterctl move to move an object, and what it owns.
 	LabelMove          = "clusterctl.cluster.x-k8s.io/move"
 	LabelMoveHierarchy = "clusterctl.cluster.x-k8s.io/move-hierarchy"
+	// labelControlPlane is on the Machines of a control plane and what belongs to them.
+	labelControlPlane = "cluster.x-k8s.io/control-plane"
 )

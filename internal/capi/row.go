@@ -52,9 +52,9 @@ type Row struct {
 	// Volatile are the fields that controllers write in objects at work without changing what the
 	// objects are: a change there after the release is no failure.
 	Volatile []VolatileField
-	// Compared are paths whose values a controller compares with the Machines that there are: where
-	// the target changes one, it replaces Machines.
-	Compared []string
+	// Compared are fields that a controller compares with the Machines that there are: where the
+	// target changes one, it replaces Machines.
+	Compared []ComparedField
 	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
 	AddressPool bool
 	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload
@@ -98,6 +98,41 @@ type VolatileField struct {
 	Annotations []string
 }
 
+// ComparedField is a field that a controller compares with the Machines that there are.
+type ComparedField struct {
+	// Path is the field, with dots between names; what it holds is compared, too.
+	Path string
+	// Label: only of an object that has it.
+	Label string
+}
+
+// IsCompared reports whether a controller compares a path of an object with the Machines that there
+// are. The templates of a ClusterClass are compared whole, of whatever kind: where one changes, the
+// topology controller makes new templates from it, and Machines from these (cluster-api v1.14,
+// core/reconcilers/topology/cluster/reconcile_state.go).
+func (r *Row) IsCompared(obj map[string]any, path string) bool {
+	fields := r.Compared
+	if ownedBy(obj, ClusterClass) {
+		fields = append(slices.Clone(fields), ComparedField{Path: "spec"})
+	}
+	meta, _ := obj["metadata"].(map[string]any)
+	labels, _ := meta["labels"].(map[string]any)
+	return slices.ContainsFunc(fields, func(f ComparedField) bool {
+		_, labelled := labels[f.Label]
+		return (f.Label == "" || labelled) && (path == f.Path || strings.HasPrefix(path, f.Path+"."))
+	})
+}
+
+// ownedBy reports whether an object of a kind owns obj.
+func ownedBy(obj map[string]any, kind object.GroupKind) bool {
+	meta, _ := obj["metadata"].(map[string]any)
+	owners, _ := meta["ownerReferences"].([]any)
+	return slices.ContainsFunc(owners, func(o any) bool {
+		owner, _ := o.(map[string]any)
+		return kindOf(owner) == kind
+	})
+}
+
 // IsVolatileField reports whether a path of an object is one that controllers write in objects at
 // work. obj is the object before the change.
 func (r *Row) IsVolatileField(obj map[string]any, path string) bool {
@@ -112,11 +147,7 @@ func (f VolatileField) fits(obj map[string]any) bool {
 	if !strings.HasSuffix(name, f.NameSuffix) {
 		return false
 	}
-	owners, _ := meta["ownerReferences"].([]any)
-	if f.OwnedBy.Kind != "" && !slices.ContainsFunc(owners, func(o any) bool {
-		owner, _ := o.(map[string]any)
-		return kindOf(owner) == f.OwnedBy
-	}) {
+	if f.OwnedBy.Kind != "" && !ownedBy(obj, f.OwnedBy) {
 		return false
 	}
 	have := annotations(obj)

@@ -65,7 +65,7 @@ func (s standard) ask(ctx context.Context, rows *capi.Table, k kube.Kind,
 		a.deviation.converted = append(a.deviation.converted, a.deviation.lost...)
 		a.deviation.lost = nil
 	}
-	a.rollsOut = s.comparedPaths(rows.Row(k.GroupKind), a.deviation)
+	a.rollsOut = s.comparedPaths(rows.Row(k.GroupKind), body, a.deviation)
 	return a, nil
 }
 
@@ -87,12 +87,11 @@ func (s standard) dryRunCreate(ctx context.Context, k kube.Kind, body *unstructu
 
 // comparedPaths returns the paths of a deviation whose values a controller compares with Machines,
 // and which the operator does not accept.
-func (s standard) comparedPaths(row *capi.Row, d deviation) []string {
+func (s standard) comparedPaths(row *capi.Row, body *unstructured.Unstructured,
+	d deviation) []string {
 	var paths []string
 	for _, path := range slices.Concat(d.lost, d.added) {
-		if slices.ContainsFunc(row.Compared, func(prefix string) bool {
-			return path == prefix || strings.HasPrefix(path, prefix+".")
-		}) && !s.accepts(row.GroupKind, path) {
+		if row.IsCompared(body.Object, path) && !s.accepts(row.GroupKind, path) {
 			paths = append(paths, path)
 		}
 	}
@@ -167,6 +166,26 @@ var refusalTexts = []struct {
 		"difference when you want the rollout"},
 	{object.CodeChangedByTarget, "the target would change values of the snapshot",
 		"stop the policy or the webhook that changes them, or accept the difference"},
+}
+
+// refusedError says that the target would not create an object as it is in the snapshot.
+type refusedError struct{ text, hint string }
+
+func (e *refusedError) Error() string { return e.text }
+
+// Hint says what to do next.
+func (e *refusedError) Hint() string { return e.hint }
+
+// refused returns a *refusedError when an answer keeps an object from being created.
+func (a answer) refused(ref object.Ref) error {
+	var about refusals
+	about.addAnswer(ref, a)
+	for _, f := range about.findings("") {
+		if f.Severity >= object.Error {
+			return &refusedError{f.Message, f.Hint}
+		}
+	}
+	return nil
 }
 
 // findings returns one finding for each kind of answer.

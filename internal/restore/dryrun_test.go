@@ -3,7 +3,10 @@ package restore
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -47,4 +50,71 @@ func TestADryRunThatEndsWithItsContextIsNoRefusal(t *testing.T) {
 	if !errors.Is(err, stopped) || a.refusal != "" {
 		t.Errorf("answer %+v, error %v", a, err)
 	}
+}
+
+const templateOne = "KubeadmConfigTemplate.bootstrap.cluster.x-k8s.io/one/workers"
+
+// withTemplate is twoTenants with a template that the first class names and owns.
+func withTemplate(t *testing.T) *memory {
+	t.Helper()
+	m := twoTenants(t, `{"kind":"KubeadmConfigTemplate","metadata":{"namespace":"one",
+		"name":"workers","ownerReferences":[{"kind":"ClusterClass","name":"class"}]},
+		"spec":{"template":{"spec":{}}}}`)
+	m.set(t, classOne, func(u *unstructured.Unstructured) {
+		u.Object["spec"] = map[string]any{"workers": map[string]any{"machineDeployments": []any{
+			map[string]any{"class": "x", "bootstrap": map[string]any{"templateRef": map[string]any{
+				"apiVersion": "bootstrap.cluster.x-k8s.io/v1beta2", "kind": "KubeadmConfigTemplate",
+				"name": "workers"}}}}}}
+	})
+	return m
+}
+
+// TestAClassTemplateThatWouldRollOutMachinesIsNotCreated: a policy of the target adds a command to
+// a template of a ClusterClass. After a release the topology controller would replace the Machines.
+// A copy with the command would stay when the policy is gone, so none is created.
+func TestAClassTemplateThatWouldRollOutMachinesIsNotCreated(t *testing.T) {
+	x := newTrial(t, withTemplate(t), newMemory(t, "target"))
+	addCommand := func(u *unstructured.Unstructured) error {
+		if refOf(u).String() != templateOne {
+			return nil
+		}
+		return unstructured.SetNestedStringSlice(u.Object, []string{"true"}, "spec", "template", "spec",
+			"preKubeadmCommands")
+	}
+	x.target.refuseDry = addCommand
+	x.target.onCreate = func(u *unstructured.Unstructured) { _ = addCommand(u) }
+	failures, err := x.run(t)
+	if _, ok := errors.AsType[*IncompleteError](err); !ok || x.released(t) != "two/w" {
+		t.Fatalf("with the policy: released %q, %v", x.released(t), err)
+	}
+	if !slices.ContainsFunc(failures, func(f string) bool {
+		return strings.HasPrefix(f, "one/w: ") && strings.Contains(f, templateOne) &&
+			strings.Contains(f, "spec.template.spec.preKubeadmCommands")
+	}) {
+		t.Errorf("no failure names the unit, the template and the path: %q", failures)
+	}
+	if x.target.get(t, templateOne) != nil {
+		t.Error("the template was created")
+	}
+	x.target.refuseDry, x.target.onCreate = nil, nil
+	if _, err := x.run(t); err != nil || x.released(t) != "one/w two/w" {
+		t.Errorf("without the policy: released %q, %v", x.released(t), err)
+	}
+}
+
+// TestAClassTemplateThatWouldRollOutMachinesIsNotReleased: as above, but the dry-run did not show
+// what the target adds.
+func TestAClassTemplateThatWouldRollOutMachinesIsNotReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newTrial(t, withTemplate(t), newMemory(t, "target"))
+		x.target.onCreate = func(u *unstructured.Unstructured) {
+			if refOf(u).String() == templateOne {
+				_ = unstructured.SetNestedField(u.Object, "x", "spec", "template", "spec", "format")
+			}
+		}
+		if _, err := x.run(t); err == nil || x.released(t) != "two/w" ||
+			!strings.Contains(err.Error(), "would replace Machines because of spec.template.spec.format") {
+			t.Errorf("released %q: %v", x.released(t), err)
+		}
+	})
 }

@@ -35,7 +35,7 @@ type memory struct {
 	refuse func(u *unstructured.Unstructured) error
 	// refuseStatus, when set, is asked before each write of a status.
 	refuseStatus func(u *unstructured.Unstructured) error
-	// refuseDry, when set, is asked before each dry-run of a create.
+	// refuseDry, when set, is asked before each dry-run of a create. It may change the object.
 	refuseDry func(u *unstructured.Unstructured) error
 	// onCreate, when set, is what a controller does to a new object. It may change it.
 	onCreate func(u *unstructured.Unstructured)
@@ -61,6 +61,7 @@ func memoryKind(group, kind, resource string, namespaced bool) kube.Kind {
 var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMapKind,
 	memoryKind(capi.GroupCore, "Cluster", "clusters", true),
 	memoryKind(capi.GroupCore, "ClusterClass", "clusterclasses", true),
+	memoryKind(capi.GroupBootstrap, "KubeadmConfigTemplate", "kubeadmconfigtemplates", true),
 	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
 	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),
 	memoryKind(capi.GroupIPAM, "GlobalInClusterIPPool", "globalinclusterippools", false),
@@ -297,10 +298,11 @@ func (m *memory) DryRunCreate(_ context.Context, k kube.Kind, obj *unstructured.
 	*unstructured.Unstructured, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	stored := obj.DeepCopy()
 	if err := m.admitNamespace(k, obj); err != nil || m.refuseDry == nil {
-		return obj, err
+		return stored, err
 	}
-	return obj, m.refuseDry(obj)
+	return stored, m.refuseDry(stored)
 }
 
 func (m *memory) DryRunUpdate(_ context.Context, _ kube.Kind, obj *unstructured.Unstructured) (

@@ -129,6 +129,11 @@ func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
 		aspect = equality.Spec // its controller is at work
 	}
 	d = s.judge(ctx, o.Ref, want, live, aspect)
+	if d.difference() == "" {
+		if paths := s.comparedPaths(r.Rows.Row(o.GroupKind()), source, d); len(paths) > 0 {
+			return d, "Cluster API would replace Machines because of " + shortened(paths)
+		}
+	}
 	return d, d.difference()
 }
 

@@ -71,7 +71,11 @@ func (r *run) createSharedWave(ctx context.Context, wave []Object) error {
 	if !slices.ContainsFunc(wave, func(o Object) bool { return o.Action == Create }) {
 		return r.eachShared(ctx, objects, func(o Object) error { return r.checkAdopted(ctx, o) })
 	}
-	err := r.Journal.Do(ctx, r.createStep("", wave[0].Wave), func(ctx context.Context,
+	objects, err := r.acceptedShared(ctx, objects)
+	if err != nil {
+		return err
+	}
+	err = r.Journal.Do(ctx, r.createStep("", wave[0].Wave), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for objects := range slices.Chunk(r.withLiveOwners(ctx, objects), journaledAtOnce) {
 			err := r.createObjects(ctx, h, "", objects, func(objects []Object,
@@ -88,6 +92,38 @@ func (r *run) createSharedWave(ctx context.Context, wave []Object) error {
 		return nil // it blocks units; a resume runs the step again
 	}
 	return err
+}
+
+// acceptedShared asks the target about the objects that the plan could not ask about, and returns
+// those that it would create as they are. The others failed. None of them is created: a copy that
+// a policy of the target has changed would stay when the policy is gone.
+func (r *run) acceptedShared(ctx context.Context, objects []Object) ([]Object, error) {
+	if r.Prober == nil {
+		return objects, nil
+	}
+	s := r.standard()
+	todo := slices.DeleteFunc(slices.Clone(objects), func(o Object) bool {
+		return o.Action != Create || o.Checked || r.uid(o.Ref) != ""
+	})
+	if err := r.each(todo, func(o Object) error {
+		body, err := decodeObject(r.Rows, r.Contents, o.Ref)
+		if err != nil {
+			return err
+		}
+		a, err := s.ask(ctx, r.Rows, r.kinds[o.GroupKind()], body)
+		if err != nil || a.exists { // created by a run that died before it was journaled
+			return err
+		}
+		if err := a.refused(o.Ref); err != nil {
+			r.failShared(ctx, o, err)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(objects, func(o Object) bool {
+		return r.shared.failure(o.Ref) != nil
+	}), nil
 }
 
 // eachShared runs fn for objects concurrently. One that fails does not stop the others, unless the
