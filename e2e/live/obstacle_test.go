@@ -284,7 +284,44 @@ func refusals() []obstacle {
 			code: "would-roll-out", reason: "preKubeadmCommands",
 			blocked: []string{"rolled-out/unlucky"},
 		},
+		{
+			name: "BootstrapChanged", shapes: pair("bootstrap-changed"),
+			put: mutate("bootstrap-changed", "bootstrap.cluster.x-k8s.io/kubeadmconfigs", ofUnlucky+
+				` && 'cluster.x-k8s.io/control-plane' in object.metadata.labels`, jsonPatch(
+				`[JSONPatch{op: "add", path: "/spec/preKubeadmCommands", value: ["true"]}]`)),
+			code: "would-roll-out", reason: "preKubeadmCommands",
+			blocked: []string{"bootstrap-changed/unlucky"},
+		},
+		{
+			name: "ClassTemplateChanged", shapes: classyPair("template-changed"),
+			put:  changeTemplate("template-changed"),
+			code: "unit-failed", reason: "preKubeadmCommands",
+			blocked: []string{"template-changed/unlucky"},
+		},
+		{
+			name: "ClassTemplateChangedInPlan", shapes: classyPair("template-planned"), known: true,
+			put:  changeTemplate("template-planned"),
+			code: "would-roll-out", reason: "preKubeadmCommands",
+			blocked: []string{"template-planned/unlucky"},
+		},
 	}
+}
+
+// classyPair returns two workload clusters of a namespace, of which "unlucky" has a ClusterClass.
+func classyPair(namespace string) []fleet.Shape {
+	return []fleet.Shape{
+		{Name: "lucky", Namespace: namespace, ControlPlanes: 1},
+		{Name: "unlucky", Namespace: namespace, ClassNamespace: namespace, ControlPlanes: 1,
+			Pools: []int{1}},
+	}
+}
+
+// changeTemplate returns a policy that changes a template of the ClusterClass of a namespace, and
+// not those that the topology controller has made from it.
+func changeTemplate(namespace string) func(o *operator) []*unstructured.Unstructured {
+	return mutate(namespace, "bootstrap.cluster.x-k8s.io/kubeadmconfigtemplates",
+		"object.metadata.name == 'in-memory-worker'", jsonPatch(`[JSONPatch{op: "add", path: `+
+			`"/spec/template/spec/preKubeadmCommands", value: ["true"]}]`))
 }
 
 // changes are the obstacles that change objects and refuse none.
