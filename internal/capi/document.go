@@ -61,7 +61,10 @@ func (d Document) Row(source string) (Row, error) {
 		UsersNamed: d.UsersNamed, BoundToCluster: d.BoundToCluster, ReconciledFirst: d.ReconciledFirst,
 		RunsCode: d.RunsCode, GoodConditions: d.GoodConditions, AddressPool: d.AddressPool,
 		SecretSuffixes: d.SecretSuffixes, Certificates: d.Certificates, LockSuffixes: d.LockSuffixes,
-		PerManagementCluster: d.PerManagementCluster, Compared: d.Compared,
+		PerManagementCluster: d.PerManagementCluster,
+	}
+	for _, path := range d.Compared {
+		row.Compared = append(row.Compared, ComparedField{Path: path})
 	}
 	if len(d.VolatileConditions) > 0 {
 		row.VolatileConditions = slices.Concat(contractVolatile, d.VolatileConditions)

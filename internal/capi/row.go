@@ -198,7 +198,8 @@ var referencePath = regexp.MustCompile(`^spec(\.#)?(\.[A-Za-z0-9_-]+(\.#)?)*\.[A
 // would be compared after a release.
 var volatilePath = regexp.MustCompile(`^(data(\.[^#]+)?|(spec|metadata\.(annotations|labels))\.[^#]+)$`)
 
-// comparedPath matches the paths of Row.Compared.
+// comparedPath matches the paths that a ComparedField may have. One with a label may be a whole
+// spec.
 var comparedPath = regexp.MustCompile(`^spec\.[^#]+$`)
 
 // Validate returns what is wrong with a row; nil when nothing is.
@@ -225,9 +226,9 @@ func (r *Row) Validate() error {
 				"metadata.annotations or metadata.labels", r.GroupKind, f.Path)
 		}
 	}
-	for _, path := range r.Compared {
-		if !comparedPath.MatchString(path) {
-			return fmt.Errorf("row %s: compared path %q is not a field below spec", r.GroupKind, path)
+	for _, f := range r.Compared {
+		if !comparedPath.MatchString(f.Path) && (f.Label == "" || f.Path != "spec") {
+			return fmt.Errorf("row %s: compared path %q is not a field below spec", r.GroupKind, f.Path)
 		}
 	}
 	if slices.Contains(r.VolatileConditions, "") {

@@ -327,8 +327,8 @@ func TestARowOfTheConfigurationSaysWhatChanges(t *testing.T) {
 		OwnedBy:     object.GroupKind{Group: "acme.example.org", Kind: "Fleet"},
 		Annotations: []string{"acme.example.org/autoscaled"}}}
 	if diff := cmp.Diff(want, row.Volatile); diff != "" || !row.PerManagementCluster ||
-		!slices.Equal(row.Compared, []string{"spec.template"}) || !row.IsVolatile("Polled") ||
-		!row.IsVolatile("Paused") || row.IsVolatile("Ready") {
+		!slices.Equal(row.Compared, []capi.ComparedField{{Path: "spec.template"}}) ||
+		!row.IsVolatile("Polled") || !row.IsVolatile("Paused") || row.IsVolatile("Ready") {
 		t.Errorf("row %+v", row)
 	}
 	live := func(status string) map[string]any {
