@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -110,5 +111,80 @@ func TestWhatClusterAPIConvertsHoldsNothingBack(t *testing.T) {
 			"spec.template.spec.infrastructureRef.apiVersion"},
 	}, converted); diff != "" {
 		t.Errorf("dropped by the conversion (-want +got):\n%s", diff)
+	}
+}
+
+// TestARestoreIntoANewerContractReleasesAndAdopts is a whole restore between contract versions: the
+// source stores v1beta1 and has conditions of both contracts. The target stores v1beta2: it drops a
+// value and a condition, shows conversion-data at v1beta1, and its controllers write the conditions
+// of the old contract by other rules.
+func TestARestoreIntoANewerContractReleasesAndAdopts(t *testing.T) {
+	source, target := newMemory(t, "source"), newMemory(t, "target")
+	source.kinds, target.kinds = slices.Clone(source.kinds), slices.Clone(target.kinds)
+	for i, k := range source.kinds {
+		if k.Version == "v1beta2" {
+			source.kinds[i].Version, source.kinds[i].Served = "v1beta1", []string{"v1beta1"}
+			target.kinds[i].Served = []string{"v1beta1", "v1beta2"}
+		}
+	}
+	for _, text := range []string{`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"one"}}`,
+		`{"apiVersion":"cluster.x-k8s.io/v1beta1","kind":"Cluster",
+		"metadata":{"name":"w","namespace":"one","annotations":{"a":"b"}},"spec":{"old":"x"},
+		"status":{"phase":"Provisioned","conditions":[{"type":"Ready","status":"True"}],
+		"v1beta2":{"conditions":[{"type":"Available","status":"True"},
+			{"type":"OldReady","status":"True"},{"type":"Paused","status":"False"}]}}}`} {
+		u := decoded(t, text)
+		source.put(refOf(u), u)
+	}
+	target.convertIn = func(u *unstructured.Unstructured) {
+		unstructured.RemoveNestedField(u.Object, "spec", "old")
+		capi.Unannotate(u.Object, capi.AnnotationConversionData)
+	}
+	target.convertOut = func(u *unstructured.Unstructured) {
+		if u.GetKind() != "Cluster" {
+			return
+		}
+		capi.Annotate(u.Object, capi.AnnotationConversionData, u.GetResourceVersion())
+		if u.Object["status"] == nil {
+			return
+		}
+		ready, paused := "True", "False"
+		if at, _, _ := unstructured.NestedBool(u.Object, "spec", "paused"); at {
+			paused = "True"
+		} else {
+			ready = "False" // by the rules of newer controllers
+		}
+		condition := func(name, status string) any {
+			return map[string]any{"type": name, "status": status}
+		}
+		status := u.Object["status"].(map[string]any)
+		status["conditions"] = []any{condition("Ready", ready)}
+		status["v1beta2"] = map[string]any{"conditions": []any{condition("Available", "True"),
+			condition("Paused", paused)}}
+	}
+	x := newTrial(t, source, target)
+	if _, err := x.run(t); err != nil {
+		t.Fatal(err)
+	}
+	cluster := target.get(t, "Cluster.cluster.x-k8s.io/one/w")
+	if paused, _, _ := unstructured.NestedBool(cluster.Object, "spec", "paused"); paused {
+		t.Error("it is not released")
+	}
+	var dropped []string
+	for e, err := range x.catalog.Events(t.Context(), x.id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == catalog.EventFinding && e.Finding.Code == object.CodeLostInConversion {
+			dropped = append(dropped, e.Finding.Message)
+		}
+	}
+	if text := strings.Join(dropped, "; "); !strings.Contains(text, "spec.old") ||
+		!strings.Contains(text, "OldReady") || strings.Contains(text, "conversion-data") {
+		t.Errorf("lost in conversion: %s", text)
+	}
+	x.load(t)
+	if create, adopt, _, blocked := x.makePlan(t).Counts(); create+blocked > 0 || adopt == 0 {
+		t.Errorf("planned again: %d to create, %d to adopt, %d units blocked", create, adopt, blocked)
 	}
 }

@@ -41,6 +41,9 @@ type memory struct {
 	onCreate func(u *unstructured.Unstructured)
 	// statusWritten, when set, is what a controller does to an object whose status was written.
 	statusWritten func(u *unstructured.Unstructured)
+	// convertIn and convertOut, when set, are what conversions make of an object that is written,
+	// and of one that is read.
+	convertIn, convertOut func(u *unstructured.Unstructured)
 	// onList, when set, is called before each LIST.
 	onList func(k kube.Kind, o kube.ListOptions)
 	// onGet, when set, is called before each GET.
@@ -160,7 +163,24 @@ func (m *memory) Get(_ context.Context, k kube.Kind, namespace, name string) (
 	if u == nil {
 		return nil, apierrors.NewNotFound(resourceOf(k), name)
 	}
-	return u.DeepCopy(), nil
+	return m.read(u), nil
+}
+
+// read returns a stored object as it is read.
+func (m *memory) read(u *unstructured.Unstructured) *unstructured.Unstructured {
+	u = u.DeepCopy()
+	if m.convertOut != nil {
+		m.convertOut(u)
+	}
+	return u
+}
+
+// store changes a written object into what is stored of it.
+func (m *memory) store(u *unstructured.Unstructured) *unstructured.Unstructured {
+	if m.convertIn != nil {
+		m.convertIn(u)
+	}
+	return u
 }
 
 func resourceOf(k kube.Kind) schema.GroupResource {
@@ -190,11 +210,11 @@ func (m *memory) Create(ctx context.Context, k kube.Kind, obj *unstructured.Unst
 		delete(u.Object, "status")
 	}
 	manage(ctx, u, "")
-	m.put(ref, u)
+	m.put(ref, m.store(u))
 	if m.onCreate != nil {
 		m.onCreate(u)
 	}
-	return u.DeepCopy(), nil
+	return m.read(u), nil
 }
 
 // admit refuses what refuse does, and what has no namespace, as the API server does.
@@ -261,9 +281,10 @@ func (m *memory) write(k kube.Kind, obj *unstructured.Unstructured,
 		return nil, apierrors.NewConflict(resourceOf(k), obj.GetName(), errors.New("it was changed"))
 	}
 	change(u, obj)
+	m.store(u)
 	m.version++
 	u.SetResourceVersion(fmt.Sprint(m.version))
-	return u.DeepCopy(), nil
+	return m.read(u), nil
 }
 
 // set changes an object as somebody else.
@@ -307,12 +328,12 @@ func (m *memory) DryRunCreate(_ context.Context, k kube.Kind, obj *unstructured.
 
 func (m *memory) DryRunUpdate(_ context.Context, _ kube.Kind, obj *unstructured.Unstructured) (
 	*unstructured.Unstructured, error) {
-	return obj, nil
+	return m.read(m.store(obj.DeepCopy())), nil
 }
 
 func (m *memory) DryRunUpdateStatus(_ context.Context, _ kube.Kind,
 	obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	return obj, nil
+	return m.read(m.store(obj.DeepCopy())), nil
 }
 
 func (m *memory) Allowed(context.Context, string, kube.Kind, string) (bool, error) {
