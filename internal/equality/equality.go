@@ -26,10 +26,10 @@ const (
 
 // Differences returns the paths at which two objects are not equal, at most 20 of them, and none
 // when they are equal. Equal means equal but for what every management cluster sets itself: uid,
-// resourceVersion, generation, creation and deletion timestamps, owner UIDs, observedGeneration,
-// the times and generations of conditions, the volatile conditions of the kind's row such as
-// Paused, annotations mgmtd.dev/*, and what conversion webhooks store in an annotation.
-// managedFields compare as ManagedFieldsDifferences does. rows may be nil, which is the built-in
+// resourceVersion, generation, creation and deletion timestamps, owner UIDs and versions,
+// observedGeneration, the times and generations of conditions, the volatile conditions of the
+// kind's row such as Paused, annotations mgmtd.dev/*, and what conversion webhooks store in an
+// annotation. managedFields compare as ManagedFieldsDifferences does. rows may be nil, which is the built-in
 // table. It returns paths and never values, since values may be those of Secrets.
 func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []string {
 	var paths []string
@@ -71,12 +71,26 @@ func normalMetadata(meta map[string]any) map[string]any {
 	if owners, ok := meta["ownerReferences"].([]any); ok {
 		refs := make([]any, len(owners))
 		for i, o := range owners {
-			refs[i] = without(o, "uid")
+			refs[i] = ownerIdentity(o)
 		}
 		slices.SortFunc(refs, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		out["ownerReferences"] = refs
 	}
 	return out
+}
+
+// ownerIdentity returns an owner reference without what does not say who the owner is: its UID, and
+// the version of its group, which controllers update to the newest.
+func ownerIdentity(owner any) any {
+	ref, ok := without(owner, "uid").(map[string]any)
+	if !ok {
+		return owner
+	}
+	apiVersion, _ := ref["apiVersion"].(string)
+	if group, _, ok := strings.Cut(apiVersion, "/"); ok {
+		ref["apiVersion"] = group
+	}
+	return ref
 }
 
 // otherAnnotations returns a copy of the annotations that are neither of this product nor of
