@@ -7,6 +7,10 @@ const (
 	kubeTypes = "kubernetes, core/v1"
 )
 
+// kubeadmConfiguration is the annotation in which a kubeadm control plane of 1.10 or older stores
+// the configuration that it compares with its Machines.
+const kubeadmConfiguration = "controlplane.cluster.x-k8s.io/kubeadm-cluster-configuration"
+
 func core(kind string) object.GroupKind { return object.GroupKind{Group: GroupCore, Kind: kind} }
 
 // coreRows are the kinds of Kubernetes, clusterctl and Cluster API core.
@@ -47,8 +51,18 @@ func coreRows() []Row {
 		// The Cluster webhook waits seconds for a ClusterClass that is not reconciled, so it is
 		// never paused and comes first (cluster-api v1.14, core/webhooks/admission/cluster.go).
 		{GroupKind: ClusterClass, Source: capiTypes, Pause: PauseNever, Shared: true, UsersNamed: true,
+			// RefVersionsUpToDate is not among them: a target of another contract says False of every
+			// class that names its templates at the version of the source.
+			GoodConditions:  []string{"VariablesReady", "VariablesReconciled"},
 			ReconciledFirst: true, Refs: classRefs()},
-		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec.")},
+		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec."),
+			Volatile: []VolatileField{
+				// A newer kubeadm control plane writes its own readiness gates into the Machines that there
+				// are, and removes an annotation of 1.10 and older (cluster-api v1.14,
+				// controlplane/kubeadm/pkg/desiredstate/desired_state.go).
+				{Path: "spec.readinessGates", OwnedBy: KubeadmControlPlane},
+				{Path: "metadata.annotations." + kubeadmConfiguration, OwnedBy: KubeadmControlPlane},
+			}},
 		// A MachineDeployment looks for the MachineSet with an equal template, and makes a new one when
 		// there is none (cluster-api v1.14, core/reconcilers/machinedeployment/mdutil).
 		{GroupKind: core("MachineSet"), Source: capiTypes, Pause: PauseWithCluster,

@@ -80,3 +80,16 @@ func TestTopologyIsReadFromTheConditionsOfItsContract(t *testing.T) {
 		}
 	}
 }
+
+// TestAClassWithOlderReferencesIsNotWorse: a target of a newer contract says RefVersionsUpToDate is
+// False of every class of an older one, which blocks nobody.
+func TestAClassWithOlderReferencesIsNotWorse(t *testing.T) {
+	var rows *Table
+	row := rows.Row(ClusterClass)
+	for name, good := range map[string]bool{"RefVersionsUpToDate": false, "VariablesReady": true,
+		"ClusterClassVariablesReconciled": true} {
+		if row.IsGood(name) != good {
+			t.Errorf("%s is good: %v", name, !good)
+		}
+	}
+}

@@ -137,7 +137,8 @@ func ownedBy(obj map[string]any, kind object.GroupKind) bool {
 // work. obj is the object before the change.
 func (r *Row) IsVolatileField(obj map[string]any, path string) bool {
 	return slices.ContainsFunc(r.Volatile, func(f VolatileField) bool {
-		return (path == f.Path || strings.HasPrefix(path, f.Path+".")) && f.fits(obj)
+		below, ok := strings.CutPrefix(path, f.Path)
+		return ok && (below == "" || below[0] == '.' || below[0] == '[') && f.fits(obj)
 	})
 }
 

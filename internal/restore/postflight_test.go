@@ -27,8 +27,11 @@ func TestPostFlightAcceptsWhatControllersWriteAtWork(t *testing.T) {
 	const token = `"spec":{"joinConfiguration":{"discovery":{"bootstrapToken":{"token":"%s"}}}}`
 	owned := func(kind string) string {
 		group := "cluster.x-k8s.io"
-		if kind == "KubeadmConfig" {
+		switch kind {
+		case "KubeadmConfig":
 			group = "bootstrap.cluster.x-k8s.io"
+		case "KubeadmControlPlane":
+			group = "controlplane.cluster.x-k8s.io"
 		}
 		return `,"ownerReferences":[{"apiVersion":"` + group + `/v1beta2","kind":"` + kind +
 			`","name":"o","uid":"1"}]`
@@ -49,6 +52,10 @@ func TestPostFlightAcceptsWhatControllersWriteAtWork(t *testing.T) {
 			`"spec":{"replicas":%s}`, false},
 		{"the replicas of nobody", "cluster.x-k8s.io/v1beta2", "MachineDeployment", "a", "",
 			`"spec":{"replicas":%s}`, true},
+		{"the readiness gates of a control plane's Machine", "cluster.x-k8s.io/v1beta1", "Machine", "a",
+			owned("KubeadmControlPlane"), `"spec":{"readinessGates":[{"conditionType":"%s"}]}`, false},
+		{"the readiness gates of another Machine", "cluster.x-k8s.io/v1beta1", "Machine", "a",
+			owned("MachineSet"), `"spec":{"readinessGates":[{"conditionType":"%s"}]}`, true},
 		{"another field with an autoscaler", "cluster.x-k8s.io/v1beta2", "MachineDeployment", "a", min,
 			`"spec":{"clusterName":"%s"}`, true},
 	} {
