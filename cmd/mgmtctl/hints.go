@@ -21,7 +21,6 @@ var findingCommands = map[object.Code]string{
 	object.CodeCAMissing:     "mgmtctl snapshot list",
 	object.CodeCAInvalid:     "mgmtctl snapshot list",
 
-	object.CodeLeftByOperation:    "mgmtctl operation resume ID",
 	object.CodeUnitFailed:         "mgmtctl operation resume ID",
 	object.CodeSharedFailed:       "mgmtctl operation resume ID",
 	object.CodeObserve:            "mgmtctl operation accept ID NAMESPACE/NAME",
@@ -39,12 +38,13 @@ var findingCommands = map[object.Code]string{
 // overrideCommands are what mgmtctl adds to the hint of a finding that blocks. A finding that was
 // overridden is a warning and does not need them.
 var overrideCommands = map[object.Code]string{
-	object.CodeSourceAlive:    "then add --force",
-	object.CodeOwnerDamaged:   "then add --force",
-	object.CodeOwnedElsewhere: "--force of a restore or a move takes it over",
-	object.CodeProviderOlder:  "--force takes the risk",
-	object.CodePauseUnknown:   "then add --force",
-	object.CodeHeld:           "mgmtctl operation list; --force of a restore unpauses it as it was",
+	object.CodeLeftByOperation: "mgmtctl operation resume ID",
+	object.CodeSourceAlive:     "then add --force",
+	object.CodeOwnerDamaged:    "then add --force",
+	object.CodeOwnedElsewhere:  "--force of a restore or a move takes it over",
+	object.CodeProviderOlder:   "--force takes the risk",
+	object.CodePauseUnknown:    "then add --force",
+	object.CodeHeld:            "mgmtctl operation list; --force of a restore unpauses it as it was",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force when " +
 		"that operation and its catalog are lost",
 	object.CodeProvisioning: "--force takes the risk",

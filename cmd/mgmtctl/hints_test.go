@@ -50,6 +50,12 @@ func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
 		{object.CodeProvisioning, errorSeverity, "wait", "wait (--force takes the risk)"},
 		{object.CodeProvisioning, warning, "wait", "wait"}, // forced already
 		{object.CodeCAMissing, errorSeverity, "", ""},
+		// where the catalog of the other operation is lost, and where the copy is completed
+		{object.CodeLeftByOperation, errorSeverity, "resume operation 0123456789ab where its catalog " +
+			"is; if that is lost, leave this unit out", "resume operation 0123456789ab where its catalog " +
+			"is; if that is lost, leave this unit out (mgmtctl operation resume 0123456789ab)"},
+		{object.CodeLeftByOperation, warning, "make sure that operation 0123456789ab does not run",
+			"make sure that operation 0123456789ab does not run"},
 		{"code-of-a-newer-server", errorSeverity, "wait", "wait"},
 	} {
 		f := &mgmtv1.Finding{Code: string(tt.code), Severity: tt.severity, Hint: tt.hint}
@@ -157,6 +163,26 @@ func TestNextCommandIsComplete(t *testing.T) {
 				t.Errorf("got %q, %q\nwant %q", hint, next, tt.want)
 			}
 		})
+	}
+}
+
+// TestNextCommandRepeatsNoConsent: neither the consent nor the plan that is out of date. It has the
+// file with the passphrase, without which it would ask, and the operation that was followed.
+func TestNextCommandRepeatsNoConsent(t *testing.T) {
+	words := []string{"restore", "run", "--yes", "--plan", "p.json", "--standalone", "--store", "/s",
+		"--passphrase-file", "f"}
+	const server = " --standalone --store /s --passphrase-file f"
+	p := parsed(t, words)
+	_, next := p.hintOf(&service.Error{Message: "several", Hint: "name one",
+		HintKey: object.HintSource})
+	if want := "mgmtctl restore run --source NAME" + server; next != want {
+		t.Errorf("got %q, want %q", next, want)
+	}
+	p.operation = "65f1a2b3c4d5"
+	_, next = p.hintOf(&service.Error{Message: "it failed", Hint: "go on",
+		HintKey: object.HintResume})
+	if want := "mgmtctl operation resume 65f1a2b3c4d5" + server; next != want {
+		t.Errorf("got %q, want %q", next, want)
 	}
 }
 

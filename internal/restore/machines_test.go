@@ -1,0 +1,78 @@
+package restore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// scaledReader is a target with Machines and a MachineSet that has some replicas.
+type scaledReader struct {
+	machineReader
+	set      object.Ref
+	replicas int64 // negative: there is no MachineSet
+}
+
+func (r *scaledReader) Get(_ context.Context, k kube.Kind, _, name string) (
+	*unstructured.Unstructured, error) {
+	if r.replicas < 0 || k.GroupKind != r.set.GroupKind() {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: k.Kind}, name)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	return u, unstructured.SetNestedField(u.Object, r.replicas, "spec", "replicas")
+}
+
+// TestMachinesThatAnAutoscalerAskedForAreNoSign: as many new Machines as the MachineSet grew, when
+// an autoscaler owns its replicas. More of them, or those of another owner, replace Machines.
+func TestMachinesThatAnAutoscalerAskedForAreNoSign(t *testing.T) {
+	set := object.Ref{Group: capi.GroupCore, Kind: "MachineSet", Namespace: "n", Name: "s"}
+	const autoscaled = `"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size":"1"`
+	for _, tt := range []struct {
+		name, annotations, owner string
+		replicas                 int64 // 3 in the snapshot
+		came, reported           int
+	}{
+		{"it grew by one", autoscaled, "s", 4, 1, 0},
+		{"it grew by two", autoscaled, "s", 5, 2, 0},
+		{"more Machines than it grew", autoscaled, "s", 4, 2, 2},
+		{"it did not grow", autoscaled, "s", 3, 1, 1},
+		{"it is gone", autoscaled, "s", -1, 1, 1},
+		{"nobody scales it", "", "s", 4, 1, 1},
+		{"another MachineSet", autoscaled, "other", 4, 1, 1},
+	} {
+		owner, err := json.Marshal([]any{map[string]any{"apiVersion": capi.GroupCore + "/v1beta2",
+			"kind": "MachineSet", "name": tt.owner, "controller": true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader := &scaledReader{set: set, replicas: tt.replicas}
+		for i := range tt.came {
+			reader.list = append(reader.list, fmt.Sprintf(`{"metadata":{"name":"new-%d","namespace":"n",`+
+				`"uid":"u%d","labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":%s}}`, i, i, owner))
+		}
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Reader: reader,
+			Contents: oneContent(`{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"MachineSet","metadata":` +
+				`{"name":"s","namespace":"n","annotations":{` + tt.annotations + `}},"spec":{"replicas":3}}`),
+			Kinds: []kube.Kind{{GroupKind: capi.Machine, Version: "v1beta2"}}})
+		r.kinds[set.GroupKind()] = kube.Kind{GroupKind: set.GroupKind()}
+		err = r.compareMachines(t.Context(), Unit{Name: "n/w", Objects: []Object{{Ref: set}}})
+		reported := 0
+		if e, ok := err.(*machinesError); ok { //nolint:errorlint // it is returned as it is
+			reported = len(e.Came)
+		} else if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if reported != tt.reported {
+			t.Errorf("%s: %d Machines are reported, want %d", tt.name, reported, tt.reported)
+		}
+	}
+}
