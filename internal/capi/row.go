@@ -107,20 +107,31 @@ type ComparedField struct {
 }
 
 // IsCompared reports whether a controller compares a path of an object with the Machines that there
-// are. The templates of a ClusterClass are compared whole, of whatever kind: where one changes, the
-// topology controller makes new templates from it, and Machines from these (cluster-api v1.14,
-// core/reconcilers/topology/cluster/reconcile_state.go).
+// are. Those of the templates of a ClusterClass are not among them: see IsClassTemplate.
 func (r *Row) IsCompared(obj map[string]any, path string) bool {
-	fields := r.Compared
-	if ownedBy(obj, ClusterClass) {
-		fields = append(slices.Clone(fields), ComparedField{Path: "spec"})
-	}
 	meta, _ := obj["metadata"].(map[string]any)
 	labels, _ := meta["labels"].(map[string]any)
-	return slices.ContainsFunc(fields, func(f ComparedField) bool {
+	return slices.ContainsFunc(r.Compared, func(f ComparedField) bool {
 		_, labelled := labels[f.Label]
 		return (f.Label == "" || labelled) && (path == f.Path || strings.HasPrefix(path, f.Path+"."))
 	})
+}
+
+// IsClassTemplate reports whether obj is a template of a ClusterClass. The topology controller
+// compares its spec with what it has made from it for each workload cluster, and makes new
+// templates and new Machines where they differ (cluster-api v1.14,
+// core/reconcilers/topology/cluster/reconcile_state.go).
+func IsClassTemplate(obj map[string]any) bool {
+	return strings.HasSuffix(kindOf(obj).Kind, "Template") && ownedBy(obj, ClusterClass)
+}
+
+// ClonedFrom reports whether obj was made from a template (cluster-api v1.14,
+// api/core/v1beta2/common_types.go).
+func ClonedFrom(obj map[string]any, template object.Ref) bool {
+	have := annotations(obj)
+	kind := template.GroupKind()
+	return have["cluster.x-k8s.io/cloned-from-name"] == template.Name &&
+		have["cluster.x-k8s.io/cloned-from-groupkind"] == kind.Kind+"."+kind.Group
 }
 
 // ownedBy reports whether an object of a kind owns obj.

@@ -3,8 +3,10 @@ package restore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -46,8 +48,13 @@ func checkDryRun(ctx context.Context, p *planner) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", n.Ref, err)
 			}
+			known, err := s.rotate(gctx, p.rows(), &a, body, n.Ref,
+				func() []copyOf { return p.copies(n) })
+			if err != nil {
+				return fmt.Errorf("%s: %w", n.Ref, err)
+			}
 			about.addAnswer(n.Ref, a)
-			if a.refusal == "" {
+			if a.refusal == "" && known {
 				p.checked.Store(n.Ref, true)
 			}
 			return nil
@@ -65,6 +72,24 @@ func checkDryRun(ctx context.Context, p *planner) error {
 		}
 	}
 	return nil
+}
+
+// copies returns the objects of the users of a shared node that may have been made from it.
+func (p *planner) copies(shared *graph.Node) []copyOf {
+	var copies []copyOf
+	for n := range p.active {
+		gk := n.GroupKind()
+		k, served := p.kinds[gk]
+		if !served || !slices.Contains(p.users[shared], n.Unit) || gk != shared.GroupKind() &&
+			len(p.rows().Row(gk).Compared) == 0 {
+			continue
+		}
+		k.Version = n.Version
+		copies = append(copies, copyOf{k, func() (*unstructured.Unstructured, error) {
+			return decodeObject(p.rows(), p.Contents, n.Ref)
+		}})
+	}
+	return copies
 }
 
 // unready says why the target cannot answer about an object yet; "" when it can.

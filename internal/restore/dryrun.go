@@ -98,6 +98,58 @@ func (s standard) comparedPaths(row *capi.Row, body *unstructured.Unstructured,
 	return paths
 }
 
+// rotate adds to an answer about a template of a ClusterClass what the topology controller would
+// find different from what it has made of it: the paths that the target adds to the template, and
+// not to the copies of it. Where a policy or a default adds to all of them, nothing differs. It
+// reports false when the target cannot say what it adds to the copies yet.
+func (s standard) rotate(ctx context.Context, rows *capi.Table, a *answer,
+	template *unstructured.Unstructured, ref object.Ref, copies func() []copyOf) (known bool,
+	err error) {
+	var added []string
+	for _, path := range a.deviation.added {
+		if strings.HasPrefix(path, "spec.") && !s.accepts(ref.GroupKind(), path) {
+			added = append(added, path)
+		}
+	}
+	if len(added) == 0 || !capi.IsClassTemplate(template.Object) {
+		return true, nil
+	}
+	for _, c := range copies() {
+		body, err := c.decode()
+		if err != nil {
+			return false, err
+		}
+		if !capi.ClonedFrom(body.Object, ref) {
+			continue
+		}
+		if c.kind.GroupKind != ref.GroupKind() {
+			// It is not replaced, but written to: that replaces Machines when it is compared.
+			if len(rows.Row(c.kind.GroupKind).Compared) > 0 {
+				a.rollsOut = append(a.rollsOut, added...)
+			}
+			continue
+		}
+		same, err := s.ask(ctx, rows, c.kind, body)
+		if err != nil || same.refusal != "" {
+			return false, err
+		}
+		for _, path := range added {
+			if !slices.Contains(same.deviation.added, path) {
+				a.rollsOut = append(a.rollsOut, path)
+			}
+		}
+	}
+	slices.Sort(a.rollsOut)
+	a.rollsOut = slices.Compact(a.rollsOut)
+	return true, nil
+}
+
+// copyOf is an object of a unit that may have been made from a template.
+type copyOf struct {
+	kind   kube.Kind
+	decode func() (*unstructured.Unstructured, error)
+}
+
 // downError stops the retries of a dry-run.
 type downError struct{ err error }
 

@@ -114,6 +114,11 @@ func (r *run) acceptedShared(ctx context.Context, objects []Object) ([]Object, e
 		if err != nil || a.exists { // created by a run that died before it was journaled
 			return err
 		}
+		// What is not known of a copy is a refusal of it, which blocks its unit.
+		if _, err := s.rotate(ctx, r.Rows, &a, body, o.Ref,
+			func() []copyOf { return r.copies(o) }); err != nil {
+			return err
+		}
 		if err := a.refused(o.Ref); err != nil {
 			r.failShared(ctx, o, err)
 		}
@@ -124,6 +129,24 @@ func (r *run) acceptedShared(ctx context.Context, objects []Object) ([]Object, e
 	return slices.DeleteFunc(objects, func(o Object) bool {
 		return r.shared.failure(o.Ref) != nil
 	}), nil
+}
+
+// copies returns the objects of the users of a shared object that may have been made from it.
+func (r *run) copies(o Object) []copyOf {
+	var copies []copyOf
+	for _, u := range r.Plan.Units {
+		if !slices.Contains(o.Users, u.Name) {
+			continue
+		}
+		for _, of := range u.Objects {
+			if gk := of.GroupKind(); gk == o.GroupKind() || len(r.Rows.Row(gk).Compared) > 0 {
+				copies = append(copies, copyOf{r.kinds[gk], func() (*unstructured.Unstructured, error) {
+					return decodeObject(r.Rows, r.Contents, of.Ref)
+				}})
+			}
+		}
+	}
+	return copies
 }
 
 // eachShared runs fn for objects concurrently. One that fails does not stop the others, unless the
