@@ -30,6 +30,7 @@ type standard struct {
 type deviation struct {
 	lost, accepted, converted, added []string
 	annotations                      []string // of a namespace
+	managedFields                    []string // whose appliers are others
 }
 
 // judge compares live with want, which is at the version at which live was read.
@@ -147,6 +148,7 @@ func (n *notes) addDeviation(ref object.Ref, d deviation) {
 	n.add(object.CodeLostInConversion, ref, d.converted)
 	n.add(object.CodeDifferenceAccepted, ref, d.accepted)
 	n.add(object.CodeOtherAnnotations, ref, d.annotations)
+	n.add(object.CodeManagedFields, ref, d.managedFields)
 }
 
 // noteTexts are the kinds of notes in the order in which they are reported.

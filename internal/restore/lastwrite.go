@@ -21,7 +21,6 @@ type lastWrite struct {
 	resourceVersion string
 	workload        string // by its label
 	deviation       deviation
-	managedFields   []string // what differs in them
 }
 
 // lastWrites are the answers of a run. Verify reads the metadata of these objects with one LIST of
@@ -55,8 +54,7 @@ func (r *run) addLastWrite(ctx context.Context, unit string, o Object, source,
 	if why != "" {
 		return
 	}
-	w := lastWrite{resourceVersion: answer.GetResourceVersion(), workload: workload, deviation: d,
-		managedFields: r.fieldsDiffer(o, source, answer)}
+	w := lastWrite{resourceVersion: answer.GetResourceVersion(), workload: workload, deviation: d}
 	r.lastWrites.mu.Lock()
 	defer r.lastWrites.mu.Unlock()
 	r.lastWrites.byRef[o.Ref] = w
@@ -83,7 +81,6 @@ func (r *run) verifyUnchanged(ctx context.Context, objects []Object, seen *notes
 			continue
 		}
 		seen.addDeviation(o.Ref, written[o.Ref].deviation)
-		seen.add(object.CodeManagedFields, o.Ref, written[o.Ref].managedFields)
 	}
 	return others
 }

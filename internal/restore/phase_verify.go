@@ -10,7 +10,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -48,7 +47,6 @@ func (r *run) verifier(ctx context.Context, seen *notes) problemFunc {
 		d, why := r.difference(ctx, o, source, live)
 		if why == "" {
 			seen.addDeviation(o.Ref, d)
-			seen.add(object.CodeManagedFields, o.Ref, r.fieldsDiffer(o, source, live))
 		}
 		return why
 	}
@@ -91,12 +89,13 @@ func (r *run) wantedPaused(o Object, source, live *unstructured.Unstructured) (
 }
 
 // difference compares a live object with what it should be while it is paused. why is not empty
-// when it may not be released. managedFields are not among it: see fieldsDiffer.
+// when it may not be released, for which managedFields are no reason.
 func (r *run) difference(ctx context.Context, o Object, source, live *unstructured.Unstructured) (
 	d deviation, why string) {
 	return r.differenceBy(ctx, r.standard(), o, source, live)
 }
 
+// differenceBy is difference by another standard than that of the run.
 func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
 	live *unstructured.Unstructured) (d deviation, why string) {
 	want, err := r.wantedPaused(o, source, live)
@@ -109,6 +108,7 @@ func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
 	if why := wrongOwner(want, live); why != "" {
 		return d, why
 	}
+	fields := r.fieldsDiffer(o, source, want, live)
 	if r.unitOf[o.Ref] == "" {
 		live = live.DeepCopy()
 		live.SetOwnerReferences(want.GetOwnerReferences())
@@ -129,6 +129,7 @@ func (r *run) differenceBy(ctx context.Context, s standard, o Object, source,
 		aspect = equality.Spec // its controller is at work
 	}
 	d = s.judge(ctx, o.Ref, want, live, aspect)
+	d.managedFields = fields
 	if d.difference() == "" {
 		if paths := s.comparedPaths(r.Rows.Row(o.GroupKind()), source, d); len(paths) > 0 {
 			return d, "Cluster API would replace Machines because of " + shortened(paths)
@@ -142,15 +143,11 @@ func (r *run) standard() standard {
 		rows: r.Rows}
 }
 
-// fieldsDiffer returns the fields of a live object whose server-side appliers are not those of the
-// snapshot; nil when its managedFields are not restored, or when its controller has been at work.
-func (r *run) fieldsDiffer(o Object, source, live *unstructured.Unstructured) []string {
+// fieldsDiffer returns the fields of a live object whose server-side appliers are not those of want;
+// nil when its managedFields are not restored, or when its controller has been at work.
+func (r *run) fieldsDiffer(o Object, source, want, live *unstructured.Unstructured) []string {
 	if !r.wantsFields(source) || o.GroupKind() == kube.NamespaceKind.GroupKind ||
 		!capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {
-		return nil
-	}
-	want, err := r.wantedPaused(o, source, live)
-	if err != nil || want == nil {
 		return nil
 	}
 	return equality.ManagedFieldsDifferences(want.Object, live.Object)
