@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,8 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/mgmtd/mgmtd/e2e/lab"
 )
 
 // run is one command that was measured.
@@ -31,14 +31,33 @@ func (b *bench) run(ctx context.Context, program string, args ...string) (run, e
 	var out bytes.Buffer
 	cmd := b.command(ctx, program, args, &out, &out)
 	begin := time.Now()
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Start(); err != nil {
+		return run{}, fmt.Errorf("start mgmtctl %s: %w", args[0], err)
+	}
+	ended, peak := make(chan struct{}), make(chan int64)
+	go func() { peak <- peakMemory(cmd.Process.Pid, ended) }()
+	err := cmd.Wait()
+	r := run{took: time.Since(begin)}
+	close(ended)
+	if r.peak = <-peak; err != nil {
 		return run{}, fmt.Errorf("run mgmtctl %s: %w\n%s", args[0], err, out.String())
 	}
-	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return run{}, errors.New("measure memory: not known on this system")
+	return r, nil
+}
+
+// peakMemory reads the peak memory of a process until it has ended. What it holds in its last
+// moment is not seen.
+func peakMemory(pid int, ended <-chan struct{}) (peak int64) {
+	for {
+		if now, err := lab.PeakMemory(pid); err == nil {
+			peak = max(peak, now)
+		}
+		select {
+		case <-ended:
+			return peak
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	return run{took: time.Since(begin), peak: usage.Maxrss << 10}, nil
 }
 
 // output runs a program and returns what it printed.

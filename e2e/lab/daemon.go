@@ -133,9 +133,16 @@ func (d *Daemon) Log() string { return d.process.logTail() }
 
 // PeakMemory is how many bytes it had resident at most since its last start.
 func (d *Daemon) PeakMemory() (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.process.pid()))
+	return PeakMemory(d.process.pid())
+}
+
+// PeakMemory returns how many bytes of a running process were resident at most. The figure of the
+// kernel for a process that has ended (ru_maxrss) is at least that of the process that started it,
+// since a program starts in the memory of its parent.
+func PeakMemory(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("read memory of mgmtd: %w", err)
+		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
 	}
 	for line := range strings.Lines(string(data)) {
 		var kib int64
@@ -143,7 +150,7 @@ func (d *Daemon) PeakMemory() (int64, error) {
 			return kib << 10, nil
 		}
 	}
-	return 0, errors.New("read memory of mgmtd: not known on this system")
+	return 0, errors.New("read memory of a process: not known on this system")
 }
 
 // Kill is kill -9.
