@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -15,38 +14,34 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// Contents holds the bytes of chosen objects in memory, each compressed to about a tenth of its
-// size.
+// Contents holds the bytes of chosen objects in memory, each compressed.
 type Contents struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards bodies and codec
 	bodies map[object.Ref][]byte
-	enc    *zstd.Encoder
-	dec    *zstd.Decoder
+	codec  *codec
 	claims claims
 }
 
 func newContents(kinds []kube.Kind) (*Contents, error) {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
+	c, err := newCodec()
 	if err != nil {
-		return nil, fmt.Errorf("make compressor: %w", err)
+		return nil, err
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
-	if err != nil {
-		return nil, fmt.Errorf("make decompressor: %w", err)
-	}
-	return &Contents{bodies: map[object.Ref][]byte{}, enc: enc, dec: dec, claims: newClaims(kinds)},
-		nil
+	return &Contents{bodies: map[object.Ref][]byte{}, codec: c, claims: newClaims(kinds)}, nil
 }
 
 // put adds the bytes of an object and returns how many objects there are now.
-func (c *Contents) put(r object.Ref, body []byte) int64 {
+func (c *Contents) put(r object.Ref, body []byte) (int64, error) {
+	c.mu.Lock()
+	enc := c.codec.enc
+	c.mu.Unlock()
 	// EncodeAll returns a slice with the capacity of its input (klauspost/compress v1.20,
 	// zstd/encoder.go). What is stored is a copy, so that the rest is freed.
-	packed := bytes.Clone(c.enc.EncodeAll(body, nil))
+	packed := bytes.Clone(enc.EncodeAll(body, nil))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bodies[r] = packed
-	return int64(len(c.bodies))
+	return int64(len(c.bodies)), c.codec.learn(r.GroupKind(), body)
 }
 
 // Load reads the packs that hold nodes and returns these objects. Each is checked against the hash
@@ -89,11 +84,11 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 				"shard says: %s", n.Ref, why)}
 		}
 		found++
-		done := c.put(n.Ref, body)
-		if progress != nil {
+		done, err := c.put(n.Ref, body)
+		if err == nil && progress != nil {
 			progress(done, total)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
@@ -109,11 +104,13 @@ func (c *Contents) loadPack(ctx context.Context, st *store.Store, pack store.Key
 func (c *Contents) Bytes(r object.Ref) ([]byte, error) {
 	c.mu.Lock()
 	packed, ok := c.bodies[r]
-	c.mu.Unlock()
 	if !ok {
+		c.mu.Unlock()
 		return nil, fmt.Errorf("read %s: not among the objects loaded", r)
 	}
-	return c.dec.DecodeAll(packed, nil)
+	dec := c.codec.dec
+	c.mu.Unlock()
+	return dec.DecodeAll(packed, nil)
 }
 
 // Drop frees the bytes of an object that is not read again.

@@ -2,6 +2,9 @@ package snapshot
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -16,11 +19,71 @@ func TestContentsHoldNoMoreThanCompressedBytes(t *testing.T) {
 	}
 	ref := object.Ref{Kind: "ConfigMap", Namespace: "n", Name: "c"}
 	body := bytes.Repeat([]byte(`{"key":"value"}`), 1000)
-	c.put(ref, body)
+	if _, err := c.put(ref, body); err != nil {
+		t.Fatal(err)
+	}
 	if held := cap(c.bodies[ref]); held > len(body)/10 {
 		t.Errorf("holds %d bytes for %d compressed ones", held, len(c.bodies[ref]))
 	}
 	if got, err := c.Bytes(ref); err != nil || !bytes.Equal(got, body) {
 		t.Errorf("got %d bytes back: %v", len(got), err)
+	}
+}
+
+// TestContentsHoldWhatObjectsHaveInCommonOnce: objects of some kinds, put by two goroutines and read
+// meanwhile. Each has fields of its own that cannot be compressed, and those of its kind. All
+// come back whole, also those from before there was a dictionary of their kind.
+func TestContentsHoldWhatObjectsHaveInCommonOnce(t *testing.T) {
+	const kinds, each, own = 20, 200, 32
+	random := rand.New(rand.NewPCG(1, 2))
+	var common [kinds][]byte
+	for k := range kinds {
+		common[k] = make([]byte, 2000)
+		for i := range common[k] {
+			common[k][i] = byte(random.Uint32())
+		}
+	}
+	ref := func(k, i int) object.Ref {
+		return object.Ref{Kind: fmt.Sprint("Kind", k), Name: fmt.Sprint(i)}
+	}
+	body := func(k, i int) []byte {
+		text := fmt.Appendf(nil, "%0*d", own, i*i*7919)
+		return append(text, common[k]...)
+	}
+	c, err := newContents(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g sync.WaitGroup
+	for half := range 2 {
+		g.Go(func() {
+			for k := range kinds {
+				for i := half; i < each; i += 2 {
+					if _, err := c.put(ref(k, i), body(k, i)); err != nil {
+						t.Error(err)
+					}
+					if got, err := c.Bytes(ref(0, half)); err != nil || !bytes.Equal(got, body(0, half)) {
+						t.Errorf("read meanwhile: %d bytes, %v", len(got), err)
+					}
+				}
+			}
+		})
+	}
+	g.Wait()
+	held := 0
+	for k := range kinds {
+		for i := range each {
+			got, err := c.Bytes(ref(k, i))
+			if err != nil || !bytes.Equal(got, body(k, i)) {
+				t.Fatalf("%v: %d bytes came back, %v", ref(k, i), len(got), err)
+			}
+			held += len(c.bodies[ref(k, i)])
+		}
+	}
+	if alone := kinds * each * 2000; held > alone/2 {
+		t.Errorf("%d bytes are held for %d", held, alone)
+	}
+	if n := len(c.codec.dictionaries); n == 0 || n > maxDictionaries {
+		t.Errorf("%d dictionaries", n)
 	}
 }

@@ -57,10 +57,11 @@ var _ capture.Sink = contentsSink{}
 
 // Prefetch implements capture.Sink.
 func (s contentsSink) Prefetch(n *graph.Node, raw []byte) error {
-	if raw != nil {
-		s.contents.put(n.Ref, raw)
+	if raw == nil {
+		return nil
 	}
-	return nil
+	_, err := s.contents.put(n.Ref, raw)
+	return err
 }
 
 // OnInitialList implements capture.Sink.
@@ -82,7 +83,7 @@ func (c *Contents) complete(ctx context.Context, source capture.Source, cut *cap
 		}
 	}
 	return capture.Fetch(ctx, source, cut, missing, func(n *graph.Node, raw []byte) error {
-		c.put(n.Ref, raw)
-		return nil
+		_, err := c.put(n.Ref, raw)
+		return err
 	})
 }

@@ -119,7 +119,9 @@ func (w *objectWriter) add(n *graph.Node, raw []byte) error {
 		return err
 	}
 	if w.contents != nil {
-		w.contents.put(n.Ref, raw)
+		if _, err := w.contents.put(n.Ref, raw); err != nil {
+			return err
+		}
 	}
 	id, key := w.parent.FindPack(name, n.Content)
 	n.ContentID, n.Pack = id, string(key)
