@@ -39,7 +39,7 @@ func (c *Cloud) runProvider(ctx context.Context, mgmt control.Mgmt, ready func()
 	if err != nil {
 		return err
 	}
-	if err := c.setupReconcilers(ctx, mgr); err != nil {
+	if err := c.setupReconcilers(ctx, mgr, mgmt.WatchFilter); err != nil {
 		return err
 	}
 	if err := setupWebhooks(mgr); err != nil {
@@ -113,7 +113,7 @@ func (c *Cloud) newManager(ctx context.Context, mgmt control.Mgmt) (ctrl.Manager
 	return mgr, nil
 }
 
-func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager) error {
+func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager, filter string) error {
 	secretClient, err := client.New(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(),
 		Cache:      &client.CacheOptions{Reader: mgr.GetCache()},
@@ -122,7 +122,8 @@ func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager) error {
 		return fmt.Errorf("make secret client: %w", err)
 	}
 	clusterCache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
-		SecretClient: secretClient,
+		SecretClient:     secretClient,
+		WatchFilterValue: filter,
 		Client: clustercache.ClientOptions{
 			QPS:       20,
 			Burst:     30,
@@ -137,6 +138,7 @@ func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager) error {
 	options := controller.Options{MaxConcurrentReconciles: 20}
 	if err := (&controllers.DevMachineReconciler{
 		Client:           mgr.GetClient(),
+		WatchFilterValue: filter,
 		ContainerRuntime: c.containerRuntime,
 		ClusterCache:     clusterCache,
 		InMemoryManager:  c.machines,
@@ -146,6 +148,7 @@ func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	if err := (&controllers.DevClusterReconciler{
 		Client:           mgr.GetClient(),
+		WatchFilterValue: filter,
 		ContainerRuntime: c.containerRuntime,
 		InMemoryManager:  c.machines,
 		APIServerMux:     c.apiServers,
@@ -154,6 +157,7 @@ func (c *Cloud) setupReconcilers(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	if err := (&controllers.DevMachineTemplateReconciler{
 		Client:           mgr.GetClient(),
+		WatchFilterValue: filter,
 		ContainerRuntime: c.containerRuntime,
 	}).SetupWithManager(ctx, mgr, options); err != nil {
 		return fmt.Errorf("set up DevMachineTemplate controller: %w", err)

@@ -28,6 +28,8 @@ type BareOptions struct {
 	// Machines of each workload cluster. Every third has three control planes when it has four
 	// Machines or more.
 	Machines int
+	// Old makes them as Cluster API 1.10 left them, at v1beta1.
+	Old bool
 	// MachinePools adds a MachinePool to each workload cluster without a class.
 	MachinePools bool
 	// Fast leaves out what makes server-side apply managers owners of fields, for thousands of
@@ -62,11 +64,14 @@ func CreateBare(ctx context.Context, c client.Client, opts BareOptions) (int, er
 	}
 	f := &bareFleet{opts: opts, client: c, slots: make(chan struct{}, bareConcurrency)}
 	var err error
-	if f.recordings[0], err = loadRecording("plain"); err != nil {
-		return 0, err
+	names := []string{"plain", "classy"}
+	if opts.Old {
+		names = []string{oldPlainName, oldClassyName}
 	}
-	if f.recordings[1], err = loadRecording("classy"); err != nil {
-		return 0, err
+	for i, name := range names {
+		if f.recordings[i], err = loadRecording(name); err != nil {
+			return 0, err
+		}
 	}
 	if f.machinePool, err = loadPrototypes("machinepool"); err != nil {
 		return 0, err

@@ -71,36 +71,53 @@ func Record(ctx context.Context, c client.Client, dir string) error {
 		if _, err := Create(ctx, c, Options{Shapes: []Shape{shape}}); err != nil {
 			return err
 		}
-		// The controllers report Available before they have written the last conditions and counts.
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(45 * time.Second):
-		}
-		objects, err := recordNamespace(ctx, c, shape.Namespace)
-		if err != nil {
+		if err := quiesce(ctx); err != nil {
 			return err
 		}
-		var lines bytes.Buffer
-		encoder := json.NewEncoder(&lines)
-		encoder.SetEscapeHTML(false)
-		for _, o := range objects {
-			if err := encoder.Encode(o.Object); err != nil {
-				return fmt.Errorf("marshal %s %s: %w", o.GetKind(), o.GetName(), err)
-			}
-		}
-		out := caHash.ReplaceAllString(lines.String(), caHashMark)
-		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), []byte(out), 0o644); err != nil {
-			return fmt.Errorf("write recording: %w", err)
+		if err := recordWorkload(ctx, c, name, "v1beta2", dir); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func recordNamespace(ctx context.Context, c client.Client, namespace string) (
+// quiesce waits: controllers report Available before they have written the last conditions and
+// counts.
+func quiesce(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(45 * time.Second):
+		return nil
+	}
+}
+
+// recordWorkload writes the workload cluster of one recording, at a version of Cluster API's kinds.
+func recordWorkload(ctx context.Context, c client.Client, name, version, dir string) error {
+	objects, err := recordNamespace(ctx, c, recordedNamespace+name, version)
+	if err != nil {
+		return err
+	}
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines)
+	encoder.SetEscapeHTML(false)
+	for _, o := range objects {
+		if err := encoder.Encode(o.Object); err != nil {
+			return fmt.Errorf("marshal %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	out := caHash.ReplaceAllString(lines.String(), caHashMark)
+	if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), []byte(out), 0o644); err != nil {
+		return fmt.Errorf("write recording: %w", err)
+	}
+	return nil
+}
+
+func recordNamespace(ctx context.Context, c client.Client, namespace, version string) (
 	[]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for api, kinds := range recordedKinds() {
+		api = strings.Replace(api, "v1beta2", version, 1)
 		for _, kind := range kinds {
 			list := &unstructured.UnstructuredList{}
 			list.SetAPIVersion(api)

@@ -28,6 +28,9 @@ func (s sizes) resize(o *unstructured.Unstructured, pool int) {
 	spec, status := asFields(o.Object["spec"]), asFields(o.Object["status"])
 	switch o.GetKind() {
 	case "Cluster":
+		if v1beta2 := asFields(status["v1beta2"]); v1beta2 != nil {
+			status = v1beta2 // Cluster API 1.10
+		}
 		setReplicas(status["controlPlane"], recordedControlPlanes, len(s.controlPlanes))
 		setReplicas(status["workers"], recordedWorkers, len(s.workers()))
 		if topology := asFields(spec["topology"]); topology != nil {

@@ -60,8 +60,17 @@ func readTemplate(path string, variables map[string]string) ([]*unstructured.Uns
 	if err != nil {
 		return nil, fmt.Errorf("read template: %w", err)
 	}
+	objects, err := parseTemplate(string(data), variables)
+	if err != nil {
+		return nil, fmt.Errorf("read template %s: %w", path, err)
+	}
+	return objects, nil
+}
+
+func parseTemplate(template string, variables map[string]string) ([]*unstructured.Unstructured,
+	error) {
 	var missing []string
-	text := os.Expand(string(data), func(variable string) string {
+	text := os.Expand(template, func(variable string) string {
 		name, value, hasDefault := strings.Cut(variable, ":=")
 		if set, ok := variables[name]; ok {
 			return set
@@ -72,7 +81,7 @@ func readTemplate(path string, variables map[string]string) ([]*unstructured.Uns
 		return value
 	})
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("read template %s: no value for %s", path, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("no value for %s", strings.Join(missing, ", "))
 	}
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(text)), 4096)
@@ -81,7 +90,7 @@ func readTemplate(path string, variables map[string]string) ([]*unstructured.Uns
 		if err := decoder.Decode(&o.Object); errors.Is(err, io.EOF) {
 			return objects, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("read template %s: %w", path, err)
+			return nil, err
 		}
 		if len(o.Object) > 0 {
 			objects = append(objects, o)

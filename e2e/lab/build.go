@@ -16,10 +16,7 @@ import (
 	"time"
 )
 
-const (
-	kubernetesVersion = "v1.36.3"
-	capiVersion       = "v1.14.0"
-)
+const kubernetesVersion = "v1.36.3"
 
 // target is one program to build from modules.
 type target struct {
@@ -34,8 +31,7 @@ type target struct {
 // failure of the long builds is seen early.
 func targets() []target {
 	kubernetes := versionFlags("k8s.io/component-base/version", kubernetesVersion)
-	capi := versionFlags("sigs.k8s.io/cluster-api/version", capiVersion)
-	return []target{
+	targets := []target{
 		{name: "kube-apiserver", module: "tools/kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver",
 			ldflags: kubernetes},
 		{name: "kube-controller-manager", module: "tools/kubernetes",
@@ -51,14 +47,10 @@ func targets() []target {
 		{name: "jq", module: "tools/open", pkg: "github.com/itchyny/gojq/cmd/gojq"},
 		{name: "zstd", module: "tools/open", pkg: "./zstd", sources: []string{"tools/open/zstd"}},
 		{name: "cloud", module: ".", pkg: "./cmd/cloud", sources: []string{"cloud", "cmd/cloud"}},
-		{name: "capi-core", module: ".", pkg: "sigs.k8s.io/cluster-api/core", ldflags: capi},
-		{name: "capi-kubeadm-bootstrap", module: ".", pkg: "sigs.k8s.io/cluster-api/bootstrap/kubeadm",
-			ldflags: capi},
-		{name: "capi-kubeadm-control-plane", module: ".",
-			pkg: "sigs.k8s.io/cluster-api/controlplane/kubeadm", ldflags: capi},
-		{name: "lab", module: ".", pkg: "./cmd/lab", sources: []string{"cmd/lab", "lab", "fleet",
-			"cloud/control"}},
 	}
+	targets = append(targets, current().targets()...)
+	return append(targets, target{name: "lab", module: ".", pkg: "./cmd/lab",
+		sources: []string{"cmd/lab", "lab", "fleet", "cloud/control"}})
 }
 
 // versionFlags are the linker flags without which a program reports no version;
@@ -70,8 +62,9 @@ func versionFlags(pkg, version string) string {
 }
 
 // Build makes every program and manifest that a lab needs, from modules alone.
-// It skips what is up to date by its stamp. It calls progress with one line for each step.
-func Build(ctx context.Context, home Home, progress func(string)) error {
+// It skips what is up to date by its stamp. It calls progress with one line for each step. With
+// oldRelease it makes the programs of Cluster API 1.10 as well, which only AddOld needs.
+func Build(ctx context.Context, home Home, oldRelease bool, progress func(string)) error {
 	if err := os.MkdirAll(home.bin(".stamps"), 0o755); err != nil {
 		return fmt.Errorf("make folder: %w", err)
 	}
@@ -80,7 +73,11 @@ func Build(ctx context.Context, home Home, progress func(string)) error {
 		return err
 	}
 	defer unlock()
-	for _, t := range targets() {
+	all := targets()
+	if oldRelease {
+		all = append(all, old().targets()...)
+	}
+	for _, t := range all {
 		if err := buildTarget(ctx, home, t, progress); err != nil {
 			return err
 		}
@@ -89,8 +86,13 @@ func Build(ctx context.Context, home Home, progress func(string)) error {
 	if err != nil {
 		return err
 	}
-	return step(home, "manifests", input+capiVersion, progress,
-		func() error { return writeManifests(ctx, home) })
+	for _, r := range []release{current(), old()} {
+		if err := step(home, "manifests"+r.suffix, input+r.version, progress,
+			func() error { return writeManifests(ctx, home, r) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func buildTarget(ctx context.Context, home Home, t target, progress func(string)) error {

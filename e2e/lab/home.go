@@ -12,6 +12,7 @@ import (
 //	bin/        programs
 //	crds/       one CustomResourceDefinition a file, without conversion webhooks
 //	webhooks/   webhook configurations, one provider a file, as published
+//	crds-1.10/, webhooks-1.10/  those of Cluster API 1.10
 //	keys/       RSA keys for bare fleets, made once
 type Home string
 
@@ -41,8 +42,6 @@ func FindHome() (Home, error) {
 }
 
 func (h Home) bin(name string) string { return filepath.Join(string(h), "bin", name) }
-func (h Home) crds() string           { return filepath.Join(string(h), "crds") }
-func (h Home) webhooks() string       { return filepath.Join(string(h), "webhooks") }
 
 // Keys is the folder of RSA keys for bare fleets.
 func (h Home) Keys() string { return filepath.Join(string(h), "keys") }

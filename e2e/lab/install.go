@@ -32,15 +32,15 @@ func (m *Mgmt) install(ctx context.Context) error {
 	if m.bare {
 		return nil
 	}
-	for i, p := range providers() {
+	for i, p := range m.release.providers {
 		namespace := object("v1", "Namespace", "", p.namespace, p.clusterctlLabels())
 		namespace.SetLabels(withLabel(p.clusterctlLabels(), "control-plane", "controller-manager"))
 		inventory := object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.namespace, p.label,
 			withLabel(p.clusterctlLabels(), "clusterctl.cluster.x-k8s.io/core", "inventory"))
 		inventory.Object["providerName"] = p.name
 		inventory.Object["type"] = p.kind
-		inventory.Object["version"] = capiVersion
-		hooks, err := readObjects(filepath.Join(m.lab.home.webhooks(), p.label+".yaml"))
+		inventory.Object["version"] = m.release.version
+		hooks, err := readObjects(filepath.Join(m.lab.home.webhooks(m.release), p.label+".yaml"))
 		if err != nil {
 			return err
 		}
@@ -59,9 +59,10 @@ func (m *Mgmt) install(ctx context.Context) error {
 }
 
 func (m *Mgmt) installCRDs(ctx context.Context, c client.Client) error {
-	paths, err := filepath.Glob(filepath.Join(m.lab.home.crds(), "*.yaml"))
+	dir := m.lab.home.crds(m.release)
+	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(paths) == 0 {
-		return fmt.Errorf("find CRDs in %s: run `lab build` first", m.lab.home.crds())
+		return fmt.Errorf("find CRDs in %s: run `lab build` first", dir)
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
@@ -130,7 +131,7 @@ func established(ctx context.Context, c client.Client, want int) error {
 // versions.
 func (m *Mgmt) convertHere(crd *unstructured.Unstructured) {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	for i, p := range providers() {
+	for i, p := range m.release.providers {
 		if len(versions) > 1 && crd.GetLabels()[providerLabel] == p.label {
 			_ = unstructured.SetNestedMap(crd.Object, map[string]any{
 				"strategy": "Webhook",
@@ -180,13 +181,8 @@ func (m *Mgmt) waitWebhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	for _, probe := range []*unstructured.Unstructured{
-		object("cluster.x-k8s.io/v1beta2", "Cluster", "default", "probe", nil),
-		object("bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig", "default", "probe", nil),
-		object("controlplane.cluster.x-k8s.io/v1beta2", "KubeadmControlPlaneTemplate", "default", "probe",
-			nil),
-		object("infrastructure.cluster.x-k8s.io/v1beta2", "DevMachineTemplate", "default", "probe", nil),
-	} {
+	for _, p := range m.release.probes {
+		probe := object(p.group+"/"+m.release.api, p.kind, "default", "probe", nil)
 		probe.Object["spec"] = map[string]any{}
 		if err := m.apiServer.wait(ctx, "the webhooks of "+probe.GetKind(),
 			func(ctx context.Context) error {

@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,8 @@ const (
 	portsPerMgmt = 12
 	maxMgmt      = 20
 	portWorkload = 300
+	// The last hundred are those of the infrastructure provider of an old management cluster.
+	portOldWorkload = 900
 
 	roleCloud = "cloud"
 )
@@ -55,6 +58,9 @@ type Options struct {
 	Bare bool
 	// RuntimeSDK has the core managers call runtime extensions.
 	RuntimeSDK bool
+	// Contracts starts two management clusters without work of controllers: mgmt-1 has the CRDs of
+	// Cluster API 1.10 alone, and mgmt-2 has those of the current version with their webhooks.
+	Contracts bool
 	// Fsync makes etcd durable. Off by default: a lab does not survive its
 	// machine, and a kill -9 loses nothing that was handed to the kernel.
 	Fsync bool
@@ -132,9 +138,13 @@ func (l *Lab) startAll(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range max(0, l.opts.Mgmt) {
+	setups := slices.Repeat([]setup{{release: current(), bare: l.opts.Bare}}, max(0, l.opts.Mgmt))
+	if l.opts.Contracts {
+		setups = []setup{{release: old(), bare: true}, {release: current(), idle: true}}
+	}
+	for i, s := range setups {
 		// Named one after the other, so that mgmt-1 has the first ports.
-		m, err := l.register(fmt.Sprintf("mgmt-%d", i+1), l.opts.Bare)
+		m, err := l.register(fmt.Sprintf("mgmt-%d", i+1), s)
 		if err != nil {
 			return err
 		}
@@ -172,7 +182,7 @@ func (l *Lab) startCloud(ctx context.Context) error {
 			fmt.Sprintf("--control-port=%d", first+portControl),
 			fmt.Sprintf("--debug-port=%d", first+portDebug),
 			fmt.Sprintf("--first-workload-port=%d", first+portWorkload),
-			fmt.Sprintf("--last-workload-port=%d", first+blockSize-1),
+			fmt.Sprintf("--last-workload-port=%d", first+portOldWorkload-1),
 			"--sync-period=" + syncPeriod,
 		},
 		log:  filepath.Join(l.opts.Dir, "cloud.log"),
@@ -202,19 +212,32 @@ func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.add(ctx, name, false)
+	return l.add(ctx, name, setup{release: current()})
+}
+
+// AddOld starts a further management cluster of Cluster API 1.10, the last version that stores
+// v1beta1. It needs the programs that Build makes with oldRelease. Its machines die with it, since
+// they are not in the lab's cloud; a provider of the cloud that gets the objects of a workload
+// cluster makes them again under the same names. A lab has room for one.
+func (l *Lab) AddOld(ctx context.Context, name string) (*Mgmt, error) {
+	for _, t := range old().targets() {
+		if _, err := os.Stat(l.home.bin(t.name)); err != nil {
+			return nil, fmt.Errorf("find %s: run `lab build --old` first: %w", t.name, err)
+		}
+	}
+	return l.add(ctx, name, setup{release: old()})
 }
 
 // AddBare starts a further API server with CRDs alone.
 func (l *Lab) AddBare(ctx context.Context, name string) (*Mgmt, error) {
-	return l.add(ctx, name, true)
+	return l.add(ctx, name, setup{release: current(), bare: true})
 }
 
-func (l *Lab) add(ctx context.Context, name string, bare bool) (*Mgmt, error) {
+func (l *Lab) add(ctx context.Context, name string, s setup) (*Mgmt, error) {
 	m := l.Mgmt(name)
 	if m == nil || !m.prepared {
 		var err error
-		if m, err = l.register(name, bare); err != nil {
+		if m, err = l.register(name, s); err != nil {
 			return nil, err
 		}
 	}
@@ -225,7 +248,7 @@ func (l *Lab) add(ctx context.Context, name string, bare bool) (*Mgmt, error) {
 // Prepare writes the kubeconfig of a further management cluster, so that a configuration can name
 // it. AddMgmt with the same name starts it.
 func (l *Lab) Prepare(name string) (*Mgmt, error) {
-	m, err := l.register(name, false)
+	m, err := l.register(name, setup{release: current()})
 	if err != nil {
 		return nil, err
 	}
@@ -234,14 +257,14 @@ func (l *Lab) Prepare(name string) (*Mgmt, error) {
 }
 
 // register gives a new management cluster its place and ports.
-func (l *Lab) register(name string, bare bool) (*Mgmt, error) {
+func (l *Lab) register(name string, s setup) (*Mgmt, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mgmt[name] != nil || len(l.mgmt) == maxMgmt {
 		return nil, fmt.Errorf("add management cluster %s: the name is taken, or there are %d already",
 			name, maxMgmt)
 	}
-	m := newMgmt(l, name, l.opts.FirstPort+portMgmt+len(l.mgmt)*portsPerMgmt, bare)
+	m := newMgmt(l, name, l.opts.FirstPort+portMgmt+len(l.mgmt)*portsPerMgmt, s)
 	l.mgmt[name] = m
 	return m, nil
 }

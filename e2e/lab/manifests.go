@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,39 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
-
-// provider is one Cluster API provider as clusterctl would install it.
-type provider struct {
-	label     string // value of cluster.x-k8s.io/provider, and name of its inventory object
-	name      string // as clusterctl calls it
-	kind      string // type in the inventory
-	namespace string
-	prefix    string // of the names of its cluster-wide objects
-	role      string // of its process; the cloud runs in its own
-	module    string
-	config    string // folder of its manifests in that module
-}
-
-// providers are what `clusterctl init --infrastructure docker` installs.
-func providers() []provider {
-	const capi, test = "sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/test"
-	return []provider{
-		{"cluster-api", "cluster-api", "CoreProvider", "capi-system", "capi-", roleCore, capi,
-			"core/config"},
-		{"bootstrap-kubeadm", "kubeadm", "BootstrapProvider", "capi-kubeadm-bootstrap-system",
-			"capi-kubeadm-bootstrap-", roleBootstrap, capi, "bootstrap/kubeadm/config"},
-		{"control-plane-kubeadm", "kubeadm", "ControlPlaneProvider", "capi-kubeadm-control-plane-system",
-			"capi-kubeadm-control-plane-", roleControlPlane, capi, "controlplane/kubeadm/config"},
-		{"infrastructure-docker", "docker", "InfrastructureProvider", "capd-system", "capd-", roleCloud,
-			test, "infrastructure/docker/config"},
-	}
-}
 
 const providerLabel = "cluster.x-k8s.io/provider"
 
@@ -53,8 +26,8 @@ func (p provider) clusterctlLabels() map[string]string {
 
 // writeManifests copies the CRDs and webhook configurations out of the module
 // cache, with the labels that kustomize and clusterctl would add.
-func writeManifests(ctx context.Context, home Home) error {
-	for _, dir := range []string{home.crds(), home.webhooks()} {
+func writeManifests(ctx context.Context, home Home, r release) error {
+	for _, dir := range []string{home.crds(r), home.webhooks(r)} {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("remove old manifests: %w", err)
 		}
@@ -62,32 +35,30 @@ func writeManifests(ctx context.Context, home Home) error {
 			return fmt.Errorf("make folder: %w", err)
 		}
 	}
-	for _, p := range providers() {
-		module, err := moduleDir(ctx, home, p.module)
+	for _, p := range r.providers {
+		module, err := moduleDir(ctx, home, r, p.module)
 		if err != nil {
 			return err
 		}
-		if err := writeProvider(home, p, filepath.Join(module, p.config)); err != nil {
+		if err := writeProvider(home, r, p, filepath.Join(module, p.config)); err != nil {
 			return err
 		}
 	}
-	module, err := moduleDir(ctx, home, "sigs.k8s.io/cluster-api")
+	module, err := moduleDir(ctx, home, r, capiModule)
 	if err != nil {
 		return err
 	}
-	return writeCRDs(home, filepath.Join(module, "cmd/clusterctl/config/manifest"), nil)
+	return writeCRDs(home.crds(r), filepath.Join(module, "cmd/clusterctl/config/manifest"), nil)
 }
 
-func writeProvider(home Home, p provider, config string) error {
+func writeProvider(home Home, r release, p provider, config string) error {
 	labels := p.clusterctlLabels()
-	// The contract versions that a provider's kustomization puts on its CRDs:
-	// without them the topology controller finds no version to use. The core
-	// provider's CRDs carry none.
 	if p.role != roleCore {
-		labels["cluster.x-k8s.io/v1beta1"] = "v1beta1"
-		labels["cluster.x-k8s.io/v1beta2"] = "v1beta2"
+		for _, contract := range r.contracts {
+			labels["cluster.x-k8s.io/"+contract] = contract
+		}
 	}
-	if err := writeCRDs(home, filepath.Join(config, "crd/bases"), labels); err != nil {
+	if err := writeCRDs(home.crds(r), filepath.Join(config, "crd/bases"), labels); err != nil {
 		return err
 	}
 	hooks, err := readObjects(filepath.Join(config, "webhook/manifests.yaml"))
@@ -104,10 +75,10 @@ func writeProvider(home Home, p provider, config string) error {
 		}
 		fmt.Fprintf(&out, "---\n%s", text)
 	}
-	return os.WriteFile(filepath.Join(home.webhooks(), p.label+".yaml"), out.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(home.webhooks(r), p.label+".yaml"), out.Bytes(), 0o644)
 }
 
-func writeCRDs(home Home, from string, labels map[string]string) error {
+func writeCRDs(to, from string, labels map[string]string) error {
 	paths, err := filepath.Glob(filepath.Join(from, "*.yaml"))
 	if err != nil || len(paths) == 0 {
 		return fmt.Errorf("find CRDs in %s: %w", from, errors.Join(err, os.ErrNotExist))
@@ -128,7 +99,7 @@ func writeCRDs(home Home, from string, labels map[string]string) error {
 			if err != nil {
 				return fmt.Errorf("marshal %s: %w", crd.GetName(), err)
 			}
-			if err := os.WriteFile(filepath.Join(home.crds(), crd.GetName()+".yaml"), text,
+			if err := os.WriteFile(filepath.Join(to, crd.GetName()+".yaml"), text,
 				0o644); err != nil {
 				return fmt.Errorf("write CRD: %w", err)
 			}
@@ -161,17 +132,31 @@ func readObjects(path string) ([]*unstructured.Unstructured, error) {
 // Templates is the folder of the templates that Cluster API publishes for its in-memory provider.
 // It is in the module cache: nothing of it is in this repository.
 func Templates(ctx context.Context, home Home) (string, error) {
-	dir, err := moduleDir(ctx, home, "sigs.k8s.io/cluster-api/test")
+	return templates(ctx, home, current())
+}
+
+// OldTemplates is Templates of Cluster API 1.10.
+func OldTemplates(ctx context.Context, home Home) (string, error) {
+	return templates(ctx, home, old())
+}
+
+func templates(ctx context.Context, home Home, r release) (string, error) {
+	dir, err := moduleDir(ctx, home, r, capiTestModule)
 	return filepath.Join(dir, "infrastructure/docker/templates"), err
 }
 
-func moduleDir(ctx context.Context, home Home, module string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
-	cmd.Dir = home.source()
+// moduleDir returns the folder of a module of a release, which it downloads where needed.
+func moduleDir(ctx context.Context, home Home, r release, module string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	cmd.Dir = filepath.Join(home.source(), r.module)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("find module %s: %w", module, err)
 	}
-	return strings.TrimSpace(string(out)), nil
+	var download struct{ Dir string }
+	if err := json.Unmarshal(out, &download); err != nil || download.Dir == "" {
+		return "", fmt.Errorf("find module %s: %w", module, errors.Join(err, os.ErrNotExist))
+	}
+	return download.Dir, nil
 }

@@ -16,7 +16,7 @@ func TestManifestsContainEveryCRDOfClusterAPI(t *testing.T) {
 	}
 	published := 0
 	for _, module := range []string{"sigs.k8s.io/cluster-api", "sigs.k8s.io/cluster-api/test"} {
-		dir, err := moduleDir(t.Context(), home, module)
+		dir, err := moduleDir(t.Context(), home, current(), module)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestManifestsContainEveryCRDOfClusterAPI(t *testing.T) {
 					continue
 				}
 				published++
-				if _, err := os.Stat(filepath.Join(home.crds(), crd.GetName()+".yaml")); err != nil {
+				if _, err := os.Stat(filepath.Join(home.crds(current()), crd.GetName()+".yaml")); err != nil {
 					t.Errorf("the lab does not install %s: %v", crd.GetName(), err)
 				}
 			}

@@ -28,6 +28,7 @@ const (
 	roleCore              = "capi-core"
 	roleBootstrap         = "capi-kubeadm-bootstrap"
 	roleControlPlane      = "capi-kubeadm-control-plane"
+	roleInMemory          = "capi-in-memory" // of old management clusters
 )
 
 // managerName is the program's name in the images of all providers. It matters:
@@ -40,7 +41,20 @@ const (
 	portEtcd
 	portEtcdPeer
 	portFirstProvider // then webhook and health port of each provider
+	portInMemory      = 11
 )
+
+// setup says what runs on a management cluster.
+type setup struct {
+	release release
+	// bare: no controllers, webhooks or infrastructure.
+	bare bool
+	// idle: webhooks, and controllers that reconcile nothing.
+	idle bool
+}
+
+// noObject is a watch filter that fits no object: controllers with it reconcile nothing.
+const noObject = "none"
 
 // Mgmt is one management cluster of a lab. Its methods are not for use by
 // several goroutines at once.
@@ -49,8 +63,8 @@ type Mgmt struct {
 	name string
 	dir  string
 	port int
-	bare bool
-	pki  *pki
+	setup
+	pki *pki
 	// prepared: Prepare has written the kubeconfig, and nothing was started yet.
 	prepared bool
 
@@ -58,8 +72,8 @@ type Mgmt struct {
 	controllers     []*process // controller manager first, and alone when bare
 }
 
-func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
-	m := &Mgmt{lab: l, name: name, dir: filepath.Join(l.opts.Dir, name), port: port, bare: bare}
+func newMgmt(l *Lab, name string, port int, s setup) *Mgmt {
+	m := &Mgmt{lab: l, name: name, dir: filepath.Join(l.opts.Dir, name), port: port, setup: s}
 	m.etcd = m.process(roleEtcd, m.etcdArgs())
 	m.apiServer = m.process(roleAPIServer, m.apiServerArgs())
 	// A third of its work on a small host was collecting garbage of a heap that hardly grows.
@@ -76,35 +90,50 @@ func newMgmt(l *Lab, name string, port int, bare bool) *Mgmt {
 		"--leader-elect=false",
 		"--secure-port=0",
 	})}
-	if bare {
+	if m.bare {
 		return m
 	}
-	for i, p := range providers() {
+	for i, p := range m.release.providers {
 		if p.role == roleCloud {
 			continue
 		}
-		gates := "ClusterTopology=true,MachinePool=true"
-		switch {
-		case p.role == roleBootstrap:
-			gates = "MachinePool=true"
-		case p.role == roleCore && l.opts.RuntimeSDK:
-			gates += ",RuntimeSDK=true"
-		}
-		process := m.process(p.role, []string{
-			"--kubeconfig=" + m.Kubeconfig(),
-			"--feature-gates=" + gates,
-			"--sync-period=" + syncPeriod,
-			fmt.Sprintf("--webhook-port=%d", m.webhookPort(i)),
-			"--webhook-cert-dir=" + m.pkiDir(),
-			fmt.Sprintf("--health-addr=127.0.0.1:%d", m.healthPort(i)),
-			"--diagnostics-address=0",
-			"--insecure-diagnostics",
-		})
+		process := m.process(p.role, m.managerArgs(i, p))
+		process.args[0] += m.release.suffix
 		process.name = managerName
 		process.env = []string{"POD_NAMESPACE=" + p.namespace, "POD_NAME=" + p.role, "POD_UID=" + p.role}
 		m.controllers = append(m.controllers, process)
 	}
 	return m
+}
+
+// managerArgs are the arguments of the manager of provider i.
+func (m *Mgmt) managerArgs(i int, p provider) []string {
+	args := []string{
+		"--kubeconfig=" + m.Kubeconfig(),
+		"--sync-period=" + syncPeriod,
+		fmt.Sprintf("--webhook-port=%d", m.webhookPort(i)),
+		"--webhook-cert-dir=" + m.pkiDir(),
+		fmt.Sprintf("--health-addr=127.0.0.1:%d", m.healthPort(i)),
+	}
+	gates := "ClusterTopology=true,MachinePool=true"
+	switch p.role {
+	case roleInMemory:
+		first := m.lab.opts.FirstPort
+		return append(args,
+			fmt.Sprintf("--debug-port=%d", m.port+portInMemory),
+			fmt.Sprintf("--first-workload-port=%d", first+portOldWorkload),
+			fmt.Sprintf("--last-workload-port=%d", first+blockSize-1))
+	case roleBootstrap:
+		gates = "MachinePool=true"
+	case roleCore:
+		if m.lab.opts.RuntimeSDK {
+			gates += ",RuntimeSDK=true"
+		}
+	}
+	if m.idle {
+		args = append(args, "--watch-filter="+noObject)
+	}
+	return append(args, "--feature-gates="+gates, "--diagnostics-address=0", "--insecure-diagnostics")
 }
 
 func (m *Mgmt) process(role string, args []string) *process {
@@ -248,7 +277,7 @@ func (m *Mgmt) KillAll() error {
 	}
 	group.Wait()
 	var err error
-	if !m.bare {
+	if !m.bare && m.release.suffix == "" {
 		// The infrastructure provider's manager dies with the others; in the lab it is a part of
 		// the cloud.
 		err = m.lab.control.Detach(context.Background(), m.name)
@@ -298,12 +327,15 @@ func (m *Mgmt) startControllers(ctx context.Context) error {
 	}
 	// The group's context ends with its Wait: what follows needs the caller's.
 	group, groupCtx := errgroup.WithContext(ctx)
-	for i, p := range providers() {
+	for i, p := range m.release.providers {
 		if p.role == roleCloud {
+			mgmt := control.Mgmt{Kubeconfig: m.Kubeconfig(), WebhookPort: m.webhookPort(i),
+				CertDir: m.pkiDir()}
+			if m.idle {
+				mgmt.WatchFilter = noObject
+			}
 			group.Go(func() error {
-				err := m.lab.control.Attach(groupCtx, m.name, control.Mgmt{
-					Kubeconfig: m.Kubeconfig(), WebhookPort: m.webhookPort(i), CertDir: m.pkiDir(),
-				})
+				err := m.lab.control.Attach(groupCtx, m.name, mgmt)
 				if err != nil {
 					return fmt.Errorf("%w\n%s", err, m.lab.cloud.logTail())
 				}

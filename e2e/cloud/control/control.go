@@ -23,6 +23,9 @@ type Mgmt struct {
 	WebhookPort int `json:"webhookPort"`
 	// CertDir holds tls.crt and tls.key of these webhooks.
 	CertDir string `json:"certDir"`
+	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter of the objects that are
+	// reconciled; empty means all objects.
+	WatchFilter string `json:"watchFilter,omitempty"`
 }
 
 // Client talks to the cloud whose control endpoint listens on Address

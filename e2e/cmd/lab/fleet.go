@@ -29,6 +29,7 @@ func runFleet(ctx context.Context, args []string) error {
 	flags.IntVar(&bare.Machines, "machines", 8, "bare: Machines of each workload cluster")
 	flags.BoolVar(&bare.MachinePools, "machine-pools", false, "bare: add a MachinePool to every "+
 		"second workload cluster")
+	flags.BoolVar(&bare.Old, "old", false, "bare: objects of Cluster API 1.10, at v1beta1")
 	flags.Uint64Var(&bare.Seed, "seed", 1, "bare: seed of all random names")
 	flags.BoolVar(&bare.Fast, "fast", false, "bare: no server-side apply managers in "+
 		"managedFields; for tens of thousands of objects")

@@ -19,6 +19,7 @@ import (
 
 func runBuild(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
+	old := flags.Bool("old", false, "the managers of Cluster API 1.10 as well")
 	if err := parse(flags, `lab build builds everything that a lab runs from Go modules, in
 .lab of this repository: kube-apiserver, kube-controller-manager, etcd, Cluster API's managers, the
 cloud and this program (.lab/bin), and the CRDs and webhook configurations (.lab/crds,
@@ -30,7 +31,7 @@ cloud and this program (.lab/bin), and the CRDs and webhook configurations (.lab
 		return err
 	}
 	begin := time.Now()
-	if err := lab.Build(ctx, home, printLine); err != nil {
+	if err := lab.Build(ctx, home, *old, printLine); err != nil {
 		return err
 	}
 	printLine(fmt.Sprintf("done in %s: %s", time.Since(begin).Round(100*time.Millisecond), home))
@@ -46,6 +47,8 @@ func runUp(ctx context.Context, args []string) error {
 		"block from 20000 on)")
 	flags.BoolVar(&opts.Bare, "bare", false, "API servers with CRDs alone: no controllers, no "+
 		"webhooks, no cloud")
+	flags.BoolVar(&opts.Contracts, "contracts", false, "two management clusters without work of "+
+		"controllers: CRDs of Cluster API 1.10, and the current ones with webhooks")
 	flags.BoolVar(&opts.Fsync, "fsync", false, "let etcd sync to disk")
 	timeout := flags.Duration("timeout", 5*time.Minute, "how long the start may take")
 	if err := parse(flags, `lab up runs management clusters mgmt-1, mgmt-2, ... on one shared
