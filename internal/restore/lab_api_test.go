@@ -19,6 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
@@ -53,6 +54,12 @@ func openStore(ctx context.Context, dir string, create bool) (*store.Store, erro
 
 // take takes a snapshot of server 0 into a new site whose target is server 1.
 func take(t *testing.T) site {
+	t.Helper()
+	return takeFrom(t, servers)
+}
+
+// takeFrom is take for other servers than those that all tests share.
+func takeFrom(t *testing.T, servers *kubetest.Servers) site {
 	t.Helper()
 	s := site{dir: t.TempDir(), target: servers.Options(1)}
 	if _, err := store.Keygen(s.dir+"/keys", time.Now()); err != nil {

@@ -1,6 +1,6 @@
 // Package kubetest starts real API servers for tests: kube-apiserver, etcd and the garbage
-// collector with the CRDs of Cluster API, but no Cluster API controllers and no webhooks. They are
-// built by "make lab".
+// collector with the CRDs of Cluster API, but no Cluster API controllers and no webhooks, unless
+// StartContracts says so. They are built by "make lab".
 package kubetest
 
 import (
@@ -39,7 +39,7 @@ type Servers struct {
 // Main starts n API servers for the tests of a package, runs them and ends the servers. set gets
 // them before the tests run. Use it from TestMain.
 func Main(m *testing.M, n int, set func(*Servers)) int {
-	s, err := start(n)
+	s, err := start(n, bare(n)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -52,7 +52,19 @@ func Main(m *testing.M, n int, set func(*Servers)) int {
 // Start starts n API servers for the time of one test.
 func Start(t testing.TB, n int) *Servers {
 	t.Helper()
-	s, err := start(n)
+	return startFor(t, n, bare(n)...)
+}
+
+// StartContracts starts two API servers for the time of one test: server 0 has the CRDs of Cluster
+// API 1.10, which stores v1beta1, and server 1 has the current ones, with their webhooks.
+func StartContracts(t testing.TB) *Servers {
+	t.Helper()
+	return startFor(t, 2, "--contracts")
+}
+
+func startFor(t testing.TB, n int, args ...string) *Servers {
+	t.Helper()
+	s, err := start(n, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +88,10 @@ func Lab() (string, error) {
 	return "", errors.New("start API servers: .lab/bin/lab is missing: run make lab")
 }
 
-func start(n int) (*Servers, error) {
+func bare(n int) []string { return []string{"--bare", "--mgmt", strconv.Itoa(n)} }
+
+// start runs "lab up" with args, which start n API servers.
+func start(n int, args ...string) (*Servers, error) {
 	program, err := Lab()
 	if err != nil {
 		return nil, err
@@ -87,8 +102,8 @@ func start(n int) (*Servers, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(context.Background(), program, "up", "--bare", "--dir", dir, "--mgmt",
-		strconv.Itoa(n))
+	cmd := exec.CommandContext(context.Background(), program,
+		append([]string{"up", "--dir", dir}, args...)...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()
