@@ -92,3 +92,30 @@ func TestI5UndoFindsWhatWasNotJournaled(t *testing.T) {
 		}
 	}
 }
+
+// TestAnObjectOfThisOperationIsFinishedByItsStatusMark: a resume writes what is missing, and not the
+// status again, which controllers may have changed since. An object without any entry, such as an
+// empty ConfigMap, carries no mark.
+func TestAnObjectOfThisOperationIsFinishedByItsStatusMark(t *testing.T) {
+	const created = `{"manager":"mgmtd-0123456789ab","operation":"Update"}`
+	const status = `{"manager":"mgmtd-0123456789ab","operation":"Update","subresource":"status"}`
+	for _, tt := range []struct {
+		name, managedFields   string
+		unfinished, hasStatus bool
+	}{
+		{"created", created, true, false},
+		{"with its status", created + "," + status, true, true},
+		{"without entries", "", true, false},
+		{"with the managedFields of the snapshot", `{"manager":"kubectl","operation":"Apply"}`, false,
+			false},
+		{"of another operation", `{"manager":"mgmtd-ba9876543210","operation":"Update"}`, false, false},
+	} {
+		r := newRun(t.Context(), RunOptions{Plan: &Plan{}, Operation: "0123456789ab"})
+		live := decoded(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a",`+
+			`"managedFields":[`+tt.managedFields+`]}}`)
+		if r.isUnfinished(live) != tt.unfinished || r.hasStatus(live) != tt.hasStatus {
+			t.Errorf("%s: unfinished %v, has its status %v", tt.name, r.isUnfinished(live),
+				r.hasStatus(live))
+		}
+	}
+}
