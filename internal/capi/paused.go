@@ -9,8 +9,8 @@ import (
 
 // Types of conditions. Source: cluster-api v1.14, api/core/v1beta2/condition_consts.go.
 const (
-	// conditionPaused is the condition with which controllers acknowledge a pause, and the reason of
-	// conditionTopologyReconciled then.
+	// conditionPaused is the condition with which controllers acknowledge a pause, and the reason
+	// of conditionTopologyReconciled then.
 	conditionPaused = "Paused"
 	// conditionTopologyReconciled is a condition of Clusters with a class.
 	conditionTopologyReconciled = "TopologyReconciled"
@@ -51,10 +51,11 @@ func NotAcknowledged(obj map[string]any, status string) string {
 	return ""
 }
 
-// newestCondition returns the condition of a type of the newest contract that an object has, or nil.
-// Objects of version v1beta1 have the conditions of contract v1beta2 in status.v1beta2.conditions,
-// since Cluster API 1.9; their status.conditions are those of contract v1beta1, which have no Paused
-// and no reason while they are True (cluster-api v1.10.7, api/v1beta1/machine_types.go).
+// newestCondition returns the condition of a type of the newest contract that an object has, or
+// nil. Objects of version v1beta1 have the conditions of contract v1beta2 in
+// status.v1beta2.conditions, since Cluster API 1.9; their status.conditions are those of contract
+// v1beta1, which have no Paused and no reason while they are True (cluster-api v1.10.7,
+// api/v1beta1/machine_types.go).
 func newestCondition(obj map[string]any, name string) map[string]any {
 	status, _ := obj["status"].(map[string]any)
 	v1beta2, _ := status["v1beta2"].(map[string]any)
@@ -75,9 +76,9 @@ func condition(m map[string]any, name string) map[string]any {
 	return nil
 }
 
-// IsUnfinishedCopy reports whether a Cluster with these annotations is the paused copy of a restore
-// or a move that has not ended: it has our mark, and no lock. The source of a move has both, and
-// the lock of a source has a slash: <operation>/<run>.
+// IsUnfinishedCopy reports whether a Cluster with these annotations is the paused copy of a
+// restore or a move that has not ended: it has our mark, and no lock. The source of a move has
+// both, and the lock of a source has a slash: <operation>/<run>.
 func IsUnfinishedCopy(annotations map[string]gjson.Result) bool {
 	locked := strings.Contains(annotations[AnnotationOperation].String(), "/")
 	return annotations[AnnotationWasPaused].Exists() && !locked

@@ -29,8 +29,8 @@ const (
 // resourceVersion, generation, creation and deletion timestamps, owner UIDs and versions,
 // observedGeneration, the times and generations of conditions, the volatile conditions of the
 // kind's row such as Paused, annotations mgmtd.dev/*, and what conversion webhooks store in an
-// annotation. managedFields compare as ManagedFieldsDifferences does. rows may be nil, which is the built-in
-// table. It returns paths and never values, since values may be those of Secrets.
+// annotation. managedFields compare as ManagedFieldsDifferences does. rows may be nil, which is
+// the built-in table. It returns paths and never values, since values may be those of Secrets.
 func Differences(rows *capi.Table, want, got map[string]any, aspect Aspect) []string {
 	var paths []string
 	diff(normal(rows, want, aspect), normal(rows, got, aspect), "", &paths)
@@ -79,8 +79,8 @@ func normalMetadata(meta map[string]any) map[string]any {
 	return out
 }
 
-// ownerIdentity returns an owner reference without what does not say who the owner is: its UID, and
-// the version of its group, which controllers update to the newest.
+// ownerIdentity returns an owner reference without what does not say who the owner is: its UID,
+// and the version of its group, which controllers update to the newest.
 func ownerIdentity(owner any) any {
 	ref, ok := without(owner, "uid").(map[string]any)
 	if !ok {

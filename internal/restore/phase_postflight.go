@@ -22,8 +22,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
-// finishUnit waits until a released unit is healthy, and calls the hooks; atWork is called earlier,
-// see waitAtWork. With OnUnhealthy Repause it pauses a unit that is not healthy.
+// finishUnit waits until a released unit is healthy, and calls the hooks; atWork is called
+// earlier, see waitAtWork. With OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit, atWork func()) error {
 	err := r.postFlight(ctx, u, atWork)
 	if err == nil && r.Hooks.OnHealthy != nil {
@@ -207,8 +207,8 @@ func (r *run) degradedCondition(o Object, source, live *unstructured.Unstructure
 }
 
 // comparedConditions returns the conditions of the newest contract that both objects have. Where
-// that is status.v1beta2.conditions, those of status.conditions are of the older contract, which the
-// controllers of newer versions write by other rules, or not at all.
+// that is status.v1beta2.conditions, those of status.conditions are of the older contract, which
+// the controllers of newer versions write by other rules, or not at all.
 func comparedConditions(source, live *unstructured.Unstructured) (was, is []any) {
 	was = sliceOf(source.Object, "status", "v1beta2", "conditions")
 	is = sliceOf(live.Object, "status", "v1beta2", "conditions")
