@@ -111,9 +111,9 @@ func (b *bench) restoreOnce(ctx context.Context, from *place, program string) (r
 	return r, m.KillAll()
 }
 
-// writing returns how long steps of the newest operation of a place wrote objects: the time in which
-// at least one of them ran, by their events. The dry-run between the shared objects and the units is
-// not part of it.
+// writing returns how long steps of the newest operation of a place wrote objects: the time in
+// which at least one of them ran, by their events. The dry-run between the shared objects and the
+// units is not part of it.
 func (b *bench) writing(ctx context.Context, p *place) (took time.Duration, err error) {
 	out, err := b.output(ctx, p.mgmtctl, "operation", "watch", "latest", "--standalone", "--catalog",
 		p.catalog, "-o", "json")

@@ -236,7 +236,8 @@ func (m *run) differs(ctx context.Context, ref object.Ref) (string, error) {
 		}
 	}
 	if there.GetAPIVersion() == here.GetAPIVersion() {
-		if paths := equality.Differences(m.Rows, here.Object, there.Object, equality.Spec); len(paths) > 0 {
+		paths := equality.Differences(m.Rows, here.Object, there.Object, equality.Spec)
+		if len(paths) > 0 {
 			return "it differs from the target's in " + strings.Join(paths, ", "), nil
 		}
 	}

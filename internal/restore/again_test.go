@@ -13,7 +13,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 )
 
-// oneTenant is a management cluster with one workload cluster of three objects, each with a status.
+// oneTenant is a management cluster with one workload cluster of three objects, each with a
+// status.
 func oneTenant(t *testing.T, annotations string, paused bool) *memory {
 	t.Helper()
 	owner := `"ownerReferences":[{"kind":"Cluster","name":"w"}]`
@@ -38,7 +39,7 @@ func (x *trial) again(t *testing.T) ([]string, error) {
 	return x.run(t)
 }
 
-// TestASecondRestoreCompletesWhatTheFirstOneLeft (review A3): hints and runbooks say to run the
+// TestASecondRestoreCompletesWhatTheFirstOneLeft: hints and runbooks say to run the
 // restore again, which has another operation id. It finds the copies of the first one.
 func TestASecondRestoreCompletesWhatTheFirstOneLeft(t *testing.T) {
 	for _, tt := range []struct {
@@ -106,8 +107,8 @@ func TestASecondRestoreCompletesWhatTheFirstOneLeft(t *testing.T) {
 	}
 }
 
-// TestOnlyAPausedCopyIsCompleted: one that controllers work on, one with another spec, and every one
-// in a move, is left to the operation that created it.
+// TestOnlyAPausedCopyIsCompleted: one that controllers work on, one with another spec, and every
+// one in a move, is left to the operation that created it.
 func TestOnlyAPausedCopyIsCompleted(t *testing.T) {
 	const machine = `{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Machine","metadata":{"name":"a",
 		"namespace":"one","managedFields":[{"manager":"mgmtd-0123456789ab","operation":"Update"}]}`
@@ -141,7 +142,7 @@ func TestOnlyAPausedCopyIsCompleted(t *testing.T) {
 	}
 }
 
-// TestARestoreTakesOverAMoveWhoseSourceDied (review A3): the source died between the hand-over and
+// TestARestoreTakesOverAMoveWhoseSourceDied: the source died between the hand-over and
 // the release. Its newest snapshot is that of the batch, with the pause and the lock of the move.
 // The copies on the target are paused, and marked by the move.
 func TestARestoreTakesOverAMoveWhoseSourceDied(t *testing.T) {

@@ -221,8 +221,8 @@ func (p *planner) addLeft(n *graph.Node, operation, orLost string) {
 // completes reports whether this restore can complete an object that another operation created and
 // whose status was never written: it is what the snapshot has but for that, and no controller works
 // on it. A move completes none, since its rollback would delete what it did not create.
-func (p *planner) completes(ctx context.Context, n *graph.Node, want, live *unstructured.Unstructured,
-	unitAtWork bool) bool {
+func (p *planner) completes(ctx context.Context, n *graph.Node,
+	want, live *unstructured.Unstructured, unitAtWork bool) bool {
 	if p.Spec.SourceAtWork || !capi.PausedByUs(live.Object) && (n.Unit == "" || unitAtWork) {
 		return false
 	}

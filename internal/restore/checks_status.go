@@ -27,17 +27,7 @@ func checkStatus(ctx context.Context, p *planner) error {
 			nodes[n.GroupKind()] = append(nodes[n.GroupKind()], n)
 		}
 	}
-	units := map[string]*refusals{}
-	shared := map[*graph.Node]*refusals{}
-	for _, of := range nodes {
-		for _, n := range of {
-			if n.Unit == "" {
-				shared[n] = &refusals{}
-			} else if units[n.Unit] == nil {
-				units[n.Unit] = &refusals{}
-			}
-		}
-	}
+	about := refusalsOf(nodes)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0)) // decoding and validating; a kind has one request
 	for gk, of := range nodes {
@@ -47,11 +37,7 @@ func checkStatus(ctx context.Context, p *planner) error {
 				return err
 			}
 			for _, n := range of {
-				about := shared[n]
-				if n.Unit != "" {
-					about = units[n.Unit]
-				}
-				if err := p.checkStatusOf(n, schema, about); err != nil {
+				if err := p.checkStatusOf(n, schema, about[n]); err != nil {
 					return err
 				}
 			}
@@ -61,15 +47,37 @@ func checkStatus(ctx context.Context, p *planner) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	for unit, about := range units {
-		p.addAll(about.findings(unit)...)
-	}
-	for n, about := range shared {
+	reported := map[*refusals]bool{}
+	for n, about := range about {
+		if reported[about] {
+			continue
+		}
+		reported[about] = true
+		if n.Unit != "" {
+			p.addAll(about.findings(n.Unit)...)
+			continue
+		}
 		for _, f := range about.findings("") {
 			p.add(n, f)
 		}
 	}
 	return nil
+}
+
+// refusalsOf returns one collection for all nodes of a unit, and one for each shared node.
+func refusalsOf(nodes map[object.GroupKind][]*graph.Node) map[*graph.Node]*refusals {
+	units, all := map[string]*refusals{}, map[*graph.Node]*refusals{}
+	for _, of := range nodes {
+		for _, n := range of {
+			if n.Unit != "" && units[n.Unit] == nil {
+				units[n.Unit] = &refusals{}
+			}
+			if all[n] = units[n.Unit]; n.Unit == "" {
+				all[n] = &refusals{}
+			}
+		}
+	}
+	return all
 }
 
 // checkStatusOf validates the status of one object as the restore will write it. Verify compares

@@ -24,7 +24,8 @@ type lastWrite struct {
 }
 
 // lastWrites are the answers of a run. Verify reads the metadata of these objects with one LIST of
-// each kind, in place of one GET of each object, which cost the API server as much as half a create.
+// each kind, in place of one GET of each object, which cost the API server as much as half a
+// create.
 type lastWrites struct {
 	mu    sync.Mutex
 	byRef map[object.Ref]lastWrite
@@ -40,8 +41,8 @@ func (l *lastWrites) take(ref object.Ref) (w lastWrite, ok bool) {
 }
 
 // addLastWrite compares the answer to the last write of an object of a unit with the snapshot, and
-// stores the result for verify. It stores none when the answer differs: verify reads such an object
-// again. The owners of shared objects, and the status of a Cluster, are written later.
+// stores the result for verify. It stores none when the answer differs: verify reads such an
+// object again. The owners of shared objects, and the status of a Cluster, are written later.
 func (r *run) addLastWrite(ctx context.Context, unit string, o Object, source,
 	answer *unstructured.Unstructured) {
 	workload := answer.GetLabels()[capi.LabelClusterName]
@@ -92,7 +93,8 @@ type writtenList struct {
 }
 
 // unchanged returns the objects that still have the resourceVersions of their last writes. The
-// LISTs read the newest state. One that fails says nothing of its objects: they are read one by one.
+// LISTs read the newest state. One that fails says nothing of its objects: they are read one by
+// one.
 func (r *run) unchanged(ctx context.Context, lists []writtenList,
 	written map[object.Ref]lastWrite) map[object.Ref]bool {
 	var mu sync.Mutex

@@ -93,9 +93,9 @@ func TestI5UndoFindsWhatWasNotJournaled(t *testing.T) {
 	}
 }
 
-// TestAnObjectOfThisOperationIsFinishedByItsStatusMark: a resume writes what is missing, and not the
-// status again, which controllers may have changed since. An object without any entry, such as an
-// empty ConfigMap, carries no mark.
+// TestAnObjectOfThisOperationIsFinishedByItsStatusMark: a resume writes what is missing, and not
+// the status again, which controllers may have changed since. An object without any entry, such as
+// an empty ConfigMap, carries no mark.
 func TestAnObjectOfThisOperationIsFinishedByItsStatusMark(t *testing.T) {
 	const created = `{"manager":"mgmtd-0123456789ab","operation":"Update"}`
 	const status = `{"manager":"mgmtd-0123456789ab","operation":"Update","subresource":"status"}`

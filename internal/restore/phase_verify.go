@@ -143,8 +143,8 @@ func (r *run) standard() standard {
 		rows: r.Rows}
 }
 
-// fieldsDiffer returns the fields of a live object whose server-side appliers are not those of want;
-// nil when its managedFields are not restored, or when its controller has been at work.
+// fieldsDiffer returns the fields of a live object whose server-side appliers are not those of
+// want; nil when its managedFields are not restored, or when its controller has been at work.
 func (r *run) fieldsDiffer(o Object, source, want, live *unstructured.Unstructured) []string {
 	if !r.wantsFields(source) || o.GroupKind() == kube.NamespaceKind.GroupKind ||
 		!capi.PausedByUs(live.Object) && r.Rows.Row(o.GroupKind()).Pause.AtWork(false) {

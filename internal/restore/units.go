@@ -136,8 +136,8 @@ func (r *run) compareReleased(ctx context.Context, units []Unit, result *results
 	}
 }
 
-// carryOut restores one unit, and begins its post-flight in finishing. The unit leaves its stage once
-// its controllers are at work, before they have made every condition good again.
+// carryOut restores one unit, and begins its post-flight in finishing. The unit leaves its stage
+// once its controllers are at work, before they have made every condition good again.
 func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *sync.WaitGroup) {
 	result.begin()
 	staged, err := r.restoreUnit(ctx, u)

@@ -10,8 +10,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// TestContentsHoldNoMoreThanCompressedBytes: the memory of a restore follows the compressed size of
-// its snapshot, not the size of its objects.
+// TestContentsHoldNoMoreThanCompressedBytes: the memory of a restore follows the compressed size
+// of its snapshot, not the size of its objects.
 func TestContentsHoldNoMoreThanCompressedBytes(t *testing.T) {
 	c, err := newContents(nil)
 	if err != nil {
@@ -30,8 +30,8 @@ func TestContentsHoldNoMoreThanCompressedBytes(t *testing.T) {
 	}
 }
 
-// TestContentsHoldWhatObjectsHaveInCommonOnce: objects of some kinds, put by two goroutines and read
-// meanwhile. Each has fields of its own that cannot be compressed, and those of its kind. All
+// TestContentsHoldWhatObjectsHaveInCommonOnce: objects of some kinds, put by two goroutines and
+// read meanwhile. Each has fields of its own that cannot be compressed, and those of its kind. All
 // come back whole, also those from before there was a dictionary of their kind.
 func TestContentsHoldWhatObjectsHaveInCommonOnce(t *testing.T) {
 	const kinds, each, own = 20, 200, 32

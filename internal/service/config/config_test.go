@@ -310,8 +310,8 @@ func TestKindsOfTheConfigurationJoinTheBuiltInOnes(t *testing.T) {
 	}
 }
 
-// TestARowOfTheConfigurationSaysWhatChanges: which conditions and fields controllers write, and what
-// they compare with Machines.
+// TestARowOfTheConfigurationSaysWhatChanges: which conditions and fields controllers write, and
+// what they compare with Machines.
 func TestARowOfTheConfigurationSaysWhatChanges(t *testing.T) {
 	const head = "  kinds:\n    - {group: acme.example.org, kind: Pool, pause: annotation, "
 	c, err := load(t, folder(t), strings.Replace(goodOwn, "  rules: []\n", head+
