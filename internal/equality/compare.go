@@ -45,7 +45,7 @@ func (c *Comparison) fields(want, got map[string]any, path string) {
 		}
 	}
 	for k, v := range got {
-		if _, ok := want[k]; !ok && !isEmpty(v) {
+		if _, ok := want[k]; !ok && !holdsNothing(v) {
 			c.Added = append(c.Added, join(path, k))
 		}
 	}
@@ -128,6 +128,18 @@ func isEmpty(v any) bool {
 		return len(v) == 0
 	}
 	return false
+}
+
+// holdsNothing reports whether v is empty, or holds empty values only: a conversion adds those of
+// structs that are never left out.
+func holdsNothing(v any) bool {
+	m, isMap := v.(map[string]any)
+	for _, value := range m {
+		if !holdsNothing(value) {
+			return false
+		}
+	}
+	return isMap || isEmpty(v)
 }
 
 func isCollection(v any) bool {

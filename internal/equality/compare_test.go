@@ -42,6 +42,8 @@ func TestCompareTellsWhatIsLostFromWhatWasAdded(t *testing.T) {
 			[]string{"spec.paused"}, nil},
 		{"an empty value that is left out", `{"spec":{"a":{},"b":[],"c":null},"status":{"d":{}}}`, `{}`,
 			Values, nil, nil},
+		{"an empty struct that was added", `{"spec":{}}`, `{"spec":{"a":{"b":{},"c":[]},"d":{"e":1}}}`,
+			Values, nil, []string{"spec.d"}},
 		{"an empty value that was filled", `{"spec":{"a":{}}}`, `{"spec":{"a":{"b":1}}}`, Values, nil,
 			[]string{"spec.a.b"}},
 		{"null that was filled", `{"spec":{"a":null}}`, `{"spec":{"a":1}}`, Values, nil,
