@@ -29,3 +29,18 @@ func TestComparedFieldsAreThoseThatControllersCompareWithMachines(t *testing.T) 
 		}
 	}
 }
+
+// TestTheExpiryOfACertificateMayChangeAtWork: the controller of a control plane reads it from the
+// API server of the workload cluster, whose certificate may have been renewed.
+func TestTheExpiryOfACertificateMayChangeAtWork(t *testing.T) {
+	var rows *Table
+	obj := map[string]any{"apiVersion": GroupBootstrap + "/v1beta2", "kind": "KubeadmConfig"}
+	for path, want := range map[string]bool{
+		"metadata.annotations.machine.cluster.x-k8s.io/certificates-expiry": true,
+		"metadata.annotations.machine.cluster.x-k8s.io/other":               false,
+	} {
+		if got := rows.RowOf(obj).IsVolatileField(obj, path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}

@@ -10,6 +10,10 @@ const (
 
 var kubeadmConfig = object.GroupKind{Group: GroupBootstrap, Kind: "KubeadmConfig"}
 
+// certificatesExpiry is the annotation that says when the certificate of a control plane Machine's
+// API server expires.
+const certificatesExpiry = "machine.cluster.x-k8s.io/certificates-expiry"
+
 // kubeadmRows are the kinds of the kubeadm bootstrap and control-plane providers.
 func kubeadmRows() []Row {
 	return []Row{
@@ -19,7 +23,11 @@ func kubeadmRows() []Row {
 			// (cluster-api v1.14,
 			// bootstrap/kubeadm/reconcilers/kubeadmconfig/kubeadmconfig_controller.go).
 			Volatile: []VolatileField{{Path: "spec.joinConfiguration.discovery.bootstrapToken.token",
-				OwnedBy: MachinePool}},
+				OwnedBy: MachinePool},
+				// A control plane of a newer version reads it again from the certificate of the API server,
+				// which may have been renewed since: seen from 1.10 to 1.14 (cluster-api v1.14,
+				// kubeadmcontrolplane_controller.go, reconcileCertificateExpiries).
+				{Path: "metadata.annotations." + certificatesExpiry}},
 			// The controller of a control plane replaces a Machine whose KubeadmConfig is not as its
 			// own spec says (cluster-api v1.14, controlplane/kubeadm/pkg/filters.go). Those of workers
 			// are never compared.
