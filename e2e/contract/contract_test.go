@@ -271,7 +271,8 @@ func (o *outage) assertAdopted() {
 }
 
 // removed are flags for the annotations of infrastructure Machines that the target's controllers
-// remove after the release, when they migrate managedFields of Cluster API 1.11 and older.
+// were seen to remove after the release. Probably they do that when they migrate managedFields of
+// Cluster API 1.11 and older, so that an upgrade in place would remove them, too: not proven.
 func removed() []string {
 	var flags []string
 	for _, name := range []string{"cloned-from-name", "cloned-from-groupkind"} {
