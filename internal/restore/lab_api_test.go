@@ -148,7 +148,7 @@ func (s site) carryOut(ctx context.Context, spec restore.Spec,
 		Plan: plan, Contents: w.contents, Reader: w.target.Reader(),
 		Writer: writer(w.target), Prober: w.target.Prober(), Kinds: w.kinds,
 		Operation: string(id), Journal: c.Journal(id, catalog.JournalOptions{}),
-		Tuning: restore.Tuning{Wait: time.Minute},
+		Tuning: restore.Tuning{Wait: time.Minute, Settle: 50 * time.Millisecond},
 	})
 	state := catalog.Succeeded
 	if err != nil {

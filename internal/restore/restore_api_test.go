@@ -61,7 +61,7 @@ func TestAPICrashes(t *testing.T) {
 		}
 	}
 	t.Logf("%d crashes", crashes)
-	if crashes < 40 {
+	if crashes < 25 {
 		t.Errorf("only %d crashes: the writes were not reached", crashes)
 	}
 	checkRestored(t, s)
