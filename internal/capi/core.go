@@ -74,8 +74,11 @@ func coreRows() []Row {
 		{GroupKind: MachinePool, Source: capiTypes, Pause: PauseWithCluster, Volatile: autoscaled,
 			Refs:     machineRefs("spec.template.spec."),
 			Compared: []ComparedField{{Path: "spec.template"}}},
+		// cluster-api v1.14, core/reconcilers/machinehealthcheck: at most every 15 s
 		{GroupKind: core("MachineHealthCheck"), Source: capiTypes, Pause: PauseWithCluster,
-			Refs: []Reference{{Path: "spec.remediation.templateRef"}, {Path: "spec.remediationTemplate"}}},
+			RateLimited: true,
+			Refs: []Reference{{Path: "spec.remediation.templateRef"},
+				{Path: "spec.remediationTemplate"}}},
 		{GroupKind: core("MachineDrainRule"), Source: capiTypes, Pause: PauseNone},
 	}
 }

@@ -55,6 +55,9 @@ type Row struct {
 	// Compared are fields that a controller compares with the Machines that there are: where the
 	// target changes one, it replaces Machines.
 	Compared []ComparedField
+	// RateLimited: its controller reconciles an object seldom, so that it acknowledges the end of a
+	// pause many seconds after the others.
+	RateLimited bool
 	// AddressPool: it hands out addresses, and must not do so on two management clusters at once.
 	AddressPool bool
 	// SecretSuffixes are those of Secrets "<workload cluster>-<suffix>" that belong to a workload

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,12 +113,16 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 }
 
 // waitAtWork waits until the controllers have acknowledged for each object that publishes it that
-// the pause has ended. Then it waits for Tuning.Settle: for controllers that publish nothing, and
-// because those that do write the conditions that were restored anew within seconds. Machines that
-// came or went until then end it.
+// the pause has ended, but for those of rate-limited controllers: they are waited for later. Then
+// it waits for Tuning.Settle: for controllers that publish nothing, and because those that do
+// write the conditions that were restored anew within seconds. Machines that came or went until
+// then end it.
 func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait waitFunc) error {
 	if !u.StaysPaused {
-		if err := wait(objects, unseenRelease); err != nil {
+		prompt := slices.DeleteFunc(slices.Clone(objects), func(o Object) bool {
+			return r.Rows.Row(o.GroupKind()).RateLimited
+		})
+		if err := wait(prompt, unseenRelease); err != nil {
 			return err
 		}
 	}

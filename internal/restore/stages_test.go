@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // TestStagesDoubleUpToTheirLimit lets twenty units enter as soon as they may; each takes a second.
@@ -155,5 +158,25 @@ func setProbe(status string) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
 		u.Object["status"] = map[string]any{"conditions": []any{
 			map[string]any{"type": "RemoteConnectionProbe", "status": status}}}
+	}
+}
+
+// TestAStageDoesNotWaitForRateLimitedControllers: a MachineHealthCheck is reconciled every 15 s at
+// most. Its acknowledgement is part of the post-flight, and of no stage.
+func TestAStageDoesNotWaitForRateLimitedControllers(t *testing.T) {
+	objects := []Object{
+		{Ref: object.Ref{Group: capi.GroupCore, Kind: "Machine", Namespace: "n", Name: "m"}},
+		{Ref: object.Ref{Group: capi.GroupCore, Kind: "MachineHealthCheck", Namespace: "n", Name: "h"}},
+	}
+	var waited []string
+	wait := func(objects []Object, _ problemFunc) error {
+		for _, o := range objects {
+			waited = append(waited, o.Kind)
+		}
+		return nil
+	}
+	if err := (&run{}).waitAtWork(t.Context(), Unit{Objects: objects}, objects, wait); err != nil ||
+		!slices.Equal(waited, []string{"Machine"}) {
+		t.Errorf("waited for %v: %v", waited, err)
 	}
 }
