@@ -20,7 +20,7 @@ import (
 func TestRestoresAfterAnOutage(t *testing.T) {
 	skipInLong(t)
 	if shared.moveFailed {
-		t.Skip("the moves failed: the source is not in the expected state")
+		t.Fatal("the moves failed: the source is not in the expected state")
 	}
 	if err := shared.killSource(t.Context()); err != nil {
 		t.Fatal(err)

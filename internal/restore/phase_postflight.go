@@ -112,11 +112,10 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 	})
 }
 
-// waitAtWork waits until the controllers have acknowledged for each object that publishes it that
-// the pause has ended, but for those of rate-limited controllers: they are waited for later. Then
-// it waits for Tuning.Settle: for controllers that publish nothing, and because those that do
-// write the conditions that were restored anew within seconds. Machines that came or went until
-// then end it.
+// waitAtWork waits until the controllers have acknowledged the end of the pause, for each object
+// that publishes it. Objects of rate-limited controllers are left to the post-flight. Then it waits
+// for Tuning.Settle. Controllers that publish nothing need that time, and the others replace the
+// restored conditions within it. It ends with an error when a Machine was created or deleted.
 func (r *run) waitAtWork(ctx context.Context, u Unit, objects []Object, wait waitFunc) error {
 	if !u.StaysPaused {
 		prompt := slices.DeleteFunc(slices.Clone(objects), func(o Object) bool {
