@@ -41,6 +41,7 @@ var overrideCommands = map[object.Code]string{
 	object.CodeLeftByOperation: "mgmtctl operation resume ID",
 	object.CodeSourceAlive:     "then add --force",
 	object.CodeOwnerDamaged:    "then add --force",
+	object.CodeEpochWentBack:   "then add --force",
 	object.CodeOwnedElsewhere:  "--force of a restore or a move takes it over",
 	object.CodeProviderOlder:   "--force takes the risk",
 	object.CodePauseUnknown:    "then add --force",

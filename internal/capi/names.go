@@ -46,6 +46,12 @@ const (
 	// AnnotationOperation names the operation that holds the lock of a Cluster on the source of a
 	// move. Earlier versions also marked with it what a restore had created and not finished.
 	AnnotationOperation = "mgmtd.dev/operation"
+	// AnnotationEpoch carries the epoch of the ownership record on the Cluster of its owner:
+	// ownership.EpochMark. A host whose catalog is lost detects an old record by it.
+	AnnotationEpoch = "mgmtd.dev/epoch"
+	// AnnotationFenced marks a Cluster that was fenced: paused since another management cluster owns
+	// the workload cluster, or is about to. Its value says why (FencedByRecord, FencedByOperator).
+	AnnotationFenced = "mgmtd.dev/fenced"
 	// AnnotationWasPaused marks an object whose pause switch an operation set. Its value is what
 	// the switch was before: WasAbsent, WasFalse or WasTrue.
 	AnnotationWasPaused = "mgmtd.dev/was-paused"
@@ -56,6 +62,14 @@ const (
 	WasAbsent = "absent"
 	WasFalse  = "false"
 	WasTrue   = "true"
+)
+
+// Values of AnnotationFenced.
+const (
+	// FencedByRecord: a trusted ownership record names another management cluster.
+	FencedByRecord = "record"
+	// FencedByOperator: an operator asked for it, before a restore elsewhere.
+	FencedByOperator = "operator"
 )
 
 // Labels of Cluster API and clusterctl.

@@ -348,11 +348,12 @@ func TestMigrationsMakeTheBuckets(t *testing.T) {
 	c := openTest(t)
 	err := c.view(t.Context(), func(tx *bolt.Tx) error {
 		version, err := schemaVersion(tx)
-		if err != nil || version != 6 {
+		if err != nil || version != 7 {
 			t.Errorf("schema version %d, %v", version, err)
 		}
 		for _, name := range [][]byte{bucketMeta, bucketSnapshots, bucketSnapshotIDs, bucketRunning,
-			bucketOperations, bucketSchedules, bucketVerifies, bucketSnapshotState} {
+			bucketOperations, bucketSchedules, bucketVerifies, bucketSnapshotState,
+			bucketEpochs} {
 			if tx.Bucket(name) == nil {
 				t.Errorf("bucket %s is missing", name)
 			}

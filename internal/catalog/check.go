@@ -24,6 +24,7 @@ func (c *Catalog) Check(ctx context.Context) []error {
 		checkOperations(tx, report)
 		checkSchedules(tx, report)
 		checkVerifies(tx, report)
+		checkEpochs(tx, report)
 		checkSnapshotStates(tx, report)
 		return nil
 	})

@@ -35,6 +35,8 @@
 //	  <name>                                   ScheduleState
 //	verifies
 //	  <location>/<source>[/full]               VerifyState, by its name
+//	epochs
+//	  <store>/<workload id>                    the highest epoch seen of its ownership record
 //	known
 //	  <store>/<source>                         state that a snapshot leaves for the next one
 //	    secret                                 of the content ids, 32 bytes

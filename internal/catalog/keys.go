@@ -54,6 +54,9 @@ func checkSnapshotKey(key []byte) error {
 	return nil
 }
 
+// epochKey orders epochs by store.
+func epochKey(storeID, workloadID string) string { return storeID + "/" + workloadID }
+
 // checkKeyPart returns an error for a part that would make a snapshot's key ambiguous.
 func checkKeyPart(what, part string) error {
 	if part == "" || strings.ContainsAny(part, "/\x00") {

@@ -26,6 +26,7 @@ var migrations = []migration{
 	{4, "forget what is stored, which is remembered in another way", makeKnownAgain},
 	{5, "move the states of verifies into a bucket of their own", moveVerifies},
 	{6, "derive the causes of stops from the messages", deriveStopCauses},
+	{7, "make the bucket of epochs", makeEpochs},
 }
 
 // oldStopMessages are the messages by which versions before 6 recognized the cause of a stop.

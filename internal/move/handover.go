@@ -54,8 +54,19 @@ func (m *run) request(u restore.Unit) ownership.Request {
 	return ownership.Request{
 		WorkloadID: u.WorkloadID, Workload: u.Name, From: m.Plan.Source, To: m.Plan.Target,
 		Operation: m.Operation, Epoch: m.Plan.Epochs[u.WorkloadID],
-		Force: m.Plan.Spec.Force.Has(object.CodeOwnedElsewhere),
+		Force:         m.Plan.Spec.Force.Has(object.CodeOwnedElsewhere),
+		ForceDamaged:  m.Plan.Spec.Force.Has(object.CodeOwnerDamaged),
+		ForceWentBack: m.Plan.Spec.Force.Has(object.CodeEpochWentBack),
 	}
+}
+
+// epochMark returns the annotation that the release of a unit writes; "" for a move that writes no
+// records.
+func (m *run) epochMark(u restore.Unit) string {
+	if m.Plan.Spec.NoFence {
+		return ""
+	}
+	return ownership.EpochMark(m.Store.ID(), m.request(u).Next())
 }
 
 // claimed returns the operation that claimed a unit for the target since planning; "" when none

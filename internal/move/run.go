@@ -307,6 +307,7 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 		Hooks: restore.Hooks{
 			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
 			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, b) },
+			EpochMark:     m.epochMark,
 			OnBlocked: func(u restore.Unit) {
 				m.mu.Lock()
 				defer m.mu.Unlock()

@@ -14,6 +14,7 @@ const (
 	CodeOwnerDamaged     Code = "owner-damaged"
 	CodeOwnedElsewhere   Code = "owned-elsewhere"
 	CodeOwnerUntrusted   Code = "owner-untrusted"
+	CodeEpochWentBack    Code = "epoch-went-back"
 	CodeSnapshotAge      Code = "snapshot-age"
 	CodeNotNewest        Code = "not-newest"
 	CodeSnapshotGap      Code = "snapshot-gap"

@@ -51,6 +51,15 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"management cluster that it names.",
 		},
 		{
+			Code: CodeEpochWentBack, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Forceable: true,
+			Meaning: "The ownership record of the workload cluster has a lower epoch than a trusted " +
+				"record that was seen before, or is gone: somebody with write access to the bucket " +
+				"hides the newest one, or the store was restored from a copy.",
+			Next: "Find out which management cluster reconciles the workload cluster (where its Cluster " +
+				"is not paused), and who changed the store. Go on when it is the one of the plan.",
+		},
+		{
 			Code: CodeSnapshotAge, Area: AreaPlan, Severities: []Severity{Info, Warning},
 			Meaning: "The age of the snapshot; a warning above 24 hours. The snapshot lacks " +
 				"Machines that were created since, and has those that were deleted since.",

@@ -30,24 +30,46 @@ type Record struct {
 	Time      time.Time
 	// Trusted: a trusted key signed it. A record that is not trusted is reported and not obeyed.
 	Trusted bool
-	// Damaged says why a record that is there cannot be read. All other fields are empty then.
+	// Seen is the highest epoch of a trusted record that was seen before.
+	Seen int64
+	// Damaged says why a record that is there cannot be read. All other fields but Seen are empty
+	// then.
 	Damaged error
+}
+
+// Highest returns the highest epoch that is known: of the record, if it is trusted, and of those
+// that were seen before.
+func (r Record) Highest() int64 {
+	if r.Trusted {
+		return max(r.Epoch, r.Seen)
+	}
+	return r.Seen
+}
+
+// WentBack reports whether a trusted record with a higher epoch was seen before: an old record was
+// put back, or the newest one is gone or hidden by one that no trusted key signed.
+func (r Record) WentBack() bool {
+	return r.Damaged == nil && r.Highest() > 0 && (!r.Trusted || r.Epoch < r.Seen)
 }
 
 func record(s Store, o store.SignedOwner) Record {
 	return Record{By: object.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Epoch: o.Epoch,
-		Operation: o.Operation, Time: o.Time, Trusted: s.Vouches(o)}
+		Operation: o.Operation, Time: o.Time, Trusted: s.Vouches(o), Seen: o.Seen}
 }
 
-// Owners reads all ownership records, by id of the workload cluster. A record that is damaged does
-// not fail it; a store that does not answer does, since it may hide any record.
+// Owners reads all ownership records, by id of the workload cluster, and those of which only the
+// epoch that was seen before is known. A record that is damaged does not fail it; a store that does
+// not answer does, since it may hide any record.
 func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 	owners := map[string]Record{}
 	err := s.Owners(ctx, func(id string, o store.SignedOwner, err error) error {
 		switch {
 		case store.IsUnusable(err):
-			owners[id] = Record{Damaged: err}
+			owners[id] = Record{Damaged: err, Seen: o.Seen}
 		case errors.Is(err, store.ErrNotFound):
+			if o.Seen > 0 {
+				owners[id] = Record{Seen: o.Seen}
+			}
 		case err != nil:
 			return err
 		default:
@@ -56,20 +78,6 @@ func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 		return nil
 	})
 	return owners, err
-}
-
-// Current returns the record of one workload cluster. ok is false when there is none, or none that
-// is trusted.
-func Current(ctx context.Context, s Store, workloadID string) (r Record, ok bool, err error) {
-	have, err := s.GetOwner(ctx, workloadID)
-	if errors.Is(err, store.ErrNotFound) {
-		return Record{}, false, nil
-	}
-	if err != nil {
-		return Record{}, false, err
-	}
-	r = record(s, have)
-	return r, r.Trusted, nil
 }
 
 // OwnedError says that the ownership record of a workload cluster does not allow a claim or a
@@ -109,6 +117,30 @@ func (e *OwnedError) Hint() string {
 		"paused, or roll the move back, and work with that management cluster"
 }
 
+// WentBackError says that the ownership record of a workload cluster has a lower epoch than a
+// trusted one that was seen before, or none that counts.
+type WentBackError struct {
+	Workload    string
+	Epoch, Seen int64 // Epoch is 0 when there is no record
+}
+
+func (e *WentBackError) Error() string { return e.Workload + ": " + e.Why() }
+
+// Why says it without the name of the workload cluster.
+func (e *WentBackError) Why() string {
+	if e.Epoch == 0 {
+		return fmt.Sprintf("its ownership record of epoch %d is gone", e.Seen)
+	}
+	return fmt.Sprintf("its ownership record has epoch %d, and a trusted one of epoch %d was seen "+
+		"before", e.Epoch, e.Seen)
+}
+
+// Hint says what to do next.
+func (e *WentBackError) Hint() string {
+	return "somebody removed the newest record or put an old one back, or the store was restored " +
+		"from a copy: find out which management cluster reconciles it before you go on"
+}
+
 // Request says who claims which workload cluster from whom.
 type Request struct {
 	WorkloadID string
@@ -120,7 +152,37 @@ type Request struct {
 	Epoch int64
 	// Force claims from the owner at planning, even when that is neither From nor To.
 	Force bool
+	// ForceDamaged goes on as if a record that cannot be read were not there.
+	ForceDamaged bool
+	// ForceWentBack goes on although a trusted record with a higher epoch was seen before, provided
+	// that planning knew of that epoch.
+	ForceWentBack bool
 }
+
+// read returns the record of a request, the zero Record when there is none, and what a claim has to
+// replace, nil for nothing. Errors: *WentBackError; those of the store.
+func (q Request) read(ctx context.Context, s Store) (have Record, previous *store.SignedOwner,
+	err error) {
+	signed, err := s.GetOwner(ctx, q.WorkloadID)
+	forced := q.ForceWentBack
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		have = Record{Seen: signed.Seen}
+	case store.IsUnusable(err) && q.ForceDamaged:
+		have, previous, forced = Record{Seen: signed.Seen}, &signed, true
+	case err != nil:
+		return Record{}, nil, err
+	default:
+		have, previous = record(s, signed), &signed
+	}
+	if have.WentBack() && !(forced && have.Seen <= q.Epoch) {
+		return Record{}, nil, &WentBackError{Workload: q.Workload, Epoch: have.Epoch, Seen: have.Seen}
+	}
+	return have, previous, nil
+}
+
+// Next returns the epoch of the record that a claim writes.
+func (q Request) Next() int64 { return q.Epoch + 1 }
 
 // allows reports whether a trusted record lets the claim pass.
 func (q Request) allows(have Record) bool {
@@ -142,28 +204,22 @@ const attempts = 5
 // Claim writes the ownership record for a request: the one switch that says which management
 // cluster a workload cluster belongs to. A claim is allowed when there is no record, and when the
 // record is the one of planning and names the source, or the target itself: a restore that runs
-// again claims what the first one claimed. It may run again: its own record stays as it is.
-// Errors: *OwnedError; those of the store.
+// again claims what the first one claimed. It may run again: its own record stays as it is. The
+// epoch of a new record is one more than the highest that was known at planning.
+// Errors: *OwnedError; *WentBackError; those of the store.
 func Claim(ctx context.Context, s Store, q Request) error {
 	for range attempts {
-		var previous *store.SignedOwner
 		next := store.Owner{WorkloadID: q.WorkloadID, Workload: q.Workload,
-			Owner: store.Source{UID: q.To.UID, Name: q.To.Name}, Epoch: 1, Operation: q.Operation,
-			Time: time.Now()}
-		signed, err := s.GetOwner(ctx, q.WorkloadID)
+			Owner: store.Source{UID: q.To.UID, Name: q.To.Name}, Epoch: q.Next(),
+			Operation: q.Operation, Time: time.Now()}
+		have, previous, err := q.read(ctx, s)
 		switch {
-		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
 			return err
-		default:
-			have := record(s, signed)
-			if have.Trusted && q.wrote(have) {
-				return nil
-			}
-			if have.Trusted && !q.allows(have) {
-				return q.owned(have)
-			}
-			previous, next.Epoch = &signed, have.Epoch+1
+		case have.Trusted && q.wrote(have):
+			return nil
+		case have.Trusted && !q.allows(have):
+			return q.owned(have)
 		}
 		if _, err := s.PutOwner(ctx, next, previous); !errors.Is(err, store.ErrConflict) {
 			return err
@@ -190,8 +246,11 @@ func ClaimBack(ctx context.Context, s Store, q Request) error {
 // since planning, "" when none did. It asks the store, which knows of a claim before any journal
 // does.
 func Claimed(ctx context.Context, s Store, q Request) (operation string, err error) {
-	have, ok, err := Current(ctx, s, q.WorkloadID)
-	if err != nil || !ok || have.By.UID != q.To.UID || have.Epoch <= q.Epoch {
+	have, _, err := q.read(ctx, s)
+	if back, ok := errors.AsType[*WentBackError](err); ok && back.Seen <= q.Epoch {
+		return "", nil // every claim since planning would be known by its epoch
+	}
+	if err != nil || !have.Trusted || have.By.UID != q.To.UID || have.Epoch <= q.Epoch {
 		return "", err
 	}
 	return have.Operation, nil
@@ -204,11 +263,11 @@ func Check(ctx context.Context, s Store, q Request) error {
 	if err != nil || by == q.Operation {
 		return err
 	}
-	have, ok, err := Current(ctx, s, q.WorkloadID)
+	have, _, err := q.read(ctx, s)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if !have.Trusted {
 		have = Record{}
 	}
 	return q.owned(have)
@@ -218,8 +277,8 @@ func Check(ctx context.Context, s Store, q Request) error {
 // operation has claimed the workload cluster of a request since planning. A record that no trusted
 // key signed is not obeyed. Errors: *OwnedError; those of the store.
 func CheckUnclaimed(ctx context.Context, s Store, q Request) error {
-	have, ok, err := Current(ctx, s, q.WorkloadID)
-	if err != nil || !ok || q.wrote(have) || q.allows(have) {
+	have, _, err := q.read(ctx, s)
+	if err != nil || !have.Trusted || q.wrote(have) || q.allows(have) {
 		return err
 	}
 	return q.owned(have)

@@ -20,11 +20,33 @@ type Owners struct {
 }
 
 // Check returns the finding about one workload cluster, without its ref and unit; ok is false when
-// its record is as expected, or when there is none.
+// its record is as expected, or when there is none. A record that went back, and that the operator
+// has answered for, is checked like any other.
 func (o Owners) Check(workloadID string) (f object.Finding, ok bool) {
 	r, recorded := o.Records[workloadID]
+	if !recorded {
+		return f, false
+	}
+	f, ok = o.owner(r)
+	if !r.WentBack() {
+		return f, ok
+	}
+	why := ownership.WentBackError{Epoch: r.Epoch, Seen: r.Seen}
+	back := object.Finding{Severity: object.Error, Code: object.CodeEpochWentBack, Message: why.Why(),
+		Hint: why.Hint()}
+	if o.Force.Has(back.Code) {
+		back.Severity = object.Warning
+		if ok && f.Severity >= object.Error {
+			return f, true
+		}
+	}
+	return back, true
+}
+
+// owner is Check for a record that is the newest one.
+func (o Owners) owner(r ownership.Record) (f object.Finding, ok bool) {
 	switch {
-	case !recorded:
+	case r.Damaged == nil && r.Epoch == 0:
 		return f, false
 	case r.Damaged != nil:
 		f = object.Finding{Severity: object.Error, Code: object.CodeOwnerDamaged,

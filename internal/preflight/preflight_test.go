@@ -110,10 +110,17 @@ func TestOwnersReportsRecordsOfOtherManagementClusters(t *testing.T) {
 	by := func(uid string, trusted bool) ownership.Record {
 		return ownership.Record{By: object.Side{UID: uid}, Epoch: 1, Trusted: trusted, Time: time.Now()}
 	}
+	replayed := func(uid string) ownership.Record {
+		r := by(uid, true)
+		r.Seen = 2
+		return r
+	}
+	wentBack := object.Forced{object.CodeEpochWentBack}
 	o := Owners{Expected: []string{"a", "b"}, Records: map[string]ownership.Record{
 		"source": by("a", true), "target": by("b", true), "other": by("c", true),
 		"unsigned": by("c", false),
-		"damaged":  {Damaged: errors.New("bad signature")}}}
+		"damaged":  {Damaged: errors.New("bad signature")},
+		"gone":     {Seen: 2}, "replayed": replayed("a"), "replayed-other": replayed("c")}}
 	for _, tt := range []struct {
 		id       string
 		force    object.Forced
@@ -127,6 +134,11 @@ func TestOwnersReportsRecordsOfOtherManagementClusters(t *testing.T) {
 		{"other", object.Forced{object.CodeOwnedElsewhere}, object.CodeOwnedElsewhere, object.Warning},
 		{"other", object.Forced{object.CodeOwnerDamaged}, object.CodeOwnedElsewhere, object.Error},
 		{"unsigned", nil, object.CodeOwnerUntrusted, object.Warning},
+		{"gone", nil, object.CodeEpochWentBack, object.Error},
+		{"replayed", nil, object.CodeEpochWentBack, object.Error},
+		{"replayed", wentBack, object.CodeEpochWentBack, object.Warning},
+		{"replayed-other", nil, object.CodeEpochWentBack, object.Error},
+		{"replayed-other", wentBack, object.CodeOwnedElsewhere, object.Error},
 		{"damaged", nil, object.CodeOwnerDamaged, object.Error},
 		{"damaged", object.Forced{object.CodeOwnerDamaged}, object.CodeOwnerDamaged, object.Warning},
 	} {

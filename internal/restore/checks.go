@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
@@ -94,6 +95,28 @@ func checkOwnership(_ context.Context, p *planner) error {
 		if f, ok := owners.Check(n.WorkloadID); ok {
 			p.add(n, f)
 		}
+	}
+	return nil
+}
+
+// raiseEpochs adds to the ownership records the epochs that the Clusters carry: the bucket may show
+// older records than those, and a host whose catalog is lost knows no other epochs.
+func (p *planner) raiseEpochs() error {
+	p.Owners = maps.Clone(p.Owners)
+	if p.Owners == nil {
+		p.Owners = map[string]ownership.Record{}
+	}
+	for _, n := range p.nodes {
+		if n.GroupKind() != capi.Cluster {
+			continue
+		}
+		raw, err := p.Contents.Bytes(n.Ref)
+		if err != nil {
+			return err
+		}
+		mark := gjson.GetBytes(raw, "metadata.annotations."+gjson.Escape(capi.AnnotationEpoch))
+		ownership.Raise(p.Owners, n.WorkloadID,
+			ownership.MarkedEpoch(p.Source.StoreID, mark.String()))
 	}
 	return nil
 }

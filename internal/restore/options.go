@@ -103,6 +103,9 @@ type Hooks struct {
 	// With an error the unit stays paused. A resume calls it again for a unit that it let pass
 	// before.
 	BeforeRelease func(ctx context.Context, u Unit) error
+	// EpochMark returns the annotation mgmtd.dev/epoch that the release writes to the Cluster of a
+	// unit; "" writes none. It may be nil.
+	EpochMark func(u Unit) string
 	// OnBlocked is called for each unit that fails because of a shared object that it needs.
 	OnBlocked func(u Unit)
 	// OnHealthy is called for each unit that passed post-flight.

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
@@ -29,7 +30,7 @@ func (r *run) release(ctx context.Context, u Unit) error {
 	return r.Journal.Do(ctx, releaseStep(u.Name), func(ctx context.Context,
 		h *catalog.StepHandle) error {
 		for _, o := range r.switched(u) { // the Cluster is the last
-			if err := r.releaseObject(ctx, o); err != nil {
+			if err := r.releaseObject(ctx, u, o); err != nil {
 				return fmt.Errorf("release %s: %w", o.Ref, err)
 			}
 		}
@@ -51,9 +52,18 @@ func (r *run) switched(u Unit) []Object {
 	return out
 }
 
-func (r *run) releaseObject(ctx context.Context, o Object) error {
+// releaseObject unpauses an object. A Cluster also gets the epoch of its ownership record.
+func (r *run) releaseObject(ctx context.Context, u Unit, o Object) error {
+	mark := ""
+	if o.GroupKind() == capi.Cluster && r.Hooks.EpochMark != nil {
+		mark = r.Hooks.EpochMark(u)
+	}
 	return r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-		return r.Rows.Unpause(live.Object)
+		changed := r.Rows.Unpause(live.Object)
+		if changed && mark != "" {
+			capi.Annotate(live.Object, capi.AnnotationEpoch, mark)
+		}
+		return changed
 	})
 }
 

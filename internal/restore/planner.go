@@ -124,6 +124,9 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	if err := p.filterUnsafe(); err != nil {
 		return nil, err
 	}
+	if err := p.raiseEpochs(); err != nil {
+		return nil, err
+	}
 	p.findUsers()
 	p.reportFiltered()
 	p.matchKinds()

@@ -30,7 +30,7 @@ func (p *planner) plan() *Plan {
 		}
 		plan.Units = append(plan.Units, u)
 		if o, ok := p.Owners[u.WorkloadID]; ok {
-			plan.Epochs[u.WorkloadID] = o.Epoch
+			plan.Epochs[u.WorkloadID] = o.Highest()
 		}
 	}
 	plan.decide()

@@ -259,7 +259,7 @@ func (r *run) releaseShared(ctx context.Context, unreleased map[string]bool) err
 			step.Unit = o.Namespace + "/-"
 		}
 		err := r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
-			return r.releaseObject(ctx, o)
+			return r.releaseObject(ctx, Unit{}, o)
 		})
 		if err != nil {
 			return fmt.Errorf("release %s: %w", o.Ref, err)

@@ -135,6 +135,7 @@ var mappings = []mapping{
 	{as[*move.LockedError], ReasonLocked},
 	{as[*move.OtherEndsError], ReasonUsage},
 	{as[*ownership.OwnedError], ReasonOwned},
+	{as[*ownership.WentBackError], ReasonOwned},
 	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},

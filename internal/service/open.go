@@ -99,7 +99,8 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, store.Options{Bucket: bucket, Keys: keys, Plain: o.Plain, Create: create})
+	return store.Open(ctx, store.Options{Bucket: bucket, Keys: keys, Plain: o.Plain, Create: create,
+		Epochs: epochMemory{s}})
 }
 
 // bucket returns the bucket of a location, the same one each time.

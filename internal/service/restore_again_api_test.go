@@ -116,10 +116,10 @@ func TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed(t *testing.T) {
 	must(t, err)
 	epochs := map[string]int64{}
 	claimed := slices.Clone(units)
+	owners, err := ownership.Owners(t.Context(), st)
+	must(t, err)
 	for _, unit := range units {
-		record, _, err := ownership.Current(t.Context(), st, f.ids[unit])
-		must(t, err)
-		epochs[unit] = record.Epoch
+		epochs[unit] = owners[f.ids[unit]].Epoch
 	}
 	slices.SortStableFunc(claimed, func(a, b string) int { return int(epochs[b] - epochs[a]) })
 	claimed, other := claimed[:2], claimed[2]

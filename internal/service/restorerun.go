@@ -203,6 +203,11 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	if run.Hooks.BeforeRelease, err = o.beforeRelease(ctx, j, plan); err != nil {
 		return err
 	}
+	if o.store.CanFence(ctx) == nil {
+		run.Hooks.EpochMark = func(u restore.Unit) string {
+			return ownership.EpochMark(o.store.ID(), claim(j, plan, u).Next())
+		}
+	}
 	return restore.Run(ctx, run)
 }
 
@@ -271,7 +276,9 @@ func claim(j *catalog.Journal, plan *restore.Plan, u restore.Unit) ownership.Req
 	return ownership.Request{
 		WorkloadID: u.WorkloadID, Workload: u.Name, From: plan.Snapshot.Source, To: plan.Target,
 		Operation: string(j.Operation()), Epoch: plan.Epochs[u.WorkloadID],
-		Force: plan.Spec.Force.Has(object.CodeOwnedElsewhere),
+		Force:         plan.Spec.Force.Has(object.CodeOwnedElsewhere),
+		ForceDamaged:  plan.Spec.Force.Has(object.CodeOwnerDamaged),
+		ForceWentBack: plan.Spec.Force.Has(object.CodeEpochWentBack),
 	}
 }
 

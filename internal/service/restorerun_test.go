@@ -101,11 +101,11 @@ func (f *ownedFixture) restoreElsewhere(t *testing.T) {
 	t.Helper()
 	q := ownership.Request{WorkloadID: ownedUnit.WorkloadID, Workload: ownedUnit.Name,
 		From: f.plan.Target, To: object.Side{Name: "c", UID: "uid-c"}, Operation: "0123456789ab"}
-	if have, ok, err := ownership.Current(t.Context(), f.signing, q.WorkloadID); err != nil {
+	owners, err := ownership.Owners(t.Context(), f.signing)
+	if err != nil {
 		t.Fatal(err)
-	} else if ok {
-		q.Epoch = have.Epoch
 	}
+	q.Epoch = owners[q.WorkloadID].Highest()
 	if err := ownership.Claim(t.Context(), f.signing, q); err != nil {
 		t.Fatal(err)
 	}

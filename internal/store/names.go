@@ -92,6 +92,9 @@ type (
 	Trust      = keys.Trust
 )
 
+// MaxEpoch is the highest epoch of an ownership record that counts.
+const MaxEpoch = record.MaxEpoch
+
 // Levels of trust in a signature.
 const (
 	Trusted       = keys.Trusted

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +18,10 @@ type SignedOwner struct {
 	Owner
 	Trust Trust
 	KeyID string // of the key that signed, as minisign prints it; a claim unless Trust is Trusted
-	tag   string // of the bytes that were read
+	// Seen is the highest epoch of a trusted record of this workload cluster that was read before.
+	// A record with a lower one is an old record that somebody put back.
+	Seen int64
+	tag  string // of the bytes that were read
 }
 
 // RequireTrusted returns a *TrustError unless a trusted key signed the record.
@@ -28,9 +33,10 @@ func (o *SignedOwner) RequireTrusted() error {
 }
 
 // Vouches reports whether a record is to be obeyed: a trusted key signed it, or the store is plain
-// and was opened as plain and without trusted keys, as with envelopes.
+// and was opened as plain and without trusted keys, as with envelopes. A record whose epoch is
+// above MaxEpoch is never obeyed: no hand-over could follow it.
 func (s *Store) Vouches(o SignedOwner) bool {
-	return s.accepted(o.Trust)
+	return s.accepted(o.Trust) && o.Epoch <= record.MaxEpoch
 }
 
 const maxOwner = 64 << 10
@@ -38,11 +44,26 @@ const maxOwner = 64 << 10
 // GetOwner reads and checks the ownership record of a workload cluster: the signature, then that it
 // is what its name says and of this store. It does not require a signature: see
 // SignedOwner.RequireTrusted. A bucket that cannot fence is read, too. Errors: ErrNotFound,
-// *CorruptError, *FormatError, ErrForeign.
+// *CorruptError, *FormatError, ErrForeign; with each of them, what is returned has the highest
+// epoch seen, and PutOwner takes it as the record to replace where there is a damaged one.
 func (s *Store) GetOwner(ctx context.Context, workloadID string) (SignedOwner, error) {
 	if !layout.ValidSource(workloadID) {
 		return SignedOwner{}, fmt.Errorf("read owner: workload id %.40q is not a UID", workloadID)
 	}
+	seen, err := s.seenEpoch(ctx, workloadID)
+	if err != nil {
+		return SignedOwner{}, err
+	}
+	o, err := s.readOwner(ctx, workloadID)
+	if err == nil {
+		err = s.remember(ctx, o)
+	}
+	o.Seen = seen
+	return o, err
+}
+
+// readOwner is GetOwner without the memory of epochs.
+func (s *Store) readOwner(ctx context.Context, workloadID string) (SignedOwner, error) {
 	key := record.OwnerKey(workloadID)
 	c, ok := s.bucket.(bucket.Conditional)
 	if !ok {
@@ -56,7 +77,11 @@ func (s *Store) GetOwner(ctx context.Context, workloadID string) (SignedOwner, e
 	if err != nil {
 		return SignedOwner{}, err
 	}
-	return s.openOwner(key, data, tag)
+	o, err := s.openOwner(key, data, tag)
+	if err != nil {
+		o = SignedOwner{Owner: Owner{WorkloadID: workloadID}, tag: tag}
+	}
+	return o, err
 }
 
 func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, error) {
@@ -76,7 +101,8 @@ func (s *Store) openOwner(key string, data []byte, tag string) (SignedOwner, err
 // PutOwner writes the record that follows previous, which GetOwner or PutOwner returned; nil when
 // there must be none yet. It sets Format and StoreID and signs. ErrConflict when the record there
 // is not previous any more; *FenceError when this store cannot fence; an epoch that is not above
-// that of previous is refused. The caller checks whether previous is trusted.
+// that of previous is refused, unless previous is damaged or is not to be obeyed (Vouches): its
+// epoch may be any number.
 func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner) (SignedOwner,
 	error) {
 	c, err := s.fencing(ctx)
@@ -87,13 +113,17 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 	if err := next.Validate(); err != nil {
 		return SignedOwner{}, fmt.Errorf("write owner: %w", err)
 	}
+	if next.Epoch > record.MaxEpoch {
+		return SignedOwner{}, fmt.Errorf("write owner of %s: epoch %d is above %d", next.WorkloadID,
+			next.Epoch, int64(record.MaxEpoch))
+	}
 	key, tag := record.OwnerKey(next.WorkloadID), ""
 	if previous != nil {
 		if previous.WorkloadID != next.WorkloadID || previous.tag == "" {
 			return SignedOwner{}, fmt.Errorf("write owner: the record before is not one that was read of %s",
 				next.WorkloadID)
 		}
-		if next.Epoch <= previous.Epoch {
+		if s.Vouches(*previous) && next.Epoch <= previous.Epoch {
 			return SignedOwner{}, fmt.Errorf("write owner of %s: epoch %d is not above %d", next.WorkloadID,
 				next.Epoch, previous.Epoch)
 		}
@@ -110,12 +140,16 @@ func (s *Store) PutOwner(ctx context.Context, next Owner, previous *SignedOwner)
 	if err != nil {
 		return SignedOwner{}, err
 	}
-	return s.openOwner(key, data, newTag)
+	o, err := s.openOwner(key, data, newTag)
+	if err != nil {
+		return SignedOwner{}, err
+	}
+	return o, s.remember(ctx, o)
 }
 
-// Owners calls fn for every ownership record, sorted by id. err is what GetOwner says of that
-// record; an error of fn ends the list and is returned as it is. Files with other names are passed
-// over.
+// Owners calls fn for every ownership record, sorted by id, and then with ErrNotFound for every
+// trusted one that was seen before and is gone. Otherwise err is what GetOwner says of that record;
+// an error of fn ends the list and is returned as it is. Files with other names are passed over.
 func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedOwner,
 	err error) error) error {
 	var ids []string
@@ -129,14 +163,29 @@ func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedO
 	if err != nil {
 		return err
 	}
+	seen, err := s.seenEpochs(ctx)
+	if err != nil {
+		return err
+	}
+	var trusted []SignedOwner
 	for _, id := range ids {
-		o, err := s.GetOwner(ctx, id)
+		o, err := s.readOwner(ctx, id)
 		if ctx.Err() != nil {
 			return err
 		}
+		if err == nil {
+			trusted = append(trusted, o)
+		}
+		o.Seen = seen[id]
+		delete(seen, id)
 		if err := fn(id, o, err); err != nil {
 			return err
 		}
 	}
-	return nil
+	for _, id := range slices.Sorted(maps.Keys(seen)) {
+		if err := fn(id, SignedOwner{Seen: seen[id]}, ErrNotFound); err != nil {
+			return err
+		}
+	}
+	return s.remember(ctx, trusted...)
 }

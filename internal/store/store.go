@@ -32,6 +32,7 @@ type Store struct {
 	plain  bool // the caller asked for it
 	marker marker
 	limits limits
+	epochs EpochMemory // may be nil
 }
 
 // marker is mgmtd.json.
@@ -52,6 +53,8 @@ type Options struct {
 	Plain bool
 	// Create makes the store when there is none, for the first snapshot.
 	Create bool
+	// Epochs remembers the epochs of ownership records; nil remembers none.
+	Epochs EpochMemory
 	// Now is the clock, for the time of creation; nil means time.Now.
 	Now func() time.Time
 }
@@ -87,7 +90,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{bucket: o.Bucket, keys: o.Keys, plain: o.Plain, marker: m, limits: formatLimits()}
+	s := &Store{bucket: o.Bucket, keys: o.Keys, plain: o.Plain, marker: m, limits: formatLimits(),
+		epochs: o.Epochs}
 	if o.Plain && s.Encrypted() {
 		return nil, &UsageError{Text: "open store " + o.Bucket.String() + ": it is encrypted, not plain",
 			Tip:    "open it as encrypted: give recipients to write, an identity to read",

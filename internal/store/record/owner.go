@@ -27,6 +27,10 @@ type Owner struct {
 	Time       time.Time       `json:"time"`      // PutOwner cuts it to milliseconds, UTC
 }
 
+// MaxEpoch bounds the epochs that count: JSON readers that use floating point read each of them
+// exactly, and counting up from any of them does not overflow.
+const MaxEpoch = 1<<53 - 1
+
 // The parts of the key of an ownership record.
 const (
 	OwnerFolder = "owners/"

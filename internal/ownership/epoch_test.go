@@ -1,0 +1,223 @@
+package ownership
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+)
+
+// epochStore is an encrypted store whose epochs are remembered in a catalog.
+type epochStore struct {
+	*store.Store
+	dir     string
+	catalog *catalog.Catalog
+}
+
+func newEpochStore(t *testing.T) *epochStore {
+	t.Helper()
+	s := &epochStore{dir: t.TempDir()}
+	if _, err := store.Keygen(s.path("keys"), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if s.catalog, err = catalog.Open(t.Context(), s.path("catalog.db"),
+		catalog.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.catalog.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Store = s.open(t, "keys")
+	return s
+}
+
+func (s *epochStore) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+func (s *epochStore) record() string { return s.path("store", "owners", "w-1.json") }
+
+// open opens the store with the keys of a folder.
+func (s *epochStore) open(t *testing.T, keys string) *store.Store {
+	t.Helper()
+	recipient, err := os.ReadFile(s.path(keys, store.RecipientFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := store.LoadKeys(store.KeyOptions{SigningKeyFile: s.path(keys, store.SigningFile),
+		Recipients: []string{string(recipient[:len(recipient)-1])}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := store.Options{Bucket: directory.New(s.path("store")), Keys: k, Create: true}
+	if keys == "keys" {
+		o.Epochs = s.catalog
+	}
+	st, err := store.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func (s *epochStore) claim(t *testing.T, q Request) error {
+	t.Helper()
+	q.WorkloadID, q.Workload = "w-1", "ns/w"
+	return Claim(t.Context(), s, q)
+}
+
+// replay writes bytes of an ownership record, as anybody can who may write to the bucket.
+func (s *epochStore) replay(t *testing.T, data []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(s.record()), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.record(), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *epochStore) read(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile(s.record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestEpochOfAnUntrustedRecordDoesNotCount: whoever may write to the bucket can write any number.
+func TestEpochOfAnUntrustedRecordDoesNotCount(t *testing.T) {
+	for name, epoch := range map[string]int64{"small": 7, "the highest": store.MaxEpoch,
+		"without room for another": math.MaxInt64} {
+		t.Run(name, func(t *testing.T) {
+			s := newEpochStore(t)
+			payload, err := json.Marshal(store.Owner{Format: store.Format, StoreID: s.ID(),
+				WorkloadID: "w-1", Workload: "ns/w", Owner: store.Source{UID: "uid-c", Name: "c"},
+				Epoch: epoch, Operation: "000000000009", Time: time.Unix(1, 0).UTC()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := json.Marshal(map[string]string{"payload": string(payload), "signature": ""})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.replay(t, data)
+			owners, err := Owners(t.Context(), s)
+			if r := owners["w-1"]; err != nil || r.Trusted || r.Highest() != 0 || r.WentBack() {
+				t.Errorf("record %+v, %v", r, err)
+			}
+			if err := s.claim(t, Request{From: sideA, To: sideB, Operation: "000000000001"}); err != nil {
+				t.Fatal(err)
+			}
+			if o, err := s.GetOwner(t.Context(), "w-1"); err != nil || o.Epoch != 1 || !s.Vouches(o) {
+				t.Errorf("after the claim: %+v, %v", o, err)
+			}
+		})
+	}
+}
+
+// TestI1RecordThatWentBackBlocksTheClaim: somebody puts the signed record of an earlier owner back,
+// or removes the newest one. The next process has the catalog of the one that saw it.
+func TestI1RecordThatWentBackBlocksTheClaim(t *testing.T) {
+	const one, two, three = "000000000001", "000000000002", "000000000003"
+	for name, hide := range map[string]func(t *testing.T, s *epochStore, first []byte){
+		"an old record": func(t *testing.T, s *epochStore, first []byte) { s.replay(t, first) },
+		"no record": func(t *testing.T, s *epochStore, _ []byte) {
+			if err := os.Remove(s.record()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"one of an unknown signer": func(t *testing.T, s *epochStore, _ []byte) {
+			if err := os.Remove(s.record()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Keygen(s.path("theirs"), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if err := Claim(t.Context(), s.open(t, "theirs"), Request{WorkloadID: "w-1",
+				Workload: "ns/w", To: sideB, Operation: one, Epoch: 41}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newEpochStore(t)
+			if err := s.claim(t, Request{From: sideA, To: sideB, Operation: one}); err != nil {
+				t.Fatal(err)
+			}
+			first := s.read(t)
+			if err := s.claim(t, Request{From: sideB, To: sideC, Operation: two, Epoch: 1}); err != nil {
+				t.Fatal(err)
+			}
+			hide(t, s, first)
+			owners, err := Owners(t.Context(), s)
+			if r := owners["w-1"]; err != nil || !r.WentBack() || r.Highest() != 2 {
+				t.Errorf("record %+v, %v", r, err)
+			}
+			q := Request{From: sideB, To: sideA, Operation: three, Epoch: owners["w-1"].Highest()}
+			if _, ok := errors.AsType[*WentBackError](s.claim(t, q)); !ok {
+				t.Error("the claim follows a record that went back")
+			}
+			late := q
+			late.Epoch, late.ForceWentBack = 1, true
+			if _, ok := errors.AsType[*WentBackError](s.claim(t, late)); !ok {
+				t.Error("forced by a plan that did not know of epoch 2")
+			}
+			// the operation of epoch 1 is resumed: the record is its own
+			mine := Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA, To: sideB, Operation: one}
+			if _, ok := errors.AsType[*WentBackError](Check(t.Context(), s, mine)); !ok {
+				t.Error("the operation that lost the workload cluster releases it again")
+			}
+			q.ForceWentBack = true
+			if err := s.claim(t, q); err != nil {
+				t.Fatal(err)
+			}
+			if o, err := s.GetOwner(t.Context(), "w-1"); err != nil || o.Epoch != 3 ||
+				o.Owner.Owner.UID != sideA.UID {
+				t.Errorf("after the forced claim: %+v, %v", o, err)
+			}
+		})
+	}
+}
+
+// TestDamagedRecordIsReplacedByForce: without force a damaged record stops a claim, since any
+// management cluster may be its owner.
+func TestDamagedRecordIsReplacedByForce(t *testing.T) {
+	s := newEpochStore(t)
+	if err := s.claim(t, Request{From: sideA, To: sideB, Operation: "000000000001"}); err != nil {
+		t.Fatal(err)
+	}
+	s.replay(t, []byte("{}"))
+	q := Request{From: sideB, To: sideC, Operation: "000000000002", Epoch: 1}
+	if err := s.claim(t, q); !store.IsUnusable(err) {
+		t.Errorf("without force: %v", err)
+	}
+	q.ForceDamaged = true
+	if err := s.claim(t, q); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := s.GetOwner(t.Context(), "w-1"); err != nil || o.Epoch != 2 || !s.Vouches(o) {
+		t.Errorf("after the forced claim: %+v, %v", o, err)
+	}
+}
+
+// TestMarkedEpochIsOfOneStore: epochs of two stores cannot be compared.
+func TestMarkedEpochIsOfOneStore(t *testing.T) {
+	for mark, want := range map[string]int64{EpochMark("s1", 7): 7, EpochMark("s2", 7): 0, "": 0,
+		"7": 0, "s1/": 0, "s1/0": 0, "s1/9007199254740992": 0, "s1/9007199254740991": store.MaxEpoch} {
+		if got := MarkedEpoch("s1", mark); got != want {
+			t.Errorf("%q has epoch %d, want %d", mark, got, want)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+)
+
+// TestReleaseMarksTheClusterWithItsEpoch: the mark comes with the release and not before, since
+// only then the ownership record has this epoch.
+func TestReleaseMarksTheClusterWithItsEpoch(t *testing.T) {
+	x := newTrial(t, oneTenant(t, "", false), newMemory(t, "target"))
+	mark := func() string { return x.target.get(t, clusterOne).GetAnnotations()[capi.AnnotationEpoch] }
+	x.hooks.EpochMark = func(u Unit) string { return "store/" + fmt.Sprint(len(u.Name)) }
+	x.spec.NoRelease = true
+	if _, err := x.run(t); err != nil || mark() != "" {
+		t.Fatalf("%v, mark before the release: %q", err, mark())
+	}
+	x.spec.NoRelease = false
+	if _, err := x.again(t); err != nil || mark() != "store/5" {
+		t.Errorf("%v, mark %q", err, mark())
+	}
+}
+
+// TestI1ClusterKnowsAHigherEpochThanTheStore: the bucket has an old record, or none, and the
+// catalog that knew the newest one is lost. The Cluster of the snapshot still carries its epoch.
+func TestI1ClusterKnowsAHigherEpochThanTheStore(t *testing.T) {
+	for _, tt := range []struct {
+		name, store string
+		record      int64 // its epoch, 0 for none
+		blocked     bool
+	}{
+		{"the same", "s1", 3, false},
+		{"an older record", "s1", 2, true},
+		{"no record", "s1", 0, true},
+		{"a newer record", "s1", 4, false},
+		{"of another store", "s2", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := newTrial(t, oneTenant(t, `"mgmtd.dev/epoch":"s1/3","mgmtd.dev/workload-id":"w-1"`,
+				false), newMemory(t, "target"))
+			owners := map[string]ownership.Record{}
+			if tt.record > 0 {
+				owners["w-1"] = ownership.Record{By: object.Side{UID: "source"}, Epoch: tt.record,
+					Trusted: true}
+			}
+			p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
+				Source: Snapshot{StoreID: tt.store, ID: "s", Source: object.Side{UID: "source"},
+					Time: time.Now()}, Target: object.Side{Name: "target", UID: x.target.uid},
+				Reader: x.target, Prober: x.target, Kinds: x.target.kinds, Spec: x.spec, Owners: owners})
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocked := slices.ContainsFunc(p.Findings, func(f object.Finding) bool {
+				return f.Code == object.CodeEpochWentBack && f.Unit == "one/w"
+			})
+			if blocked != tt.blocked || p.Units[0].Blocked != tt.blocked {
+				t.Errorf("blocked %v, findings %v", p.Units[0].Blocked, p.Findings)
+			}
+		})
+	}
+}
