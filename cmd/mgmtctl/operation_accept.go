@@ -25,8 +25,7 @@ Changes: the catalog, where the history of the operation records it. It cannot b
 Does not change: any management cluster.
 
 Exit codes: 0 accepted, also when it was before; 1 other error, such as no such operation; 2 usage,
-such as a workload cluster that was not released, or has passed the checks; 11 the operation is
-running, or catalog locked.`,
+such as a workload cluster that was not released; 11 the operation is running, or catalog locked.`,
 		Example: `  mgmtctl operation accept latest team-a/web
   mgmtctl operation accept 1a2b team-a/web --standalone`,
 		Args:              twoArgs(operationArg, "the workload cluster, NAMESPACE/NAME"),

@@ -33,6 +33,21 @@ func TestI1AUnitThatTheTargetRefusesHasNotEnded(t *testing.T) {
 	}
 }
 
+// TestACanaryThatTheTargetRefusesStopsTheRun: the plan could not ask the target about the canary,
+// since its namespace was missing. Nothing else may be released when the run finds that out.
+func TestACanaryThatTheTargetRefusesStopsTheRun(t *testing.T) {
+	x := newTrial(t, twoTenants(t), newMemory(t, "target"))
+	x.tuning.Canary = "two/w"
+	x.target.refuseDry = refuses("Cluster.cluster.x-k8s.io/two/w")
+	_, err := x.run(t)
+	if _, ok := errors.AsType[*IncompleteError](err); !ok {
+		t.Fatalf("with a refused canary: %v", err)
+	}
+	if released := x.released(t); released != "" {
+		t.Errorf("released: %s", released)
+	}
+}
+
 // TestADryRunThatEndsWithItsContextIsNoRefusal: a unit must not be blocked because the operation
 // was stopped.
 func TestADryRunThatEndsWithItsContextIsNoRefusal(t *testing.T) {

@@ -111,38 +111,60 @@ func (r *run) compareListed(ctx context.Context, u Unit, k kube.Kind,
 
 func (r *run) machineChanges(ctx context.Context, u Unit, k kube.Kind,
 	live map[object.Ref]liveMachine) (*machinesError, error) {
-	changed := &machinesError{}
+	gone, came := map[object.Ref][]object.Ref{}, map[object.Ref][]object.Ref{} // by owner
 	planned := map[object.Ref]bool{}
 	for _, o := range u.Objects {
 		if o.GroupKind() != capi.Machine || o.Action == Skip {
 			continue
 		}
 		planned[o.Ref] = true
-		gone, err := r.isGone(ctx, k, o.Ref, live)
+		is, err := r.isGone(ctx, k, o.Ref, live)
 		if err != nil {
 			return nil, err
 		}
-		if gone {
-			changed.Gone = append(changed.Gone, o.Ref)
+		if is {
+			owner := replicated(o)
+			gone[owner] = append(gone[owner], o.Ref)
 		}
 	}
-	came := map[object.Ref][]object.Ref{} // by what controls them
 	for ref, m := range live {
 		if !planned[ref] && u.OtherMachines[ref.Name] != m.uid {
 			came[m.owner] = append(came[m.owner], ref)
 		}
 	}
-	for owner, refs := range came {
-		autoscaled, err := r.scaledUp(ctx, u, owner, len(refs))
+	changed := &machinesError{}
+	var err error
+	if changed.Came, err = r.notAutoscaled(ctx, u, came, 1); err != nil {
+		return nil, err
+	}
+	changed.Gone, err = r.notAutoscaled(ctx, u, gone, -1)
+	return changed, err
+}
+
+// replicated returns the owner of a Machine of the plan, if it has one only: a MachineSet.
+func replicated(o Object) object.Ref {
+	if len(o.Owners) != 1 {
+		return object.Ref{}
+	}
+	return o.Owners[0]
+}
+
+// notAutoscaled returns the Machines, sorted, whose owners have not grown (sign 1) or shrunk (sign
+// -1) by as many replicas on behalf of an autoscaler.
+func (r *run) notAutoscaled(ctx context.Context, u Unit, byOwner map[object.Ref][]object.Ref,
+	sign int64) ([]object.Ref, error) {
+	var out []object.Ref
+	for owner, refs := range byOwner {
+		grown, err := r.autoscaled(ctx, u, owner)
 		if err != nil {
 			return nil, err
 		}
-		if !autoscaled {
-			changed.Came = append(changed.Came, refs...)
+		if sign*grown < int64(len(refs)) {
+			out = append(out, refs...)
 		}
 	}
-	slices.SortFunc(changed.Came, object.CompareRefs)
-	return changed, nil
+	slices.SortFunc(out, object.CompareRefs)
+	return out, nil
 }
 
 // isGone reports whether a Machine of the plan was deleted or is being deleted. One that has lost
@@ -168,25 +190,25 @@ func client(err error) error {
 	return err
 }
 
-// scaledUp reports whether new Machines of an owner are those that an autoscaler asked for: its
-// replicas are volatile, and have grown by at least as many.
-func (r *run) scaledUp(ctx context.Context, u Unit, owner object.Ref, came int) (bool, error) {
+// autoscaled returns by how many replicas an owner of Machines has grown since the snapshot, if an
+// autoscaler writes its replicas: they are volatile. It is 0 for any other owner.
+func (r *run) autoscaled(ctx context.Context, u Unit, owner object.Ref) (int64, error) {
 	const replicas = "spec.replicas"
 	i := slices.IndexFunc(u.Objects, func(o Object) bool {
 		return o.Ref == owner && o.Action != Skip
 	})
 	if i < 0 {
-		return false, nil
+		return 0, nil
 	}
 	source, err := decodeObject(r.Rows, r.Contents, owner)
 	if err != nil || !r.Rows.Row(owner.GroupKind()).IsVolatileField(source.Object, replicas) {
-		return false, err
+		return 0, err
 	}
 	live, err := r.Reader.Get(ctx, r.kinds[owner.GroupKind()], owner.Namespace, owner.Name)
 	if err != nil {
-		return false, client(err)
+		return 0, client(err)
 	}
-	return replicasOf(live)-replicasOf(source) >= int64(came), nil
+	return replicasOf(live) - replicasOf(source), nil
 }
 
 func replicasOf(u *unstructured.Unstructured) int64 {

@@ -31,23 +31,29 @@ func (r *scaledReader) Get(_ context.Context, k kube.Kind, _, name string) (
 	return u, unstructured.SetNestedField(u.Object, r.replicas, "spec", "replicas")
 }
 
-// TestMachinesThatAnAutoscalerAskedForAreNoSign: as many new Machines as the MachineSet grew, when
-// an autoscaler owns its replicas. More of them, or those of another owner, replace Machines.
+// TestMachinesThatAnAutoscalerAskedForAreNoSign: as many new Machines as the MachineSet grew, or as
+// many gone as it shrank, when an autoscaler owns its replicas. More of them, or those of another
+// owner, are a sign.
 func TestMachinesThatAnAutoscalerAskedForAreNoSign(t *testing.T) {
 	set := object.Ref{Group: capi.GroupCore, Kind: "MachineSet", Namespace: "n", Name: "s"}
 	const autoscaled = `"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size":"1"`
 	for _, tt := range []struct {
 		name, annotations, owner string
 		replicas                 int64 // 3 in the snapshot
-		came, reported           int
+		came, gone, reported     int
 	}{
-		{"it grew by one", autoscaled, "s", 4, 1, 0},
-		{"it grew by two", autoscaled, "s", 5, 2, 0},
-		{"more Machines than it grew", autoscaled, "s", 4, 2, 2},
-		{"it did not grow", autoscaled, "s", 3, 1, 1},
-		{"it is gone", autoscaled, "s", -1, 1, 1},
-		{"nobody scales it", "", "s", 4, 1, 1},
-		{"another MachineSet", autoscaled, "other", 4, 1, 1},
+		{"it grew by one", autoscaled, "s", 4, 1, 0, 0},
+		{"it grew by two", autoscaled, "s", 5, 2, 0, 0},
+		{"more Machines than it grew", autoscaled, "s", 4, 2, 0, 2},
+		{"it did not grow", autoscaled, "s", 3, 1, 0, 1},
+		{"it is gone", autoscaled, "s", -1, 1, 0, 1},
+		{"nobody scales it", "", "s", 4, 1, 0, 1},
+		{"another MachineSet", autoscaled, "other", 4, 1, 0, 1},
+		{"it shrank by one", autoscaled, "s", 2, 0, 1, 0},
+		{"fewer Machines than it shrank", autoscaled, "s", 2, 0, 2, 2},
+		{"it did not shrink", autoscaled, "s", 3, 0, 1, 1},
+		{"nobody scales it down", "", "s", 2, 0, 1, 1},
+		{"one was replaced", autoscaled, "s", 3, 1, 1, 2},
 	} {
 		owner, err := json.Marshal([]any{map[string]any{"apiVersion": capi.GroupCore + "/v1beta2",
 			"kind": "MachineSet", "name": tt.owner, "controller": true}})
@@ -64,10 +70,15 @@ func TestMachinesThatAnAutoscalerAskedForAreNoSign(t *testing.T) {
 				`{"name":"s","namespace":"n","annotations":{` + tt.annotations + `}},"spec":{"replicas":3}}`),
 			Kinds: []kube.Kind{{GroupKind: capi.Machine, Version: "v1beta2"}}})
 		r.kinds[set.GroupKind()] = kube.Kind{GroupKind: set.GroupKind()}
-		err = r.compareMachines(t.Context(), Unit{Name: "n/w", Objects: []Object{{Ref: set}}})
+		objects := []Object{{Ref: set}}
+		for i := range tt.gone {
+			objects = append(objects, Object{Owners: []object.Ref{set}, Ref: object.Ref{
+				Group: capi.GroupCore, Kind: "Machine", Namespace: "n", Name: fmt.Sprintf("old-%d", i)}})
+		}
+		err = r.compareMachines(t.Context(), Unit{Name: "n/w", Objects: objects})
 		reported := 0
 		if e, ok := err.(*machinesError); ok { //nolint:errorlint // it is returned as it is
-			reported = len(e.Came)
+			reported = len(e.Came) + len(e.Gone)
 		} else if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}

@@ -86,14 +86,19 @@ func (r *run) restoreUnits(ctx context.Context) *results {
 	// Post-flights wait minutes for controllers. They take no slot, so that the next units begin.
 	var finishing sync.WaitGroup
 	units := r.shared.readyFirst(r.Plan.Units)
+	canaryFailed := false
 	if i := slices.IndexFunc(units, func(u Unit) bool {
-		return u.Name == r.Tuning.Canary && !u.Blocked
+		return u.Name == r.Tuning.Canary
 	}); i >= 0 {
-		r.carryOut(ctx, units[i], result, &finishing)
-		finishing.Wait()
-		units = slices.Delete(units, i, i+1)
+		if units[i].Blocked { // the target refused it since the plan
+			canaryFailed = true
+		} else {
+			r.carryOut(ctx, units[i], result, &finishing)
+			finishing.Wait()
+			units = slices.Delete(units, i, i+1)
+			canaryFailed = result.failures() > 0 // no other unit has begun
+		}
 	}
-	canaryFailed := result.failures() > 0 // no other unit has begun
 	r.compareReleased(ctx, units, result)
 	var g errgroup.Group
 	g.SetLimit(r.Tuning.Concurrency)

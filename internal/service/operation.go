@@ -178,8 +178,8 @@ func (o *operationService) AcceptUnit(ctx context.Context, req *mgmtv1.AcceptUni
 	return &mgmtv1.AcceptUnitResponse{Operation: operationToProto(op)}, nil
 }
 
-// mayAccept returns an error unless a unit of an operation waits for the operator: it failed the
-// checks after its release, and the operation is not running.
+// mayAccept returns an error unless the operator may accept the state of a unit: it was released,
+// and the operation has not ended for good and is not running.
 func mayAccept(ctx context.Context, c *catalog.Catalog, op catalog.Operation, unit string) error {
 	refused := func(why string) error {
 		return &Error{Reason: ReasonUsage, Message: fmt.Sprintf("accept %s: %s", unit, why)}
@@ -198,7 +198,7 @@ func mayAccept(ctx context.Context, c *catalog.Catalog, op catalog.Operation, un
 	}
 	ok, err := restore.MayBeAccepted(ctx, c.Journal(op.ID, catalog.JournalOptions{}), unit)
 	if err == nil && !ok {
-		err = refused("it was not released, or has passed the checks after its release")
+		err = refused("it was not released")
 	}
 	return err
 }

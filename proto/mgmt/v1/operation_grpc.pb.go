@@ -59,8 +59,8 @@ type OperationServiceClient interface {
 	RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error)
 	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
 	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION
-	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not released
-	// or has passed the checks. May run twice.
+	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not
+	// released. May run twice.
 	AcceptUnit(ctx context.Context, in *AcceptUnitRequest, opts ...grpc.CallOption) (*AcceptUnitResponse, error)
 }
 
@@ -182,8 +182,8 @@ type OperationServiceServer interface {
 	RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error)
 	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
 	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION
-	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not released
-	// or has passed the checks. May run twice.
+	// (reason LOCKED) while the operation is running; INVALID_ARGUMENT for a unit that was not
+	// released. May run twice.
 	AcceptUnit(context.Context, *AcceptUnitRequest) (*AcceptUnitResponse, error)
 	mustEmbedUnimplementedOperationServiceServer()
 }
