@@ -45,6 +45,8 @@ var overrideCommands = map[object.Code]string{
 	object.CodeOwnedElsewhere:  "--force of a restore or a move takes it over",
 	object.CodeProviderOlder:   "--force takes the risk",
 	object.CodePauseUnknown:    "then add --force",
+	object.CodeNeedMissing:     "--force takes the risk",
+	object.CodeRefused:         "--force restores its workload cluster without it",
 	object.CodeHeld:            "mgmtctl operation list; --force of a restore unpauses it as it was",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force when " +
 		"that operation and its catalog are lost",

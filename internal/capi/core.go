@@ -36,6 +36,8 @@ func coreRows() []Row {
 			VolatileConditions: []string{conditionPaused, conditionTopologyReconciled},
 			// cluster-api v1.14, util/secret/consts.go; clusterctl has the same list
 			SecretSuffixes: []string{"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client"},
+			Required: []RequiredField{{Path: "spec.infrastructureRef"},
+				{Path: "spec.controlPlaneRef"}},
 			Refs: []Reference{
 				{Path: "spec.topology.classRef", To: ClusterClass, SoftOwner: true},
 				// v1beta1: a name, and its namespace in the field next to it
@@ -56,6 +58,9 @@ func coreRows() []Row {
 			GoodConditions:  []string{"VariablesReady", "VariablesReconciled"},
 			ReconciledFirst: true, Refs: classRefs()},
 		{GroupKind: Machine, Source: capiTypes, Pause: PauseWithCluster, Refs: machineRefs("spec."),
+			// A Machine with a Node has used its bootstrap data.
+			Required: append(machineRequired("spec."), RequiredField{Path: "spec.bootstrap.dataSecretName",
+				Unless: "status.nodeRef"}),
 			Volatile: []VolatileField{
 				// A newer kubeadm control plane writes its own readiness gates into the Machines that there
 				// are, and removes an annotation of 1.10 and older (cluster-api v1.14,
@@ -66,13 +71,16 @@ func coreRows() []Row {
 		// A MachineDeployment looks for the MachineSet with an equal template, and makes a new one when
 		// there is none (cluster-api v1.14, core/reconcilers/machinedeployment/mdutil).
 		{GroupKind: core("MachineSet"), Source: capiTypes, Pause: PauseWithCluster,
+			// Nothing is required: an old MachineSet without replicas often outlives its templates.
 			Volatile: autoscaled, Refs: machineRefs("spec.template.spec."),
 			Compared: []ComparedField{{Path: "spec.template"}}},
 		{GroupKind: core("MachineDeployment"), Source: capiTypes, Pause: PauseWithCluster,
 			Volatile: autoscaled, Refs: machineRefs("spec.template.spec."),
+			Required: machineRequired("spec.template.spec."),
 			Compared: []ComparedField{{Path: "spec.template"}}},
 		{GroupKind: MachinePool, Source: capiTypes, Pause: PauseWithCluster, Volatile: autoscaled,
 			Refs:     machineRefs("spec.template.spec."),
+			Required: machineRequired("spec.template.spec."),
 			Compared: []ComparedField{{Path: "spec.template"}}},
 		// cluster-api v1.14, core/reconcilers/machinehealthcheck: at most every 15 s
 		{GroupKind: core("MachineHealthCheck"), Source: capiTypes, Pause: PauseWithCluster,
@@ -108,6 +116,10 @@ func machineRefs(spec string) []Reference {
 		{Path: spec + "bootstrap.configRef"},
 		{Path: spec + "bootstrap.dataSecretName", To: Secret},
 	}
+}
+
+func machineRequired(spec string) []RequiredField {
+	return []RequiredField{{Path: spec + "infrastructureRef"}, {Path: spec + "bootstrap.configRef"}}
 }
 
 func classRefs() []Reference {

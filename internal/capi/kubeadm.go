@@ -46,6 +46,8 @@ func kubeadmRows() []Row {
 				{Path: "spec.version"}},
 			Refs: append([]Reference{{Path: "spec.machineTemplate.spec.infrastructureRef"},
 				{Path: "spec.machineTemplate.infrastructureRef"}}, kubeadmRefs("spec.kubeadmConfigSpec.")...),
+			Required: []RequiredField{{Path: "spec.machineTemplate.spec.infrastructureRef"},
+				{Path: "spec.machineTemplate.infrastructureRef"}},
 			// Without one it makes new ones, and with them a workload cluster that trusts nobody
 			// it knows
 			// (controlplane/kubeadm/reconcilers/kubeadmcontrolplane/kubeadmcontrolplane_controller.go).

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -19,6 +21,8 @@ type Row struct {
 	Source string
 	// Refs are the fields in which an object names others.
 	Refs []Reference
+	// Required are the fields of Refs without whose object one of this kind cannot be reconciled.
+	Required []RequiredField
 	// Pause is how objects of the kind are paused.
 	Pause Pause
 	// Shared: another workload cluster may come to use such an object at any time, so it belongs
@@ -86,6 +90,24 @@ type Reference struct {
 	SoftOwner bool
 	// AfterDot: the value is "<something>.<name>".
 	AfterDot bool
+}
+
+// RequiredField is a field of Refs that names infrastructure, a control plane or bootstrap data. An
+// object at work whose named object is gone is reported as failed or replaced by its controller
+// (cluster-api v1.14, core/reconcilers/machine/machine_controller_phases.go).
+type RequiredField struct {
+	// Path is that of a Reference of the row.
+	Path string
+	// Unless is a path of the object, with dots between names. An object that has a value there does
+	// not need the named one any more. Empty when there is none.
+	Unless string
+}
+
+// Requires reports whether an object cannot be reconciled without what it names in a field of Refs.
+func (r *Row) Requires(raw []byte, field string) bool {
+	return slices.ContainsFunc(r.Required, func(f RequiredField) bool {
+		return f.Path == field && (f.Unless == "" || gjson.GetBytes(raw, f.Unless).String() == "")
+	})
 }
 
 // VolatileField is a field that a controller writes in objects at work. All conditions that are set
@@ -233,6 +255,11 @@ func (r *Row) Validate() error {
 				return fmt.Errorf("row %s: path %q is not one of fields below spec, such as "+
 					"spec.files.#.secretName", r.GroupKind, path)
 			}
+		}
+	}
+	for _, f := range r.Required {
+		if !slices.ContainsFunc(r.Refs, func(ref Reference) bool { return ref.Path == f.Path }) {
+			return fmt.Errorf("row %s: required path %q is not one of its references", r.GroupKind, f.Path)
 		}
 	}
 	for _, f := range r.Volatile {

@@ -154,9 +154,12 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Finish that operation, or use an older snapshot.",
 		},
 		{
-			Code: CodeNeedMissing, Area: AreaPlan, Severities: []Severity{Warning},
-			Meaning: "The object names another one that is not in the snapshot.",
-			Next:    "Make sure that the target has it before the release.",
+			Code: CodeNeedMissing, Area: AreaPlan, Severities: []Severity{Warning, Error}, Forceable: true,
+			Meaning: "The object names another one that is not restored. It is an error when controllers " +
+				"cannot reconcile the object without it: infrastructure, a control plane or bootstrap data " +
+				"that is neither in the snapshot nor on the target.",
+			Next: "Make sure that the target has it before the release. For an error, use a snapshot that " +
+				"has it, or create it on the target as it was, and plan again.",
 		},
 		{
 			Code: CodeRunsCode, Area: AreaPlan, Severities: []Severity{Info},
@@ -165,10 +168,12 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Check that you trust the key that signed the snapshot.",
 		},
 		{
-			Code: CodeRefused, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Code: CodeRefused, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
 			Meaning: "The object is never created from a snapshot: its kind or its namespace is " +
-				"not allowed.",
-			Next: "Create it by hand if something needs it.",
+				"not allowed. It is an error for an object of a provider that belongs to a workload " +
+				"cluster, which would be released without it.",
+			Next: "Install its provider on the target with clusterctl, which labels the CRD as one of " +
+				"Cluster API. Create anything else by hand if something needs it.",
 		},
 		{
 			Code: CodeCAMissing, Area: AreaPlan, Severities: []Severity{Error},

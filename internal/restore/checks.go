@@ -299,18 +299,6 @@ func checkHeld(p *planner, n *graph.Node) error {
 	return nil
 }
 
-// checkNeeds reports references to objects that the snapshot does not have.
-func checkNeeds(_ context.Context, p *planner) error {
-	for _, m := range p.Snapshot.Graph.Missing {
-		if by := p.Snapshot.Graph.Node(m.By); !m.Owner && p.inPlan(m.By) {
-			p.add(by, object.Finding{Severity: object.Warning, Code: object.CodeNeedMissing,
-				Message: fmt.Sprintf("it names %s in %s, which is not in the snapshot", m.Ref, m.Field),
-				Hint:    "see that the target has it before the release"})
-		}
-	}
-	return nil
-}
-
 func checkWorkloadCode(_ context.Context, p *planner) error {
 	count := map[object.GroupKind]int{}
 	for n := range p.active {

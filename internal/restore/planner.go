@@ -241,7 +241,8 @@ func (p *planner) filterUnsafe() error {
 }
 
 // reportFiltered reports what filterUnsafe left out. It is an error for a Cluster, without which
-// its unit cannot be restored.
+// its unit cannot be restored, and for an object of a unit that is not of Kubernetes itself: its
+// provider would find the unit released without it (invariant I8 leaves nothing out silently).
 func (p *planner) reportFiltered() {
 	for _, n := range p.nodes {
 		why := p.skipped[n]
@@ -251,6 +252,10 @@ func (p *planner) reportFiltered() {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
 				Hint: "workload clusters live in namespaces of their own; create this one by hand if it " +
 					"must be there"})
+		case n.Unit != "" && n.Group != "" && !p.Spec.Force.Has(object.CodeRefused):
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeRefused, Message: why,
+				Hint: "its workload cluster would be released without it: install its provider on the " +
+					"target with clusterctl, whose labels on the CRD make it a kind of Cluster API"})
 		default:
 			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeRefused, Message: why,
 				Hint: "create it by hand if something needs it"})
