@@ -227,12 +227,8 @@ func (o *outage) assertRestored(before observe.Objects) {
 	if err := fleet.WaitAvailable(ctx, c, o.workloads...); err != nil {
 		o.t.Error(err)
 	}
-	after, err := observe.Inventory(o.t.Context(), o.target.Kubeconfig(), namespace)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	problems := slices.Concat(observe.CompareMachines(before, after), observe.CheckPaused(before,
-		after))
+	after, paused := o.released(ctx, before)
+	problems := slices.Concat(observe.CompareMachines(before, after), paused)
 	for ref, hash := range observe.Authorities(before) {
 		if observe.Authorities(after)[ref] != hash {
 			problems = append(problems, ref.String()+" has another CA or key")
@@ -254,6 +250,29 @@ func (o *outage) assertRestored(before observe.Objects) {
 	}
 	for _, problem := range append(problems, dangling...) {
 		o.t.Error(problem)
+	}
+}
+
+// released returns the objects of the target once nothing is paused that was not. A restore waits
+// for the controllers of workload clusters, not for those of shared objects. When ctx ends, it
+// returns what is still paused.
+func (o *outage) released(ctx context.Context, before observe.Objects) (after observe.Objects,
+	paused []string) {
+	o.t.Helper()
+	for {
+		after, err := observe.Inventory(o.t.Context(), o.target.Kubeconfig(), namespace)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		paused := observe.CheckPaused(before, after)
+		if len(paused) == 0 {
+			return after, nil
+		}
+		select {
+		case <-ctx.Done():
+			return after, paused
+		case <-time.After(time.Second):
+		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -104,6 +106,32 @@ func TestASecondRestoreCompletesWhatTheFirstOneLeft(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhatControllersWroteSinceIsAdopted: a kubeconfig that was renewed after the release is the
+// same kubeconfig. In a copy that is still paused no controller wrote it.
+func TestWhatControllersWroteSinceIsAdopted(t *testing.T) {
+	const kubeconfig = "Secret/one/w-kubeconfig"
+	for _, noRelease := range []bool{false, true} {
+		source := oneTenant(t, "", false)
+		source.put(object.Ref{Kind: "Secret", Namespace: "one", Name: "w-kubeconfig"},
+			decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"one","name":"w-kubeconfig",
+			"uid":"k","ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"w",
+			"uid":"`+string(source.get(t, clusterOne).GetUID())+`"}]},"data":{"value":"old"}}`))
+		x := newTrial(t, source, newMemory(t, "target"))
+		x.spec.NoRelease = noRelease
+		if _, err := x.run(t); err != nil {
+			t.Fatal(err)
+		}
+		x.target.set(t, kubeconfig, func(u *unstructured.Unstructured) {
+			u.Object["data"] = map[string]any{"value": "new"}
+		})
+		x.load(t)
+		if plan := x.makePlan(t); plan.Blocked != noRelease {
+			t.Errorf("without release: %v, but the plan is blocked: %v: %v", noRelease, plan.Blocked,
+				plan.Findings)
+		}
 	}
 }
 

@@ -247,16 +247,20 @@ func (p *planner) addCompleted(n *graph.Node, operation string) {
 // differences compares an object of the snapshot with one of the target that may still be paused by
 // an earlier restore of ours. The status of what a controller of the target works on says how
 // things are by now, so it is no difference: a Machine that is not Ready for a moment is the same
-// Machine.
+// Machine. Neither are the fields that controllers write in a workload cluster at work.
 func (p *planner) differences(ctx context.Context, ref object.Ref, want,
 	live *unstructured.Unstructured, unitAtWork bool) (d deviation, fields []string) {
 	aspect := equality.Values
-	if !capi.PausedByUs(live.Object) && p.rows().Row(ref.GroupKind()).Pause.AtWork(unitAtWork) {
+	row, pausedByUs := p.rows().Row(ref.GroupKind()), capi.PausedByUs(live.Object)
+	if !pausedByUs && row.Pause.AtWork(unitAtWork) {
 		aspect = equality.Spec
 	}
 	s := p.standard()
 	d = s.judge(ctx, ref, want, live, aspect)
-	if len(d.lost) > 0 && capi.PausedByUs(live.Object) {
+	if unitAtWork && !pausedByUs {
+		d = d.atWork(row, want)
+	}
+	if len(d.lost) > 0 && pausedByUs {
 		paused := want.DeepCopy()
 		p.rows().Pause(paused.Object)
 		d = s.judge(ctx, ref, paused, live, aspect)

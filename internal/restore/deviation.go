@@ -102,6 +102,15 @@ func (d deviation) difference() string {
 	return "it differs in " + shortened(d.lost)
 }
 
+// atWork leaves out of a deviation what controllers write in objects at work. source is the object
+// of the snapshot.
+func (d deviation) atWork(row *capi.Row, source *unstructured.Unstructured) deviation {
+	_, d.lost = split(d.lost, func(path string) bool {
+		return row.IsVolatileField(source.Object, path)
+	})
+	return d
+}
+
 // shortened lists the first few paths.
 func shortened(paths []string) string {
 	const most = 5

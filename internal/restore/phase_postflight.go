@@ -178,10 +178,7 @@ func (r *run) changed(ctx context.Context, o Object,
 		return err.Error()
 	}
 	d := r.standard().judge(ctx, o.Ref, want, live, equality.Spec)
-	row := r.Rows.Row(o.GroupKind())
-	_, d.lost = split(d.lost, func(path string) bool {
-		return row.IsVolatileField(source.Object, path)
-	})
+	d = d.atWork(r.Rows.Row(o.GroupKind()), source)
 	return cmp.Or(d.difference(), wrongOwner(want, live))
 }
 
