@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -67,6 +68,24 @@ func TestASecondRestoreCompletesWhatTheFirstOneLeft(t *testing.T) {
 			}
 			x.target.refuse = nil
 		}},
+		{"that an object failed of a Cluster that somebody applies", func(t *testing.T, x *trial) {
+			x.source.set(t, clusterOne, func(u *unstructured.Unstructured) {
+				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl",
+					APIVersion: u.GetAPIVersion(), Operation: metav1.ManagedFieldsOperationApply,
+					FieldsType: "FieldsV1",
+					FieldsV1:   &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:paused":{}}}`)}}})
+			})
+			x.load(t)
+			x.target.refuse = refuses(claimOne)
+			if _, err := x.run(t); err == nil {
+				t.Fatal("the first restore succeeded")
+			}
+			x.target.refuse = nil
+			// Its controllers acknowledge the pause of the Cluster.
+			x.target.set(t, clusterOne, func(u *unstructured.Unstructured) {
+				u.Object["status"] = map[string]any{"observedGeneration": int64(1)}
+			})
+		}},
 		{"that failed to write a status", func(t *testing.T, x *trial) {
 			x.target.refuseStatus = refuses(claimOne)
 			if _, err := x.run(t); err == nil {
@@ -116,9 +135,10 @@ func TestWhatControllersWroteSinceIsAdopted(t *testing.T) {
 	for _, noRelease := range []bool{false, true} {
 		source := oneTenant(t, "", false)
 		source.put(object.Ref{Kind: "Secret", Namespace: "one", Name: "w-kubeconfig"},
-			decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"one","name":"w-kubeconfig",
-			"uid":"k","ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2","kind":"Cluster","name":"w",
-			"uid":"`+string(source.get(t, clusterOne).GetUID())+`"}]},"data":{"value":"old"}}`))
+			decoded(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"one",
+			"name":"w-kubeconfig","uid":"k","ownerReferences":[{"apiVersion":"cluster.x-k8s.io/v1beta2",
+			"kind":"Cluster","name":"w","uid":"`+string(source.get(t, clusterOne).GetUID())+`"}]},
+			"data":{"value":"old"}}`))
 		x := newTrial(t, source, newMemory(t, "target"))
 		x.spec.NoRelease = noRelease
 		if _, err := x.run(t); err != nil {

@@ -71,12 +71,21 @@ func (r *run) apply(ctx context.Context, h *catalog.StepHandle, made *created, u
 	if live, err = r.applyOwn(ctx, k, o, source, live); err != nil {
 		return err
 	}
+	if o.GroupKind() != capi.Cluster { // completeCluster
+		r.finishLater(ctx, made, k, unit, o, source, live)
+	}
+	return nil
+}
+
+// finishLater has the managedFields of an object written, after which it carries no mark. Without
+// that, live is the answer to its last write.
+func (r *run) finishLater(ctx context.Context, made *created, k kube.Kind, unit string, o Object,
+	source, live *unstructured.Unstructured) {
 	if r.wantsFields(source) {
 		made.addUnfinished(o, withoutStatus(k, withManagedFields(live, nil)))
 	} else {
 		r.addLastWrite(ctx, unit, o, source, live)
 	}
-	return nil
 }
 
 // recordUID has the UID of an object journaled: together with others, or at once for an object

@@ -70,7 +70,9 @@ func clusterStatusStep(unit string) catalog.Step {
 	return catalog.Step{Unit: unit, Phase: "cluster-status"}
 }
 
-// completeCluster gives the Cluster its status, once all other objects of the unit are there.
+// completeCluster gives the Cluster its status and then its managedFields, once all other objects
+// of the unit are there. Until then the Cluster carries the mark, by which another restore
+// recognizes a copy that it may complete.
 // Cluster API connects to a workload cluster as soon as the status says that its infrastructure is
 // provisioned, paused or not; where the kubeconfig Secret is not there yet, it tries again only
 // after 30 s (controllers/clustercache at v1.14), and until then no control plane is Available.
@@ -86,7 +88,8 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 	}
 	return r.Journal.Do(ctx, clusterStatusStep(u.Name), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
-		return r.each(clusters, func(o Object) error {
+		var made created
+		if err := r.each(clusters, func(o Object) error {
 			source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 			if err != nil {
 				return err
@@ -102,8 +105,13 @@ func (r *run) completeCluster(ctx context.Context, u Unit) error {
 			if err := r.checkOurs(o.Ref, live); err != nil {
 				return err
 			}
-			_, err = r.applyStatus(ctx, k, live, source)
+			if live, err = r.applyStatus(ctx, k, live, source); err == nil {
+				r.finishLater(ctx, &made, k, u.Name, o, source, live)
+			}
 			return err
-		})
+		}); err != nil {
+			return err
+		}
+		return r.applyFields(ctx, u.Name, &made, r.each)
 	})
 }
