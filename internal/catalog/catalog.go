@@ -54,6 +54,7 @@ type Catalog struct {
 	progress    map[OperationID]*liveProgress
 	inFlight    map[string]struct{}
 	interrupted map[OperationID]struct{}
+	feeds       map[OperationID]*Feed
 }
 
 // Open opens the catalog at path. When there is none, it makes one: the folder with mode 0700, the
@@ -90,6 +91,7 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 		progress:    map[OperationID]*liveProgress{},
 		inFlight:    map[string]struct{}{},
 		interrupted: map[OperationID]struct{}{},
+		feeds:       map[OperationID]*Feed{},
 	}
 	if err := c.prepare(); err != nil {
 		return nil, errors.Join(err, c.Close())

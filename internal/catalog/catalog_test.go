@@ -389,7 +389,8 @@ func TestMigrateRunsWhatIsNewInOrderAndOnce(t *testing.T) {
 	}
 	_ = c.view(t.Context(), func(tx *bolt.Tx) error {
 		if version, _ := schemaVersion(tx); version != newest+2 {
-			t.Errorf("schema version after a migration that failed: %d; nothing of the run is stored", version)
+			t.Errorf("schema version after a migration that failed: %d; nothing of the run is stored",
+				version)
 		}
 		return nil
 	})

@@ -50,6 +50,7 @@
 //	operations
 //	  <operation id>
 //	    record                                 Operation, without units
+//	    mirror                                 MirrorState, if the store has a mirror of it
 //	    units
 //	      <unit>                               UnitState, plain text
 //	    steps

@@ -147,6 +147,7 @@ func (o *opTx) appendEvents(list []Event) error {
 		if err := events.Put(sequenceKey(seq), value); err != nil {
 			return err
 		}
+		o.change.Events = append(o.change.Events, e)
 	}
 	return nil
 }

@@ -48,6 +48,10 @@ func (h *StepHandle) Record(ctx context.Context, values ...Value) error {
 	return nil
 }
 
+// Sync returns when all that was recorded of the operation is in its mirror, if it has one. A step
+// calls it before it changes what another host would need to go on without the record.
+func (h *StepHandle) Sync(ctx context.Context) error { return h.j.sync(ctx) }
+
 // SetUnit changes the state of the step's unit when the step succeeds, atomically with its end.
 func (h *StepHandle) SetUnit(state UnitState) error {
 	if err := state.check(); err != nil {

@@ -19,6 +19,8 @@ type JournalOptions struct {
 	// as begun or undoing, and after it ended. An error of the first call fails the step, which
 	// then does not run; an error of the second is ignored.
 	OnStep func(ctx context.Context, r StepRecord) error
+	// Sync, when set, is called by StepHandle.Sync.
+	Sync func(ctx context.Context) error
 }
 
 // Journal is the handle with which a run works on its operation. It may be used by many goroutines.
@@ -26,6 +28,7 @@ type Journal struct {
 	c      *Catalog
 	id     OperationID
 	onStep func(ctx context.Context, r StepRecord) error
+	sync   func(ctx context.Context) error
 }
 
 // Journal returns the journal of an operation. It reads and writes nothing yet.
@@ -33,7 +36,10 @@ func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
 	if opts.OnStep == nil {
 		opts.OnStep = func(context.Context, StepRecord) error { return nil }
 	}
-	return &Journal{c: c, id: id, onStep: opts.OnStep}
+	if opts.Sync == nil {
+		opts.Sync = func(context.Context) error { return nil }
+	}
+	return &Journal{c: c, id: id, onStep: opts.OnStep, sync: opts.Sync}
 }
 
 // Operation returns the id of the operation.
@@ -57,7 +63,8 @@ func (j *Journal) Do(ctx context.Context, step Step, fn func(ctx context.Context
 
 // Undo mirrors Do: it runs fn to revert the step, wholly or in part, and records it undone. The
 // values of the step are deleted then; fn can still read them. A step that was never begun or is
-// undone already is skipped.
+// undone already is skipped. In an operation that was imported from its mirror, a step without a
+// record may have been begun elsewhere, so it is not skipped.
 func (j *Journal) Undo(ctx context.Context, step Step, fn func(ctx context.Context,
 	h *StepHandle) error) error {
 	return j.run(ctx, step, undoing, fn)
@@ -94,7 +101,15 @@ func (j *Journal) run(ctx context.Context, step Step, d direction, fn func(conte
 		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
 	}
 	if d.skip(record) {
-		return nil
+		unknown := false
+		if record == nil {
+			if unknown, err = j.Imported(ctx); err != nil {
+				return fmt.Errorf("%s step %s: %w", d.verb, step, err)
+			}
+		}
+		if !unknown {
+			return nil
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s step %s: %w", d.verb, step, err)
@@ -204,6 +219,13 @@ func (j *Journal) recordEnd(ctx context.Context, h *StepHandle, d direction, fai
 func stepEvent(r StepRecord) Event {
 	return Event{Type: EventStep, Step: r.Step.String(), Unit: r.Step.Unit, State: string(r.State),
 		Message: r.Error}
+}
+
+// Imported reports whether the operation was imported from its mirror: the host that ran it before
+// may have begun harmless steps that the journal does not know.
+func (j *Journal) Imported(ctx context.Context) (bool, error) {
+	state, err := j.c.Mirror(context.WithoutCancel(ctx), j.id)
+	return !state.Imported.IsZero(), err
 }
 
 // State returns the state of a step, "" when it was never begun.

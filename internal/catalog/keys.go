@@ -29,6 +29,7 @@ var (
 	keySchema   = []byte("schema")
 	keyRecord   = []byte("record")
 	keyPlanInfo = []byte("info")
+	keyMirror   = []byte("mirror")
 )
 
 // snapshotKey orders snapshots by time. The other parts distinguish copies of a snapshot in two

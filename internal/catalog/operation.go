@@ -100,14 +100,9 @@ func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation,
 		if operations.Bucket([]byte(op.ID)) != nil {
 			return fmt.Errorf("%s: %w", op.ID, ErrExists)
 		}
-		b, err := operations.CreateBucket([]byte(op.ID))
+		b, err := makeOperation(operations, op.ID)
 		if err != nil {
 			return err
-		}
-		for _, name := range [][]byte{bucketUnits, bucketSteps, bucketValues, bucketEvents} {
-			if _, err := b.CreateBucket(name); err != nil {
-				return err
-			}
 		}
 		o := opTx{c: c, b: b, op: op, tx: tx}
 		for unit, state := range units {
@@ -121,6 +116,20 @@ func (c *Catalog) CreateOperation(ctx context.Context, op Operation) (Operation,
 		return Operation{}, fmt.Errorf("create operation: %w", err)
 	}
 	return op, nil
+}
+
+// makeOperation makes the buckets of a new operation.
+func makeOperation(operations *bolt.Bucket, id OperationID) (*bolt.Bucket, error) {
+	b, err := operations.CreateBucket([]byte(id))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range [][]byte{bucketUnits, bucketSteps, bucketValues, bucketEvents} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
 }
 
 // Operation returns an operation with its units. ErrNotFound when there is none.
@@ -261,6 +270,8 @@ type opTx struct {
 	b  *bolt.Bucket
 	// op is the record, without units; finish stores it.
 	op Operation
+	// change is what this transaction writes, for the feed of the operation.
+	change Change
 }
 
 // updateOperation runs fn on an operation, as update does, and stores op.op and the events that fn
@@ -298,8 +309,16 @@ func (o *opTx) finish(events ...Event) error {
 	if err := o.b.Put(keyRecord, value); err != nil {
 		return err
 	}
-	o.tx.OnCommit(o.c.notify)
-	return o.appendEvents(events)
+	if err := o.appendEvents(events); err != nil {
+		return err
+	}
+	record.Progress = nil
+	o.change.Operation = &record
+	o.tx.OnCommit(func() {
+		o.c.publish(record.ID, o.change)
+		o.c.notify()
+	})
+	return nil
 }
 
 // bucket returns a bucket of the operation. When a damaged file lacks it, the error wraps
@@ -325,6 +344,10 @@ func (o *opTx) putUnit(unit string, state UnitState) error {
 	if err != nil {
 		return err
 	}
+	if o.change.Units == nil {
+		o.change.Units = map[string]UnitState{}
+	}
+	o.change.Units[unit] = state
 	return units.Put([]byte(unit), []byte(state))
 }
 

@@ -101,12 +101,15 @@ func (c *Catalog) putDocument(ctx context.Context, id OperationID, name []byte, 
 		if err != nil {
 			return nil, err
 		}
+		document := Document{Name: string(name), Info: info}
 		for i := range info.Chunks {
 			chunk := compressed[i*chunkSize : min((i+1)*chunkSize, len(compressed))]
 			if err := plan.Put(sequenceKey(uint64(i)), chunk); err != nil {
 				return nil, err
 			}
+			document.Chunks = append(document.Chunks, chunk)
 		}
+		o.change.Documents = append(o.change.Documents, document)
 		return nil, plan.Put(keyPlanInfo, value)
 	})
 	if err != nil {

@@ -93,10 +93,13 @@ const (
 	StopDaemonEnded StopCause = "daemon-ended"
 	// StopProcessDied: the process that ran the operation died.
 	StopProcessDied StopCause = "process-died"
+	// StopElsewhere: another host runs it, or ran it when it was lost. Only an operator resumes it.
+	StopElsewhere StopCause = "elsewhere"
 )
 
 func (c StopCause) check() error {
-	return oneOf("stop cause", c, "", StopRequested, StopDaemonEnded, StopProcessDied)
+	return oneOf("stop cause", c, "", StopRequested, StopDaemonEnded, StopProcessDied,
+		StopElsewhere)
 }
 
 // UnitState is the state of a unit within its operation. The flow (restore, move) decides which

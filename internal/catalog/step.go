@@ -193,6 +193,7 @@ func (o *opTx) putStep(record StepRecord) error {
 	if err != nil {
 		return err
 	}
+	o.change.Steps = append(o.change.Steps, record)
 	return steps.Put([]byte(record.Step.String()), value)
 }
 
@@ -205,6 +206,8 @@ func (o *opTx) putValues(step Step, values []Value) error {
 		if err := b.Put(valueKey(step.String(), v.Key), v.Data); err != nil {
 			return fmt.Errorf("record %s of %s: %w", v.Key, step, err)
 		}
+		o.change.Values = append(o.change.Values, StepValue{Step: step.String(), Key: v.Key,
+			Data: v.Data})
 	}
 	return nil
 }

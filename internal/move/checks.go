@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -55,6 +56,11 @@ func checkFence(ctx context.Context, c *checker) error {
 			Message: "no ownership record is written: a source that is brought back from an older state " +
 				"does not find out that it lost its workload clusters",
 			Hint: "write ownership records where the store can hold them"})
+		findings, err := mirror.Findings(ctx, c.Store)
+		for _, f := range findings {
+			c.add(f)
+		}
+		return err
 	case err != nil:
 		c.add(object.Finding{Severity: object.Fatal, Code: object.CodeNoFence,
 			Message: "ownership records cannot " +

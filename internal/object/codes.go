@@ -45,6 +45,7 @@ const (
 
 	// Pre-flight of a move.
 	CodeNoFence        Code = "no-fence"
+	CodeNoMirror       Code = "no-mirror"
 	CodeIDNotUnique    Code = "id-not-unique"
 	CodeLocked         Code = "locked"
 	CodeProvisioning   Code = "provisioning"

@@ -12,6 +12,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Use a store that honours conditional writes, and a signing key.",
 		},
 		{
+			Code: CodeNoMirror, Area: AreaMove, Severities: []Severity{Warning},
+			Meaning: "The journal is not mirrored into the store: it cannot be written to, does not " +
+				"honour conditional writes, or there is no recipient or signing key. If the host and its " +
+				"catalog are lost in the middle, no other host can go on.",
+			Next: "Make the store writable and give a recipient and the signing key, or have a copy of " +
+				"the catalog.",
+		},
+		{
 			Code: CodeIDNotUnique, Area: AreaMove, Severities: []Severity{Error},
 			Meaning: "Two Clusters have the same mgmtd.dev/workload-id annotation.",
 			Next:    "The annotation was copied with a manifest: remove it from the copy.",

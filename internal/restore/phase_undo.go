@@ -61,15 +61,20 @@ func Undo(ctx context.Context, o UndoOptions) error {
 }
 
 // findMarked finds the objects of waves that a run began and did not end: their UIDs may not be
-// journaled yet.
+// journaled yet. After a take-over from another host a wave without a record may have been begun,
+// too.
 func (r *run) findMarked(ctx context.Context, parts []Unit) error {
+	imported, err := r.Journal.Imported(ctx)
+	if err != nil {
+		return err
+	}
 	for _, u := range parts {
 		for _, wave := range Waves(u.Objects) {
 			state, err := r.Journal.State(ctx, r.createStep(u.Name, wave[0].Wave))
 			if err != nil {
 				return err
 			}
-			if state == "" || state == catalog.StepDone || state == catalog.StepUndone {
+			if state == "" && !imported || state == catalog.StepDone || state == catalog.StepUndone {
 				continue
 			}
 			if err := r.each(wave, func(o Object) error { return r.findMark(ctx, o) }); err != nil {

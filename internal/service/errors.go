@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -137,6 +138,7 @@ var mappings = []mapping{
 	{as[*ownership.OwnedError], ReasonOwned},
 	{as[*ownership.WentBackError], ReasonOwned},
 	{as[*schedule.UnknownError], ReasonNotFound},
+	{as[*mirror.FencedError], ReasonFenced},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*capture.UnknownNamespaceError], ReasonUsage},

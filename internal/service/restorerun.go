@@ -8,6 +8,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -107,8 +108,12 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
+	findings, err := mirror.Findings(ctx, o.store)
+	if err != nil {
+		return nil, nil, err
+	}
 	plan, err := restore.NewPlan(ctx, restore.Input{
-		Snapshot: o.snapshot, Contents: contents,
+		Snapshot: o.snapshot, Contents: contents, Findings: findings,
 		Source: restore.Snapshot{
 			StoreID: o.signed.StoreID, ID: string(o.signed.ID), Key: o.signed.Key().String(),
 			Time:   o.signed.Time,
@@ -173,7 +178,8 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	if err != nil {
 		return nil, err
 	}
-	return s.start(s.ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	return s.startMirrored(s.ctx, c, op.ID, o.store, func(ctx context.Context,
+		j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, objectsRead(j))
 		if err != nil {
 			return err
@@ -293,7 +299,8 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if _, err := restore.Nodes(o.snapshot, stored.Plan.Spec); err != nil {
 		return nil, err
 	}
-	return s.start(ctx, c, op.ID, func(ctx context.Context, j *catalog.Journal) error {
+	return s.startMirrored(ctx, c, op.ID, o.store, func(ctx context.Context,
+		j *catalog.Journal) error {
 		nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
 		if err != nil {
 			return err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // runTable holds the runs of this process.
@@ -61,11 +63,22 @@ func (r *operationRun) Wait() error {
 // unstarted.
 func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
 	run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
-	op, ctx, err := s.beginRun(ctx, c, id)
+	return s.startMirrored(ctx, c, id, nil, run)
+}
+
+// startMirrored is start with a mirror of the journal in a store, if st is not nil. The mirror is
+// begun before the operation goes into running: another host may have taken it over.
+func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
+	st *store.Store, run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
+	m, err := s.beginMirror(ctx, c, id, st)
 	if err != nil {
 		return nil, err
 	}
-	j := c.Journal(id, catalog.JournalOptions{})
+	op, ctx, err := s.beginRun(ctx, c, id)
+	if err != nil {
+		return nil, errors.Join(err, m.close(ctx))
+	}
+	j := c.Journal(id, m.journal())
 	began := time.Now()
 	s.metrics.runBegan(op.Kind)
 	r := &operationRun{begun: op, ended: make(chan struct{})}
@@ -79,6 +92,10 @@ func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.Opera
 		s.logEnd(op, state, why)
 		s.endRun(id)
 		s.recordEnd(c, id, state, why)
+		if err := m.close(context.WithoutCancel(ctx)); err != nil {
+			s.cfg.Log.Warn("the store does not know how the operation ended", "operation", op.ID,
+				"error", err)
+		}
 		r.err = err
 		close(r.ended)
 		if !s.cfg.Daemon { // a daemon does it by a timer
@@ -197,6 +214,11 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 	}
 	if errors.Is(err, errRolledBack) {
 		return catalog.RolledBack, catalog.Outcome{}
+	}
+	if fenced, ok := errors.AsType[*mirror.FencedError](errors.Join(err, context.Cause(ctx))); ok {
+		e := classify(fenced)
+		return catalog.Stopped, catalog.Outcome{Message: e.Message + " (" + e.Hint + ")",
+			HintKey: e.HintKey, Code: string(e.Reason), Cause: catalog.StopElsewhere}
 	}
 	e := classify(err)
 	op, readErr := c.Operation(context.WithoutCancel(ctx), id)

@@ -222,20 +222,24 @@ func (k *soak) record(r *rand.Rand) error {
 	}
 	k.mu.Lock()
 	k.records++
-	key := store.OperationRecordKey{Operation: "soak", Seq: k.records, State: "running"}
+	seq := k.records
 	k.mu.Unlock()
 	text := fmt.Appendf(nil, "record %x", r.Uint64())
-	if err := st.PutOperationRecord(k.t.Context(), key.Operation, key.Seq, key.State,
-		text); err != nil {
+	sealed, err := st.SealOperationRecord("soak", seq, store.OperationHead{Time: time.Unix(1e9, 0)},
+		text)
+	if err != nil {
 		return err
 	}
-	if got, err := k.direct.GetOperationRecord(k.t.Context(), key); err != nil ||
-		!bytes.Equal(got, text) {
-		k.t.Errorf("%s: %q, %v", key, got, err)
+	if err := st.PutOperationRecord(k.t.Context(), sealed); err != nil {
+		return err
 	}
-	got, err := st.GetOperationRecord(k.t.Context(), key)
+	if _, got, err := k.direct.GetOperationRecord(k.t.Context(), sealed.Key); err != nil ||
+		!bytes.Equal(got, text) {
+		k.t.Errorf("%s: %q, %v", sealed.Key, got, err)
+	}
+	_, got, err := st.GetOperationRecord(k.t.Context(), sealed.Key)
 	if err == nil && !bytes.Equal(got, text) {
-		k.t.Errorf("%s: read as %q", key, got)
+		k.t.Errorf("%s: read as %q", sealed.Key, got)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -250,11 +251,15 @@ func (m *storeMaker) make() storeExpect {
 		}
 		previous, m.expect.Owner = &signed, signed.Owner
 	}
-	m.expect.Records = map[string]string{"planned": "{\"plan\":1}\n",
-		"running": "more than\none line\n"}
-	for i, state := range []string{"planned", "running"} {
-		if err := st.PutOperationRecord(ctx, "20260102-030405-abcd", int64(i+1), state,
-			[]byte(m.expect.Records[state])); err != nil {
+	m.expect.Records = map[string]string{"1": "{\"plan\":1}\n", "2": "more than\none line\n"}
+	for seq := range int64(2) {
+		key := fmt.Sprint(seq + 1)
+		r, err := st.SealOperationRecord("20260102-030405-abcd", seq+1, store.OperationHead{Time: m.now},
+			[]byte(m.expect.Records[key]))
+		if err == nil {
+			err = st.PutOperationRecord(ctx, r)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -260,6 +261,9 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	if diff := cmp.Diff(want.Owner, o.Owner); diff != "" || !st.Vouches(o) {
 		t.Errorf("owner, vouched for: %v (-want +got):\n%s", st.Vouches(o), diff)
 	}
+	if _, draft := want.Records["planned"]; draft {
+		return // of a form that no released version wrote, which is passed over
+	}
 	operations, err := st.Operations(ctx)
 	if err != nil || !slices.Equal(operations, []string{want.Owner.Operation}) {
 		t.Fatalf("operations %v, %v", operations, err)
@@ -269,12 +273,12 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	for i, key := range records {
-		text, err := st.GetOperationRecord(ctx, key)
-		if err != nil || key.Seq != int64(i+1) {
+	for _, key := range records {
+		_, text, err := st.GetOperationRecord(ctx, key)
+		if err != nil {
 			t.Errorf("record %s: %v", key, err)
 		}
-		got[key.State] = string(text)
+		got[fmt.Sprint(key.Seq)] = string(text)
 	}
 	if diff := cmp.Diff(want.Records, got); diff != "" {
 		t.Errorf("records (-want +got):\n%s", diff)

@@ -335,19 +335,23 @@ func TestFaultsOfOperationRecords(t *testing.T) {
 	seeds(t, 4, faultbucket.All, func(t *testing.T, f *faulty) {
 		for i := range int64(60) {
 			text := fmt.Sprintf("record %d %x", i, f.rand.Uint64())
-			key := store.OperationRecordKey{Operation: "op", Seq: i + 1, State: "running"}
-			if err := f.PutOperationRecord(t.Context(), key.Operation, key.Seq, key.State,
-				[]byte(text)); err != nil {
+			r, err := f.SealOperationRecord("op", i+1, store.OperationHead{Time: time.Unix(1e9, 0)},
+				[]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.PutOperationRecord(t.Context(), r); err != nil {
 				classified(t, err)
 				continue
 			}
-			if got, err := f.direct.GetOperationRecord(t.Context(), key); err != nil || string(got) != text {
+			if _, got, err := f.direct.GetOperationRecord(t.Context(), r.Key); err != nil ||
+				string(got) != text {
 				t.Fatalf("recorded, and there is %q, %v", got, err)
 			}
-			if _, err := f.OperationRecords(t.Context(), key.Operation); err != nil {
+			if _, err := f.OperationRecords(t.Context(), "op"); err != nil {
 				classified(t, err)
 			}
-			if got, err := f.GetOperationRecord(t.Context(), key); err == nil && string(got) != text {
+			if _, got, err := f.GetOperationRecord(t.Context(), r.Key); err == nil && string(got) != text {
 				t.Errorf("read %q, want %q", got, text)
 			} else if _, untrusted := errors.AsType[*store.TrustError](err); err != nil && !untrusted {
 				classified(t, err)
@@ -387,8 +391,12 @@ func TestOpenUnderFaultsWritesNothingUnderAnotherID(t *testing.T) {
 			_, _, snapshotErr := through.write(t, 1)
 			_, ownerErr := st.PutOwner(t.Context(), store.Owner{WorkloadID: "w", Workload: "ns/w",
 				Owner: store.Source{UID: "m"}, Epoch: 1, Operation: "o", Time: time.Unix(1e9, 0)}, nil)
+			r, err := st.SealOperationRecord("op", 1, store.OperationHead{Time: time.Unix(1e9, 0)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for what, err := range map[string]error{"snapshot": snapshotErr, "owner": ownerErr,
-				"record": st.PutOperationRecord(t.Context(), "op", 1, "running", nil)} {
+				"record": st.PutOperationRecord(t.Context(), r)} {
 				if !errors.Is(err, store.ErrForeign) {
 					t.Errorf("%s under a wrong id: %v, want ErrForeign", what, err)
 				}

@@ -166,28 +166,31 @@ func FuzzOwner(f *testing.F) {
 // returned.
 func FuzzOperationRecord(f *testing.F) {
 	s := fuzzStore(f)
-	k := OperationRecordKey{Operation: testSource, Seq: 1, State: "planned", Plain: true}
-	text := []byte("{\"plan\":1}\n")
-	head, err := s.signer().Encode(k.String(),
-		record.Operation{Header: s.signer().Header(k.String()), SHA256: layout.SHA256Hex(text)}, maxHead)
+	text := []byte("{\"changes\":[]}\n")
+	writer := *s
+	writer.plain = true
+	signed, err := writer.SealOperationRecord(testSource, 1, testHead, text)
 	if err != nil {
 		f.Fatal(err)
 	}
-	unsigned, err := (&Store{marker: s.marker}).signer().Encode(k.String(),
-		record.Operation{Header: s.signer().Header(k.String()), SHA256: layout.SHA256Hex(text)}, maxHead)
+	unsigned, err := (&Store{marker: s.marker, plain: true, limits: s.limits}).SealOperationRecord(
+		testSource, 1, testHead, text)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(append(bytes.Clone(head), text...))
-	f.Add(append(bytes.Clone(unsigned), text...))
-	f.Add(append(bytes.Clone(head), "{}"...))
+	head, _, _ := bytes.Cut(signed.stored, []byte("\n"))
+	f.Add(signed.stored)
+	f.Add(unsigned.stored)
+	f.Add(append(bytes.Clone(head), "\n{}"...))
 	f.Add([]byte("\n"))
-	f.Fuzz(func(t *testing.T, plain []byte) {
-		if got, err := s.openOperationRecord(k.String(), plain); err == nil && !bytes.Equal(got, text) {
-			t.Errorf("took %q, which nobody signed", got)
+	f.Fuzz(func(t *testing.T, stored []byte) {
+		if head, got, err := s.openOperationRecord(signed.Key.String(), stored); err == nil &&
+			(!bytes.Equal(got, text) || head != testHead) {
+			t.Errorf("took %+v %q, which nobody signed", head, got)
 		}
-		if parsed, ok := record.ParseOperationKey(string(plain)); ok && parsed.String() != string(plain) {
-			t.Errorf("key %q became %q", plain, parsed)
+		if parsed, ok := record.ParseOperationKey(string(stored)); ok &&
+			parsed.String() != string(stored) {
+			t.Errorf("key %q became %q", stored, parsed)
 		}
 	})
 }

@@ -64,6 +64,7 @@ type (
 	Pin                 = record.Pin
 	Range               = record.Range
 	OperationRecordKey  = record.OperationKey
+	OperationHead       = record.OperationHead
 	Verification        = record.Verification
 	VerificationKey     = record.VerificationKey
 	VerificationFinding = record.VerificationFinding

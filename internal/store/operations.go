@@ -1,12 +1,14 @@
 package store
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
@@ -16,48 +18,91 @@ import (
 
 const maxHead = 64 << 10 // first line of a record
 
-// PutOperationRecord stores a record of an operation, signed if there is a signing key: a resume
-// does what the record says. A record that exists under that key is success, so it may run twice.
-func (s *Store) PutOperationRecord(ctx context.Context, operation string, seq int64, state string,
-	text []byte) error {
+// OperationRecord is a record of an operation, sealed and ready to be stored. It is sealed once:
+// two seals of one text differ, and a writer has to recognize its own record after an answer was
+// lost.
+type OperationRecord struct {
+	Key    OperationRecordKey
+	SHA256 string // of the stored bytes
+	stored []byte
+}
+
+// CanRecord returns nil when records of operations can be stored here: they are signed, encrypted,
+// and written on the condition that their number is free. Errors: *FenceError or *UsageError,
+// which say what is missing; those of the bucket.
+func (s *Store) CanRecord(ctx context.Context) error {
 	if err := s.mayWrite(); err != nil {
 		return err
 	}
-	k := OperationRecordKey{Operation: operation, Seq: seq, State: state, Plain: !s.Encrypted()}
-	if err := k.Validate(); err != nil {
-		return fmt.Errorf("write operation record: %w", err)
+	return s.CanFence(ctx)
+}
+
+// SealOperationRecord encrypts and signs a record under its number. The head is signed and
+// readable by anybody, the text is signed and encrypted.
+func (s *Store) SealOperationRecord(operation string, seq int64, head OperationHead, text []byte) (
+	OperationRecord, error) {
+	fail := func(err error) (OperationRecord, error) {
+		return OperationRecord{}, fmt.Errorf("write operation record: %w", err)
 	}
-	if most := s.limits.maxPlain - maxHead; int64(len(text)) > most {
-		return fmt.Errorf("write operation record %s: it has %d bytes, more than the %d of the format", k,
-			len(text), most)
+	k := OperationRecordKey{Operation: operation, Seq: seq, Plain: !s.Encrypted()}
+	if err := errors.Join(s.mayWrite(), k.Validate()); err != nil {
+		return fail(err)
 	}
-	head, err := s.signer().Encode(k.String(), record.Operation{Header: s.signer().Header(k.String()),
-		SHA256: layout.SHA256Hex(text)}, maxHead)
+	if int64(len(text)) > s.limits.maxPlain {
+		return fail(fmt.Errorf("%s has %d bytes, more than the %d of the format", k, len(text),
+			s.limits.maxPlain))
+	}
+	sealed, err := seal.Document(text, s.encrypter())
 	if err != nil {
-		return fmt.Errorf("write operation record: %w", err)
+		return fail(err)
 	}
-	enc, err := seal.NewEncoder()
+	head.Time = head.Time.UTC().Truncate(time.Millisecond)
+	o := record.Operation{Header: s.signer().Header(k.String()), SHA256: layout.SHA256Hex(sealed),
+		OperationHead: head}
+	if err := o.Validate(); err != nil {
+		return fail(err)
+	}
+	line, err := s.signer().Encode(k.String(), o, maxHead)
 	if err != nil {
-		return fmt.Errorf("write operation record: %w", err)
+		return fail(err)
 	}
-	var stored bytes.Buffer
-	w, err := seal.NewWriter(&stored, enc, s.encrypter(), nil)
-	if err == nil {
-		_, err = w.Write(append(head, text...))
-	}
-	if err == nil {
-		err = w.Close()
-	}
-	if err != nil {
-		return fmt.Errorf("write operation record: %w", err)
+	stored := append(line, sealed...)
+	return OperationRecord{Key: k, SHA256: layout.SHA256Hex(stored), stored: stored}, nil
+}
+
+// PutOperationRecord stores a record if its number is free. The very same record may be put twice.
+// Errors: ErrExists when the number has another record; those of CanRecord and of the bucket.
+func (s *Store) PutOperationRecord(ctx context.Context, r OperationRecord) error {
+	if err := s.CanRecord(ctx); err != nil {
+		return err
 	}
 	if err := s.checkStoreID(ctx); err != nil {
 		return fmt.Errorf("write operation record: %w", err)
 	}
-	if err := s.bucket.Put(ctx, k.String(), stored.Bytes()); !errors.Is(err, ErrExists) {
+	err := s.bucket.Put(ctx, r.Key.String(), r.stored)
+	if !errors.Is(err, ErrExists) {
 		return err
 	}
-	return nil
+	same, readErr := s.HasOperationRecord(ctx, r.Key, r.SHA256)
+	if readErr != nil {
+		return readErr
+	}
+	if same {
+		return nil
+	}
+	return err
+}
+
+// HasOperationRecord reports whether the record under a number is the one with these stored bytes.
+// ErrNotFound when the number is free. It needs no key.
+func (s *Store) HasOperationRecord(ctx context.Context, k OperationRecordKey, sha256 string) (bool,
+	error) {
+	k.Plain = !s.Encrypted()
+	stored, err := bucket.ReadAll(ctx, s.bucket, k.String(), s.limits.maxStored)
+	if err != nil {
+		return false, err
+	}
+	return layout.SHA256Hex(stored) == sha256, nil
 }
 
 // Operations lists the ids of operations that have records, sorted.
@@ -95,52 +140,98 @@ func (s *Store) operationRecords(ctx context.Context, prefix string) ([]Operatio
 	return keys, err
 }
 
-// GetOperationRecord returns the text of a record. The record must be signed by a trusted key,
-// since it says what to do: otherwise a *TrustError. Only who opened a plain store as such, and
-// without trusted keys, vouches for what is in it. Other errors: ErrNotFound, *KeyError when no
-// identity fits, *CorruptError, *FormatError, ErrForeign.
-func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) ([]byte, error) {
+// GetOperationHead returns the head of a record. It needs no identity. The head must be signed by
+// a trusted key: otherwise a *TrustError. Whoever opened a plain store as such, and without
+// trusted keys, vouches for what is in it. Other errors: ErrNotFound, *CorruptError, *FormatError,
+// ErrForeign.
+func (s *Store) GetOperationHead(ctx context.Context, k OperationRecordKey) (head OperationHead,
+	err error) {
 	k.Plain = !s.Encrypted()
 	if err := k.Validate(); err != nil {
-		return nil, fmt.Errorf("read operation record: %w", err)
+		return OperationHead{}, fmt.Errorf("read operation record: %w", err)
 	}
-	key := k.String()
-	stored, err := bucket.ReadAll(ctx, s.bucket, key, s.limits.maxStored)
+	r, err := s.bucket.Get(ctx, k.String())
 	if err != nil {
-		return nil, err
+		return OperationHead{}, err
 	}
-	r, err := seal.Open(key, stored, s.decrypter(s.Encrypted()), s.limits.maxPlain)
-	if err != nil {
-		return nil, bucket.AsCorrupt(key, err)
+	defer func() { err = errors.Join(err, r.Close()) }()
+	line, err := bufio.NewReader(io.LimitReader(r, maxHead+1)).ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return OperationHead{}, err
 	}
-	defer r.Close()
-	plain, err := io.ReadAll(r)
-	if err != nil {
-		return nil, bucket.AsCorrupt(key, err)
-	}
-	return s.openOperationRecord(key, plain)
+	o, err := s.openOperationHead(k.String(), line)
+	return o.OperationHead, err
 }
 
-// openOperationRecord checks what GetOperationRecord has decrypted and decompressed.
-func (s *Store) openOperationRecord(key string, plain []byte) ([]byte, error) {
-	head, text, _ := bytes.Cut(plain, []byte("\n"))
-	if len(head) > maxHead {
-		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("its first line is larger than %d bytes",
+// GetOperationRecord returns the head and the text of a record: what a resume does. Errors: those
+// of GetOperationHead; *KeyError when no identity fits. The signature is checked before anything
+// is decrypted.
+func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) (OperationHead,
+	[]byte,
+	error) {
+	k.Plain = !s.Encrypted()
+	if err := k.Validate(); err != nil {
+		return OperationHead{}, nil, fmt.Errorf("read operation record: %w", err)
+	}
+	stored, err := bucket.ReadAll(ctx, s.bucket, k.String(), s.limits.maxStored+maxHead)
+	if err != nil {
+		return OperationHead{}, nil, err
+	}
+	return s.openOperationRecord(k.String(), stored)
+}
+
+// openOperationRecord checks and decrypts what is stored under key.
+func (s *Store) openOperationRecord(key string, stored []byte) (OperationHead, []byte, error) {
+	line, sealed, _ := bytes.Cut(stored, []byte("\n"))
+	o, err := s.openOperationHead(key, append(line, '\n'))
+	if err != nil {
+		return OperationHead{}, nil, err
+	}
+	if o.SHA256 != layout.SHA256Hex(sealed) {
+		return OperationHead{}, nil, &CorruptError{Key: key, Reason: "its text is not what was signed"}
+	}
+	r, err := seal.Open(key, sealed, s.decrypter(s.Encrypted()), s.limits.maxPlain)
+	if err != nil {
+		return OperationHead{}, nil, bucket.AsCorrupt(key, err)
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return OperationHead{}, nil, bucket.AsCorrupt(key, err)
+	}
+	return o.OperationHead, text, nil
+}
+
+// openOperationHead checks the first line of a record, with its newline.
+func (s *Store) openOperationHead(key string, line []byte) (record.Operation, error) {
+	var o record.Operation
+	if len(line) > maxHead {
+		return o, &CorruptError{Key: key, Reason: fmt.Sprintf("its first line is larger than %d bytes",
 			maxHead)}
 	}
-	payload, trust, keyID, err := s.signer().Verify(key, head)
+	trust, keyID, err := s.signer().Open(key, line, &o)
 	if err != nil {
-		return nil, err
+		return record.Operation{}, err
 	}
 	if !s.accepted(trust) {
-		return nil, &TrustError{Key: key, Trust: trust, KeyID: keyID}
+		return record.Operation{}, &TrustError{Key: key, Trust: trust, KeyID: keyID}
 	}
-	var r record.Operation
-	if err := s.signer().Decode(key, payload, &r); err != nil {
-		return nil, err
+	o.Time = o.Time.UTC()
+	return o, nil
+}
+
+// RemoveOperation removes the records of an operation, oldest first: a removal that ends halfway
+// leaves the newest one, which says that the operation is final. The caller has made sure of that.
+// It returns how many are gone.
+func (s *Store) RemoveOperation(ctx context.Context, operation string) (int, error) {
+	keys, err := s.OperationRecords(ctx, operation)
+	if err != nil {
+		return 0, err
 	}
-	if r.SHA256 != layout.SHA256Hex(text) {
-		return nil, &CorruptError{Key: key, Reason: "its text is not what was signed"}
+	for i, k := range keys {
+		if err := s.remove(ctx, k.String()); err != nil {
+			return i, err
+		}
 	}
-	return text, nil
+	return len(keys), nil
 }

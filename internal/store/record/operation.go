@@ -1,20 +1,22 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/store/document"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 )
 
-// OperationKey names one record of an operation's journal:
-// "operations/<id>/<seq>-<state>.json.zst.age". Keys of one operation sort by number.
+// OperationKey names one record of an operation's journal: "operations/<id>/<seq>.json.zst.age".
+// Keys of one operation sort by number. The number alone names a record, so that of two hosts that
+// write the next one only one succeeds.
 type OperationKey struct {
 	Operation string
 	Seq       int64
-	State     string
 
 	Plain bool // of a plain store, without the last suffix
 }
@@ -22,18 +24,18 @@ type OperationKey struct {
 const (
 	seqDigits = 8
 	maxSeq    = 99999999
-	maxHead   = 64 << 10 // first line of a record
+
+	recordSuffix    = ".json.zst"
+	encryptedSuffix = ".age"
 )
 
 // String returns the key as it is in the bucket.
 func (k OperationKey) String() string {
-	suffix := ".json.zst.age"
+	suffix := recordSuffix + encryptedSuffix
 	if k.Plain {
-		suffix = ".json.zst"
+		suffix = recordSuffix
 	}
-	return fmt.Sprintf("%s%s/%0*d-%s%s", layout.OperationFolder, k.Operation, seqDigits, k.Seq,
-		k.State,
-		suffix)
+	return fmt.Sprintf("%s%s/%0*d%s", layout.OperationFolder, k.Operation, seqDigits, k.Seq, suffix)
 }
 
 // Validate returns what is wrong with a key that was not parsed.
@@ -43,10 +45,6 @@ func (k OperationKey) Validate() error {
 	}
 	if k.Seq < 1 || k.Seq > maxSeq {
 		return fmt.Errorf("number %d is not within 1 and %d", k.Seq, maxSeq)
-	}
-	if k.State == "" || len(k.State) > 64 ||
-		strings.Trim(k.State, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-		return fmt.Errorf("state %.40q is not lower-case letters, digits and dashes", k.State)
 	}
 	return nil
 }
@@ -59,11 +57,9 @@ func ParseOperationKey(s string) (OperationKey, bool) {
 	}
 	var k OperationKey
 	k.Operation, rest, _ = strings.Cut(rest, "/")
-	rest, encrypted := strings.CutSuffix(rest, ".age")
+	rest, encrypted := strings.CutSuffix(rest, encryptedSuffix)
 	k.Plain = !encrypted
-	digits, state, _ := strings.Cut(rest, "-")
-	k.State = strings.TrimSuffix(state, ".json.zst")
-	seq, err := strconv.ParseInt(digits, 10, 64)
+	seq, err := strconv.ParseInt(strings.TrimSuffix(rest, recordSuffix), 10, 64)
 	if err != nil {
 		return OperationKey{}, false
 	}
@@ -71,11 +67,43 @@ func ParseOperationKey(s string) (OperationKey, bool) {
 	return k, k.Validate() == nil && k.String() == s
 }
 
-// Operation is what is signed of a record: its key, and its text by hash.
+// Operation is what is signed of a record: its key, what follows by hash, and what anybody may
+// read of the operation without an identity. It names no object and no workload cluster.
 type Operation struct {
 	document.Header
-	SHA256 string `json:"sha256"` // of the text
+	// SHA256 is of what follows the line, as it is stored.
+	SHA256 string `json:"sha256"`
+	OperationHead
 }
 
-// Validate accepts every record: its text is compared with the hash.
-func (o *Operation) Validate() error { return nil }
+// OperationHead is the first line of a record: who wrote it, and where the operation stands.
+type OperationHead struct {
+	// Host wrote the record, at Time by its clock, in whole milliseconds.
+	Host string    `json:"host"`
+	Time time.Time `json:"time"`
+	// Kind, State, Source and Target are those of the operation.
+	Kind   string `json:"kind"`
+	State  string `json:"state"`
+	Source string `json:"source,omitempty"`
+	Target string `json:"target,omitempty"`
+	// Final says that the operation can never run again.
+	Final bool `json:"final,omitempty"`
+	// Whole says that the record holds all of the journal, and that earlier ones are not needed.
+	Whole bool `json:"whole,omitempty"`
+}
+
+// Validate returns what breaks the format. The text is compared with the hash apart from it.
+func (o *Operation) Validate() error {
+	if !document.ValidTime(o.Time) {
+		return fmt.Errorf("time %s is not in whole milliseconds", o.Time)
+	}
+	for _, text := range []string{o.Host, o.Kind, o.State, o.Source, o.Target} {
+		if !document.Printable(text) {
+			return fmt.Errorf("%.80q does not print", text)
+		}
+	}
+	if !layout.IsHex(o.SHA256, 64) {
+		return errors.New("sha256 is not 64 lower-case hex digits")
+	}
+	return nil
+}

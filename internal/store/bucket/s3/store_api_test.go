@@ -199,15 +199,30 @@ func s3Store(t *testing.T, server *s3test.Server) {
 		got.Trust != store.Trusted {
 		t.Errorf("owner %+v, %v", got, err)
 	}
-	if err := s.PutOperationRecord(t.Context(), "op", 1, "paused", []byte("text")); err != nil {
-		t.Fatal(err)
+	head := store.OperationHead{Host: "a", Time: time.Unix(1e9, 0).UTC(), Kind: "move"}
+	var sealed [2]store.OperationRecord
+	for i := range sealed {
+		if sealed[i], err = s.SealOperationRecord("op", 1, head, []byte("text")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // a second time, after a lost answer, is no error
+		if err := s.PutOperationRecord(t.Context(), sealed[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.PutOperationRecord(t.Context(), sealed[1]); !errors.Is(err, bucket.ErrExists) {
+		t.Errorf("the record of another host: %v, want ErrExists", err)
 	}
 	records, err := s.OperationRecords(t.Context(), "op")
 	if err != nil || len(records) != 1 {
 		t.Fatalf("records %v, %v", records, err)
 	}
-	if text, err := s.GetOperationRecord(t.Context(), records[0]); err != nil ||
-		string(text) != "text" {
-		t.Errorf("record %q, %v", text, err)
+	if got, text, err := s.GetOperationRecord(t.Context(), records[0]); err != nil ||
+		string(text) != "text" || got != head {
+		t.Errorf("record %+v %q, %v", got, text, err)
+	}
+	if got, err := s.GetOperationHead(t.Context(), records[0]); err != nil || got != head {
+		t.Errorf("head %+v, %v", got, err)
 	}
 }

@@ -1,0 +1,28 @@
+// Package mirror writes the journal of an operation into the store, so that another host can go on
+// with it when the host that ran it is lost, with or without its catalog (invariant I4).
+//
+// # Records
+//
+// The mirror of an operation is a sequence of records, numbered from 1 without gaps, written once
+// and only if the number is free. The first record of each run is whole: it holds all that the
+// catalog has of the operation, its plans included. The others hold changes. They are written in
+// the order of the catalog's commits, so that a reader finds a state that the writer's catalog
+// once had, never a mixture.
+//
+// # What comes first
+//
+// A step that another host could not repeat or undo without knowing of it begins only when its
+// record is in the store: the first step of a run, every step after a new plan, every step that is
+// undone, and every step but those of harmless. An object of the target loses the mark of its
+// operation only when its UID is in the store (StepHandle.Sync). All else is written in the
+// background.
+//
+// # Fencing
+//
+// Two hosts write the same number; one of them succeeds, and the other one stops with a
+// FencedError. So a host that was suspended, while another one took over, begins no dangerous step
+// any more. A step that it had begun by then may still change something. Such a change is
+// harmless: on the source it is checked against the lock, whose number grows with each run; the
+// ownership record is written by condition; and a direction that was taken is never changed by a
+// take-over.
+package mirror
