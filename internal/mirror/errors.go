@@ -61,6 +61,6 @@ func Findings(ctx context.Context, st *store.Store) ([]object.Finding, error) {
 func Finding(err error) object.Finding {
 	return object.Finding{Severity: object.Warning, Code: object.CodeNoMirror,
 		Message: "the journal is not mirrored into the store: " + err.Error(),
-		Hint: "if this host and its catalog are lost in the middle, no other host can go on: have a copy " +
-			"of the catalog, or make the store writable and give a recipient and the signing key"}
+		Hint: "if this host and its catalog are lost in the middle, no other host can go on: have a " +
+			"copy of the catalog, or make the store writable and give a recipient and the signing key"}
 }

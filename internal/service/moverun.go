@@ -52,7 +52,8 @@ func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, ends move.En
 	if err != nil {
 		return nil, err
 	}
-	return s.startMirrored(s.ctx, c, op.ID, ends.Store, func(ctx context.Context, j *catalog.Journal) error {
+	return s.startMirrored(s.ctx, c, op.ID, ends.Store, func(ctx context.Context,
+		j *catalog.Journal) error {
 		return move.Run(ctx, s.moveOptions(c, j, ends), request)
 	})
 }
@@ -76,7 +77,8 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, ends.Store, func(ctx context.Context, j *catalog.Journal) error {
+	return s.startMirrored(ctx, c, op.ID, ends.Store, func(ctx context.Context,
+		j *catalog.Journal) error {
 		if !back {
 			return move.Resume(ctx, s.moveOptions(c, j, ends), stored)
 		}

@@ -30,7 +30,8 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add(data)
 	f.Add(bytes.Replace(data, []byte(`\"format\":1`), []byte(`\"format\":2`), 1))
 	f.Add([]byte(`{"payload":"{}","signature":""}`))
-	f.Add([]byte(`{"payload":"{\"format\":1}","signature":"untrusted comment: \nRUQ=\ntrusted comment: \n"}`))
+	f.Add([]byte(`{"payload":"{\"format\":1}",` +
+		`"signature":"untrusted comment: \nRUQ=\ntrusted comment: \n"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		payload, trust, _, err := s.signer().Verify("x", data)
 		if err != nil {
@@ -206,7 +207,8 @@ func (b oneKey) Get(context.Context, string) (io.ReadCloser, error) {
 }
 
 func FuzzMarker(f *testing.F) {
-	f.Add([]byte(`{"format":1,"storeID":"5a0c7f0be2f1439d8f0c6f4f1f0b2a11","created":"2026-01-02T03:04:05Z","encryption":"age"}`))
+	f.Add([]byte(`{"format":1,"storeID":"5a0c7f0be2f1439d8f0c6f4f1f0b2a11",` +
+		`"created":"2026-01-02T03:04:05Z","encryption":"age"}`))
 	f.Add([]byte(`{"format":2}`))
 	f.Add([]byte(`{"format":1,"storeID":"5A0C","encryption":"none"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
