@@ -18,6 +18,7 @@ var findingCommands = map[object.Code]string{
 	object.CodeOwnerMissing:  "--drop-owner OWNER",
 	object.CodeOwnerLate:     "--drop-owner OWNER",
 	object.CodeNeedMissing:   "--no-release stops before the release",
+	object.CodeUnowned:       "--include-unowned",
 	object.CodeCAMissing:     "mgmtctl snapshot list",
 	object.CodeCAInvalid:     "mgmtctl snapshot list",
 
@@ -48,6 +49,8 @@ var overrideCommands = map[object.Code]string{
 	object.CodeNeedMissing:     "--force takes the risk",
 	object.CodeRefused:         "--force restores its workload cluster without it",
 	object.CodeHeld:            "mgmtctl operation list; --force of a restore unpauses it as it was",
+	object.CodeExtraOnTarget: "mgmtctl operation list, mgmtctl operation rollback ID; " +
+		"--force takes it as it is",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force when " +
 		"that operation and its catalog are lost",
 	object.CodeProvisioning: "--force takes the risk",

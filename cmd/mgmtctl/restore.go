@@ -31,7 +31,7 @@ type restoreFlags struct {
 // restoreFlagNames are the flags that a plan already contains.
 var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload",
 	"selector", "source-is-gone", "force", "no-release", "drop-owner", "accept-difference",
-	"managed-fields", "location"}
+	"managed-fields", "location", "include-unowned"}
 
 func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	spec := &mgmtv1.RestoreSpec{Selection: &mgmtv1.Selection{}}
@@ -51,6 +51,8 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
 		"source runs any more")
 	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
+	set.BoolVar(&spec.IncludeUnowned, "include-unowned", false, "restore objects, too, that name a "+
+		"Cluster which is not restored")
 	set.BoolVar(&spec.NoRelease, "no-release", false, "leave everything on the target paused")
 	return f
 }

@@ -325,7 +325,8 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	identity := filepath.Join(keys, "identity.txt")
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
 		"--namespace a --namespace b --workload c/d --selector tier=gold"+
-		" --source-is-gone --force --no-release --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
+		" --source-is-gone --force --no-release --include-unowned "+
+		"--drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
 	got, err := rawJSON(req.GetSpec())
@@ -336,8 +337,11 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	if err := json.Unmarshal(got, &spec); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z","dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,"releaseOf":"",` +
-		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
+	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z",` +
+		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"includeUnowned":true,` +
+		`"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,"releaseOf":"",` +
+		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
+		`"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {
 		t.Errorf("got  %s\nwant %s", sorted, want)
 	}
@@ -370,7 +374,8 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 	f.operation, f.events = testOperation(failed, 4, true), testEvents(failed)
 	runner{fake: f}.run(t, "restore run --yes --standalone --store /s --plain --trusted-key it's "+
 		"--trusted-key b --target-kubeconfig=t$x").want(t, 4).
-		stderrHas(t, `mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain --trusted-key 'it'\''s' --trusted-key b --target-kubeconfig 't$x'`)
+		stderrHas(t, `mgmtctl operation resume 65f1a2b3c4d5 --standalone --store /s --plain `+
+			`--trusted-key 'it'\''s' --trusted-key b --target-kubeconfig 't$x'`)
 }
 
 // TestLostDaemonMayGoOn asserts that mgmtctl says how to watch the operation.
@@ -386,7 +391,8 @@ func TestLostDaemonMayGoOn(t *testing.T) {
 // TestRestoreReleaseNamesTheRestore: it asks for the plan of the release, and begins exactly that.
 func TestRestoreReleaseNamesTheRestore(t *testing.T) {
 	f := newFake()
-	f.plan, f.operation, f.events = testPlan(), testOperation(succeeded, 0, true), testEvents(succeeded)
+	f.plan, f.operation = testPlan(), testOperation(succeeded, 0, true)
+	f.events = testEvents(succeeded)
 	r := runner{fake: f, interactive: true, stdin: strings.NewReader("yes\n")}
 	r.run(t, "restore release latest --source-is-gone --accept-difference Machine.b:spec.a "+
 		"--max-failures 0"+readFlags).want(t, 0)

@@ -14,12 +14,22 @@ var defaults = []struct {
 	kindSuffix  string
 	row         Row
 }{
+	// What bootstraps machines has their commands and files in it, whichever provider it is of:
+	// RKE2, K3s, Talos, EKS, K0s, MicroK8s.
+	{groups: machineCodeGroups, kindSuffix: "Template", row: Row{Pause: PauseNone, UsersNamed: true,
+		RunsCode: runsMachineCode,
+		Source: "cluster-api v1.14, book: developer/providers/contracts (BootstrapConfig, " +
+			"ControlPlane: template kinds)"}},
+	{groups: machineCodeGroups, row: Row{Pause: PauseWithCluster, RunsCode: runsMachineCode,
+		Source: "cluster-api v1.14, book: developer/providers/contracts (BootstrapConfig, " +
+			"ControlPlane: pausing)"}},
 	// Templates are copied, not reconciled; what uses one names it.
 	{groups: contractGroups, kindSuffix: "Template", row: Row{Pause: PauseNone, UsersNamed: true,
 		Source: "cluster-api v1.14, book: developer/providers/contracts (template kinds)"}},
 	// Identities hold credentials, or name them, for controllers that read them.
 	{groups: contractGroups, kindSuffix: "Identity", row: Row{Pause: PauseNone,
-		Source: "clusterctl v1.14 contract: identities are global and not reconciled"}},
+		RunsCode: "lets workload clusters of the target use its credentials for the infrastructure",
+		Source:   "clusterctl v1.14 contract: identities are global and not reconciled"}},
 	// The contract makes controllers of these groups heed the pause of the Cluster.
 	{groups: contractGroups, row: Row{Pause: PauseWithCluster,
 		Source: "cluster-api v1.14, book: developer/providers/contracts (InfraCluster, InfraMachine, " +
@@ -36,7 +46,10 @@ var defaults = []struct {
 	{row: Row{Pause: PauseUnknown, Source: "nothing is known of such a kind"}},
 }
 
-var contractGroups = []string{GroupInfrastructure, GroupBootstrap, GroupControlPlane}
+var (
+	contractGroups    = []string{GroupInfrastructure, GroupBootstrap, GroupControlPlane}
+	machineCodeGroups = []string{GroupBootstrap, GroupControlPlane}
+)
 
 func defaultRow(gk object.GroupKind) *Row {
 	for i := range defaults {

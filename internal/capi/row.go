@@ -43,7 +43,8 @@ type Row struct {
 	// cluster. So the status is not restored, a copy is not compared with the snapshot, and one that
 	// the target has already is used as it is.
 	PerManagementCluster bool
-	// RunsCode says what such an object runs on workload clusters; empty when it runs nothing.
+	// RunsCode says what such an object runs on workload clusters, or lets others do with the
+	// target; empty when it does neither.
 	RunsCode string
 	// GoodConditions are endings of condition types whose status True is good; nil stands for
 	// those of the Cluster API contract.
@@ -233,7 +234,8 @@ var referencePath = regexp.MustCompile(`^spec(\.#)?(\.[A-Za-z0-9_-]+(\.#)?)*\.[A
 
 // volatilePath matches the paths that a VolatileField may have. A whole spec is none: then nothing
 // would be compared after a release.
-var volatilePath = regexp.MustCompile(`^(data(\.[^#]+)?|(spec|metadata\.(annotations|labels))\.[^#]+)$`)
+var volatilePath = regexp.MustCompile(`^(data(\.[^#]+)?|` +
+	`(spec|metadata\.(annotations|labels))\.[^#]+)$`)
 
 // comparedPath matches the paths that a ComparedField may have. One with a label may be a whole
 // spec.

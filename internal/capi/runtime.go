@@ -9,6 +9,7 @@ func runtimeRows() []Row {
 		// (cluster-api v1.14, core/reconcilers/extensionconfig/extensionconfig_controller.go).
 		{GroupKind: ExtensionConfig, Source: "cluster-api v1.14, api/runtime/v1beta2", Shared: true,
 			Pause: PauseNever, ReconciledFirst: true, PerManagementCluster: true,
+			RunsCode:       "has a webhook called for the workload clusters of the target",
 			GoodConditions: []string{"Discovered"}},
 	}
 }

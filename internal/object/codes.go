@@ -41,6 +41,9 @@ const (
 	CodeExistsDifferent  Code = "exists-different"
 	CodeOtherAnnotations Code = "other-annotations"
 	CodeLeftByOperation  Code = "left-by-operation"
+	CodeUnowned          Code = "unowned"
+	CodeAttachesToLive   Code = "attaches-to-live"
+	CodeExtraOnTarget    Code = "extra-on-target"
 	CodeWebhookDown      Code = "webhook-down"
 
 	// Pre-flight of a move.

@@ -227,6 +227,31 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"object or says how it differs.",
 		},
 		{
+			Code: CodeUnowned, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The object names a Cluster that is not restored, and no restored workload " +
+				"cluster needs it. It is left out.",
+			Next: "Restore it together with its workload cluster. Include such objects only when you " +
+				"know what they do on the target.",
+		},
+		{
+			Code: CodeAttachesToLive, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The object names, or is owned by, something that is on the target and is not " +
+				"restored, such as a working Cluster. Controllers of the target would act on it at once. " +
+				"An object that no restored workload cluster needs is left out with a warning.",
+			Next: "Find out whether both are the same workload cluster: names are no identity. If so, " +
+				"create the object on the target by other means; else leave it out.",
+		},
+		{
+			Code: CodeExtraOnTarget, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Forceable: true,
+			Meaning: "The target has an object that belongs to the workload cluster and is not in the " +
+				"snapshot, for example of an earlier attempt. Controllers count it after the release: a " +
+				"MachineSet with a Machine too many scales down, and may remove the one that lives. It is " +
+				"a warning for objects that no controller acts on.",
+			Next: "Find out who made it. Roll back the operation that left it there, or use a newer " +
+				"snapshot that has it.",
+		},
+		{
 			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "A webhook of the target does not answer and would refuse every object of " +
 				"a kind.",

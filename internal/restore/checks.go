@@ -31,6 +31,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "needs", Run: checkNeeds},
 	{Name: "certificates", Run: checkCertificates},
 	{Name: "collisions", Run: checkCollisions},
+	{Name: "extra", Run: checkExtra},
 	{Name: "dry-run", Run: checkDryRun},
 	{Name: "status", Run: checkStatus},
 	{Name: "quotas", Run: checkQuotas},
@@ -212,26 +213,48 @@ func checkRights(ctx context.Context, p *planner) error {
 }
 
 // checkOwners: an owner that is neither restored nor on the target would leave its dependants to
-// the garbage collector.
+// the garbage collector. What nobody needs is left out for it, and then its own dependants are.
 func checkOwners(_ context.Context, p *planner) error {
-	for n := range p.active {
-		for _, o := range n.Owners {
-			if p.inPlan(o.Ref) || p.outside[o.Ref] != "" || p.comesLater(n, o.Ref) {
-				continue
+	for again := true; again; {
+		again = false
+		for n := range p.active {
+			if n.Unit == "" && len(p.users[n]) == 0 && p.reportMissingOwner(n) {
+				again = true
 			}
-			if p.dropped[o.Ref] {
-				p.add(n, object.Finding{Severity: object.Info, Code: object.CodeOwnerDropped,
-					Message: "its owner reference to " + o.Ref.String() + " is left out"})
-				continue
-			}
-			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing,
-				Message: "its owner " +
-					o.Ref.String() + " is neither in what is restored nor on the target",
-				Hint: "restore or create the owner first, or leave out the reference to " +
-					o.Ref.String()})
 		}
 	}
+	for n := range p.active {
+		for _, o := range n.Owners {
+			if p.isMissing(n, o.Ref) && p.dropped[o.Ref] {
+				p.add(n, object.Finding{Severity: object.Info, Code: object.CodeOwnerDropped,
+					Message: "its owner reference to " + o.Ref.String() + " is left out"})
+			}
+		}
+		p.reportMissingOwner(n)
+	}
 	return nil
+}
+
+// isMissing reports whether an owner is neither restored nor on the target.
+func (p *planner) isMissing(n *graph.Node, owner object.Ref) bool {
+	return !p.inPlan(owner) && p.outside[owner] == "" && !p.comesLater(n, owner)
+}
+
+// reportMissingOwner reports the owners of a node that are missing and not dropped. It returns
+// whether there are any.
+func (p *planner) reportMissingOwner(n *graph.Node) (missing bool) {
+	for _, o := range n.Owners {
+		if !p.isMissing(n, o.Ref) || p.dropped[o.Ref] {
+			continue
+		}
+		missing = true
+		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerMissing,
+			Message: "its owner " +
+				o.Ref.String() + " is neither in what is restored nor on the target",
+			Hint: "restore or create the owner first, or leave out the reference to " +
+				o.Ref.String()})
+	}
+	return missing
 }
 
 // checkUnits reports objects in states in which a restore does not have the result that the

@@ -34,7 +34,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 	if err != nil {
 		return err
 	}
-	atWork := unitsAtWork(clusters, liveClusters)
+	p.atWork = unitsAtWork(clusters, liveClusters)
 	seen := map[string]*notes{} // by unit
 	// Not all of them at once: a decoded object takes many times the memory of its bytes.
 	for nodes := range slices.Chunk(there, 4*planReads) {
@@ -55,7 +55,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 			if seen[n.Unit] == nil {
 				seen[n.Unit] = &notes{}
 			}
-			p.collide(ctx, n, want, lives[i], atWork[n.Unit], seen[n.Unit])
+			p.collide(ctx, n, want, lives[i], p.atWork[n.Unit], seen[n.Unit])
 		}
 	}
 	for unit, n := range seen {

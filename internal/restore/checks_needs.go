@@ -54,6 +54,6 @@ func (p *planner) requires(ctx context.Context, n *graph.Node, need graph.Need) 
 	if err != nil || !row.Requires(raw, need.Field) {
 		return false, err
 	}
-	uid, err := p.ownerUID(ctx, need.Ref)
-	return uid == "", err
+	live, err := p.liveOwner(ctx, need.Ref)
+	return err == nil && live.GetUID() == "", err
 }

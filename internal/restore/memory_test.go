@@ -68,6 +68,8 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupInfrastructure, "DevCluster", "devclusters", true),
 	memoryKind(capi.GroupInfrastructure, "DevMachine", "devmachines", true),
 	memoryKind(capi.GroupControlPlane, "KubeadmControlPlane", "kubeadmcontrolplanes", true),
+	memoryKind(capi.GroupCore, "MachineHealthCheck", "machinehealthchecks", true),
+	memoryKind(capi.GroupBootstrap, "KubeadmConfig", "kubeadmconfigs", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfigTemplate", "kubeadmconfigtemplates", true),
 	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
 	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),

@@ -43,6 +43,8 @@ type Spec struct {
 	ManagedFields ManagedFields `json:"managedFields,omitempty"`
 	// Accept are the differences that keep no unit paused.
 	Accept []object.AcceptedDifference `json:"accept,omitempty"`
+	// IncludeUnowned restores objects, too, that name a Cluster which is not restored.
+	IncludeUnowned bool `json:"includeUnowned,omitempty"`
 	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
 	// is gone.
 	SourceAtWork bool `json:"move,omitempty"`

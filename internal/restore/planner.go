@@ -91,6 +91,13 @@ type planner struct {
 	// owners that are not in the snapshot but live on the target, with UID
 	outside map[object.Ref]string
 	dropped map[object.Ref]bool
+	// outsideCluster are the units of these owners, as far as they belong to a Cluster
+	outsideCluster map[object.Ref]string
+	// targetClusters are all Clusters on the target
+	targetClusters map[object.Key]bool
+	extra          []extraObject     // on the target, of units and not in the plan
+	atWork         map[string]bool   // units whose Cluster is on the target and not paused
+	platform       map[string]string // namespaces of the target's own components, and which ones
 	// others are the Unit.OtherMachines of units
 	others map[string]map[string]string
 
@@ -116,24 +123,23 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		users: map[*graph.Node][]string{}, left: map[*graph.Node]bool{},
 		findings: slices.Clone(in.Findings), existing: map[object.Ref]string{},
 		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
-		dropped: map[object.Ref]bool{},
+		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
+		targetClusters: map[object.Key]bool{}, platform: map[string]string{},
 	}
 	for _, r := range in.Spec.DropOwners {
 		p.dropped[r] = true
 	}
-	if err := p.filterUnsafe(); err != nil {
+	if err := p.filter(ctx); err != nil {
 		return nil, err
 	}
-	if err := p.raiseEpochs(); err != nil {
-		return nil, err
-	}
-	p.findUsers()
-	p.reportFiltered()
 	p.matchKinds()
 	if err := p.findExisting(ctx); err != nil {
 		return nil, err
 	}
 	if err := p.findOwners(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.leaveOutAttached(); err != nil {
 		return nil, err
 	}
 	if err := preflight.Run(ctx, checks, p); err != nil {
@@ -143,6 +149,22 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		return nil, err
 	}
 	return p.plan(), nil
+}
+
+// filter leaves out what is not restored, whatever the target has of it.
+func (p *planner) filter(ctx context.Context) error {
+	if err := p.findPlatform(ctx); err != nil {
+		return err
+	}
+	if err := p.filterUnsafe(); err != nil {
+		return err
+	}
+	if err := p.raiseEpochs(); err != nil {
+		return err
+	}
+	p.findUsers()
+	p.reportFiltered()
+	return p.leaveOutUnowned()
 }
 
 // add records a finding about a node. An error of a shared node blocks the units that need it; of a
@@ -206,10 +228,6 @@ func (p *planner) findUsers() {
 // inventory, what belongs to the API server or to the providers, kinds that are not of Cluster API,
 // and Secrets that grant access to the management cluster itself.
 func (p *planner) filterUnsafe() error {
-	providers := map[string]bool{}
-	for _, pr := range slices.Concat(p.Snapshot.About.Providers, p.Providers) {
-		providers[pr.Namespace] = true
-	}
 	for _, n := range p.nodes {
 		namespace := n.Namespace
 		if n.GroupKind() == kube.NamespaceKind.GroupKind {
@@ -222,8 +240,9 @@ func (p *planner) filterUnsafe() error {
 			p.skipped[n] = "the target has a provider inventory of its own"
 		case strings.HasPrefix(namespace, "kube-"):
 			p.skipped[n] = "nothing is restored into the API server's own namespaces"
-		case providers[namespace]:
-			p.skipped[n] = "nothing is restored into the namespaces of providers"
+		case p.platform[namespace] != "":
+			p.skipped[n] = "nothing is restored into the namespaces of providers and platforms: " +
+				p.platform[namespace]
 		case n.Group != "" && known && !k.Contract && !p.rows().Known(n.GroupKind()):
 			p.skipped[n] = "not a kind of Cluster API"
 		case n.GroupKind() == kube.SecretKind.GroupKind:
@@ -277,26 +296,20 @@ func (p *planner) matchKinds() {
 	}
 }
 
-// findExisting finds the planned refs that are on the target already, with their UIDs: one
-// metadata-only LIST of each kind.
+// findExisting finds the planned refs that are on the target already, with their UIDs, all Clusters
+// there, and what else belongs to planned units: one metadata-only LIST of each kind.
 func (p *planner) findExisting(ctx context.Context) error {
-	wanted := map[object.Ref]bool{}
-	for n := range p.active {
-		wanted[n.Ref] = true
-	}
+	b := p.belonging()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
-	for _, k := range p.kinds {
+	for gk, options := range p.listedKinds() {
+		k, ok := p.kinds[gk]
+		if !ok {
+			k, _ = kube.FindKind(p.Kinds, gk)
+		}
 		g.Go(func() error {
-			_, err := p.Reader.List(ctx, k, kube.ListOptions{Metadata: true}, func(raw []byte) error {
-				meta := gjson.GetBytes(raw, "metadata")
-				r := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
-					Name: meta.Get("name").String()}
-				if wanted[r] {
-					p.mu.Lock()
-					p.existing[r] = meta.Get("uid").String()
-					p.mu.Unlock()
-				}
+			_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
+				p.listed(k, b, raw)
 				return nil
 			})
 			return err
@@ -312,11 +325,12 @@ func (p *planner) findOwners(ctx context.Context) error {
 			if _, done := p.outside[o.Ref]; done || p.inPlan(o.Ref) {
 				continue
 			}
-			uid, err := p.ownerUID(ctx, o.Ref)
+			owner, err := p.liveOwner(ctx, o.Ref)
 			if err != nil {
 				return err
 			}
-			p.outside[o.Ref] = uid
+			p.outside[o.Ref] = string(owner.GetUID())
+			p.outsideCluster[o.Ref] = unitOfLive(o.Ref, owner)
 		}
 	}
 	return nil
@@ -339,22 +353,39 @@ func (p *planner) inPlan(r object.Ref) bool {
 	return in
 }
 
-// ownerUID returns the UID of an object on the target, "" when it is not there or of a kind that is
+// liveOwner returns an object of the target. It is empty when it is not there, or of a kind that is
 // not served.
-func (p *planner) ownerUID(ctx context.Context, r object.Ref) (string, error) {
+func (p *planner) liveOwner(ctx context.Context, r object.Ref) (*unstructured.Unstructured, error) {
+	none := &unstructured.Unstructured{}
 	k, ok := kube.FindKind(p.Kinds, r.GroupKind())
 	if !ok {
-		return "", nil
+		return none, nil
 	}
 	obj, err := p.Reader.Get(ctx, k, r.Namespace, r.Name)
 	if apierrors.IsNotFound(err) {
-		return "", nil
+		return none, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("find owner %s: %w", r, err)
+		return nil, fmt.Errorf("find owner %s: %w", r, err)
 	}
 	if obj.GetDeletionTimestamp() != nil {
-		return "", nil // what it owns goes with it
+		return none, nil // what it owns goes with it
 	}
-	return string(obj.GetUID()), nil
+	return obj, nil
+}
+
+// unitOfLive returns the workload cluster to which an object of the target belongs, "" when it
+// belongs to none.
+func unitOfLive(r object.Ref, live *unstructured.Unstructured) string {
+	name := live.GetLabels()[capi.LabelClusterName]
+	if of, _, _ := unstructured.NestedString(live.Object, "spec", "clusterName"); of != "" {
+		name = of
+	}
+	if r.GroupKind() == capi.Cluster {
+		name = r.Name
+	}
+	if name == "" {
+		return ""
+	}
+	return r.Namespace + "/" + name
 }

@@ -139,6 +139,7 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
 		NoRelease: p.GetNoRelease(), DropOwners: dropOwners,
 		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept,
+		IncludeUnowned: p.GetIncludeUnowned(),
 	}, err
 }
 

@@ -170,9 +170,12 @@ type RestoreSpec struct {
 	// only one operation, or "latest". Its snapshot, target and units are planned once more; what is
 	// paused on the target is adopted, checked and released. Excludes all other fields but
 	// source_is_gone, force and accept_differences.
-	ReleaseOf     string `protobuf:"bytes,13,opt,name=release_of,json=releaseOf,proto3" json:"release_of,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReleaseOf string `protobuf:"bytes,13,opt,name=release_of,json=releaseOf,proto3" json:"release_of,omitempty"`
+	// Restore objects, too, that name a Cluster which is not restored. One that names a Cluster which
+	// lives on the target is left out all the same.
+	IncludeUnowned bool `protobuf:"varint,20,opt,name=include_unowned,json=includeUnowned,proto3" json:"include_unowned,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RestoreSpec) Reset() {
@@ -294,6 +297,13 @@ func (x *RestoreSpec) GetReleaseOf() string {
 		return x.ReleaseOf
 	}
 	return ""
+}
+
+func (x *RestoreSpec) GetIncludeUnowned() bool {
+	if x != nil {
+		return x.IncludeUnowned
+	}
+	return false
 }
 
 // RestoreTuning changes how a run works, not what it does.
@@ -1035,7 +1045,7 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xdc\x03\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x85\x04\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
@@ -1053,7 +1063,8 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\blocation\x18\v \x01(\tR\blocation\x12-\n" +
 	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\x12\x1d\n" +
 	"\n" +
-	"release_of\x18\r \x01(\tR\treleaseOf\"\x82\x02\n" +
+	"release_of\x18\r \x01(\tR\treleaseOf\x12'\n" +
+	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnowned\"\x82\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +

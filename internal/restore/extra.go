@@ -1,0 +1,132 @@
+package restore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// extraObject is an object of the target that belongs to a unit of the plan and is not in the plan.
+type extraObject struct {
+	object.Ref
+	unit string
+}
+
+// belonging finds what the target has of the units of a plan.
+type belonging struct {
+	planned map[object.Ref]string // objects of units, and their units
+	units   map[object.Key]string // by namespace and name of their Cluster
+	wanted  map[object.Ref]bool   // all that is planned
+}
+
+func (p *planner) belonging() *belonging {
+	b := &belonging{planned: map[object.Ref]string{}, units: map[object.Key]string{},
+		wanted: map[object.Ref]bool{}}
+	for n := range p.active {
+		b.wanted[n.Ref] = true
+		if n.Unit != "" {
+			b.planned[n.Ref] = n.Unit
+		}
+		if n.GroupKind() == capi.Cluster && n.Unit != "" {
+			b.units[n.Key()] = n.Unit
+		}
+	}
+	return b
+}
+
+// unitOf returns the unit to which an object belongs by its label or an owner; "" when there is
+// none. meta is its metadata.
+func (b *belonging) unitOf(namespace string, meta gjson.Result) string {
+	name := meta.Get("labels").Map()[capi.LabelClusterName].String()
+	if unit := b.units[object.Key{Namespace: namespace, Name: name}]; unit != "" {
+		return unit
+	}
+	unit := ""
+	meta.Get("ownerReferences").ForEach(func(_, o gjson.Result) bool {
+		unit = b.planned[capi.RefOf(o, object.GroupKind{}, namespace,
+			func(object.GroupKind) bool { return true })] // what is cluster-scoped is in no unit
+		return unit == ""
+	})
+	return unit
+}
+
+// listed records what an object of the target is to the plan: one of its own, or one that belongs
+// to a unit and is in the way.
+func (p *planner) listed(k kube.Kind, b *belonging, raw []byte) {
+	meta := gjson.GetBytes(raw, "metadata")
+	ref := object.Ref{Group: k.Group, Kind: k.Kind, Namespace: meta.Get("namespace").String(),
+		Name: meta.Get("name").String()}
+	wanted := b.wanted[ref]
+	unit := ""
+	if !wanted && ref.Namespace != "" {
+		unit = b.unitOf(ref.Namespace, meta)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k.GroupKind == capi.Cluster {
+		p.targetClusters[object.Key{Namespace: ref.Namespace, Name: ref.Name}] = true
+	}
+	switch {
+	case wanted:
+		p.existing[ref] = meta.Get("uid").String()
+	case unit != "" && !p.comesByItself(k, ref):
+		p.extra = append(p.extra, extraObject{ref, unit})
+	}
+}
+
+// comesByItself reports whether controllers make such an object for a Cluster that they find, and
+// remove it with the Cluster.
+func (p *planner) comesByItself(k kube.Kind, ref object.Ref) bool {
+	_, lock := p.rows().ClusterOfLock(ref)
+	return lock || p.rows().Row(k.GroupKind).BoundToCluster
+}
+
+// listedKinds returns the kinds of which a plan lists the metadata on the target: those of the
+// plan, whole, and the other kinds of Cluster API, as far as objects have the label of a workload
+// cluster.
+func (p *planner) listedKinds() map[object.GroupKind]kube.ListOptions {
+	kinds := map[object.GroupKind]kube.ListOptions{}
+	for gk := range p.kinds {
+		kinds[gk] = kube.ListOptions{Metadata: true}
+	}
+	for _, k := range p.Kinds {
+		if _, planned := kinds[k.GroupKind]; planned || !k.Namespaced ||
+			!k.Contract && !p.rows().Known(k.GroupKind) {
+			continue
+		}
+		kinds[k.GroupKind] = kube.ListOptions{Metadata: true, Labels: capi.LabelClusterName}
+	}
+	if _, ok := kinds[capi.Cluster]; ok {
+		kinds[capi.Cluster] = kube.ListOptions{Metadata: true}
+	}
+	return kinds
+}
+
+// checkExtra reports objects of the target that belong to a unit and are not in the plan. Their
+// controllers count them as soon as the unit is released: a MachineSet with a leftover Machine of
+// an earlier attempt scales down, and may delete the Machine that lives. A unit at work on the
+// target is adopted as it is, and its controllers may have made more since the snapshot.
+func checkExtra(_ context.Context, p *planner) error {
+	slices.SortFunc(p.extra, func(a, b extraObject) int { return object.CompareRefs(a.Ref, b.Ref) })
+	for _, e := range p.extra {
+		if p.atWork[e.unit] {
+			continue
+		}
+		f := object.Finding{Severity: object.Error, Code: object.CodeExtraOnTarget, Ref: e.Ref,
+			Unit: e.unit, Message: fmt.Sprintf("the target has it, it belongs to %s, and the snapshot does "+
+				"not have it: once the workload cluster is released, its controllers count it", e.unit),
+			Hint: "find out who made it: undo the operation that left it there, or use a newer snapshot " +
+				"that has it"}
+		if p.rows().Row(e.GroupKind()).Pause.Passive() || p.Spec.Force.Has(f.Code) {
+			f.Severity = object.Warning
+		}
+		p.addAll(f)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package restore
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// deployments are the kind in which controllers run.
+var deployments = kube.Kind{GroupKind: object.GroupKind{Group: "apps", Kind: "Deployment"},
+	Version: "v1", Resource: "deployments", Namespaced: true, Status: true, Served: []string{"v1"}}
+
+// findPlatform finds the namespaces of providers and of the platform, on both sides: by the
+// inventories of clusterctl, by labels, and by the Deployments of the target. Providers that were
+// installed with Helm, by an operator or by GitOps are in no inventory. The controllers there trust
+// the Secrets of their own namespace (invariant I8).
+func (p *planner) findPlatform(ctx context.Context) error {
+	for _, pr := range p.Snapshot.About.Providers {
+		p.platform[pr.Namespace] = pr.Name
+	}
+	for _, pr := range p.Providers {
+		p.platform[pr.Namespace] = pr.Name
+	}
+	for _, n := range p.nodes {
+		if n.GroupKind() != capi.Namespace {
+			continue
+		}
+		raw, err := p.Contents.Bytes(n.Ref)
+		if err != nil {
+			return err
+		}
+		p.addPlatform(n.Name, capi.PlatformNamespace(n.Name, labelsOf(raw)))
+	}
+	if err := p.listPlatform(ctx, kube.NamespaceKind, func(raw []byte) {
+		name := gjson.GetBytes(raw, "metadata.name").String()
+		p.addPlatform(name, capi.PlatformNamespace(name, labelsOf(raw)))
+	}); err != nil {
+		return err
+	}
+	return p.listPlatform(ctx, deployments, func(raw []byte) {
+		p.addPlatform(gjson.GetBytes(raw, "metadata.namespace").String(),
+			capi.PlatformWorkload(labelsOf(raw)))
+	})
+}
+
+func (p *planner) addPlatform(namespace, component string) {
+	if component != "" && p.platform[namespace] == "" {
+		p.platform[namespace] = strings.Clone(component)
+	}
+}
+
+// listPlatform lists the metadata of a kind on the target. Without the right to list it, what is
+// known by the other ways counts.
+func (p *planner) listPlatform(ctx context.Context, k kube.Kind, fn func(raw []byte)) error {
+	_, err := p.Reader.List(ctx, k, kube.ListOptions{Metadata: true}, func(raw []byte) error {
+		fn(raw)
+		return nil
+	})
+	if apierrors.IsForbidden(err) {
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeNotAllowed,
+			Message: "the credentials may not list " + k.Resource + " on the target: namespaces of " +
+				"providers and platforms may not all be recognised, and the snapshot may have objects in them",
+			Hint: "grant list of " + k.Resource + ", or check the namespaces of the plan"})
+		return nil
+	}
+	return err
+}
+
+func labelsOf(raw []byte) map[string]string {
+	labels := map[string]string{}
+	gjson.GetBytes(raw, "metadata.labels").ForEach(func(k, v gjson.Result) bool {
+		labels[k.String()] = v.String()
+		return true
+	})
+	return labels
+}
