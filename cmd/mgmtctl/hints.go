@@ -27,6 +27,8 @@ var findingCommands = map[object.Code]string{
 	object.CodeObserve:            "mgmtctl operation accept ID NAMESPACE/NAME",
 	object.CodeChangedByTarget:    "--accept-difference Kind.group:path",
 	object.CodeWouldRollOut:       "--accept-difference Kind.group:path",
+	object.CodeFenced:             "mgmtctl mgmt fence --lift",
+	object.CodeNotFenced:          "mgmtctl mgmt fence",
 	object.CodeOperationMark:      "mgmtctl operation resume ID",
 	object.CodeSignature:          "--trusted-key signing.pub",
 	object.CodeNotRecorded:        "--no-record verifies without a record",
@@ -53,6 +55,11 @@ var overrideCommands = map[object.Code]string{
 		"--force takes it as it is",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force when " +
 		"that operation and its catalog are lost",
+	object.CodeHeld: "mgmtctl operation list; --force of a restore unpauses " +
+		"it as it was",
+	object.CodeFenceUnacknowledged: "then restore with --force",
+	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force " +
+		"when that operation and its catalog are lost",
 	object.CodeProvisioning: "--force takes the risk",
 	object.CodePoolShared:   "--force when its ranges are known not to collide",
 	object.CodeNoFence:      "--no-fence moves without ownership records",

@@ -11,12 +11,10 @@ import (
 func newMgmt(p *program) *cobra.Command {
 	return newGroup(&cobra.Command{
 		Use:   "mgmt",
-		Short: "List and check management clusters",
-		Long: `List and check management clusters: those of the daemon's config, or standalone those
-of --source-kubeconfig and --target-kubeconfig.
-
-Nothing is changed on them.`,
-	}, newMgmtList(p), newMgmtCheck(p))
+		Short: "List, check and fence management clusters",
+		Long: `List, check and fence management clusters: those of the daemon's config, or standalone
+those of --source-kubeconfig and --target-kubeconfig.`,
+	}, newMgmtList(p), newMgmtCheck(p), newMgmtFence(p))
 }
 
 // writeMgmt writes one management cluster and its providers.

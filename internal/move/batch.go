@@ -149,7 +149,7 @@ func (m *run) notPaused(s *snapshot.Snapshot, contents *snapshot.Contents, units
 		if err != nil {
 			return nil, err
 		}
-		why := m.whyNotPaused(n, u)
+		why := m.pauser.NotPaused(n, u)
 		if why == "" && pause.Order() > 0 && !capi.PausedByUs(u.Object) {
 			why = "its switch is not set"
 		}

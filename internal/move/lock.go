@@ -65,7 +65,7 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 		return err
 	}
 	again := false
-	err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+	err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 		if err := m.mayWrite(unit, u); err != nil {
 			return false, err
 		}

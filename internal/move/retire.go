@@ -56,7 +56,8 @@ func (m *run) retire(ctx context.Context, b *batch, healthy []restore.Unit) {
 // the units. It lists the source once for all units of a batch.
 func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 	map[string][]object.Finding, error) {
-	toDelete, leaves, unitOf := map[string]object.Ref{}, map[object.Ref]bool{}, map[object.Ref]string{}
+	toDelete, leaves := map[string]object.Ref{}, map[object.Ref]bool{}
+	unitOf := map[object.Ref]string{}
 	for _, u := range units {
 		for _, o := range u.Objects {
 			unitOf[o.Ref] = u.Name
@@ -133,7 +134,7 @@ func (m *run) removeOwnerRefs(ctx context.Context, b *batch, u restore.Unit) err
 			func(r object.Ref) bool { return in[r] }) {
 			continue
 		}
-		err := m.change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {
+		err := m.pauser.Change(ctx, o.Ref, func(live *unstructured.Unstructured) (bool, error) {
 			return restore.RemoveOwnerRefs(live, leaving), nil
 		})
 		if err != nil && !apierrors.IsNotFound(err) {

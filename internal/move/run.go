@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
@@ -35,7 +36,7 @@ type run struct {
 	captures *captureCache
 	began    time.Time
 	batches  []*batch
-	slots    chan struct{} // limits concurrent reads of objects of the source
+	pauser   *fence.Pauser // of the source
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
 
@@ -61,7 +62,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 	m := &run{Options: o, Plan: &stored.Plan, Tuning: stored.Tuning.WithDefaults(DefaultConcurrency),
 		Operation: string(op.ID), Attempt: op.Runs, Units: op.Units,
 		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
-		slots: make(chan struct{}, 8), refused: map[string]bool{},
+		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
+		refused: map[string]bool{},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			retired: map[string]bool{}}}
 	if m.Units == nil {
@@ -306,8 +308,10 @@ func (m *run) copyAndHandOver(ctx context.Context, b *batch) {
 		Operation: m.Operation, Journal: m.Journal, Tuning: tuning,
 		Hooks: restore.Hooks{
 			StepSuffix: b.suffix(), RequirePause: true, LeaveSharedPaused: true, ReleaseTogether: true,
-			BeforeRelease: func(ctx context.Context, u restore.Unit) error { return m.handOver(ctx, u, b) },
-			EpochMark:     m.epochMark,
+			BeforeRelease: func(ctx context.Context, u restore.Unit) error {
+				return m.handOver(ctx, u, b)
+			},
+			EpochMark: m.epochMark,
 			OnBlocked: func(u restore.Unit) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -401,8 +405,8 @@ func (m *run) observe(ctx context.Context) error {
 		moved.Units = slices.DeleteFunc(slices.Clone(b.Copy.Units),
 			func(u restore.Unit) bool { return !m.results.retired[u.Name] })
 		if err := restore.Observe(ctx, restore.RunOptions{
-			Plan: &moved, Contents: b.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds, Rows: m.Rows,
-			Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
+			Plan: &moved, Contents: b.contents, Reader: m.Target.Reader, Kinds: m.Target.Kinds,
+			Rows: m.Rows, Operation: m.Operation, Journal: m.Journal, Tuning: m.Tuning,
 			Hooks: restore.Hooks{StepSuffix: b.suffix()},
 		}); err != nil {
 			return err

@@ -4,25 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
-
-// annotationBlockMove is set by providers on objects that must not be moved yet, and removed when
-// they are ready (clusterctl contract).
-const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 
 // ChangedError means that the source differs from what the copy was made from.
 type ChangedError struct{ Why string }
@@ -36,33 +29,6 @@ func (e *ChangedError) Hint() string {
 }
 
 func pauseStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "pause"} }
-
-// change reads an object of the source, lets fn change it and writes it. It repeats that after a
-// conflict.
-func (m *run) change(ctx context.Context, ref object.Ref, fn func(u *unstructured.Unstructured) (
-	changed bool, err error)) error {
-	k, ok := kube.FindKind(m.Source.Kinds, ref.GroupKind())
-	if !ok {
-		return fmt.Errorf("the source no longer serves %s", ref.GroupKind())
-	}
-	var refused error // by fn
-	err := kube.Retry(ctx, func() error {
-		live, err := m.Source.Reader.Get(ctx, k, ref.Namespace, ref.Name)
-		if err != nil {
-			return err
-		}
-		var changed bool
-		if changed, refused = fn(live); refused != nil || !changed {
-			return refused
-		}
-		_, err = m.Source.Writer.Update(ctx, k, live)
-		return err
-	})
-	if err != nil && refused == nil {
-		return fmt.Errorf("%s: %w", ref, err)
-	}
-	return err
-}
 
 // pause pauses a unit of the source: it sets lock and switch, then waits for every object that
 // acknowledges a pause. A condition Paused=True that an earlier pause left behind would pass at
@@ -81,7 +47,7 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		if err := m.awaitAtWork(ctx, ref, nodes); err != nil {
 			return err
 		}
-		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 			if err := m.mayLock(unit, u); err != nil {
 				return false, err
 			}
@@ -95,15 +61,9 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range nodes { // after the lock: nothing is set under somebody else's
-			if n.GroupKind() != capi.Cluster && m.Rows.Row(n.GroupKind()).Pause.Order() > 0 {
-				if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
-					error) {
-					return m.Rows.Pause(u.Object), nil
-				}); err != nil {
-					return err
-				}
-			}
+		// after the lock: nothing is set under somebody else's
+		if err := m.pauser.PauseOwn(ctx, nodes); err != nil {
+			return err
 		}
 		return errors.Join(m.awaitPaused(ctx, unit), h.SetUnit(catalog.UnitPaused))
 	})
@@ -141,82 +101,17 @@ func (m *run) awaitPaused(ctx context.Context, unit string) error {
 		return err
 	}
 	if err := m.await(ctx, nodesOf(captured.graph, unit), "the source's controllers to "+
-		"acknowledge the pause", m.whyNotPaused); err != nil {
+		"acknowledge the pause", m.pauser.NotPaused); err != nil {
 		return err
 	}
 	return retry.Sleep(ctx, m.Tuning.Settle) // for controllers that publish nothing
 }
 
-// whyNotPaused returns why an object does not count as paused yet; "" when it does.
-func (m *run) whyNotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
-	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
-		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
-	}
-	if capi.PublishesPause(u.Object) && m.Rows.Row(kindOf(u)).Pause.Acknowledged() {
-		if why := capi.NotAcknowledged(u.Object, "True"); why != "" {
-			return why
-		}
-	}
-	if kindOf(u) == capi.Cluster {
-		return capi.TopologyNotPaused(u.Object)
-	}
-	return ""
-}
-
-func kindOf(u *unstructured.Unstructured) object.GroupKind {
-	gvk := u.GroupVersionKind()
-	return object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
-}
-
 // await polls objects of the source until problem returns "" for all of them. An object that is
 // gone has no problem.
 func (m *run) await(ctx context.Context, nodes []*graph.Node, what string,
-	problem func(n *graph.Node, u *unstructured.Unstructured) string) error {
-	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, m.Tuning.Wait, nodes,
-		func(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, string, error) {
-			return m.problems(ctx, nodes, problem)
-		})
-}
-
-func (m *run) problems(ctx context.Context, nodes []*graph.Node, problem func(n *graph.Node,
-	u *unstructured.Unstructured) string) (left []*graph.Node, first string, err error) {
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for _, n := range nodes {
-		k, ok := kube.FindKind(m.Source.Kinds, n.GroupKind())
-		if pause := m.Rows.Row(n.GroupKind()).Pause; !ok || pause.Passive() || pause.Late() {
-			continue // it has no pause that we know
-		}
-		m.slots <- struct{}{}
-		g.Go(func() error {
-			defer func() { <-m.slots }()
-			u, err := m.Source.Reader.Get(ctx, k, n.Namespace, n.Name)
-			var why string
-			switch {
-			case apierrors.IsNotFound(err):
-				return nil
-			case err != nil && kube.Transient(err):
-				why = err.Error()
-			case err != nil:
-				return fmt.Errorf("%s: %w", n.Ref, err)
-			default:
-				why = problem(n, u)
-			}
-			if why != "" {
-				mu.Lock()
-				defer mu.Unlock()
-				left = append(left, n)
-				if first == "" {
-					first = n.Ref.String() + ": " + why
-				}
-			}
-			return nil
-		})
-	}
-	// first: in which order a return reads a variable and calls a function is not specified
-	err = g.Wait()
-	return left, first, err
+	problem fence.Problem) error {
+	return m.pauser.Await(ctx, nodes, what, m.Tuning.Wait, problem)
 }
 
 // unpause undoes the pause of a unit of the source. With wait it waits until the controllers
@@ -237,7 +132,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			return err
 		}
 		unpaused, staysPaused := false, false
-		err = m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
 			if !m.locked(u) {
 				return false, nil // never paused by us, or unpaused by a run that died afterwards
 			}
@@ -266,24 +161,13 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 // Cluster is unpaused, which also frees the lock, and does nothing unless we hold the lock.
 func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph.Node) error {
 	ours := false
-	if err := m.change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
+	if err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
 		ours = m.locked(u)
 		return false, nil
 	}); err != nil || !ours {
 		return err
 	}
-	for _, n := range nodes {
-		if n.GroupKind() == capi.Cluster || m.Rows.Row(n.GroupKind()).Pause.Order() == 0 {
-			continue
-		}
-		if err := m.change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool,
-			error) {
-			return m.Rows.Unpause(u.Object), nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.pauser.UnpauseOwn(ctx, nodes)
 }
 
 // awaitReconciled waits until controllers reconcile an unpaused unit again. A timeout is only a

@@ -109,6 +109,11 @@ const (
 	CodePaused          Code = "paused"
 	CodeOperationMark   Code = "operation-mark"
 	CodeOperationDead   Code = "operation-dead"
+
+	// Fencing workload clusters of a management cluster.
+	CodeFenced              Code = "fenced"
+	CodeNotFenced           Code = "not-fenced"
+	CodeFenceUnacknowledged Code = "fence-unacknowledged"
 )
 
 // Area says which work reports a finding.

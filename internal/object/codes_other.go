@@ -31,7 +31,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"and its catalog are lost.",
 		},
 		{
-			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
+			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning},
+			Forceable: true,
 			Meaning: "A Machine has no Node yet: it is being provisioned.",
 			Next:    "Wait for its Node, and move the workload cluster after that.",
 		},
@@ -153,8 +154,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeAddedOnTarget, Area: AreaRun, Severities: []Severity{Info},
-			Meaning: "The target added values to copies: a webhook, a policy or a controller there sets " +
-				"defaults, labels, annotations, finalizers or conditions.",
+			Meaning: "The target added values to copies: a webhook, a policy or a controller there " +
+				"sets defaults, labels, annotations, finalizers or conditions.",
 			Next: "Nothing, unless the message shows a path that you do not expect.",
 		},
 		{
@@ -179,8 +180,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeUnitAccepted, Area: AreaRun, Severities: []Severity{Warning},
-			Meaning: "The workload cluster failed the checks after its release, and the operator accepted " +
-				"its state.",
+			Meaning: "The workload cluster failed the checks after its release, and the operator " +
+				"accepted its state.",
 			Next: "Nothing. A resume goes on with it.",
 		},
 	}
@@ -331,6 +332,26 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Resume the operation, or roll back a move. When the operation is over and nothing " +
 				"else reconciles the Cluster, release the copy, or remove the annotation " +
 				"mgmtd.dev/operation.",
+		},
+		{
+			Code: CodeFenced, Area: AreaMgmt, Severities: []Severity{Info},
+			Meaning: "The Cluster is fenced: mgmtd paused it, because another management cluster owns " +
+				"the workload cluster or is about to.",
+			Next: "Nothing while the other management cluster reconciles it. Lift the fence when it " +
+				"is to be reconciled here.",
+		},
+		{
+			Code: CodeNotFenced, Area: AreaMgmt, Severities: []Severity{Error},
+			Meaning: "The Cluster could not be fenced, or its fence could not be lifted.",
+			Next:    "Mend the cause that the message names, and run the command again.",
+		},
+		{
+			Code: CodeFenceUnacknowledged, Area: AreaMgmt, Severities: []Severity{Error, Warning},
+			Forceable: true,
+			Meaning: "The Cluster is fenced, but controllers of the management cluster have not " +
+				"acknowledged the pause: they are dead, or still at work on the workload cluster.",
+			Next: "Make sure that no controller of the management cluster runs, or fence again when " +
+				"they run again.",
 		},
 	}
 }

@@ -56,6 +56,9 @@ func (r *run) releaseObject(ctx context.Context, u Unit, o Object) error {
 	}
 	return r.change(ctx, o, func(live *unstructured.Unstructured) bool {
 		changed := r.Rows.Unpause(live.Object)
+		if changed {
+			capi.Unannotate(live.Object, capi.AnnotationFenced) // of a Cluster that came back
+		}
 		if changed && mark != "" {
 			capi.Annotate(live.Object, capi.AnnotationEpoch, mark)
 		}

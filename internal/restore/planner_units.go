@@ -166,6 +166,7 @@ func decodeObject(rows *capi.Table, c Contents, r object.Ref) (
 func stripOwnMarks(rows *capi.Table, u *unstructured.Unstructured) {
 	rows.Unpause(u.Object)
 	capi.Unannotate(u.Object, annotationOperation)
+	capi.Unannotate(u.Object, capi.AnnotationFenced)
 }
 
 // jsonError returns the position of a syntax error without the text around it, which may be of a

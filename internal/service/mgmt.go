@@ -21,7 +21,7 @@ import (
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
-// mgmtService reads management clusters. It holds nothing that can write to one (I7).
+// mgmtService reads management clusters. Only FenceMgmt holds something that can write to one (I7).
 type mgmtService struct {
 	mgmtv1.UnimplementedMgmtServiceServer
 	s *Server
@@ -76,6 +76,7 @@ type workload struct {
 	// not released it (a restore).
 	operation string
 	annotated bool // an annotation names the operation, not a field manager
+	fenced    bool
 }
 
 // readMgmt connects to a management cluster and reads what is in it. With an error, the view holds
@@ -139,7 +140,9 @@ func decodeWorkload(kind kube.Kind, raw []byte) (workload, error) {
 		id: cmp.Or(c.Metadata.Annotations[capi.AnnotationWorkloadID], c.Metadata.UID)}
 	w.operation, _, _ = strings.Cut(c.Metadata.Annotations[capi.AnnotationOperation], "/")
 	w.annotated = w.operation != ""
-	if _, copied := c.Metadata.Annotations[capi.AnnotationWasPaused]; !copied || w.annotated {
+	_, w.fenced = c.Metadata.Annotations[capi.AnnotationFenced]
+	if _, copied := c.Metadata.Annotations[capi.AnnotationWasPaused]; !copied || w.annotated ||
+		w.fenced {
 		return w, nil // the mark stays on a released copy, where it says nothing
 	}
 	for _, entry := range c.Metadata.ManagedFields {

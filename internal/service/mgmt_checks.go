@@ -108,7 +108,12 @@ func ignoreForbidden(err error) error {
 // checkWorkloads reports Clusters that are paused, and marks of operations that do not run.
 func checkWorkloads(ctx context.Context, k *mgmtCheck) error {
 	for _, w := range k.workloads {
-		if w.paused {
+		if w.fenced {
+			k.add(object.Finding{Severity: object.Info, Code: object.CodeFenced, Ref: w.ref,
+				Unit:    unitOf(w),
+				Message: "it is fenced: another management cluster owns it, or is about to",
+				Hint:    "lift the fence when it is to be reconciled here"})
+		} else if w.paused {
 			k.add(object.Finding{Severity: object.Warning, Code: object.CodePaused, Ref: w.ref,
 				Unit:    unitOf(w),
 				Message: "it is paused: nothing reconciles it", Hint: "a restore or a move leaves it " +
@@ -178,8 +183,8 @@ func checkOwnership(ctx context.Context, k *mgmtCheck) error {
 		return err
 	}
 	owners := preflight.Owners{Records: records, Expected: []string{k.proto.GetUid()},
-		Elsewhere: "keep it paused here and find out which of the two reconciles it; the copy that is " +
-			"not meant has to go",
+		Elsewhere: "keep it paused here and find out which of the two reconciles it; the copy that " +
+			"is not meant has to go",
 		Damaged: "somebody changed it, or the store lost it"}
 	for _, w := range k.workloads {
 		f, ok := owners.Check(w.id)

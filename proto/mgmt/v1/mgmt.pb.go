@@ -9,6 +9,7 @@ package mgmtv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -370,11 +371,196 @@ func (x *CheckMgmtResponse) GetFindings() []*Finding {
 	return nil
 }
 
+// FenceMgmtRequest says what to fence.
+type FenceMgmtRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the management cluster; may be empty when there is only one.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Name of the storage location whose ownership records are read; empty for the default one, if
+	// there is one.
+	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	// Fence these, whoever owns them. Empty without all: those that belong to another management
+	// cluster by a trusted ownership record.
+	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
+	// Fence all, whoever owns them.
+	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
+	// Give back the pause of what is fenced, and fence nothing. An empty selection is everything.
+	Lift bool `protobuf:"varint,5,opt,name=lift,proto3" json:"lift,omitempty"`
+	// Return what would be done, and do nothing.
+	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// How long to wait for acknowledgements; 0 means 30 s.
+	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceMgmtRequest) Reset() {
+	*x = FenceMgmtRequest{}
+	mi := &file_mgmt_v1_mgmt_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceMgmtRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceMgmtRequest) ProtoMessage() {}
+
+func (x *FenceMgmtRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_mgmt_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceMgmtRequest.ProtoReflect.Descriptor instead.
+func (*FenceMgmtRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_mgmt_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FenceMgmtRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FenceMgmtRequest) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *FenceMgmtRequest) GetSelection() *Selection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *FenceMgmtRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *FenceMgmtRequest) GetLift() bool {
+	if x != nil {
+		return x.Lift
+	}
+	return false
+}
+
+func (x *FenceMgmtRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *FenceMgmtRequest) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+// FenceMgmtResponse says what was fenced. Workload clusters are named "namespace/name".
+type FenceMgmtResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The management cluster, without its providers.
+	Mgmt *Mgmt `protobuf:"bytes,1,opt,name=mgmt,proto3" json:"mgmt,omitempty"`
+	// Paused now; with dry_run, what would be paused.
+	Paused []string `protobuf:"bytes,2,rep,name=paused,proto3" json:"paused,omitempty"`
+	// Paused before: by a fence, an operation or a user.
+	Already []string `protobuf:"bytes,3,rep,name=already,proto3" json:"already,omitempty"`
+	// What is not fenced any more; with dry_run, what would be given back unless a finding prevents
+	// it.
+	Lifted []string `protobuf:"bytes,4,rep,name=lifted,proto3" json:"lifted,omitempty"`
+	// What could not be done, or is not acknowledged.
+	Findings      []*Finding `protobuf:"bytes,5,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FenceMgmtResponse) Reset() {
+	*x = FenceMgmtResponse{}
+	mi := &file_mgmt_v1_mgmt_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FenceMgmtResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FenceMgmtResponse) ProtoMessage() {}
+
+func (x *FenceMgmtResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_mgmt_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FenceMgmtResponse.ProtoReflect.Descriptor instead.
+func (*FenceMgmtResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_mgmt_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *FenceMgmtResponse) GetMgmt() *Mgmt {
+	if x != nil {
+		return x.Mgmt
+	}
+	return nil
+}
+
+func (x *FenceMgmtResponse) GetPaused() []string {
+	if x != nil {
+		return x.Paused
+	}
+	return nil
+}
+
+func (x *FenceMgmtResponse) GetAlready() []string {
+	if x != nil {
+		return x.Already
+	}
+	return nil
+}
+
+func (x *FenceMgmtResponse) GetLifted() []string {
+	if x != nil {
+		return x.Lifted
+	}
+	return nil
+}
+
+func (x *FenceMgmtResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
 var File_mgmt_v1_mgmt_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_mgmt_proto_rawDesc = "" +
 	"\n" +
-	"\x12mgmt/v1/mgmt.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\"V\n" +
+	"\x12mgmt/v1/mgmt.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"V\n" +
 	"\bProvider\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1c\n" +
@@ -394,10 +580,25 @@ const file_mgmt_v1_mgmt_proto_rawDesc = "" +
 	"\blocation\x18\x02 \x01(\tR\blocation\"d\n" +
 	"\x11CheckMgmtResponse\x12!\n" +
 	"\x04mgmt\x18\x01 \x01(\v2\r.mgmt.v1.MgmtR\x04mgmt\x12,\n" +
-	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings2\x9f\x01\n" +
+	"\bfindings\x18\x02 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\"\xe2\x01\n" +
+	"\x10FenceMgmtRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x120\n" +
+	"\tselection\x18\x03 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12\x10\n" +
+	"\x03all\x18\x04 \x01(\bR\x03all\x12\x12\n" +
+	"\x04lift\x18\x05 \x01(\bR\x04lift\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12-\n" +
+	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xae\x01\n" +
+	"\x11FenceMgmtResponse\x12!\n" +
+	"\x04mgmt\x18\x01 \x01(\v2\r.mgmt.v1.MgmtR\x04mgmt\x12\x16\n" +
+	"\x06paused\x18\x02 \x03(\tR\x06paused\x12\x18\n" +
+	"\aalready\x18\x03 \x03(\tR\aalready\x12\x16\n" +
+	"\x06lifted\x18\x04 \x03(\tR\x06lifted\x12,\n" +
+	"\bfindings\x18\x05 \x03(\v2\x10.mgmt.v1.FindingR\bfindings2\xe8\x01\n" +
 	"\vMgmtService\x12G\n" +
 	"\tListMgmts\x12\x19.mgmt.v1.ListMgmtsRequest\x1a\x1a.mgmt.v1.ListMgmtsResponse\"\x03\x90\x02\x01\x12G\n" +
-	"\tCheckMgmt\x12\x19.mgmt.v1.CheckMgmtRequest\x1a\x1a.mgmt.v1.CheckMgmtResponse\"\x03\x90\x02\x01B-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"\tCheckMgmt\x12\x19.mgmt.v1.CheckMgmtRequest\x1a\x1a.mgmt.v1.CheckMgmtResponse\"\x03\x90\x02\x01\x12G\n" +
+	"\tFenceMgmt\x12\x19.mgmt.v1.FenceMgmtRequest\x1a\x1a.mgmt.v1.FenceMgmtResponse\"\x03\x90\x02\x02B-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_mgmt_proto_rawDescOnce sync.Once
@@ -411,30 +612,40 @@ func file_mgmt_v1_mgmt_proto_rawDescGZIP() []byte {
 	return file_mgmt_v1_mgmt_proto_rawDescData
 }
 
-var file_mgmt_v1_mgmt_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_mgmt_v1_mgmt_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_mgmt_v1_mgmt_proto_goTypes = []any{
-	(*Provider)(nil),          // 0: mgmt.v1.Provider
-	(*Mgmt)(nil),              // 1: mgmt.v1.Mgmt
-	(*ListMgmtsRequest)(nil),  // 2: mgmt.v1.ListMgmtsRequest
-	(*ListMgmtsResponse)(nil), // 3: mgmt.v1.ListMgmtsResponse
-	(*CheckMgmtRequest)(nil),  // 4: mgmt.v1.CheckMgmtRequest
-	(*CheckMgmtResponse)(nil), // 5: mgmt.v1.CheckMgmtResponse
-	(*Finding)(nil),           // 6: mgmt.v1.Finding
+	(*Provider)(nil),            // 0: mgmt.v1.Provider
+	(*Mgmt)(nil),                // 1: mgmt.v1.Mgmt
+	(*ListMgmtsRequest)(nil),    // 2: mgmt.v1.ListMgmtsRequest
+	(*ListMgmtsResponse)(nil),   // 3: mgmt.v1.ListMgmtsResponse
+	(*CheckMgmtRequest)(nil),    // 4: mgmt.v1.CheckMgmtRequest
+	(*CheckMgmtResponse)(nil),   // 5: mgmt.v1.CheckMgmtResponse
+	(*FenceMgmtRequest)(nil),    // 6: mgmt.v1.FenceMgmtRequest
+	(*FenceMgmtResponse)(nil),   // 7: mgmt.v1.FenceMgmtResponse
+	(*Finding)(nil),             // 8: mgmt.v1.Finding
+	(*Selection)(nil),           // 9: mgmt.v1.Selection
+	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
 }
 var file_mgmt_v1_mgmt_proto_depIdxs = []int32{
-	0, // 0: mgmt.v1.Mgmt.providers:type_name -> mgmt.v1.Provider
-	1, // 1: mgmt.v1.ListMgmtsResponse.mgmts:type_name -> mgmt.v1.Mgmt
-	1, // 2: mgmt.v1.CheckMgmtResponse.mgmt:type_name -> mgmt.v1.Mgmt
-	6, // 3: mgmt.v1.CheckMgmtResponse.findings:type_name -> mgmt.v1.Finding
-	2, // 4: mgmt.v1.MgmtService.ListMgmts:input_type -> mgmt.v1.ListMgmtsRequest
-	4, // 5: mgmt.v1.MgmtService.CheckMgmt:input_type -> mgmt.v1.CheckMgmtRequest
-	3, // 6: mgmt.v1.MgmtService.ListMgmts:output_type -> mgmt.v1.ListMgmtsResponse
-	5, // 7: mgmt.v1.MgmtService.CheckMgmt:output_type -> mgmt.v1.CheckMgmtResponse
-	6, // [6:8] is the sub-list for method output_type
-	4, // [4:6] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	0,  // 0: mgmt.v1.Mgmt.providers:type_name -> mgmt.v1.Provider
+	1,  // 1: mgmt.v1.ListMgmtsResponse.mgmts:type_name -> mgmt.v1.Mgmt
+	1,  // 2: mgmt.v1.CheckMgmtResponse.mgmt:type_name -> mgmt.v1.Mgmt
+	8,  // 3: mgmt.v1.CheckMgmtResponse.findings:type_name -> mgmt.v1.Finding
+	9,  // 4: mgmt.v1.FenceMgmtRequest.selection:type_name -> mgmt.v1.Selection
+	10, // 5: mgmt.v1.FenceMgmtRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 6: mgmt.v1.FenceMgmtResponse.mgmt:type_name -> mgmt.v1.Mgmt
+	8,  // 7: mgmt.v1.FenceMgmtResponse.findings:type_name -> mgmt.v1.Finding
+	2,  // 8: mgmt.v1.MgmtService.ListMgmts:input_type -> mgmt.v1.ListMgmtsRequest
+	4,  // 9: mgmt.v1.MgmtService.CheckMgmt:input_type -> mgmt.v1.CheckMgmtRequest
+	6,  // 10: mgmt.v1.MgmtService.FenceMgmt:input_type -> mgmt.v1.FenceMgmtRequest
+	3,  // 11: mgmt.v1.MgmtService.ListMgmts:output_type -> mgmt.v1.ListMgmtsResponse
+	5,  // 12: mgmt.v1.MgmtService.CheckMgmt:output_type -> mgmt.v1.CheckMgmtResponse
+	7,  // 13: mgmt.v1.MgmtService.FenceMgmt:output_type -> mgmt.v1.FenceMgmtResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_mgmt_proto_init() }
@@ -443,13 +654,14 @@ func file_mgmt_v1_mgmt_proto_init() {
 		return
 	}
 	file_mgmt_v1_operation_proto_init()
+	file_mgmt_v1_snapshot_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_mgmt_proto_rawDesc), len(file_mgmt_v1_mgmt_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,13 +21,15 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	MgmtService_ListMgmts_FullMethodName = "/mgmt.v1.MgmtService/ListMgmts"
 	MgmtService_CheckMgmt_FullMethodName = "/mgmt.v1.MgmtService/CheckMgmt"
+	MgmtService_FenceMgmt_FullMethodName = "/mgmt.v1.MgmtService/FenceMgmt"
 )
 
 // MgmtServiceClient is the client API for MgmtService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// MgmtService inspects management clusters. It changes nothing on them.
+// MgmtService inspects management clusters, and fences workload clusters that they lost. Only
+// FenceMgmt changes something on them.
 type MgmtServiceClient interface {
 	// ListMgmts returns the management clusters that requests can name, by name, and whether each
 	// answers.
@@ -35,6 +37,11 @@ type MgmtServiceClient interface {
 	// CheckMgmt checks one management cluster: reachable, rights, providers and contracts, kinds
 	// without a known pause, workload clusters that are paused or owned by another.
 	CheckMgmt(ctx context.Context, in *CheckMgmtRequest, opts ...grpc.CallOption) (*CheckMgmtResponse, error)
+	// FenceMgmt pauses the Clusters of a management cluster that belong to another one by a trusted
+	// ownership record, or those of a selection, marks them, and waits for the acknowledgements of
+	// their controllers. With lift it gives the pause back. It may run twice: what is fenced stays
+	// fenced. What could not be done is in the findings.
+	FenceMgmt(ctx context.Context, in *FenceMgmtRequest, opts ...grpc.CallOption) (*FenceMgmtResponse, error)
 }
 
 type mgmtServiceClient struct {
@@ -65,11 +72,22 @@ func (c *mgmtServiceClient) CheckMgmt(ctx context.Context, in *CheckMgmtRequest,
 	return out, nil
 }
 
+func (c *mgmtServiceClient) FenceMgmt(ctx context.Context, in *FenceMgmtRequest, opts ...grpc.CallOption) (*FenceMgmtResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FenceMgmtResponse)
+	err := c.cc.Invoke(ctx, MgmtService_FenceMgmt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MgmtServiceServer is the server API for MgmtService service.
 // All implementations must embed UnimplementedMgmtServiceServer
 // for forward compatibility.
 //
-// MgmtService inspects management clusters. It changes nothing on them.
+// MgmtService inspects management clusters, and fences workload clusters that they lost. Only
+// FenceMgmt changes something on them.
 type MgmtServiceServer interface {
 	// ListMgmts returns the management clusters that requests can name, by name, and whether each
 	// answers.
@@ -77,6 +95,11 @@ type MgmtServiceServer interface {
 	// CheckMgmt checks one management cluster: reachable, rights, providers and contracts, kinds
 	// without a known pause, workload clusters that are paused or owned by another.
 	CheckMgmt(context.Context, *CheckMgmtRequest) (*CheckMgmtResponse, error)
+	// FenceMgmt pauses the Clusters of a management cluster that belong to another one by a trusted
+	// ownership record, or those of a selection, marks them, and waits for the acknowledgements of
+	// their controllers. With lift it gives the pause back. It may run twice: what is fenced stays
+	// fenced. What could not be done is in the findings.
+	FenceMgmt(context.Context, *FenceMgmtRequest) (*FenceMgmtResponse, error)
 	mustEmbedUnimplementedMgmtServiceServer()
 }
 
@@ -92,6 +115,9 @@ func (UnimplementedMgmtServiceServer) ListMgmts(context.Context, *ListMgmtsReque
 }
 func (UnimplementedMgmtServiceServer) CheckMgmt(context.Context, *CheckMgmtRequest) (*CheckMgmtResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckMgmt not implemented")
+}
+func (UnimplementedMgmtServiceServer) FenceMgmt(context.Context, *FenceMgmtRequest) (*FenceMgmtResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method FenceMgmt not implemented")
 }
 func (UnimplementedMgmtServiceServer) mustEmbedUnimplementedMgmtServiceServer() {}
 func (UnimplementedMgmtServiceServer) testEmbeddedByValue()                     {}
@@ -150,6 +176,24 @@ func _MgmtService_CheckMgmt_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MgmtService_FenceMgmt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FenceMgmtRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MgmtServiceServer).FenceMgmt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MgmtService_FenceMgmt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MgmtServiceServer).FenceMgmt(ctx, req.(*FenceMgmtRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // MgmtService_ServiceDesc is the grpc.ServiceDesc for MgmtService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -164,6 +208,10 @@ var MgmtService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckMgmt",
 			Handler:    _MgmtService_CheckMgmt_Handler,
+		},
+		{
+			MethodName: "FenceMgmt",
+			Handler:    _MgmtService_FenceMgmt_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,272 @@
+package fence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// DefaultWait is how long a fence waits for acknowledgements when an operator names no time. It is
+// shorter than the wait of a move: controllers that are dead never acknowledge, and then the
+// operator has to decide.
+const DefaultWait = 30 * time.Second
+
+// writes is how many Clusters a fence changes at once.
+const writes = 16
+
+// Fence fences workload clusters of one management cluster.
+type Fence struct {
+	Pauser *Pauser
+	// Capture captures the management cluster, for the objects of a workload cluster besides its
+	// Cluster.
+	Capture func(ctx context.Context) (*graph.Graph, error)
+	// Wait bounds the wait for acknowledgements; 0 means DefaultWait.
+	Wait time.Duration
+}
+
+// Result is what a fence did.
+type Result struct {
+	// Paused are the units that were paused, Already those that were paused before, by a fence, an
+	// operation or a user. Lifted are those whose fence was lifted.
+	Paused, Already, Lifted []string
+	// LastPause is when the last Cluster was paused; zero when none was.
+	LastPause time.Time
+	Findings  []object.Finding
+}
+
+func (r *Result) sort() {
+	for _, units := range [][]string{r.Paused, r.Already, r.Lifted} {
+		slices.Sort(units)
+	}
+	slices.SortFunc(r.Findings, func(a, b object.Finding) int {
+		return strings.Compare(a.Unit,
+			b.Unit)
+	})
+}
+
+// Pause pauses the Clusters and marks them as fenced, for a reason (capi.FencedByRecord or
+// capi.FencedByOperator). It waits for nothing. A Cluster that an operation holds, as the source of
+// a move or the copy of a restore, stays as that operation left it, and is paused again where
+// somebody ended the pause. A Cluster that is gone, or was created again, is none of them.
+func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Result {
+	var mu sync.Mutex
+	var r Result
+	var g errgroup.Group
+	g.SetLimit(writes)
+	for _, c := range clusters {
+		g.Go(func() error {
+			paused, err := f.pause(ctx, c, why)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case apierrors.IsNotFound(err) || errors.Is(err, errOther):
+			case err != nil:
+				r.Findings = append(r.Findings, object.Finding{Severity: object.Error, Ref: c.Ref,
+					Unit: c.Unit(), Code: object.CodeNotFenced, Message: err.Error(),
+					Hint: object.HintOf(err)})
+			case paused:
+				r.Paused, r.LastPause = append(r.Paused, c.Unit()), time.Now()
+			default:
+				r.Already = append(r.Already, c.Unit())
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+	r.sort()
+	return r
+}
+
+// errOther ends the pause of a Cluster that is not the one that was listed.
+var errOther = errors.New("another object has this name")
+
+// pause reports whether it set the switch.
+func (f *Fence) pause(ctx context.Context, c Cluster, why string) (paused bool, err error) {
+	err = f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+		paused = false
+		if string(u.GetUID()) != c.UID {
+			return false, errOther
+		}
+		was, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+		if paused = !was; held(u) {
+			if was {
+				return false, nil
+			}
+			return true, unstructured.SetNestedField(u.Object, true, "spec", "paused")
+		}
+		f.Pauser.rows.Pause(u.Object)
+		if !was { // somebody ended the pause of an earlier fence
+			if err := unstructured.SetNestedField(u.Object, true, "spec", "paused"); err != nil {
+				return false, err
+			}
+		}
+		marked := u.GetAnnotations()[capi.AnnotationFenced] == why
+		capi.Annotate(u.Object, capi.AnnotationFenced, why)
+		return !was || !marked, nil
+	})
+	return paused, err
+}
+
+// held reports whether an operation holds a Cluster: it is the source of a move, or the copy of a
+// restore that has not released it.
+func held(cluster *unstructured.Unstructured) bool {
+	annotations := cluster.GetAnnotations()
+	_, fenced := annotations[capi.AnnotationFenced]
+	return strings.Contains(annotations[capi.AnnotationOperation], "/") ||
+		capi.PausedByUs(cluster.Object) && !fenced
+}
+
+// Acknowledge sets the switches of the objects of fenced units that have one of their own, and
+// waits until the controllers acknowledge the pause. What they do not acknowledge is a finding for
+// each unit (CodeFenceUnacknowledged): its controllers may be dead, or may not know of the pause
+// yet.
+func (f *Fence) Acknowledge(ctx context.Context, units []string) []object.Finding {
+	if len(units) == 0 {
+		return nil
+	}
+	nodes, err := f.nodes(ctx, units)
+	if err == nil {
+		err = f.Pauser.PauseOwn(ctx, nodes)
+	}
+	if err == nil {
+		limit := f.Wait
+		if limit <= 0 {
+			limit = DefaultWait
+		}
+		err = f.Pauser.Await(ctx, nodes, "the controllers to acknowledge the fence", limit,
+			f.Pauser.NotPaused)
+	}
+	if err == nil {
+		return nil
+	}
+	waited, ok := errors.AsType[*restore.WaitError](err)
+	left, first, readErr := []*graph.Node(nil), "", error(nil)
+	if ok {
+		left, first, readErr = f.Pauser.Problems(ctx, nodes, f.Pauser.NotPaused)
+	}
+	if !ok || readErr != nil {
+		return unacknowledged(units, func(string) string {
+			return "whether its controllers acknowledged the fence is not known: " + err.Error()
+		})
+	}
+	if len(left) == 0 {
+		return nil // since the last poll
+	}
+	count := map[string]int{}
+	for _, n := range left {
+		count[n.Unit]++
+	}
+	units = slices.DeleteFunc(slices.Clone(units), func(u string) bool { return count[u] == 0 })
+	return unacknowledged(units, func(unit string) string {
+		return fmt.Sprintf("%d of its objects do not acknowledge the fence; of all that do not, the "+
+			"first: %s", count[unit], cmp.Or(first, waited.First))
+	})
+}
+
+func unacknowledged(units []string, why func(unit string) string) []object.Finding {
+	var findings []object.Finding
+	for _, unit := range units {
+		findings = append(findings, object.Finding{Severity: object.Error, Unit: unit,
+			Code: object.CodeFenceUnacknowledged, Message: why(unit),
+			Hint: "make sure that the controllers of this management cluster do not run, or fence " +
+				"again when they do"})
+	}
+	return findings
+}
+
+// nodes captures the management cluster and returns the nodes of units.
+func (f *Fence) nodes(ctx context.Context, units []string) ([]*graph.Node, error) {
+	g, err := f.Capture(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, u := range units {
+		wanted[u] = true
+	}
+	return slices.DeleteFunc(slices.Clone(g.Nodes),
+		func(n *graph.Node) bool { return !wanted[n.Unit] }), nil
+}
+
+// Lift gives back the pause of fenced Clusters exactly as it was, and leaves all others alone. It
+// refuses where a record says that the workload cluster belongs to another management cluster, or
+// cannot say to which it belongs. Objects with a switch of their own come first, the Cluster last.
+func (f *Fence) Lift(ctx context.Context, clusters []Cluster, o Owners) Result {
+	var r Result
+	clusters = slices.DeleteFunc(slices.Clone(clusters),
+		func(c Cluster) bool { return c.Fenced() == "" })
+	lost, findings := o.Lost(clusters)
+	for _, c := range lost {
+		record := o.Records[c.ID]
+		findings = append(findings, object.Finding{Severity: object.Error, Ref: c.Ref, Unit: c.Unit(),
+			Code: object.CodeOwnedElsewhere, Message: fmt.Sprintf("management cluster %s (%s) owns it "+
+				"by its ownership record, epoch %d", record.By.Name, record.By.UID, record.Epoch),
+			Hint: "move it back from there, or restore it here when that management cluster is gone"})
+	}
+	refused := map[string]bool{}
+	for _, finding := range findings {
+		refused[finding.Unit] = refused[finding.Unit] || finding.Severity >= object.Error
+	}
+	r.Findings = findings
+	var todo []string
+	for _, c := range clusters {
+		if !refused[c.Unit()] {
+			todo = append(todo, c.Unit())
+		}
+	}
+	if len(todo) == 0 {
+		return r
+	}
+	nodes, err := f.nodes(ctx, todo)
+	for _, c := range clusters {
+		if refused[c.Unit()] {
+			continue
+		}
+		err := err
+		if err == nil {
+			err = f.lift(ctx, c, nodes)
+		}
+		if err != nil {
+			r.Findings = append(r.Findings, object.Finding{Severity: object.Error, Ref: c.Ref,
+				Unit: c.Unit(), Code: object.CodeNotFenced, Message: "lift the fence: " + err.Error(),
+				Hint: object.HintOf(err)})
+			continue
+		}
+		r.Lifted = append(r.Lifted, c.Unit())
+	}
+	r.sort()
+	return r
+}
+
+func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) error {
+	own := slices.DeleteFunc(slices.Clone(nodes),
+		func(n *graph.Node) bool { return n.Unit != c.Unit() })
+	if err := f.Pauser.UnpauseOwn(ctx, own); err != nil {
+		return err
+	}
+	return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
+		if string(u.GetUID()) != c.UID {
+			return false, errOther
+		}
+		if _, fenced := u.GetAnnotations()[capi.AnnotationFenced]; !fenced {
+			return false, nil
+		}
+		capi.Unannotate(u.Object, capi.AnnotationFenced)
+		f.Pauser.rows.Unpause(u.Object)
+		return true, nil
+	})
+}

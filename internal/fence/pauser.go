@@ -1,0 +1,179 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// annotationBlockMove is set by providers on objects that must not be moved yet, and removed when
+// they are ready (clusterctl contract).
+const annotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
+
+// Reader reads objects of a management cluster.
+type Reader interface {
+	Get(ctx context.Context, k kube.Kind, namespace, name string) (*unstructured.Unstructured, error)
+	List(ctx context.Context, k kube.Kind, o kube.ListOptions, fn func(raw []byte) error) (
+		kube.ListResult, error)
+}
+
+// Writer updates objects of a management cluster.
+type Writer interface {
+	Update(ctx context.Context, k kube.Kind, obj *unstructured.Unstructured) (
+		*unstructured.Unstructured, error)
+}
+
+// Pauser sets and unsets the pause switches of one management cluster, and waits for its
+// controllers to acknowledge that.
+type Pauser struct {
+	reader Reader
+	writer Writer
+	kinds  []kube.Kind
+	rows   *capi.Table
+	slots  chan struct{} // limits concurrent reads of objects
+}
+
+// pauserReads is how many objects a Pauser reads at once.
+const pauserReads = 8
+
+// NewPauser returns a Pauser. Nil rows are the built-in table.
+func NewPauser(r Reader, w Writer, kinds []kube.Kind, rows *capi.Table) *Pauser {
+	return &Pauser{reader: r, writer: w, kinds: kinds, rows: rows,
+		slots: make(chan struct{}, pauserReads)}
+}
+
+// Change reads an object, lets fn change it and writes it. It repeats that after a conflict.
+func (p *Pauser) Change(ctx context.Context, ref object.Ref, fn func(u *unstructured.Unstructured) (
+	changed bool, err error)) error {
+	k, ok := kube.FindKind(p.kinds, ref.GroupKind())
+	if !ok {
+		return fmt.Errorf("the source no longer serves %s", ref.GroupKind())
+	}
+	var refused error // by fn
+	err := kube.Retry(ctx, func() error {
+		live, err := p.reader.Get(ctx, k, ref.Namespace, ref.Name)
+		if err != nil {
+			return err
+		}
+		var changed bool
+		if changed, refused = fn(live); refused != nil || !changed {
+			return refused
+		}
+		_, err = p.writer.Update(ctx, k, live)
+		return err
+	})
+	if err != nil && refused == nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
+	return err
+}
+
+// PauseOwn sets the switches of all nodes that have one of their own, except for Clusters.
+func (p *Pauser) PauseOwn(ctx context.Context, nodes []*graph.Node) error {
+	return p.changeOwn(ctx, nodes, p.rows.Pause)
+}
+
+// UnpauseOwn gives back the switches that PauseOwn set.
+func (p *Pauser) UnpauseOwn(ctx context.Context, nodes []*graph.Node) error {
+	return p.changeOwn(ctx, nodes, p.rows.Unpause)
+}
+
+func (p *Pauser) changeOwn(ctx context.Context, nodes []*graph.Node,
+	fn func(obj map[string]any) bool) error {
+	for _, n := range nodes {
+		if n.GroupKind() == capi.Cluster || p.rows.Row(n.GroupKind()).Pause.Order() == 0 {
+			continue
+		}
+		if err := p.Change(ctx, n.Ref, func(u *unstructured.Unstructured) (bool, error) {
+			return fn(u.Object), nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Problem says why an object has not come to a state yet; "" when it has.
+type Problem func(n *graph.Node, u *unstructured.Unstructured) string
+
+// NotPaused is the Problem of an object that does not count as paused yet.
+func (p *Pauser) NotPaused(_ *graph.Node, u *unstructured.Unstructured) string {
+	gvk := u.GroupVersionKind()
+	kind := object.GroupKind{Group: gvk.Group, Kind: gvk.Kind}
+	if _, blocked := u.GetAnnotations()[annotationBlockMove]; blocked {
+		return "its provider holds the move back (annotation " + annotationBlockMove + ")"
+	}
+	if capi.PublishesPause(u.Object) && p.rows.Row(kind).Pause.Acknowledged() {
+		if why := capi.NotAcknowledged(u.Object, "True"); why != "" {
+			return why
+		}
+	}
+	if kind == capi.Cluster {
+		return capi.TopologyNotPaused(u.Object)
+	}
+	return ""
+}
+
+// Await polls nodes until none has a problem. An object that is gone has none. Errors:
+// *restore.WaitError after limit.
+func (p *Pauser) Await(ctx context.Context, nodes []*graph.Node, what string, limit time.Duration,
+	problem Problem) error {
+	return restore.Wait(ctx, restore.WaitError{Side: "source", What: what}, limit, nodes,
+		func(ctx context.Context, nodes []*graph.Node) ([]*graph.Node, string, error) {
+			return p.Problems(ctx, nodes, problem)
+		})
+}
+
+// Problems returns the nodes that have a problem, and the text of one of them. Kinds without a
+// pause that we know have none.
+func (p *Pauser) Problems(ctx context.Context, nodes []*graph.Node, problem Problem) (
+	left []*graph.Node, first string, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, n := range nodes {
+		k, ok := kube.FindKind(p.kinds, n.GroupKind())
+		if pause := p.rows.Row(n.GroupKind()).Pause; !ok || pause.Passive() || pause.Late() {
+			continue
+		}
+		p.slots <- struct{}{}
+		g.Go(func() error {
+			defer func() { <-p.slots }()
+			u, err := p.reader.Get(ctx, k, n.Namespace, n.Name)
+			var why string
+			switch {
+			case apierrors.IsNotFound(err):
+				return nil
+			case err != nil && kube.Transient(err):
+				why = err.Error()
+			case err != nil:
+				return fmt.Errorf("%s: %w", n.Ref, err)
+			default:
+				why = problem(n, u)
+			}
+			if why != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				left = append(left, n)
+				if first == "" {
+					first = n.Ref.String() + ": " + why
+				}
+			}
+			return nil
+		})
+	}
+	// first: in which order a return reads a variable and calls a function is not specified
+	err = g.Wait()
+	return left, first, err
+}

@@ -1,0 +1,139 @@
+package service
+
+import (
+	"context"
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/fence"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// fencing is a management cluster whose workload clusters are fenced.
+type fencing struct {
+	mgmt     *kube.Mgmt
+	clusters []fence.Cluster
+	owners   fence.Owners
+	fence    *fence.Fence
+}
+
+// openFencing connects to a management cluster, lists its Clusters and reads the ownership records
+// of a store, which may be nil.
+func (s *Server) openFencing(ctx context.Context, o kube.Options, st *store.Store) (*fencing,
+	error) {
+	m, err := kube.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := m.Reader().Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &fencing{mgmt: m, owners: fence.Owners{UID: m.UID()},
+		fence: &fence.Fence{Pauser: fence.NewPauser(m.Reader(), m.Writer(), kinds, s.cfg.Rows),
+			Capture: func(ctx context.Context) (*graph.Graph, error) {
+				captured, _, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(m, s.cfg.Rows))
+				if err != nil {
+					return nil, err
+				}
+				return captured.Graph, nil
+			}}}
+	if f.clusters, err = fence.Clusters(ctx, m.Reader(), kinds); err != nil || st == nil {
+		return f, err
+	}
+	f.owners.StoreID = st.ID()
+	f.owners.Records, err = ownership.Owners(ctx, st)
+	return f, err
+}
+
+// FenceMgmt implements the API.
+func (m *mgmtService) FenceMgmt(ctx context.Context, req *mgmtv1.FenceMgmtRequest) (
+	*mgmtv1.FenceMgmtResponse, error) {
+	selection, err := selectionFromProto(req.GetSelection())
+	if err != nil {
+		return nil, err
+	}
+	o, err := m.s.anyMgmt(req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	st, err := m.s.ownersStore(ctx, req.GetLocation())
+	if err != nil {
+		return nil, err
+	}
+	byRecord := !req.GetAll() && !req.GetLift() && isEverything(selection)
+	if byRecord && st == nil {
+		return nil, &Error{Reason: ReasonUsage, Message: "no store with ownership records is named",
+			Hint:    "name the store, or select what to fence whoever owns it",
+			HintKey: object.HintStoreURL}
+	}
+	f, err := m.s.openFencing(ctx, o, st)
+	if err != nil {
+		return nil, err
+	}
+	f.fence.Wait = req.GetWait().AsDuration()
+	clusters, err := fence.Select(f.clusters, selection)
+	if err != nil {
+		return nil, err
+	}
+	var r fence.Result
+	switch {
+	case req.GetLift():
+		r = f.liftFence(ctx, clusters, req.GetDryRun())
+	case byRecord:
+		lost, findings := f.owners.Lost(clusters)
+		r = f.pause(ctx, lost, capi.FencedByRecord, req.GetDryRun())
+		r.Findings = append(findings, r.Findings...)
+	default:
+		r = f.pause(ctx, clusters, capi.FencedByOperator, req.GetDryRun())
+	}
+	resp := &mgmtv1.FenceMgmtResponse{Mgmt: &mgmtv1.Mgmt{Name: f.mgmt.Name(), Uid: f.mgmt.UID(),
+		KubernetesVersion: f.mgmt.KubernetesVersion(), WorkloadClusters: int64(len(f.clusters))},
+		Paused: r.Paused, Already: r.Already, Lifted: r.Lifted}
+	for _, finding := range r.Findings {
+		resp.Findings = append(resp.Findings, findingToProto(finding))
+	}
+	return resp, ctx.Err()
+}
+
+func isEverything(s restore.Selection) bool {
+	return len(s.Namespaces) == 0 && len(s.Workloads) == 0 && strings.TrimSpace(s.Selector) == ""
+}
+
+// pause fences Clusters and waits for the acknowledgements; a dry run returns which it would pause.
+func (f *fencing) pause(ctx context.Context, clusters []fence.Cluster, why string, dry bool) (
+	r fence.Result) {
+	if !dry {
+		r = f.fence.Pause(ctx, clusters, why)
+		r.Findings = append(r.Findings, f.fence.Acknowledge(ctx, append(r.Paused, r.Already...))...)
+		return r
+	}
+	for _, c := range clusters {
+		if c.Paused {
+			r.Already = append(r.Already, c.Unit())
+		} else {
+			r.Paused = append(r.Paused, c.Unit())
+		}
+	}
+	return r
+}
+
+func (f *fencing) liftFence(ctx context.Context, clusters []fence.Cluster, dry bool) (
+	r fence.Result) {
+	if !dry {
+		return f.fence.Lift(ctx, clusters, f.owners)
+	}
+	for _, c := range clusters {
+		if c.Fenced() != "" {
+			r.Lifted = append(r.Lifted, c.Unit())
+		}
+	}
+	return r
+}

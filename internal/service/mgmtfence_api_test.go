@@ -1,0 +1,172 @@
+//go:build api
+
+package service
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// fenceFixture is a fleet and the daemon that fences it on the first management cluster.
+type fenceFixture struct {
+	*apiFixture
+	s     *Server
+	store *store.Store
+}
+
+func newFenceFixture(t *testing.T, prefix string) *fenceFixture {
+	t.Helper()
+	f := &fenceFixture{apiFixture: newAPIFixture(t, prefix)}
+	f.s = f.daemon()
+	t.Cleanup(func() { must(t, f.s.Close()) })
+	l, err := f.s.location("")
+	must(t, err)
+	f.store, err = f.s.openLocation(t.Context(), l, nil, true)
+	must(t, err)
+	return f
+}
+
+// claim writes the ownership record of a unit for a management cluster.
+func (f *fenceFixture) claim(st *store.Store, unit string, to object.Side, planned int64) {
+	f.t.Helper()
+	must(f.t, ownership.Claim(f.t.Context(), st, ownership.Request{WorkloadID: f.ids[unit],
+		Workload: f.namespace + "/" + unit, To: to, Operation: "0123456789ab", Epoch: planned,
+		Force: true}))
+}
+
+func (f *fenceFixture) fence(req *mgmtv1.FenceMgmtRequest) *mgmtv1.FenceMgmtResponse {
+	f.t.Helper()
+	req.Name = servers.Options(0).Name
+	resp, err := (&mgmtService{s: f.s}).FenceMgmt(f.t.Context(), req)
+	must(f.t, err)
+	return resp
+}
+
+// codes are the codes of the findings about the fleet, by unit.
+func (f *fenceFixture) codes(resp *mgmtv1.FenceMgmtResponse) map[string]object.Code {
+	codes := map[string]object.Code{}
+	for _, finding := range resp.GetFindings() {
+		codes[finding.GetUnit()] = object.Code(finding.GetCode())
+	}
+	return codes
+}
+
+func (f *fenceFixture) name(unit string) string { return f.namespace + "/" + unit }
+
+// state is "paused" or "at work", and why it is fenced.
+func (f *fenceFixture) state(unit string) string {
+	f.t.Helper()
+	cluster := f.cluster(0, unit)
+	state := "at work"
+	if isPaused(cluster) {
+		state = "paused"
+	}
+	return state + " " + cluster.GetAnnotations()[capi.AnnotationFenced]
+}
+
+func (f *fenceFixture) wantStates(what string, want ...string) {
+	f.t.Helper()
+	for i, unit := range units {
+		if got := f.state(unit); got != want[i] {
+			f.t.Errorf("%s: %s is %q, want %q", what, unit, got, want[i])
+		}
+	}
+}
+
+// otherSigner opens the store with keys that nobody trusts.
+func (f *fenceFixture) otherSigner() *store.Store {
+	f.t.Helper()
+	dir := f.t.TempDir()
+	_, err := store.Keygen(filepath.Join(dir, "keys"), time.Now())
+	must(f.t, err)
+	keys, err := store.LoadKeys(store.KeyOptions{SigningKeyFile: filepath.Join(dir, "keys",
+		store.SigningFile)})
+	must(f.t, err)
+	st, err := store.Open(f.t.Context(), store.Options{Bucket: directory.New(filepath.Join(f.dir,
+		"store")), Keys: keys})
+	must(f.t, err)
+	return st
+}
+
+var elsewhere = object.Side{Name: "elsewhere", UID: "11111111-2222-3333-4444-555555555555"}
+
+// TestAPII1FencePausesWhatTrustedRecordsGiveToAnother: of three workload clusters one was restored
+// elsewhere, one has a record that nobody vouches for, and one has none.
+func TestAPII1FencePausesWhatTrustedRecordsGiveToAnother(t *testing.T) {
+	f := newFenceFixture(t, "fence")
+	here := object.Side{Name: servers.Options(0).Name, UID: servers.Connect(t, 0).UID()}
+	spec := func(unit string) map[string]any {
+		u := f.cluster(0, unit)
+		annotations := u.GetAnnotations()
+		return map[string]any{"spec": u.Object["spec"], "annotations": annotations}
+	}
+	before := spec(units[0])
+	f.claim(f.store, units[0], elsewhere, 0)
+	f.claim(f.otherSigner(), units[1], elsewhere, 0)
+	dry := f.fence(&mgmtv1.FenceMgmtRequest{DryRun: true})
+	if !slices.Contains(dry.GetPaused(), f.name(units[0])) {
+		t.Errorf("a dry run would pause %v", dry.GetPaused())
+	}
+	f.wantStates("a dry run", "at work ", "at work ", "at work ")
+	resp := f.fence(&mgmtv1.FenceMgmtRequest{})
+	if !slices.Equal(resp.GetPaused(), []string{f.name(units[0])}) {
+		t.Errorf("paused %v", resp.GetPaused())
+	}
+	if codes := f.codes(resp); codes[f.name(units[0])] != "" ||
+		codes[f.name(units[1])] != object.CodeOwnerUntrusted || codes[f.name(units[2])] != "" {
+		t.Errorf("findings %v", resp.GetFindings())
+	}
+	f.wantStates("fenced", "paused record", "at work ", "at work ")
+	if resp := f.fence(&mgmtv1.FenceMgmtRequest{}); len(resp.GetPaused()) > 0 ||
+		!slices.Contains(resp.GetAlready(), f.name(units[0])) {
+		t.Errorf("the second time: paused %v, already %v", resp.GetPaused(), resp.GetAlready())
+	}
+	mine := &mgmtv1.Selection{Namespaces: []string{f.namespace}}
+	codes := f.codes(f.fence(&mgmtv1.FenceMgmtRequest{Lift: true, Selection: mine}))
+	if codes[f.name(units[0])] != object.CodeOwnedElsewhere {
+		t.Errorf("lift while another owns it: %v", codes)
+	}
+	f.wantStates("lift refused", "paused record", "at work ", "at work ")
+
+	f.claim(f.store, units[0], here, 1)
+	resp = f.fence(&mgmtv1.FenceMgmtRequest{Lift: true, Selection: mine})
+	if !slices.Equal(resp.GetLifted(), []string{f.name(units[0])}) {
+		t.Errorf("lifted %v, findings %v", resp.GetLifted(), resp.GetFindings())
+	}
+	f.wantStates("lifted", "at work ", "at work ", "at work ")
+	if after := spec(units[0]); !reflect.DeepEqual(before, after) {
+		t.Errorf("the lift left\n%v\nof\n%v", after, before)
+	}
+}
+
+// TestAPIFenceOfASelectionPausesItWhoeverOwnsIt: the way out when the controllers of a source are
+// dead. Nothing acknowledges on the second server, which has no stand-in for controllers here.
+func TestAPIFenceOfASelectionPausesItWhoeverOwnsIt(t *testing.T) {
+	f := newFenceFixture(t, "select")
+	resp := f.fence(&mgmtv1.FenceMgmtRequest{Selection: &mgmtv1.Selection{
+		Workloads: []string{f.name(units[0]), f.name(units[1])}}})
+	if len(resp.GetPaused()) != 2 || len(resp.GetFindings()) > 0 {
+		t.Errorf("paused %v, findings %v", resp.GetPaused(), resp.GetFindings())
+	}
+	f.wantStates("fenced", "paused operator", "paused operator", "at work ")
+	servers.Fleet(t, 0, "--namespace-prefix", "dead-", "--workloads", "1", "--machines", "1",
+		"--fast")
+	dead := &mgmtv1.Selection{Namespaces: []string{"dead-team-0000"}}
+	resp = f.fence(&mgmtv1.FenceMgmtRequest{Selection: dead, Wait: durationpb.New(time.Second)})
+	if len(resp.GetPaused()) != 1 || len(resp.GetFindings()) != 1 ||
+		object.Code(resp.GetFindings()[0].GetCode()) != object.CodeFenceUnacknowledged {
+		t.Errorf("without controllers: paused %v, findings %v", resp.GetPaused(), resp.GetFindings())
+	}
+}
