@@ -50,11 +50,8 @@ var overrideCommands = map[object.Code]string{
 	object.CodePauseUnknown:    "then add --force",
 	object.CodeNeedMissing:     "--force takes the risk",
 	object.CodeRefused:         "--force restores its workload cluster without it",
-	object.CodeHeld:            "mgmtctl operation list; --force of a restore unpauses it as it was",
 	object.CodeExtraOnTarget: "mgmtctl operation list, mgmtctl operation rollback ID; " +
 		"--force takes it as it is",
-	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force when " +
-		"that operation and its catalog are lost",
 	object.CodeHeld: "mgmtctl operation list; --force of a restore unpauses " +
 		"it as it was",
 	object.CodeFenceUnacknowledged: "then restore with --force",

@@ -60,23 +60,24 @@ func (c *Catalog) Epochs(ctx context.Context, storeID string) (map[string]int64,
 }
 
 // RaiseEpochs records the epochs, by id of the workload cluster, that are higher than those seen
-// before. It writes nothing when none is.
-func (c *Catalog) RaiseEpochs(ctx context.Context, storeID string, epochs map[string]int64) error {
+// before, and reports whether there was one. It writes nothing when there was none.
+func (c *Catalog) RaiseEpochs(ctx context.Context, storeID string, epochs map[string]int64) (
+	bool, error) {
 	seen, err := c.Epochs(ctx, storeID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	raised := map[string]int64{}
 	for id, epoch := range epochs {
 		if err := checkKeyPart("workload cluster", id); err != nil {
-			return err
+			return false, err
 		}
 		if epoch > seen[id] {
 			raised[id] = epoch
 		}
 	}
 	if len(raised) == 0 {
-		return nil
+		return false, nil
 	}
 	err = c.update(ctx, func(tx *bolt.Tx) error {
 		for id, epoch := range raised {
@@ -94,9 +95,9 @@ func (c *Catalog) RaiseEpochs(ctx context.Context, storeID string, epochs map[st
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("raise epochs of store %s: %w", storeID, err)
+		return false, fmt.Errorf("raise epochs of store %s: %w", storeID, err)
 	}
-	return nil
+	return true, nil
 }
 
 func makeEpochs(tx *bolt.Tx) error {

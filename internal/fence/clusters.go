@@ -133,6 +133,10 @@ func (o Owners) Lost(clusters []Cluster) (lost []Cluster, findings []object.Find
 		case !ok:
 		case f.Code == object.CodeOwnedElsewhere && o.Records[c.ID].Epoch > o.known(c):
 			lost = append(lost, c)
+		case f.Code == object.CodeOwnedElsewhere && o.Records[c.ID].Epoch == o.known(c):
+			f.Ref, f.Unit, f.Severity = c.Ref, c.Unit(), object.Warning
+			f.Message += "; it was released here since, without a record of that"
+			findings = append(findings, f)
 		case f.Code == object.CodeOwnedElsewhere:
 			r := o.Records[c.ID]
 			why := ownership.WentBackError{Epoch: r.Epoch, Seen: o.known(c)}

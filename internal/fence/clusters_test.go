@@ -42,6 +42,8 @@ func TestI1OnlyATrustedRecordOfAHigherEpochTakesAWorkloadCluster(t *testing.T) {
 		{"of another, newer than the Cluster's", by("there", 3, 3, true), "s1/2", true, ""},
 		{"of another, older than the Cluster's", by("there", 1, 1, true), "s1/2", false,
 			object.CodeEpochWentBack},
+		{"of another, released here without a record since", by("there", 2, 2, true), "s1/2", false,
+			object.CodeOwnedElsewhere},
 		{"of another, marked in another store", by("there", 1, 1, true), "s2/9", true, ""},
 		{"of another, older than one seen before", by("there", 1, 2, true), "", false,
 			object.CodeEpochWentBack},

@@ -60,13 +60,15 @@ func (m *run) request(u restore.Unit) ownership.Request {
 	}
 }
 
-// epochMark returns the annotation that the release of a unit writes; "" for a move that writes no
-// records.
+// epochMark returns the annotation that the release of a unit writes. A move that writes no records
+// marks the epoch that it knows: the record of an earlier claim, which names another management
+// cluster by then, must not fence the Cluster.
 func (m *run) epochMark(u restore.Unit) string {
+	q := m.request(u)
 	if m.Plan.Spec.NoFence {
-		return ""
+		return ownership.EpochMark(m.Store.ID(), q.Epoch)
 	}
-	return ownership.EpochMark(m.Store.ID(), m.request(u).Next())
+	return ownership.EpochMark(m.Store.ID(), q.Next())
 }
 
 // claimed returns the operation that claimed a unit for the target since planning; "" when none

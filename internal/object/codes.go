@@ -113,6 +113,7 @@ const (
 	// Fencing workload clusters of a management cluster.
 	CodeFenced              Code = "fenced"
 	CodeNotFenced           Code = "not-fenced"
+	CodeCameBack            Code = "came-back"
 	CodeFenceUnacknowledged Code = "fence-unacknowledged"
 )
 

@@ -33,8 +33,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeProvisioning, Area: AreaMove, Severities: []Severity{Error, Warning},
 			Forceable: true,
-			Meaning: "A Machine has no Node yet: it is being provisioned.",
-			Next:    "Wait for its Node, and move the workload cluster after that.",
+			Meaning:   "A Machine has no Node yet: it is being provisioned.",
+			Next:      "Wait for its Node, and move the workload cluster after that.",
 		},
 		{
 			Code: CodeGitOpsOwner, Area: AreaMove, Severities: []Severity{Warning},
@@ -344,6 +344,13 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeNotFenced, Area: AreaMgmt, Severities: []Severity{Error},
 			Meaning: "The Cluster could not be fenced, or its fence could not be lifted.",
 			Next:    "Mend the cause that the message names, and run the command again.",
+		},
+		{
+			Code: CodeCameBack, Area: AreaMgmt, Severities: []Severity{Info},
+			Meaning: "The management cluster came back with workload clusters at work that another one " +
+				"owns. The daemon paused them; the message has the longest time that both reconciled one.",
+			Next: "Compare what both management clusters did meanwhile, and remove the copies that are " +
+				"not needed any more.",
 		},
 		{
 			Code: CodeFenceUnacknowledged, Area: AreaMgmt, Severities: []Severity{Error, Warning},

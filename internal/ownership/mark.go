@@ -8,8 +8,11 @@ import (
 )
 
 // EpochMark returns the value of the annotation that carries an epoch on a Cluster. The store is in
-// it, because epochs of two stores cannot be compared.
+// it, because epochs of two stores cannot be compared. Epoch 0 has no mark.
 func EpochMark(storeID string, epoch int64) string {
+	if epoch == 0 {
+		return ""
+	}
 	return storeID + "/" + strconv.FormatInt(epoch, 10)
 }
 

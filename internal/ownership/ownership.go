@@ -16,7 +16,8 @@ type Store interface {
 	GetOwner(ctx context.Context, workloadID string) (store.SignedOwner, error)
 	PutOwner(ctx context.Context, next store.Owner, previous *store.SignedOwner) (store.SignedOwner,
 		error)
-	Owners(ctx context.Context, fn func(workloadID string, o store.SignedOwner, err error) error) error
+	Owners(ctx context.Context, fn func(workloadID string, o store.SignedOwner,
+		err error) error) error
 	Vouches(o store.SignedOwner) bool
 }
 
@@ -78,6 +79,21 @@ func Owners(ctx context.Context, s Store) (map[string]Record, error) {
 		return nil
 	})
 	return owners, err
+}
+
+// Read reads one ownership record; the zero Record, but for Seen, when there is none. A record that
+// is damaged does not fail it.
+func Read(ctx context.Context, s Store, workloadID string) (Record, error) {
+	o, err := s.GetOwner(ctx, workloadID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Record{Seen: o.Seen}, nil
+	case store.IsUnusable(err):
+		return Record{Damaged: err, Seen: o.Seen}, nil
+	case err != nil:
+		return Record{}, err
+	}
+	return record(s, o), nil
 }
 
 // OwnedError says that the ownership record of a workload cluster does not allow a claim or a
@@ -225,8 +241,8 @@ func Claim(ctx context.Context, s Store, q Request) error {
 			return err
 		}
 	}
-	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w", q.Workload,
-		store.ErrConflict)
+	return fmt.Errorf("write ownership record of %s: others write it at the same time: %w",
+		q.Workload, store.ErrConflict)
 }
 
 // ClaimBack writes a record in the name of the source of a request, so that a claim of this

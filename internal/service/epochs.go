@@ -42,10 +42,14 @@ func (m epochMemory) Epochs(ctx context.Context, storeID string) (map[string]int
 
 // RaiseEpochs implements store.EpochMemory.
 func (m epochMemory) RaiseEpochs(ctx context.Context, storeID string,
-	epochs map[string]int64) error {
+	epochs map[string]int64) (bool, error) {
 	c, err := m.catalog(ctx)
 	if c == nil {
-		return err
+		return false, err
 	}
-	return c.RaiseEpochs(ctx, storeID, epochs)
+	raised, err := c.RaiseEpochs(ctx, storeID, epochs)
+	if raised {
+		m.s.fences.epochRaised()
+	}
+	return raised, err
 }

@@ -20,6 +20,7 @@ type metrics struct {
 	moves     runMetrics
 	verifies  verifyMetrics
 	prunes    pruneMetrics
+	fence     fenceMetrics
 	running   *prometheus.GaugeVec
 	skipped   *prometheus.CounterVec
 	overdue   *prometheus.GaugeVec
@@ -40,6 +41,19 @@ type verifyMetrics struct {
 type pruneMetrics struct {
 	failures, removed, freed, retained prometheus.Counter
 	lastSuccess                        prometheus.Gauge
+}
+
+// fenceMetrics count what was fenced because another management cluster owns it.
+type fenceMetrics struct {
+	overlap, ignored *prometheus.GaugeVec
+	paused, failures *prometheus.CounterVec
+}
+
+// fenced counts one search for workload clusters that a management cluster lost.
+func (m *metrics) fenced(mgmt string, paused, failures, ignored int) {
+	m.fence.paused.WithLabelValues(mgmt).Add(float64(paused))
+	m.fence.failures.WithLabelValues(mgmt).Add(float64(failures))
+	m.fence.ignored.WithLabelValues(mgmt).Set(float64(ignored))
 }
 
 // runMetrics count restores, or moves.

@@ -190,6 +190,9 @@ func (s *Server) checkMgmt(ctx context.Context, v mgmtView, st *store.Store) ([]
 		return nil, err
 	}
 	k := &mgmtCheck{mgmtView: v, store: st, catalog: c, rows: s.cfg.Rows}
+	if last, ok := s.fences.last(v.proto.GetName()); ok {
+		k.cameBack = &last
+	}
 	if err := preflight.Run(ctx, mgmtChecks, k); err != nil {
 		return nil, err
 	}
@@ -234,6 +237,8 @@ type mgmtCheck struct {
 	store   *store.Store     // nil when there is none
 	catalog *catalog.Catalog // nil when another process holds it
 	rows    *capi.Table
+	// cameBack is the last time that this daemon fenced workload clusters there; nil for never.
+	cameBack *cameBack
 
 	mu       sync.Mutex
 	findings []object.Finding

@@ -24,6 +24,7 @@ var mgmtChecks = []preflight.Check[*mgmtCheck]{
 	{Name: "pauses", Run: checkPauses},
 	{Name: "workloads", Run: checkWorkloads},
 	{Name: "ownership", Run: checkOwnership},
+	{Name: "came back", Run: checkCameBack},
 }
 
 func checkProviders(_ context.Context, k *mgmtCheck) error {

@@ -32,6 +32,17 @@ func (s *Server) openFencing(ctx context.Context, o kube.Options, st *store.Stor
 	if err != nil {
 		return nil, err
 	}
+	f, err := s.newFencing(ctx, m)
+	if err != nil || st == nil {
+		return f, err
+	}
+	f.owners.StoreID = st.ID()
+	f.owners.Records, err = ownership.Owners(ctx, st)
+	return f, err
+}
+
+// newFencing lists the Clusters of a management cluster. It reads no ownership records.
+func (s *Server) newFencing(ctx context.Context, m *kube.Mgmt) (*fencing, error) {
 	kinds, err := m.Reader().Kinds(ctx)
 	if err != nil {
 		return nil, err
@@ -45,11 +56,7 @@ func (s *Server) openFencing(ctx context.Context, o kube.Options, st *store.Stor
 				}
 				return captured.Graph, nil
 			}}}
-	if f.clusters, err = fence.Clusters(ctx, m.Reader(), kinds); err != nil || st == nil {
-		return f, err
-	}
-	f.owners.StoreID = st.ID()
-	f.owners.Records, err = ownership.Owners(ctx, st)
+	f.clusters, err = fence.Clusters(ctx, m.Reader(), kinds)
 	return f, err
 }
 

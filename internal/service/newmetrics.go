@@ -13,6 +13,7 @@ const (
 	operationLabel = "operation"
 	locationLabel  = "location"
 	sourceLabel    = "source"
+	mgmtLabel      = "management_cluster"
 	levelLabel     = "level"
 )
 
@@ -45,6 +46,7 @@ func newMetrics(registerer prometheus.Registerer, version string) *metrics {
 	r := registry{registerer}
 	m := &metrics{
 		snapshots: newSnapshotMetrics(r), verifies: newVerifyMetrics(r), prunes: newPruneMetrics(r),
+		fence:    newFenceMetrics(r),
 		restores: newRunMetrics(r, "restore"), moves: newRunMetrics(r, "move"),
 		running: r.gauge("operations_running", "Operations at work now.", operationLabel),
 		skipped: r.counter("schedule_skipped_total",
@@ -99,6 +101,21 @@ func newVerifyMetrics(r registry) verifyMetrics {
 		m.total.WithLabelValues(result)
 	}
 	return m
+}
+
+func newFenceMetrics(r registry) fenceMetrics {
+	return fenceMetrics{
+		overlap: r.gauge("fence_overlap_seconds", "How long a management cluster that came back had "+
+			"workload clusters at work that another one owns: from its first answer to the last pause, "+
+			"the last time.", mgmtLabel),
+		ignored: r.gauge("fence_ignored_records", "Ownership records that name another management "+
+			"cluster, or none, and are not obeyed: not trusted, damaged, or older than one seen before.",
+			mgmtLabel),
+		paused: r.counter("fence_paused_total", "Workload clusters that were paused because another "+
+			"management cluster owns them.", mgmtLabel),
+		failures: r.counter("fence_failure_total", "Workload clusters that could not be paused "+
+			"although another management cluster owns them; each time it was tried.", mgmtLabel),
+	}
 }
 
 func newPruneMetrics(r registry) pruneMetrics {

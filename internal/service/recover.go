@@ -24,8 +24,9 @@ func (s *Server) Open(ctx context.Context) error {
 	return s.openSchedules(ctx, c)
 }
 
-// Start resumes operations of the previous process, and begins the schedules, the verifies and the
-// deletion of old operations. Call it after Open.
+// Start resumes operations of the previous process, and begins the schedules, the verifies, the
+// watch for management clusters that come back and the deletion of old operations. Call it after
+// Open.
 func (s *Server) Start(ctx context.Context) error {
 	c, err := s.openCatalog(ctx)
 	if err != nil {
@@ -36,6 +37,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.running.Go(func() { s.scheduler.Run(s.ctx) })
 	s.running.Go(func() { s.verifier.Run(s.ctx) })
+	s.running.Go(func() { s.fences.run(s.ctx) })
 	s.running.Go(func() { s.forgetRegularly(s.ctx, c) })
 	return nil
 }
@@ -158,8 +160,8 @@ func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op cat
 		return s.resumeMove(ctx, c, op, op.Back)
 	default: // the others are begun again instead
 	}
-	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which cannot "+
-		"be resumed", op.ID, op.Kind), Hint: "run the command again instead"}
+	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which "+
+		"cannot be resumed", op.ID, op.Kind), Hint: "run the command again instead"}
 }
 
 // readPlan reads the stored plan of an operation.

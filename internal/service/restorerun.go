@@ -209,10 +209,13 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	if run.Hooks.BeforeRelease, err = o.beforeRelease(ctx, j, plan); err != nil {
 		return err
 	}
-	if o.store.CanFence(ctx) == nil {
-		run.Hooks.EpochMark = func(u restore.Unit) string {
-			return ownership.EpochMark(o.store.ID(), claim(j, plan, u).Next())
+	records := o.store.CanFence(ctx) == nil
+	run.Hooks.EpochMark = func(u restore.Unit) string {
+		q := claim(j, plan, u)
+		if !records { // an older record that names another one must not fence the Cluster
+			return ownership.EpochMark(o.store.ID(), q.Epoch)
 		}
+		return ownership.EpochMark(o.store.ID(), q.Next())
 	}
 	return restore.Run(ctx, run)
 }
@@ -352,7 +355,8 @@ func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored
 	}
 	if o.target.UID() != stored.Plan.Target.UID {
 		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
-			" restores into management cluster " + stored.Plan.Target.Name + ", this is " + o.target.Name(),
+			" restores into management cluster " + stored.Plan.Target.Name + ", this is " +
+			o.target.Name(),
 			Hint: "name the target that it was started with; another one would end up with half " +
 				"of the objects"}
 	}

@@ -91,6 +91,7 @@ type Server struct {
 	scheduler *schedule.Scheduler   // nil before Open
 	verifier  *schedule.Verifier    // nil before Open
 	runCache  *incremental.RunCache // nil in a process that takes one snapshot
+	fences    *fenceWatch
 
 	mu      sync.Mutex // guards what follows
 	catalog *catalog.Catalog
@@ -108,6 +109,7 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, runs: newRunTable(), metrics: newMetrics(cfg.Metrics, cfg.Version),
 		buckets: map[string]bucket.Bucket{}, prunes: map[string]pruneState{}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	s.fences = newFenceWatch(s)
 	kinds := &kube.KindCache{}
 	s.cfg.Sources, s.cfg.Targets = slices.Clone(cfg.Sources), slices.Clone(cfg.Targets)
 	for _, side := range [][]kube.Options{s.cfg.Sources, s.cfg.Targets} {

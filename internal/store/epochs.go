@@ -14,7 +14,8 @@ type EpochMemory interface {
 	// Epochs returns the highest epochs seen, by id of the workload cluster.
 	Epochs(ctx context.Context, storeID string) (map[string]int64, error)
 	// RaiseEpochs records epochs that are higher than those seen before, and ignores the others.
-	RaiseEpochs(ctx context.Context, storeID string, epochs map[string]int64) error
+	// It reports whether there was one.
+	RaiseEpochs(ctx context.Context, storeID string, epochs map[string]int64) (raised bool, err error)
 }
 
 func (s *Store) seenEpoch(ctx context.Context, workloadID string) (int64, error) {
@@ -43,7 +44,7 @@ func (s *Store) remember(ctx context.Context, owners ...SignedOwner) error {
 	if s.epochs == nil || len(epochs) == 0 {
 		return nil
 	}
-	if err := s.epochs.RaiseEpochs(ctx, s.ID(), epochs); err != nil {
+	if _, err := s.epochs.RaiseEpochs(ctx, s.ID(), epochs); err != nil {
 		return fmt.Errorf("remember epochs: %w", err)
 	}
 	return nil
