@@ -177,7 +177,9 @@ func (l *livedFleet) testRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	namespaces := []string{livedMovedNS, livedMovedHANS, livedRestoredNS, livedRestoredHANS}
-	o.restore(codeDone, "--source-is-gone", "--signing-key", o.keys("signing.key"))
+	// The store has snapshots of both: each was the source of a move.
+	o.restore(codeDone, "--source", l.source.Name(), "--source-is-gone", "--signing-key",
+		o.keys("signing.key"))
 	o.assertRestored(t, l.before, nil, namespaces...)
 	time.Sleep(window)
 	o.assertRestored(t, l.before, nil, namespaces...)
