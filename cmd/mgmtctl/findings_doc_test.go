@@ -27,9 +27,9 @@ it is about, a message, and often a hint. This page lists every code, by the wor
 | error | its workload cluster; the whole operation when the finding names none |
 | fatal | the whole operation |
 
-Findings marked **yes** under "override" can be overridden with ` + "`--force`" + `, which turns
-the error into a warning or leaves it out. Override a finding only when you know that its reason
-does not apply. No other finding can be overridden.
+` + "`--force CODE`" + ` turns findings with that code into warnings, and
+no others. The column "override" has the works that take the code, and how it is written; nothing
+overrides the others. Override a finding only when you know that its reason does not apply.
 `
 
 // findingsText returns docs/findings.md.
@@ -51,7 +51,7 @@ func findingsText() string {
 // commandWords match what is set in code type.
 var commandWords = regexp.MustCompile(
 	`mgmtctl( [a-z]+)+( [A-Z]{2,}(/[A-Z]+)?)*( --[a-z-]+)?|` +
-		`--[a-z-]+( [A-Z]{2,}| [a-z]+\.pub| Kind\.group:path| latest)?`)
+		`--force [a-z-]+(=NAME)?|--[a-z-]+( [A-Z]{2,}| [a-z]+\.pub| Kind\.group:path| latest)?`)
 
 func writeDefinition(b *strings.Builder, d object.Definition) {
 	var severities []string
@@ -65,8 +65,14 @@ func writeDefinition(b *strings.Builder, d object.Definition) {
 		}
 	}
 	override := "no"
-	if d.Forceable {
-		override = "**yes**"
+	var works []string
+	for _, w := range []object.Work{object.Restores, object.Moves} {
+		if d.ForceableIn(w) {
+			works = append(works, string(w))
+		}
+	}
+	if len(works) > 0 {
+		override = fmt.Sprintf("%s: `--force %s`", strings.Join(works, ", "), d.ForceWord())
 	}
 	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", d.Code, strings.Join(severities, " or "),
 		d.Meaning,

@@ -52,8 +52,8 @@ func (e *enum[T]) Type() string {
 
 func (e *enum[T]) choices() string { return strings.ReplaceAll(e.Type(), "|", " or ") }
 
-// checked is a repeatable flag that validates each value when it is parsed, so that the error names
-// the flag.
+// checked is a repeatable flag that validates each value when it is parsed, so that the error
+// names the flag.
 type checked struct {
 	values *[]string
 	check  func(string) error
@@ -106,6 +106,31 @@ func (c *checkedOne) Set(s string) error {
 
 // Type is what the help shows as the value.
 func (c *checkedOne) Type() string { return c.what }
+
+// forceFlag is a repeatable flag that takes the codes of findings, several of them with commas.
+type forceFlag struct {
+	checked
+	work object.Work
+}
+
+// Set adds codes. The error lists those that the command takes.
+func (f *forceFlag) Set(s string) error {
+	for text := range strings.SplitSeq(s, ",") {
+		if _, err := object.ParseForced(f.work, append(slices.Clone(*f.values), text)); err != nil {
+			return err
+		}
+		*f.values = append(*f.values, text)
+	}
+	return nil
+}
+
+// addForce adds --force to a command that plans a work.
+func addForce(cmd *cobra.Command, codes *[]string, work object.Work) {
+	set := cmd.Flags()
+	set.Var(&forceFlag{checked{values: codes, what: "CODE[,CODE]"}, work}, "force", "override the "+
+		"findings with these codes, and no others (repeatable): "+
+		strings.Join(object.Forceable(work), ", "))
+}
 
 func checkWorkload(s string) error {
 	_, err := object.ParseKey(s)

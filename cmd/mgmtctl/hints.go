@@ -41,24 +41,24 @@ var findingCommands = map[object.Code]string{
 // overrideCommands are what mgmtctl adds to the hint of a finding that blocks. A finding that was
 // overridden is a warning and does not need them.
 var overrideCommands = map[object.Code]string{
-	object.CodeLeftByOperation: "mgmtctl operation resume ID",
-	object.CodeSourceAlive:     "then add --force",
-	object.CodeOwnerDamaged:    "then add --force",
-	object.CodeEpochWentBack:   "then add --force",
-	object.CodeOwnedElsewhere:  "--force of a restore or a move takes it over",
-	object.CodeProviderOlder:   "--force takes the risk",
-	object.CodePauseUnknown:    "then add --force",
-	object.CodeNeedMissing:     "--force takes the risk",
-	object.CodeRefused:         "--force restores its workload cluster without it",
+	object.CodeLeftByOperation:    "mgmtctl operation resume ID",
+	object.CodeSourceSeenRecently: "then add --force source-seen-recently",
+	object.CodeOwnerDamaged:       "then add --force owner-damaged",
+	object.CodeEpochWentBack:      "then add --force epoch-went-back",
+	object.CodeOwnedElsewhere: "--force owned-elsewhere=NAME, with the name of that one, " +
+		"takes it over",
+	object.CodeProviderOlder: "--force provider-older takes the risk",
+	object.CodePauseUnknown:  "then add --force pause-unknown",
+	object.CodeNeedMissing:   "--force need-missing takes the risk",
+	object.CodeRefused:       "--force refused restores its workload cluster without it",
 	object.CodeExtraOnTarget: "mgmtctl operation list, mgmtctl operation rollback ID; " +
-		"--force takes it as it is",
-	object.CodeHeld: "mgmtctl operation list; --force of a restore unpauses " +
-		"it as it was",
-	object.CodeFenceUnacknowledged: "then restore with --force",
+		"--force extra-on-target takes it as it is",
+	object.CodeHeld:                "mgmtctl operation list; --force held unpauses it as it was",
+	object.CodeFenceUnacknowledged: "then restore with --force fence-unacknowledged",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force " +
-		"when that operation and its catalog are lost",
-	object.CodeProvisioning: "--force takes the risk",
-	object.CodePoolShared:   "--force when its ranges are known not to collide",
+		"locked when that operation and its catalog are lost",
+	object.CodeProvisioning: "--force provisioning takes the risk",
+	object.CodePoolShared:   "--force pool-shared when its ranges are known not to collide",
 	object.CodeNoFence:      "--no-fence moves without ownership records",
 }
 

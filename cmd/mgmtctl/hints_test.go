@@ -31,9 +31,9 @@ func TestEveryHintKeyHasACommand(t *testing.T) {
 }
 
 func TestEveryForceableFindingNamesForce(t *testing.T) {
-	for _, code := range object.ForceAll() {
-		if overrideCommands[code] == "" {
-			t.Errorf("%s can be forced, and its hint does not say how", code)
+	for _, d := range object.Definitions() {
+		if d.Forceable && !strings.Contains(overrideCommands[d.Code], "--force "+string(d.Code)) {
+			t.Errorf("%s can be forced, and its hint does not say how", d.Code)
 		}
 	}
 }
@@ -47,7 +47,7 @@ func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
 	}{
 		{object.CodeOwnerMissing, errorSeverity, "create it",
 			"create it (--drop-owner OWNER)"},
-		{object.CodeProvisioning, errorSeverity, "wait", "wait (--force takes the risk)"},
+		{object.CodeProvisioning, errorSeverity, "wait", "wait (--force provisioning takes the risk)"},
 		{object.CodeProvisioning, warning, "wait", "wait"}, // forced already
 		{object.CodeCAMissing, errorSeverity, "", ""},
 		// where the catalog of the other operation is lost, and where the copy is completed
@@ -115,7 +115,8 @@ func TestEveryCommandOfAHintExists(t *testing.T) {
 func TestNoCommandOfAHintDeletesMoreThanSnapshots(t *testing.T) {
 	for _, commands := range []map[object.Code]string{findingCommands, overrideCommands} {
 		for code, text := range commands {
-			if rest := strings.ReplaceAll(text, "mgmtctl snapshot delete KEY --damaged", ""); strings.Contains(
+			rest := strings.ReplaceAll(text, "mgmtctl snapshot delete KEY --damaged", "")
+			if strings.Contains(
 				rest, "delete") {
 				t.Errorf("%s: %s", code, text)
 			}

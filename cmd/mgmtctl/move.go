@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -41,7 +42,7 @@ func newMoveFlags(cmd *cobra.Command) *moveFlags {
 	addDropOwners(cmd, &spec.DropOwners)
 	addAcceptDifferences(cmd, &spec.AcceptDifferences)
 	addManagedFields(cmd, &f.managedFields)
-	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
+	addForce(cmd, &spec.ForceCodes, object.Moves)
 	set.BoolVar(&spec.NoFence, "no-fence", false, "hand over without an ownership record: then "+
 		"only a lock on the source prevents another host from doing the same")
 	return f

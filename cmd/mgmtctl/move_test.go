@@ -153,8 +153,9 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 	r, f := daemonRunner(t)
 	f.operation, f.events = testMove(succeeded, 0, nil), testEvents(succeeded)
 	r.run(t, "move run --yes --source prod --target new --namespace a --namespace b --workload c/d "+
-		"--selector tier=gold --force --no-fence --location vault"+
-		" --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a --managed-fields all --concurrency 3 --canary c/d "+
+		"--selector tier=gold --force locked --no-fence --location vault"+
+		" --drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
+		"--managed-fields all --concurrency 3 --canary c/d "+
 		"--max-failures 2 --observe 90s --post-flight-timeout 9m").want(t, 0)
 	raw, err := rawJSON(requestOf[*mgmtv1.RunMoveRequest](t, f))
 	if err != nil {
@@ -164,8 +165,11 @@ func TestMoveRequestHasEveryFlag(t *testing.T) {
 	if err := json.Unmarshal(raw, &req); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"planDigest":"","spec":{"acceptDifferences":["Machine.b:spec.a"],"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"location":"vault","managedFields":"MANAGED_FIELDS_ALL","noFence":true,` +
-		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},"source":"prod","target":"new"},` +
+	want := `{"planDigest":"","spec":{"acceptDifferences":["Machine.b:spec.a"],` +
+		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["locked"],"location":"vault",` +
+		`"managedFields":"MANAGED_FIELDS_ALL","noFence":true,` +
+		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
+		`"source":"prod","target":"new"},` +
 		`"tuning":{"canary":"c/d","concurrency":3,"maxFailures":2,"observe":"90s",` +
 		`"postFlightTimeout":"540s"}}`
 	if sorted, _ := json.Marshal(req); string(sorted) != want {
@@ -243,7 +247,8 @@ func TestIncompleteMovePrintsHowToGoOn(t *testing.T) {
 				t.Errorf("want resume %v, rollback %v:\n%s", tt.resumes, tt.rollback, got.stderr)
 			}
 			if !tt.resumes {
-				got.stderrHas(t, "plan the move again and run it: it adopts what is there\n  mgmtctl move plan\n")
+				got.stderrHas(t, "plan the move again and run it: it adopts what is there\n  mgmtctl move "+
+					"plan\n")
 			}
 		})
 	}

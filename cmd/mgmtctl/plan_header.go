@@ -142,7 +142,7 @@ type spec interface {
 	GetDropOwners() []string
 	GetAcceptDifferences() []string
 	GetManagedFields() mgmtv1.ManagedFields
-	GetForce() bool
+	GetForceCodes() []string
 }
 
 // specFlags returns the flags that restores and moves share.
@@ -168,9 +168,7 @@ func specFlags(s spec) []string {
 			add("managed-fields", string(m))
 		}
 	}
-	if s.GetForce() {
-		words = append(words, "--force")
-	}
+	add("force", s.GetForceCodes()...)
 	return words
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -50,7 +51,7 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	addManagedFields(cmd, &f.managedFields)
 	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
 		"source runs any more")
-	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
+	addForce(cmd, &spec.ForceCodes, object.Restores)
 	set.BoolVar(&spec.IncludeUnowned, "include-unowned", false, "restore objects, too, that name a "+
 		"Cluster which is not restored")
 	set.BoolVar(&spec.NoRelease, "no-release", false, "leave everything on the target paused")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -70,7 +71,7 @@ interrupted before any change.`,
 	addAcceptDifferences(cmd, &spec.AcceptDifferences)
 	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
 		"source runs any more")
-	set.BoolVar(&spec.Force, "force", false, "override the findings that docs/findings.md marks so")
+	addForce(cmd, &spec.ForceCodes, object.Restores)
 	run.addTuning(cmd, "release", service.DefaultRestoreConcurrency)
 	return cmd
 }

@@ -325,7 +325,8 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	identity := filepath.Join(keys, "identity.txt")
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
 		"--namespace a --namespace b --workload c/d --selector tier=gold"+
-		" --source-is-gone --force --no-release --include-unowned "+
+		" --source-is-gone --force source-seen-recently,held --force owned-elsewhere=b "+
+		"--no-release --include-unowned "+
 		"--drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
@@ -338,7 +339,8 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"acceptDifferences":["Machine.b:spec.a"],"at":"2026-03-01T09:00:00Z",` +
-		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"force":true,"includeUnowned":true,` +
+		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["source-seen-recently","held",` +
+		`"owned-elsewhere=b"],"includeUnowned":true,` +
 		`"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,"releaseOf":"",` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
 		`"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`

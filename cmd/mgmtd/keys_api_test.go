@@ -57,7 +57,8 @@ func ask(p *process) *asked {
 	return &asked{
 		mgmtv1.NewSnapshotServiceClient(p.conn), mgmtv1.NewRestoreServiceClient(p.conn),
 		mgmtv1.NewOperationServiceClient(p.conn), mgmtv1.NewScheduleServiceClient(p.conn),
-		&mgmtv1.RestoreSpec{Target: "b", SourceIsGone: true, Force: true},
+		&mgmtv1.RestoreSpec{Target: "b", SourceIsGone: true,
+			ForceCodes: []string{"source-seen-recently"}},
 	}
 }
 

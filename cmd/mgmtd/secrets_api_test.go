@@ -224,7 +224,7 @@ func (f *secretsFixture) reads() {
 // where admission quotes what it refuses, and are resumed afterwards.
 func (f *secretsFixture) restores() {
 	f.t.Helper()
-	flags := []string{"--target", "b", "--source-is-gone", "--force"}
+	flags := []string{"--target", "b", "--source-is-gone", "--force", "source-seen-recently"}
 	for i := range 3 {
 		flags = append(flags, "--workload", fmt.Sprintf("%s/w-0000%d", f.namespace, i))
 	}
@@ -268,9 +268,11 @@ func (f *secretsFixture) standalone(s3 *s3test.Server) {
 	f.mgmtctl(0, f.opens(append([]string{"snapshot", "verify", "latest", "--level", "full"},
 		flags...)...)...)
 	f.mgmtctl(3, f.opens(append([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+		"source-seen-recently",
 		"--target-kubeconfig", f.b, "--workload", f.namespace + "/w-00000"}, flags...)...)...)
 	mustKubectl(f.t, f.b, "", "delete", "secret", "-n", f.namespace, "collides")
 	f.mgmtctl(0, f.opens(append([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+		"source-seen-recently",
 		"--target-kubeconfig", f.b, "--workload", f.namespace + "/w-00000"}, flags...)...)...)
 	f.mgmtctl(12, append([]string{"restore", "plan", "--source-is-gone", "--target-kubeconfig", f.b,
 		"--identity", f.dir + "/other/identity.txt"}, flags...)...)

@@ -101,7 +101,8 @@ func (b *bench) restoreOnce(ctx context.Context, from *place, program string) (r
 	if r.run, err = b.run(ctx, program, "restore", "run", "--standalone", "--store",
 		b.s3.URL(bucketName, from.name), "--catalog", to.catalog, "--identity",
 		b.path("keys/identity.txt"), "--trusted-key", b.path("keys/signing.pub"),
-		"--target-kubeconfig", m.Kubeconfig(), "--source-is-gone", "--force", "--no-release",
+		"--target-kubeconfig", m.Kubeconfig(), "--source-is-gone", "--force", "source-seen-recently",
+		"--no-release",
 		"--yes"); err != nil {
 		return r, err
 	}

@@ -76,12 +76,13 @@ func (d *demo) restoreNewest(ctx context.Context) error {
 		return err
 	}
 	d.title("Restore the newest snapshot into %s", refuge)
-	d.line("(--force: the newest snapshot is younger than three intervals of its schedule, so mgmtd " +
+	d.line("(--force source-seen-recently: the newest snapshot is younger than three intervals of " +
+		"its schedule, so mgmtd " +
 		"cannot know that " + lost + " is dead)")
 	s.restore.begun = time.Now()
 	s.age = s.restore.begun.Sub(times[len(times)-1])
 	d.run(ctx, &s.restore, "restore", "run", "--source", lost, "--target", refuge, "--identity",
-		identity, "--source-is-gone", "--force", "--yes")
+		identity, "--source-is-gone", "--force", "source-seen-recently", "--yes")
 	return context.Cause(ctx)
 }
 

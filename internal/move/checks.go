@@ -108,7 +108,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 		if lock != "" {
 			c.locks[n.Unit] = lock
 			operation, _, _ := strings.Cut(lock, "/")
-			c.add(object.Finding{Severity: c.unlessForced(object.CodeLocked), Code: object.CodeLocked,
+			c.add(object.Finding{Severity: object.Error, Code: object.CodeLocked,
 				Ref: n.Ref, Unit: n.Unit,
 				Message: "operation " + operation + " is at work on it",
 				Hint:    "resume operation " + operation + " or roll it back"})
@@ -118,7 +118,7 @@ func (c *checker) checkNode(n *graph.Node) error {
 		}
 	case capi.Machine:
 		if gjson.GetBytes(raw, "status.nodeRef.name").String() == "" {
-			c.add(object.Finding{Severity: c.unlessForced(object.CodeProvisioning),
+			c.add(object.Finding{Severity: object.Error,
 				Code: object.CodeProvisioning, Ref: n.Ref, Unit: n.Unit,
 				Message: "it has no Node yet: it is being provisioned",
 				Hint:    "wait for its Node, and move the workload cluster after that"})
@@ -136,14 +136,6 @@ func (c *checker) gitops(n *graph.Node) {
 			"target afterwards"})
 }
 
-// unlessForced returns the severity of a finding that the operator can override.
-func (c *checker) unlessForced(code object.Code) object.Severity {
-	if c.spec.Force.Has(code) {
-		return object.Warning
-	}
-	return object.Error
-}
-
 // checkPools reports pools of addresses that workload clusters which stay use, too. On both sides
 // such a pool would hand out the same address twice.
 func checkPools(_ context.Context, c *checker) error {
@@ -158,7 +150,7 @@ func checkPools(_ context.Context, c *checker) error {
 		for _, user := range c.graph.Nodes {
 			uses := func(need graph.Need) bool { return need.Ref == n.Ref }
 			if user.Unit != "" && !in[user.Unit] && slices.ContainsFunc(user.Needs, uses) {
-				c.add(object.Finding{Severity: c.unlessForced(object.CodePoolShared),
+				c.add(object.Finding{Severity: object.Error,
 					Code: object.CodePoolShared, Ref: n.Ref,
 					Message: "workload cluster " + user.Unit + ", which stays, has addresses of it, too",
 					Hint:    "move all users of the pool together, or give them pools of their own"})

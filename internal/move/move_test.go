@@ -35,7 +35,7 @@ func TestLockOfAnotherOperationIsClaimedOnlyWhenForced(t *testing.T) {
 	} {
 		plan := &Plan{Locks: map[string]string{"ns/w": "ba9876543210/1"}}
 		if tt.force {
-			plan.Spec.Force = object.Forced{object.CodeLocked}
+			plan.Spec.Force = object.Forced{object.CodeLocked: ""}
 		}
 		m := &run{Operation: "0123456789ab", Attempt: 2, Plan: plan}
 		u := &unstructured.Unstructured{Object: map[string]any{}}

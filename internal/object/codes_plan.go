@@ -11,7 +11,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"without the release, which leaves everything paused.",
 		},
 		{
-			Code: CodeSourceAlive, Area: AreaPlan, Severities: []Severity{Fatal}, Forceable: true,
+			Code: CodeSourceSeenRecently, Area: AreaPlan, Severities: []Severity{Fatal}, Forceable: true,
+			ForcedIn: Restores,
 			Meaning: "The newest snapshot is younger than three intervals of its schedule, so " +
 				"the source probably still works.",
 			Next: "Make sure that no controller of the source runs.",
@@ -37,7 +38,7 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeOwnedElsewhere, Area: AreaPlan, Severities: []Severity{Error, Warning},
-			Forceable: true,
+			Forceable: true, ForceName: true,
 			Meaning: "The ownership record names another management cluster: the workload " +
 				"cluster was moved or restored there.",
 			Next: "Work with that management cluster. Take the workload cluster over only when " +
@@ -142,6 +143,7 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodePauseUnknown, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
+			ForcedIn: Moves,
 			Meaning: "No way to pause this kind is known. It is created after the release. " +
 				"During a move both management clusters would work on it.",
 			Next: "Scale the controller of this kind on the source to zero for the time of the " +
@@ -149,6 +151,7 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeHeld, Area: AreaPlan, Severities: []Severity{Error}, Forceable: true,
+			ForcedIn: Restores,
 			Meaning: "The object is the paused copy of a restore or a move that has not ended. " +
 				"Its unpaused state may belong to another management cluster.",
 			Next: "Finish that operation, or use an older snapshot.",

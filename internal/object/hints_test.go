@@ -37,8 +37,8 @@ func TestNoPackageOfTheProductNamesACommandOrFlag(t *testing.T) {
 var deletes = regexp.MustCompile(`(?i)\bdelete\b`)
 
 // TestNoHintSaysToDeleteAnObjectOfAWorkloadCluster: a hint of an earlier version told people to
-// delete an object that a restore had left. Its finalizers hold a Machine or a server of a provider
-// until its controllers work again, and these then remove the machine itself.
+// delete an object that a restore had left. Its finalizers hold a Machine or a server of a
+// provider until its controllers work again, and these then remove the machine itself.
 func TestNoHintSaysToDeleteAnObjectOfAWorkloadCluster(t *testing.T) {
 	ofObjects := []Area{AreaPlan, AreaMove, AreaRun, AreaMgmt}
 	for _, d := range Definitions() {

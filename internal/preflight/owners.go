@@ -13,7 +13,8 @@ type Owners struct {
 	Records map[string]ownership.Record // by id of the workload cluster
 	// Expected are the UIDs of the management clusters that may own a workload cluster here.
 	Expected []string
-	// Force turns what it holds into warnings.
+	// Force turns its findings into warnings: that about another owner only when it names this
+	// one.
 	Force object.Forced
 	// Elsewhere and Damaged are the hints of these findings.
 	Elsewhere, Damaged string
@@ -35,7 +36,7 @@ func (o Owners) Check(workloadID string) (f object.Finding, ok bool) {
 	back := object.Finding{Severity: object.Error, Code: object.CodeEpochWentBack, Message: why.Why(),
 		Hint: why.Hint()}
 	if o.Force.Has(back.Code) {
-		back.Severity = object.Warning
+		back = o.Force.Override(back)
 		if ok && f.Severity >= object.Error {
 			return f, true
 		}
@@ -63,8 +64,13 @@ func (o Owners) owner(r ownership.Record) (f object.Finding, ok bool) {
 			f.Hint = "no trusted key signed the record, so it is not obeyed; find out who wrote it"
 		}
 	}
-	if o.Force.Has(f.Code) {
-		f.Severity = object.Warning
+	switch {
+	case f.Code != object.CodeOwnedElsewhere:
+		f = o.Force.Override(f)
+	case o.Force.HasFor(f.Code, r.By):
+		f.Severity, f.Message = object.Warning, f.Message+" (overridden)"
+	case o.Force.Has(f.Code):
+		f.Message += "; the override names " + o.Force[f.Code]
 	}
 	return f, true
 }

@@ -67,24 +67,19 @@ func TestCompareProvidersFindsMissingAndOlderOnes(t *testing.T) {
 		{Name: "a", Version: "v1.0.0"},
 		{Name: "b", Version: "main"}}
 	for _, tt := range []struct {
-		name  string
-		have  []kube.Provider
-		force object.Forced
-		want  []object.Code
+		name string
+		have []kube.Provider
+		want []object.Code
 	}{
-		{"all, at the same version, or one that does not parse", source, nil, nil},
-		{"newer", []kube.Provider{{Name: "cluster-api", Version: "v1.15.0"}, source[1], source[2]}, nil,
+		{"all, at the same version, or one that does not parse", source, nil},
+		{"newer", []kube.Provider{{Name: "cluster-api", Version: "v1.15.0"}, source[1], source[2]},
 			nil},
-		{"older", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1], source[2]}, nil,
+		{"older", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1], source[2]},
 			[]object.Code{object.CodeProviderOlder}},
-		{"older, forced", []kube.Provider{{Name: "cluster-api", Version: "v1.13.0"}, source[1],
-			source[2]},
-			object.Forced{object.CodeProviderOlder}, nil},
-		{"missing", source[1:], object.Forced{object.CodeProviderOlder},
-			[]object.Code{object.CodeProviderMissing}},
+		{"missing", source[1:], []object.Code{object.CodeProviderMissing}},
 	} {
 		var codes []object.Code
-		for _, f := range CompareProviders(source, tt.have, tt.force) {
+		for _, f := range CompareProviders(source, tt.have) {
 			codes = append(codes, f.Code)
 		}
 		if !slices.Equal(codes, tt.want) {
@@ -108,14 +103,15 @@ func TestCheckInventoryNamesProvidersWhoseKindsAreNotCaptured(t *testing.T) {
 
 func TestOwnersReportsRecordsOfOtherManagementClusters(t *testing.T) {
 	by := func(uid string, trusted bool) ownership.Record {
-		return ownership.Record{By: object.Side{UID: uid}, Epoch: 1, Trusted: trusted, Time: time.Now()}
+		return ownership.Record{By: object.Side{UID: uid, Name: "name-of-" + uid}, Epoch: 1,
+			Trusted: trusted, Time: time.Now()}
 	}
 	replayed := func(uid string) ownership.Record {
 		r := by(uid, true)
 		r.Seen = 2
 		return r
 	}
-	wentBack := object.Forced{object.CodeEpochWentBack}
+	wentBack := object.Forced{object.CodeEpochWentBack: ""}
 	o := Owners{Expected: []string{"a", "b"}, Records: map[string]ownership.Record{
 		"source": by("a", true), "target": by("b", true), "other": by("c", true),
 		"unsigned": by("c", false),
@@ -131,8 +127,13 @@ func TestOwnersReportsRecordsOfOtherManagementClusters(t *testing.T) {
 		{"source", nil, "", 0},
 		{"target", nil, "", 0},
 		{"other", nil, object.CodeOwnedElsewhere, object.Error},
-		{"other", object.Forced{object.CodeOwnedElsewhere}, object.CodeOwnedElsewhere, object.Warning},
-		{"other", object.Forced{object.CodeOwnerDamaged}, object.CodeOwnedElsewhere, object.Error},
+		{"other", object.Forced{object.CodeOwnedElsewhere: "name-of-c"}, object.CodeOwnedElsewhere,
+			object.Warning},
+		{"other", object.Forced{object.CodeOwnedElsewhere: "c"}, object.CodeOwnedElsewhere,
+			object.Warning},
+		{"other", object.Forced{object.CodeOwnedElsewhere: "d"}, object.CodeOwnedElsewhere,
+			object.Error},
+		{"other", object.Forced{object.CodeOwnerDamaged: ""}, object.CodeOwnedElsewhere, object.Error},
 		{"unsigned", nil, object.CodeOwnerUntrusted, object.Warning},
 		{"gone", nil, object.CodeEpochWentBack, object.Error},
 		{"replayed", nil, object.CodeEpochWentBack, object.Error},
@@ -140,7 +141,7 @@ func TestOwnersReportsRecordsOfOtherManagementClusters(t *testing.T) {
 		{"replayed-other", nil, object.CodeEpochWentBack, object.Error},
 		{"replayed-other", wentBack, object.CodeOwnedElsewhere, object.Error},
 		{"damaged", nil, object.CodeOwnerDamaged, object.Error},
-		{"damaged", object.Forced{object.CodeOwnerDamaged}, object.CodeOwnerDamaged, object.Warning},
+		{"damaged", object.Forced{object.CodeOwnerDamaged: ""}, object.CodeOwnerDamaged, object.Warning},
 	} {
 		o.Force = tt.force
 		f, ok := o.Check(tt.id)

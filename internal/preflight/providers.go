@@ -12,7 +12,7 @@ import (
 )
 
 // CompareProviders checks that a target has the providers of a source, at their versions or newer.
-func CompareProviders(source, target []kube.Provider, force object.Forced) []object.Finding {
+func CompareProviders(source, target []kube.Provider) []object.Finding {
 	var findings []object.Finding
 	for _, want := range source {
 		i := slices.IndexFunc(target, func(have kube.Provider) bool { return have.Name == want.Name })
@@ -23,7 +23,7 @@ func CompareProviders(source, target []kube.Provider, force object.Forced) []obj
 				Message: fmt.Sprintf("provider %s %s of the source is not in the target's inventory", want.Name,
 					want.Version),
 				Hint: "install it with clusterctl init, at that version or newer"})
-		case older(target[i].Version, want.Version) && !force.Has(object.CodeProviderOlder):
+		case older(target[i].Version, want.Version):
 			findings = append(findings, object.Finding{Severity: object.Error,
 				Code: object.CodeProviderOlder,
 				Message: fmt.Sprintf("provider %s is %s on the target, older than %s on the source", want.Name,

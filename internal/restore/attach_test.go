@@ -151,7 +151,7 @@ func TestALeftoverOnTheTargetBlocksItsUnit(t *testing.T) {
 		t.Errorf("released %q: %v", x.released(t), err)
 	}
 	x = newTrial(t, twoTenants(t), target())
-	x.spec.Force = object.Forced{object.CodeExtraOnTarget}
+	x.spec.Force = object.Forced{object.CodeExtraOnTarget: ""}
 	if p := x.makePlan(t); p.Units[0].Blocked {
 		t.Errorf("overridden, and blocked: %v", p.Findings)
 	}

@@ -58,13 +58,15 @@ func checkSource(_ context.Context, p *planner) error {
 		return nil
 	}
 	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone &&
-		!p.Spec.NoRelease && !p.Spec.Force.Has(object.CodeSourceAlive) &&
+		!p.Spec.NoRelease &&
 		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
-		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceAlive,
+		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceSeenRecently,
 			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
 				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
 			Hint: "make sure that its controllers do not run"})
-		return nil
+		if !p.Spec.Force.Has(object.CodeSourceSeenRecently) {
+			return nil
+		}
 	}
 	if p.Spec.NoRelease || p.Spec.SourceIsGone {
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSourceMayReturn,
@@ -190,7 +192,7 @@ func checkProviders(_ context.Context, p *planner) error {
 	}
 	source := slices.DeleteFunc(slices.Clone(p.Snapshot.About.Providers),
 		func(provider kube.Provider) bool { return !used[provider.Name] })
-	for _, f := range preflight.CompareProviders(source, p.Providers, p.Spec.Force) {
+	for _, f := range preflight.CompareProviders(source, p.Providers) {
 		p.addAll(f)
 	}
 	return nil
@@ -288,8 +290,7 @@ func checkUnits(_ context.Context, p *planner) error {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeOwnerLate,
 				Message: "its owner is of a kind for which no pause is known, and would have to come to " +
 					"life before it", Hint: "leave the reference out"})
-		case pause.Late() && p.Spec.SourceAtWork &&
-			!p.Spec.Force.Has(object.CodePauseUnknown):
+		case pause.Late() && p.Spec.SourceAtWork:
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodePauseUnknown,
 				Message: "no way to pause this kind is known: from the release until it is retired both " +
 					"management clusters would work on it",
@@ -306,7 +307,7 @@ func checkUnits(_ context.Context, p *planner) error {
 // copies that are paused there and may be incomplete. Restored as they were before the pause, they
 // would be reconciled while another management cluster has them.
 func checkHeld(p *planner, n *graph.Node) error {
-	if n.GroupKind() != capi.Cluster || p.Spec.Force.Has(object.CodeHeld) {
+	if n.GroupKind() != capi.Cluster {
 		return nil
 	}
 	raw, err := p.Contents.Bytes(n.Ref)

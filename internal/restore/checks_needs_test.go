@@ -12,18 +12,25 @@ import (
 
 const (
 	needsNamespace = `{"kind":"Namespace","metadata":{"name":"n"}}`
-	needsCluster   = `{"kind":"Cluster","metadata":{"namespace":"n","name":"w"},"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevCluster","name":"w"}}}`
-	needsInfra     = `{"kind":"DevCluster","metadata":{"namespace":"n","name":"w","ownerReferences":[{"kind":"Cluster","name":"w"}]},"spec":{}}`
+	needsCluster   = `{"kind":"Cluster","metadata":{"namespace":"n","name":"w"},` +
+		`"spec":{"infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io",` +
+		`"kind":"DevCluster","name":"w"}}}`
+	needsInfra = `{"kind":"DevCluster","metadata":{"namespace":"n","name":"w",` +
+		`"ownerReferences":[{"kind":"Cluster","name":"w"}]},"spec":{}}`
 )
 
 // needsMachine is a Machine with its infrastructure and the Secret of its bootstrap data, with more
 // fields besides its spec.
 func needsMachine(more string) string {
-	return fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":"n","name":"m","labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]%s},
-		"spec":{"clusterName":"w","infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io","kind":"DevMachine","name":"m"},"bootstrap":{"dataSecretName":"boot"}}`, more)
+	return fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":"n","name":"m",`+
+		`"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster",`+
+		`"name":"w"}]%s},
+		"spec":{"clusterName":"w","infrastructureRef":{"apiGroup":"infrastructure.cluster.x-k8s.io",
+			"kind":"DevMachine","name":"m"},"bootstrap":{"dataSecretName":"boot"}}`, more)
 }
 
-const needsMachineInfra = `{"kind":"DevMachine","metadata":{"namespace":"n","name":"m","ownerReferences":[{"kind":"Machine","name":"m"}]},"spec":{}}`
+const needsMachineInfra = `{"kind":"DevMachine","metadata":{"namespace":"n","name":"m",` +
+	`"ownerReferences":[{"kind":"Machine","name":"m"}]},"spec":{}}`
 
 // TestAUnitWithoutWhatItCannotDoWithoutIsBlocked: infrastructure and bootstrap data that are
 // neither in the snapshot nor on the target are errors of the unit, and nothing else is.
@@ -37,17 +44,22 @@ func TestAUnitWithoutWhatItCannotDoWithoutIsBlocked(t *testing.T) {
 		severity object.Severity
 	}{
 		{"its Cluster lacks infrastructure", nil, nil, nil, "spec.infrastructureRef", object.Error},
-		{"the target has it", nil, []string{needsNamespace, `{"kind":"DevCluster","metadata":{"namespace":"n","name":"w"},"spec":{}}`},
+		{"the target has it", nil, []string{needsNamespace, `{"kind":"DevCluster",` +
+			`"metadata":{"namespace":"n","name":"w"},"spec":{}}`},
 			nil, "spec.infrastructureRef", object.Warning},
-		{"the operator takes the risk", nil, nil, object.Forced{object.CodeNeedMissing},
+		{"the operator takes the risk", nil, nil, object.Forced{object.CodeNeedMissing: ""},
 			"spec.infrastructureRef", object.Warning},
-		{"its Machine lacks infrastructure", []string{needsInfra, needsMachine("") + `,"status":{"nodeRef":{"name":"m"}}}`},
+		{"its Machine lacks infrastructure", []string{needsInfra, needsMachine("") + `,` +
+			`"status":{"nodeRef":{"name":"m"}}}`},
 			nil, nil, "spec.infrastructureRef", object.Error},
-		{"its Machine without a Node lacks bootstrap data", []string{needsInfra, needsMachine("") + "}", needsMachineInfra},
+		{"its Machine without a Node lacks bootstrap data", []string{needsInfra,
+			needsMachine("") + "}", needsMachineInfra},
 			nil, nil, "spec.bootstrap.dataSecretName", object.Error},
-		{"its Machine with a Node lacks bootstrap data", []string{needsInfra, needsMachine("") + `,"status":{"nodeRef":{"name":"m"}}}`,
+		{"its Machine with a Node lacks bootstrap data", []string{needsInfra, needsMachine("") + `,` +
+			`"status":{"nodeRef":{"name":"m"}}}`,
 			needsMachineInfra}, nil, nil, "spec.bootstrap.dataSecretName", object.Warning},
-		{"its Machine is being deleted", []string{needsInfra, needsMachine(`,"deletionTimestamp":"2026-11-22T12:00:00Z"`) + "}",
+		{"its Machine is being deleted", []string{needsInfra, needsMachine(`,`+
+			`"deletionTimestamp":"2026-11-22T12:00:00Z"`) + "}",
 			needsMachineInfra}, nil, nil, "spec.bootstrap.dataSecretName", object.Warning},
 		{"it has all", []string{needsInfra}, nil, nil, "", 0},
 	} {
@@ -88,7 +100,8 @@ func TestI8ARefusedObjectOfAProviderBlocksItsUnit(t *testing.T) {
 			}
 		}
 		if forced {
-			x.spec.Force = object.Forced{object.CodeRefused, object.CodeNeedMissing}
+			x.spec.Force = object.Forced{object.CodeRefused: "",
+				object.CodeNeedMissing: ""}
 		}
 		plan := x.makePlan(t)
 		want := map[bool]object.Severity{false: object.Error, true: object.Warning}[forced]

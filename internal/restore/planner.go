@@ -121,11 +121,12 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 	p := &planner{
 		Input: in, nodes: nodes, skipped: map[*graph.Node]string{},
 		users: map[*graph.Node][]string{}, left: map[*graph.Node]bool{},
-		findings: slices.Clone(in.Findings), existing: map[object.Ref]string{},
-		kinds: map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
+		existing: map[object.Ref]string{},
+		kinds:    map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
 		targetClusters: map[object.Key]bool{}, platform: map[string]string{},
 	}
+	p.addAll(in.Findings...)
 	for _, r := range in.Spec.DropOwners {
 		p.dropped[r] = true
 	}
@@ -171,6 +172,7 @@ func (p *planner) filter(ctx context.Context) error {
 // node that nobody needs it only leaves that node out.
 func (p *planner) add(n *graph.Node, f object.Finding) {
 	f.Ref = n.Ref
+	f = p.Spec.Force.Override(f)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -195,7 +197,9 @@ func (p *planner) add(n *graph.Node, f object.Finding) {
 func (p *planner) addAll(f ...object.Finding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.findings = append(p.findings, f...)
+	for _, f := range f {
+		p.findings = append(p.findings, p.Spec.Force.Override(f))
+	}
 }
 
 // active yields the nodes that are not left out.

@@ -134,9 +134,13 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 	if err != nil {
 		return restore.Spec{}, err
 	}
+	forced, err := forcedFromProto(object.Restores, p.GetForceCodes())
+	if err != nil {
+		return restore.Spec{}, err
+	}
 	accept, err := acceptedFromProto(p.GetAcceptDifferences())
 	return restore.Spec{
-		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forcedFromProto(p.GetForce()),
+		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forced,
 		NoRelease: p.GetNoRelease(), DropOwners: dropOwners,
 		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept,
 		IncludeUnowned: p.GetIncludeUnowned(),
@@ -197,10 +201,11 @@ func planObjectToProto(unit string, o restore.Object) *mgmtv1.PlanObject {
 	return p
 }
 
-// forcedFromProto resolves force to the codes that the registry lets an operator override.
-func forcedFromProto(force bool) object.Forced {
-	if force {
-		return object.ForceAll()
+// forcedFromProto reads the codes that an operator overrides in a work. Errors are usage errors.
+func forcedFromProto(work object.Work, codes []string) (object.Forced, error) {
+	forced, err := object.ParseForced(work, codes)
+	if err != nil {
+		return nil, &Error{Reason: ReasonUsage, Message: err.Error(), err: err}
 	}
-	return nil
+	return forced, nil
 }

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/mgmtd/mgmtd/internal/move"
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -65,8 +66,12 @@ func moveSpecFromProto(p *mgmtv1.MoveSpec) (move.Spec, error) {
 	if err != nil {
 		return move.Spec{}, err
 	}
+	forced, err := forcedFromProto(object.Moves, p.GetForceCodes())
+	if err != nil {
+		return move.Spec{}, err
+	}
 	accept, err := acceptedFromProto(p.GetAcceptDifferences())
-	return move.Spec{Selection: selection, Force: forcedFromProto(p.GetForce()),
+	return move.Spec{Selection: selection, Force: forced,
 		NoFence: p.GetNoFence(), DropOwners: dropOwners,
 		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept}, err
 }

@@ -76,7 +76,7 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 	request := restoreRequest{location: p.GetLocation(), source: p.GetSource(),
 		target: p.GetTarget(), snapshot: p.GetSnapshot(), spec: spec, releaseOf: p.GetReleaseOf()}
 	if request.releaseOf != "" && !proto.Equal(p, &mgmtv1.RestoreSpec{ReleaseOf: p.GetReleaseOf(),
-		SourceIsGone: p.GetSourceIsGone(), Force: p.GetForce(),
+		SourceIsGone: p.GetSourceIsGone(), ForceCodes: p.GetForceCodes(),
 		AcceptDifferences: p.GetAcceptDifferences()}) {
 		return restoreRequest{}, &Error{Reason: ReasonUsage,
 			Message: "the restore that is released says already what to restore"}

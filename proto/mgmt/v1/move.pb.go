@@ -30,8 +30,6 @@ type MoveSpec struct {
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Which part of the source; empty for everything.
 	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
-	// Overrides the refusals that say so in their hint.
-	Force bool `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
 	// Hand over without an ownership record: nothing but the lock on the source's Clusters prevents a
 	// second host from doing the same.
 	NoFence bool `protobuf:"varint,5,opt,name=no_fence,json=noFence,proto3" json:"no_fence,omitempty"`
@@ -45,8 +43,12 @@ type MoveSpec struct {
 	// Differences ("Kind.group:path") between source and target that keep nothing paused. Those in
 	// the data of Secrets are refused.
 	AcceptDifferences []string `protobuf:"bytes,9,rep,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Codes of the findings to override, each of which becomes a warning: those that docs/findings.md
+	// marks for moves. "owned-elsewhere=NAME" has the name or the UID of the management cluster that
+	// the ownership records name. Any other code is INVALID_ARGUMENT.
+	ForceCodes    []string `protobuf:"bytes,10,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MoveSpec) Reset() {
@@ -100,13 +102,6 @@ func (x *MoveSpec) GetSelection() *Selection {
 	return nil
 }
 
-func (x *MoveSpec) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
 func (x *MoveSpec) GetNoFence() bool {
 	if x != nil {
 		return x.NoFence
@@ -138,6 +133,13 @@ func (x *MoveSpec) GetLocation() string {
 func (x *MoveSpec) GetAcceptDifferences() []string {
 	if x != nil {
 		return x.AcceptDifferences
+	}
+	return nil
+}
+
+func (x *MoveSpec) GetForceCodes() []string {
+	if x != nil {
+		return x.ForceCodes
 	}
 	return nil
 }
@@ -522,18 +524,20 @@ var File_mgmt_v1_move_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_move_proto_rawDesc = "" +
 	"\n" +
-	"\x12mgmt/v1/move.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\x1a\x15mgmt/v1/restore.proto\x1a\x16mgmt/v1/snapshot.proto\"\xc8\x02\n" +
+	"\x12mgmt/v1/move.proto\x12\amgmt.v1\x1a\x17mgmt/v1/operation.proto\x1a\x15mgmt/v1/restore.proto\x1a\x16mgmt/v1/snapshot.proto\"\xe0\x02\n" +
 	"\bMoveSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x120\n" +
-	"\tselection\x18\x03 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\x12\x19\n" +
+	"\tselection\x18\x03 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12\x19\n" +
 	"\bno_fence\x18\x05 \x01(\bR\anoFence\x12\x1f\n" +
 	"\vdrop_owners\x18\x06 \x03(\tR\n" +
 	"dropOwners\x12=\n" +
 	"\x0emanaged_fields\x18\a \x01(\x0e2\x16.mgmt.v1.ManagedFieldsR\rmanagedFields\x12\x1a\n" +
 	"\blocation\x18\b \x01(\tR\blocation\x12-\n" +
-	"\x12accept_differences\x18\t \x03(\tR\x11acceptDifferences\"8\n" +
+	"\x12accept_differences\x18\t \x03(\tR\x11acceptDifferences\x12\x1f\n" +
+	"\vforce_codes\x18\n" +
+	" \x03(\tR\n" +
+	"forceCodesJ\x04\b\x04\x10\x05R\x05force\"8\n" +
 	"\x0fPlanMoveRequest\x12%\n" +
 	"\x04spec\x18\x01 \x01(\v2\x11.mgmt.v1.MoveSpecR\x04spec\"\xa1\x01\n" +
 	"\n" +

@@ -153,8 +153,6 @@ type RestoreSpec struct {
 	// The operator's word that no controller of the source runs any more. Without it a restore into
 	// another management cluster is planned, not run.
 	SourceIsGone bool `protobuf:"varint,6,opt,name=source_is_gone,json=sourceIsGone,proto3" json:"source_is_gone,omitempty"`
-	// Overrides the refusals that say so in their hint.
-	Force bool `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`
 	// Stop after verify: everything is on the target, paused.
 	NoRelease bool `protobuf:"varint,8,opt,name=no_release,json=noRelease,proto3" json:"no_release,omitempty"`
 	// Owners ("Kind.group/namespace/name") whose references are dropped instead of blocking.
@@ -169,8 +167,12 @@ type RestoreSpec struct {
 	// A restore that has ended with no_release, to be released: an id, the beginning of one that fits
 	// only one operation, or "latest". Its snapshot, target and units are planned once more; what is
 	// paused on the target is adopted, checked and released. Excludes all other fields but
-	// source_is_gone, force and accept_differences.
+	// source_is_gone, force_codes and accept_differences.
 	ReleaseOf string `protobuf:"bytes,13,opt,name=release_of,json=releaseOf,proto3" json:"release_of,omitempty"`
+	// Codes of the findings to override, each of which becomes a warning: those that docs/findings.md
+	// marks for restores. "owned-elsewhere=NAME" has the name or the UID of the management cluster that
+	// the ownership records name. Any other code is INVALID_ARGUMENT.
+	ForceCodes []string `protobuf:"bytes,14,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
 	// Restore objects, too, that name a Cluster which is not restored. One that names a Cluster which
 	// lives on the target is left out all the same.
 	IncludeUnowned bool `protobuf:"varint,20,opt,name=include_unowned,json=includeUnowned,proto3" json:"include_unowned,omitempty"`
@@ -250,13 +252,6 @@ func (x *RestoreSpec) GetSourceIsGone() bool {
 	return false
 }
 
-func (x *RestoreSpec) GetForce() bool {
-	if x != nil {
-		return x.Force
-	}
-	return false
-}
-
 func (x *RestoreSpec) GetNoRelease() bool {
 	if x != nil {
 		return x.NoRelease
@@ -297,6 +292,13 @@ func (x *RestoreSpec) GetReleaseOf() string {
 		return x.ReleaseOf
 	}
 	return ""
+}
+
+func (x *RestoreSpec) GetForceCodes() []string {
+	if x != nil {
+		return x.ForceCodes
+	}
+	return nil
 }
 
 func (x *RestoreSpec) GetIncludeUnowned() bool {
@@ -1045,15 +1047,14 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x85\x04\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x9d\x04\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x120\n" +
 	"\tselection\x18\x05 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12$\n" +
-	"\x0esource_is_gone\x18\x06 \x01(\bR\fsourceIsGone\x12\x14\n" +
-	"\x05force\x18\a \x01(\bR\x05force\x12\x1d\n" +
+	"\x0esource_is_gone\x18\x06 \x01(\bR\fsourceIsGone\x12\x1d\n" +
 	"\n" +
 	"no_release\x18\b \x01(\bR\tnoRelease\x12\x1f\n" +
 	"\vdrop_owners\x18\t \x03(\tR\n" +
@@ -1063,8 +1064,10 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\blocation\x18\v \x01(\tR\blocation\x12-\n" +
 	"\x12accept_differences\x18\f \x03(\tR\x11acceptDifferences\x12\x1d\n" +
 	"\n" +
-	"release_of\x18\r \x01(\tR\treleaseOf\x12'\n" +
-	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnowned\"\x82\x02\n" +
+	"release_of\x18\r \x01(\tR\treleaseOf\x12\x1f\n" +
+	"\vforce_codes\x18\x0e \x03(\tR\n" +
+	"forceCodes\x12'\n" +
+	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnownedJ\x04\b\a\x10\bR\x05force\"\x82\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +
