@@ -7,7 +7,8 @@ func newOperation(p *program) *cobra.Command {
 		Use:   "operation",
 		Short: "Show what ran and what runs; stop it, go on with it, undo it",
 		Long: `List and show operations, which are the runs of snapshot, restore, move, verify and
-prune; stop one, resume one that stopped, accept a workload cluster as it is, undo a move.
+prune; stop one, resume one that stopped, accept a workload cluster as it is, undo a
+restore or a move.
 
 Operations are recorded in the catalog: that of the daemon, or standalone the file of --catalog.`,
 	}, newOperationList(p), newOperationShow(p), newOperationWatch(p), newOperationStop(p),

@@ -11,26 +11,32 @@ import (
 func newOperationRollback(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rollback ID|latest",
-		Short: "Undo a move as far as it was not handed over",
-		Long: `Undo a move that stopped or failed: workload clusters that were not handed over are
-removed from the target and unpaused on the source, which is then equal to what it was. Those that
-were handed over can only go forward: they stay, and "mgmtctl operation resume ID" goes on with
-them.
+		Short: "Undo a restore or a move as far as nothing was released or handed over",
+		Long: `Undo a restore or a move that stopped or failed, or a restore that ended with --no-release.
 
-Changes: deletes on the target what the move has created there; removes the pause, the lock and the
-fence from the source.
-Does not change: what was on the target before, workload clusters that were handed over, the
-snapshots in the store.
+Of a restore: the workload clusters that were not released are removed from the target, and their
+ownership is given back. Those that were released are left alone and named.
+
+Of a move: workload clusters that were not handed over are removed from the target and unpaused on
+the source, which is then equal to what it was. Those that were handed over can only go forward:
+they stay, and "mgmtctl operation resume ID" goes on with them.
+
+Changes: removes from the target what the operation has created there, without deleting any
+infrastructure; of a move, removes the pause, the lock and the fence from the source.
+Does not change: what was on the target before, namespaces, workload clusters that were released or
+handed over, the snapshots in the store. Nothing of a workload cluster is removed once its Cluster
+is not paused, or is another one.
 
 It can be interrupted, or die, and be run again.
 
-Standalone it needs the flags of the move: --store, --source-kubeconfig, --target-kubeconfig, and
---recipient and --signing-key (or --plain).
+Standalone it needs the flags of the operation: of a restore --store and --target-kubeconfig (no
+identity), and --signing-key when it has claimed an owner; of a move --store, --source-kubeconfig,
+--target-kubeconfig, and --recipient and --signing-key (or --plain).
 
-Exit codes: 0 undone; 1 other error, such as no such operation, or one that is not a move; 2 usage;
-3 findings, such as an object on the target that would be deleted too; 4 work is left; 10 store;
-11 running, or fenced, owned or locked by another; 12 signing key; 130 interrupted before any
-change.`,
+Exit codes: 0 undone; 1 other error, such as no such operation, or one of another kind; 2 usage,
+such as a restore that has released everything; 3 findings, such as an object on the target that
+would be deleted too; 4 work is left; 10 store; 11 running, or fenced, owned or locked by another;
+12 signing key; 130 interrupted before any change.`,
 		Example: `  mgmtctl operation rollback latest
   mgmtctl operation rollback 1a2b --standalone --store /backup/mgmt --signing-key signing.key \
       --recipient age1... --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig`,
@@ -44,6 +50,12 @@ change.`,
 	}
 }
 
+// needsOfRollback are the flags that a rollback of each kind of operation needs.
+var needsOfRollback = map[string][]need{
+	kindRestore: {needStore, needTarget},
+	kindMove:    needsOfMove,
+}
+
 func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
 	id string) error {
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
@@ -51,8 +63,8 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 		return err
 	}
 	op := resp.GetOperation()
-	if op.GetKind() == kindMove {
-		if err := p.check(cmd, needsOfMove); err != nil {
+	if needs := needsOfRollback[op.GetKind()]; needs != nil {
+		if err := p.check(cmd, needs); err != nil {
 			return err
 		}
 	}

@@ -62,8 +62,10 @@ func TestRefusalsOfTheServiceEndWithTheCommandsOfMgmtctl(t *testing.T) {
 		{"several sources", "snapshot create" + writeFlags, daemon, 2,
 			"hint: name one of a, b (--source NAME)\n  mgmtctl snapshot create --source NAME" + writeFlags},
 		{"several locations", "snapshot list" + storeFlags, places, 2,
-			"hint: name one of x, y (--location NAME)\n  mgmtctl snapshot list --location NAME" + storeFlags},
-		{"no store", "snapshot list" + storeFlags, standalone, 2, "hint: name one (--store URL)\n  mgmtctl snapshot list --store URL --standalone --plain"},
+			"hint: name one of x, y (--location NAME)\n  mgmtctl snapshot list --location NAME" +
+				storeFlags},
+		{"no store", "snapshot list" + storeFlags, standalone, 2,
+			"hint: name one (--store URL)\n  mgmtctl snapshot list --store URL --standalone --plain"},
 		{"no source", "snapshot coverage --source-kubeconfig s" + catalogFlags, standalone, 2,
 			"hint: name its kubeconfig (--source-kubeconfig FILE)\n  mgmtctl snapshot coverage " +
 				"--source-kubeconfig FILE" + catalogFlags},
@@ -76,8 +78,8 @@ func TestRefusalsOfTheServiceEndWithTheCommandsOfMgmtctl(t *testing.T) {
 			"hint: the plan of a prune has the keys\n  mgmtctl prune plan -o json" + storeFlags},
 		{"no operation", "operation show ffff" + catalogFlags, daemon, 1,
 			"hint: a list of the operations shows which there are\n  mgmtctl operation list" + catalogFlags},
-		{"no move", "operation rollback latest" + catalogFlags, daemon, 1,
-			"hint: resume it instead\n  mgmtctl operation resume OPERATION" + catalogFlags},
+		{"a rollback without a target", "operation rollback latest" + catalogFlags, daemon, 2,
+			"standalone, this needs --store, --target-kubeconfig"},
 		{"a restore that waits for an identity", "operation show latest" + catalogFlags, daemon, 0,
 			"identities are not stored: resume it with one (mgmtctl operation resume OPERATION " +
 				"--identity FILE" + catalogFlags + ")"},

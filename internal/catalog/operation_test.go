@@ -26,7 +26,7 @@ func TestOnlyListedTransitionsAreAllowed(t *testing.T) {
 		"planned running": true, "running succeeded": true, "running stopped": true,
 		"running failed": true, "running rolled-back": true,
 		"running needs-identity": true, "stopped running": true, "stopped stopped": true,
-		"failed running": true, "needs-identity running": true,
+		"failed running": true, "needs-identity running": true, "succeeded running": true,
 	}
 	c := openTest(t)
 	for _, from := range all {
@@ -239,7 +239,8 @@ func TestInterruptedListsOperationsOfADeadProcess(t *testing.T) {
 }
 
 func TestMigrationDerivesTheCausesOfStops(t *testing.T) {
-	const record = `{"id":%q,"kind":"move","state":%q,"created":"2026-03-01T12:00:00Z","updated":"2026-03-01T12:00:00Z","message":%q}`
+	const record = `{"id":%q,"kind":"move","state":%q,` +
+		`"created":"2026-03-01T12:00:00Z","updated":"2026-03-01T12:00:00Z","message":%q}`
 	old := []struct {
 		id      OperationID
 		state   State

@@ -32,7 +32,8 @@ func (k Kind) check() error {
 //
 // An operation works, also on a rollback, in running only. A process that dies leaves its
 // operation running; the next process that opens the catalog finds it with Catalog.Interrupted and
-// moves it to stopped, or to needs-identity. succeeded and rolled-back are final.
+// moves it to stopped, or to needs-identity. succeeded and rolled-back are final, but for the
+// rollback of what a restore has left paused.
 type State string
 
 // The states of an operation.
@@ -57,7 +58,7 @@ const (
 var transitions = map[State][]State{
 	Planned:       {Running},
 	Running:       {Succeeded, Stopped, Failed, RolledBack, NeedsIdentity},
-	Succeeded:     nil,
+	Succeeded:     {Running},          // the rollback of a restore that left everything paused
 	Stopped:       {Running, Stopped}, // with another reason
 	Failed:        {Running},
 	RolledBack:    nil,
@@ -68,7 +69,7 @@ var transitions = map[State][]State{
 // resume.
 func (s State) Ended() bool { return s != Planned && s != Running }
 
-// Final reports whether the operation can never run again.
+// Final reports whether the operation is over and no resume is left to do.
 func (s State) Final() bool { return s == Succeeded || s == RolledBack }
 
 // CanBecome reports whether an operation may go from s to the next state.

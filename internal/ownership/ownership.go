@@ -258,6 +258,38 @@ func ClaimBack(ctx context.Context, s Store, q Request) error {
 	return err
 }
 
+// Current returns the record of the workload cluster of a request, the zero Record when there is
+// none. Errors: *WentBackError; those of the store.
+func Current(ctx context.Context, s Store, q Request) (Record, error) {
+	have, _, err := q.read(ctx, s)
+	return have, err
+}
+
+// GiveBack takes back the claim of a request, also one that is still on its way to the bucket: it
+// writes a record in the name of its From. A record that another operation wrote stays. It may run
+// again. Errors: *WentBackError; those of the store.
+func GiveBack(ctx context.Context, s Store, q Request) error {
+	for range attempts {
+		have, previous, err := q.read(ctx, s)
+		switch {
+		case err != nil:
+			return err
+		case have.Trusted && have.By.UID == q.From.UID && have.Operation == q.Operation:
+			return nil // given back before
+		case have.Trusted && have.Epoch > q.Epoch && !q.wrote(have):
+			return nil // a claim of this request finds another record than it expects
+		}
+		next := store.Owner{WorkloadID: q.WorkloadID, Workload: q.Workload,
+			Owner: store.Source{UID: q.From.UID, Name: q.From.Name}, Operation: q.Operation,
+			Epoch: max(have.Epoch+1, q.Next()), Time: time.Now()}
+		if _, err := s.PutOwner(ctx, next, previous); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return fmt.Errorf("give back the ownership of %s: others write its record at the same time: %w",
+		q.Workload, store.ErrConflict)
+}
+
 // Claimed returns the operation that claimed the workload cluster of a request for its target
 // since planning, "" when none did. It asks the store, which knows of a claim before any journal
 // does.

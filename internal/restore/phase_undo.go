@@ -29,9 +29,10 @@ type UndoOptions struct {
 	Needed map[object.Ref]bool
 }
 
-// Undo removes what a run created on the target: the objects of units, dependants first,
-// and then the shared ones. Objects that were adopted stay. Only objects whose UID is journaled, or
-// which carry this operation's mark, are touched. It may run again after any crash.
+// Undo removes what a run created on the target: the objects of units, dependants first, and then
+// the shared ones. Objects that were adopted, or that another operation created, stay. Only objects
+// whose UID is journaled, or which carry this operation's mark, are touched. A unit whose release
+// was begun is refused (*copyAtWorkError). Undo may run again after any crash.
 func Undo(ctx context.Context, o UndoOptions) error {
 	r := newRun(ctx, o.RunOptions)
 	if err := r.prepareRun(ctx); err != nil {
@@ -86,7 +87,7 @@ func (r *run) findMarked(ctx context.Context, parts []Unit) error {
 }
 
 func (r *run) findMark(ctx context.Context, o Object) error {
-	if o.Action != Create || r.uid(o.Ref) != "" {
+	if !o.isCreated() || r.uid(o.Ref) != "" {
 		return nil
 	}
 	live, err := request(ctx, o.GroupKind(), func() (*unstructured.Unstructured, error) {
@@ -107,7 +108,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	toDelete := map[string]object.Ref{}
 	for _, u := range parts {
 		for _, o := range u.Objects {
-			if uid := r.uid(o.Ref); o.Action == Create && uid != "" {
+			if uid := r.uid(o.Ref); o.isCreated() && uid != "" {
 				toDelete[uid] = o.Ref
 			}
 		}
@@ -136,9 +137,23 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	return nil
 }
 
+// isCreated reports whether this operation creates an object, and does not only complete what
+// another one created.
+func (o Object) isCreated() bool { return o.Action == Create && o.UID == "" }
+
+// checkUnreleased makes sure that no release of a unit was begun: its controllers may have been at
+// work, whatever the Cluster says by now.
+func (r *run) checkUnreleased(ctx context.Context, u Unit) error {
+	state, err := r.Journal.State(ctx, releaseStep(u.Name))
+	if err == nil && state != "" {
+		err = &copyAtWorkError{u.Name}
+	}
+	return err
+}
+
 func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	if u.Name != "" {
-		if err := r.checkStillPaused(ctx, u); err != nil {
+		if err := errors.Join(r.checkUnreleased(ctx, u), r.checkStillPaused(ctx, u)); err != nil {
 			return err
 		}
 		if err := r.undoOwners(ctx, u.Name); err != nil {
@@ -154,9 +169,14 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	for _, wave := range list {
 		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,
 			_ *catalog.StepHandle) error {
+			// Somebody may end the pause at any time: then a MachineSet replaces what is removed.
+			if err := r.checkStillPaused(ctx, u); err != nil {
+				return err
+			}
 			return r.each(wave, func(obj Object) error {
+				r.Journal.Progress("objects undone", r.done.Add(1), r.total)
 				switch {
-				case obj.Action != Create:
+				case !obj.isCreated():
 					return nil
 				case obj.GroupKind() == kube.NamespaceKind.GroupKind, o.Needed[obj.Ref]:
 					return r.leave(ctx, obj)
@@ -204,11 +224,19 @@ func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 			return err
 		}
 		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
-		if r.checkOurs(o.Ref, live) == nil && (!paused || !capi.PausedByUs(live.Object)) {
+		ours := r.checkOurs(o.Ref, live) == nil
+		if ours && (!paused || !capi.PausedByUs(live.Object)) || !ours && r.hasCreated(u) {
 			return &copyAtWorkError{u.Name}
 		}
 	}
 	return nil
+}
+
+// hasCreated reports whether any object of a unit is known to be ours: journaled, or marked.
+func (r *run) hasCreated(u Unit) bool {
+	return slices.ContainsFunc(u.Objects, func(o Object) bool {
+		return o.isCreated() && r.uid(o.Ref) != ""
+	})
 }
 
 // errNotOurs ends a removal: somebody else's object of this name stays.

@@ -135,21 +135,22 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 		return nil, err
 	}
 	switch {
-	case op.Kind != catalog.KindMove:
-		e := &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only a "+
-			"move can be rolled back", op.ID, op.Kind)}
-		if op.Kind == catalog.KindRestore && !op.State.Final() {
-			e.Hint, e.HintKey = "resume it instead", object.HintResume
-		}
-		return nil, e
+	case op.Kind != catalog.KindMove && op.Kind != catalog.KindRestore:
+		return nil, &Error{Reason: ReasonUnsupported, Message: fmt.Sprintf("operation %s is a %s: only "+
+			"a restore or a move can be rolled back", op.ID, op.Kind)}
 	case op.State == catalog.RolledBack:
 		return &mgmtv1.RollbackOperationResponse{Operation: operationToProto(op)}, nil
-	case op.State == catalog.Succeeded:
+	case op.Kind == catalog.KindMove && op.State == catalog.Succeeded:
 		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf(
 			"operation %s has moved everything: there is no way back", op.ID),
 			Hint: "to have the workload clusters back, move them back"}
 	}
-	run, err := o.s.resumeMove(ctx, c, op, true)
+	var run *operationRun
+	if op.Kind == catalog.KindRestore {
+		run, err = o.s.rollBackRestore(ctx, c, op)
+	} else {
+		run, err = o.s.resumeMove(ctx, c, op, true)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (catalog.State,
 	catalog.Outcome) {
 	l, err := s.location(op.Location)
-	if err == nil && l.Store.Plain {
+	if err == nil && l.Store.Plain || op.Back { // a rollback reads no snapshot
 		return catalog.Stopped, why
 	}
 	why.Message += "; identities are not stored: resume it with one"
@@ -151,6 +151,9 @@ func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op cat
 	identity []byte) (*operationRun, error) {
 	switch op.Kind {
 	case catalog.KindRestore:
+		if op.Back {
+			return s.rollBackRestore(ctx, c, op)
+		}
 		var stored storedRestore
 		if err := readPlan(ctx, c, op, &stored); err != nil {
 			return nil, err

@@ -58,9 +58,22 @@ func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
 		f.await(s, started.GetOperation().GetId(), want)
 		return started.GetOperation().GetId()
 	}
-	paused := run(&mgmtv1.RestoreSpec{Snapshot: latest, Target: servers.Options(1).Name,
-		NoRelease: true, Selection: &mgmtv1.Selection{Namespaces: []string{f.namespace}}},
-		catalog.Succeeded)
+	rollBack := func(id string, want catalog.State) {
+		t.Helper()
+		_, err := (&operationService{s: s}).RollbackOperation(t.Context(),
+			&mgmtv1.RollbackOperationRequest{Id: id})
+		must(t, err)
+		f.await(s, id, want)
+	}
+	everything := &mgmtv1.RestoreSpec{Snapshot: latest, Target: servers.Options(1).Name,
+		NoRelease: true, Selection: &mgmtv1.Selection{Namespaces: []string{f.namespace}}}
+	rollBack(run(everything, catalog.Succeeded), catalog.RolledBack)
+	for _, unit := range units {
+		if f.cluster(1, unit) != nil {
+			t.Errorf("%s is on the target after the rollback", unit)
+		}
+	}
+	paused := run(everything, catalog.Succeeded)
 	run(&mgmtv1.RestoreSpec{ReleaseOf: paused}, catalog.Failed)
 	for _, unit := range units {
 		if !isPaused(f.cluster(1, unit)) {
@@ -74,6 +87,12 @@ func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
 			record.Owner.Owner.UID != target || record.Operation != id {
 			t.Errorf("%s is paused, or its record names %s and operation %s", unit,
 				record.Owner.Owner.UID, record.Operation)
+		}
+	}
+	rollBack(paused, catalog.Failed) // they were released since
+	for _, unit := range units {
+		if live := f.cluster(1, unit); live == nil || isPaused(live) {
+			t.Errorf("the rollback of a released restore has removed or paused %s", unit)
 		}
 	}
 }

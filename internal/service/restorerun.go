@@ -2,7 +2,9 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -169,6 +171,9 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	if err != nil {
 		return nil, err
 	}
+	if err := refuseOthers(ctx, c, "", o.target.UID(), true); err != nil {
+		return nil, err
+	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
 		Kind: catalog.KindRestore, Store: o.signed.StoreID, Location: o.location.Name,
 		SnapshotID: string(o.signed.ID),
@@ -249,12 +254,36 @@ func (o *restoreInputs) own(ctx context.Context, j *catalog.Journal, plan *resto
 	u restore.Unit) error {
 	q := claim(j, plan, u)
 	err := j.Do(ctx, ownStep(u.Name), func(ctx context.Context, h *catalog.StepHandle) error {
+		if err := recordOwner(ctx, o.store, h, q); err != nil {
+			return err
+		}
 		return errors.Join(ownership.Claim(ctx, o.store, q), h.SetUnit(catalog.UnitCopied))
 	})
 	if err != nil {
 		return err
 	}
 	return ownership.Check(ctx, o.store, q)
+}
+
+// previousOwner is the value of a claim's step that has the owner before it.
+const previousOwner = "owner"
+
+// recordOwner journals who owns a workload cluster before it is claimed: a rollback gives it back.
+func recordOwner(ctx context.Context, s ownership.Store, h *catalog.StepHandle,
+	q ownership.Request) error {
+	have, err := ownership.Current(ctx, s, q)
+	if _, back := errors.AsType[*ownership.WentBackError](err); back || store.IsUnusable(err) ||
+		err == nil && (!have.Trusted || have.Operation == q.Operation) {
+		return nil // the claim says what is wrong with a record that does not count
+	}
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(have.By)
+	if err != nil {
+		return fmt.Errorf("encode owner: %w", err)
+	}
+	return h.Record(ctx, catalog.Value{Key: previousOwner, Data: data})
 }
 
 // unclaimed makes sure that no other operation has claimed a unit since planning. It is for a run
@@ -300,6 +329,9 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 		return nil, err
 	}
 	if _, err := restore.Nodes(o.snapshot, stored.Plan.Spec); err != nil {
+		return nil, err
+	}
+	if err := refuseOthers(ctx, c, op.ID, o.target.UID(), true); err != nil {
 		return nil, err
 	}
 	return s.startMirrored(ctx, c, op.ID, o.store, func(ctx context.Context,

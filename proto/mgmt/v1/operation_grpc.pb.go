@@ -54,8 +54,11 @@ type OperationServiceClient interface {
 	StopOperation(ctx context.Context, in *StopOperationRequest, opts ...grpc.CallOption) (*StopOperationResponse, error)
 	// RollbackOperation undoes a move: units that are not handed over are removed from the target and
 	// released on the source, which is equal to what it was then. Units that are handed over can only
-	// go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason
-	// LOCKED) while it is running; UNIMPLEMENTED for operations of other kinds. May run twice.
+	// go forward; they stay, and the operation stays resumable for them. It undoes a restore, too, also
+	// one that has succeeded with no_release: units that were not released are removed from the target
+	// and their ownership is given back; released ones stay. FAILED_PRECONDITION (reason LOCKED) while
+	// it is running, or another restore or move is on the same target; UNIMPLEMENTED for operations of
+	// other kinds. May run twice.
 	RollbackOperation(ctx context.Context, in *RollbackOperationRequest, opts ...grpc.CallOption) (*RollbackOperationResponse, error)
 	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
 	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION
@@ -177,8 +180,11 @@ type OperationServiceServer interface {
 	StopOperation(context.Context, *StopOperationRequest) (*StopOperationResponse, error)
 	// RollbackOperation undoes a move: units that are not handed over are removed from the target and
 	// released on the source, which is equal to what it was then. Units that are handed over can only
-	// go forward; they stay, and the operation stays resumable for them. FAILED_PRECONDITION (reason
-	// LOCKED) while it is running; UNIMPLEMENTED for operations of other kinds. May run twice.
+	// go forward; they stay, and the operation stays resumable for them. It undoes a restore, too, also
+	// one that has succeeded with no_release: units that were not released are removed from the target
+	// and their ownership is given back; released ones stay. FAILED_PRECONDITION (reason LOCKED) while
+	// it is running, or another restore or move is on the same target; UNIMPLEMENTED for operations of
+	// other kinds. May run twice.
 	RollbackOperation(context.Context, *RollbackOperationRequest) (*RollbackOperationResponse, error)
 	// AcceptUnit records that the operator accepts the state of a unit that failed the checks after
 	// its release: a resume of the restore or the move does not examine it again. FAILED_PRECONDITION

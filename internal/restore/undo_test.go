@@ -1,0 +1,244 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// Resources implements Lister.
+func (m *memory) Resources(context.Context) (kinds []kube.Kind, dead []string, err error) {
+	return m.kinds, nil, nil
+}
+
+// mortal removes objects of a management cluster in memory, in a process that dies at a write.
+type mortal struct {
+	*memory
+	writes int  // that it does before it dies; negative is never
+	after  bool // it dies once the last of them is done, and hears no answer
+
+	mu   sync.Mutex
+	done int
+}
+
+func (m *mortal) at(write func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dies := m.writes >= 0 && m.done >= m.writes
+	if dies && (!m.after || m.done > m.writes) {
+		return errDied
+	}
+	m.done++
+	if err := write(); err != nil {
+		return err
+	}
+	if dies {
+		return errDied
+	}
+	return nil
+}
+
+// live returns an object for a write at this version.
+func (m *memory) live(k kube.Kind, namespace, name string, uid types.UID, version string) (
+	*unstructured.Unstructured, error) {
+	u := m.objects[object.Ref{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}]
+	switch {
+	case u == nil:
+		return nil, apierrors.NewNotFound(resourceOf(k), name)
+	case u.GetUID() != uid || u.GetResourceVersion() != version:
+		return nil, apierrors.NewConflict(resourceOf(k), name, errors.New("it was changed"))
+	}
+	return u, nil
+}
+
+// PatchMetadata implements Remover.
+func (m *mortal) PatchMetadata(_ context.Context, k kube.Kind, namespace, name string,
+	metadata map[string]any) (out *unstructured.Unstructured, err error) {
+	return out, m.at(func() error {
+		m.memory.mu.Lock()
+		defer m.memory.mu.Unlock()
+		u, err := m.live(k, namespace, name, metadata["uid"].(types.UID),
+			metadata["resourceVersion"].(string))
+		if err != nil {
+			return err
+		}
+		u.SetFinalizers(nil)
+		m.version++
+		u.SetResourceVersion(fmt.Sprint(m.version))
+		out = u.DeepCopy()
+		return nil
+	})
+}
+
+// Delete implements Remover. An object with finalizers would be seen by its controllers.
+func (m *mortal) Delete(_ context.Context, k kube.Kind, namespace, name string, uid types.UID,
+	version string) error {
+	return m.at(func() error {
+		m.memory.mu.Lock()
+		defer m.memory.mu.Unlock()
+		u, err := m.live(k, namespace, name, uid, version)
+		if err != nil {
+			return err
+		}
+		if len(u.GetFinalizers()) > 0 {
+			return fmt.Errorf("%s/%s is deleted with finalizers", namespace, name)
+		}
+		delete(m.objects, refOf(u))
+		return nil
+	})
+}
+
+// undo rolls the operation of a trial back in a process that dies at a write.
+func (x *trial) undo(t *testing.T, w *mortal) error {
+	t.Helper()
+	ctx := t.Context()
+	if _, err := x.catalog.SetState(ctx, x.id, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, u := range x.plan.Units {
+		names = append(names, u.Name)
+	}
+	err := Undo(ctx, UndoOptions{RunOptions: RunOptions{Plan: x.plan, Reader: x.target,
+		Writer: x.target, Kinds: x.target.kinds, Operation: string(x.id),
+		Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}), Tuning: x.tuning},
+		Remover: w, Lister: x.target, Units: names, Shared: true})
+	if _, err := x.catalog.SetState(ctx, x.id, catalog.Failed, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	return err
+}
+
+// pausedTrial is a restore that left two workload clusters with a Machine each paused on a target
+// that has something of its own.
+func pausedTrial(t *testing.T) *trial {
+	t.Helper()
+	machine := func(ns string) string {
+		return fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":%q,"name":"m",
+			"finalizers":["machine.cluster.x-k8s.io"],
+			"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster",
+				"name":"w"}]},
+			"spec":{"clusterName":"w"}}`, ns)
+	}
+	x := newTrial(t, twoTenantsOwning(t, machine("one"), machine("two")), newMemory(t, "target",
+		`{"kind":"Namespace","metadata":{"name":"one","labels":{"team":"one"}}}`,
+		`{"kind":"ConfigMap","metadata":{"namespace":"one","name":"theirs"}}`))
+	x.spec.NoRelease = true
+	if _, err := x.run(t); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// twoTenantsOwning is twoTenants whose objects have owners in their own namespace.
+func twoTenantsOwning(t *testing.T, more ...string) *memory {
+	t.Helper()
+	m := twoTenants(t, more...)
+	for ref, u := range m.objects {
+		refs := u.GetOwnerReferences()
+		for i := range refs {
+			owner := m.get(t, "Cluster.cluster.x-k8s.io/"+ref.Namespace+"/w")
+			refs[i].UID = owner.GetUID()
+		}
+		if len(refs) > 0 {
+			u.SetOwnerReferences(refs)
+		}
+	}
+	return m
+}
+
+// left returns what is on the target but for namespaces.
+func left(m *memory) []string {
+	var refs []string
+	for ref := range m.objects {
+		if ref.Kind != "Namespace" {
+			refs = append(refs, ref.String())
+		}
+	}
+	slices.Sort(refs)
+	return refs
+}
+
+// TestUndoRemovesWhatWasCreatedWhereverItDied: the process dies before and after each write of an
+// undo, and the next one goes on. Nothing else is touched.
+func TestUndoRemovesWhatWasCreatedWhereverItDied(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		x := pausedTrial(t)
+		deaths := 0
+		for n := 0; ; n++ {
+			err := x.undo(t, &mortal{memory: x.target, writes: n % 3, after: after})
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, errDied) || n > 200 {
+				t.Fatalf("after %d deaths: %v", deaths, err)
+			}
+			deaths++
+		}
+		if got := left(x.target); !slices.Equal(got, []string{"ConfigMap/one/theirs"}) || deaths < 5 {
+			t.Errorf("dies after a write %v: %d deaths, left %v", after, deaths, got)
+		}
+	}
+}
+
+// TestUndoLeavesAUnitThatWasReleased: nothing of a workload cluster is removed when its release was
+// begun, when somebody ended its pause, or when its Cluster is another one.
+func TestUndoLeavesAUnitThatWasReleased(t *testing.T) {
+	const cluster = "Cluster.cluster.x-k8s.io/one/w"
+	for name, change := range map[string]func(x *trial){
+		"its release was begun": func(x *trial) {
+			if _, err := x.catalog.SetState(t.Context(), x.id, catalog.Running,
+				catalog.Outcome{}); err != nil {
+				t.Fatal(err)
+			}
+			_ = x.catalog.Journal(x.id, catalog.JournalOptions{}).Do(t.Context(), releaseStep("one/w"),
+				func(context.Context, *catalog.StepHandle) error { return errDied })
+			if _, err := x.catalog.SetState(t.Context(), x.id, catalog.Failed,
+				catalog.Outcome{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"somebody ended its pause": func(x *trial) {
+			x.target.set(t, cluster, func(u *unstructured.Unstructured) {
+				unstructured.RemoveNestedField(u.Object, "spec", "paused")
+			})
+		},
+		"its Cluster is another one": func(x *trial) {
+			x.target.set(t, cluster, func(u *unstructured.Unstructured) { u.SetUID("another") })
+		},
+	} {
+		x := pausedTrial(t)
+		before := left(x.target)
+		change(x)
+		err := x.undo(t, &mortal{memory: x.target, writes: -1})
+		if err == nil || !strings.Contains(err.Error(), "one/w") {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, ref := range before {
+			if strings.Contains(ref, "/one/") && x.target.get(t, ref) == nil {
+				t.Errorf("%s: %s was removed", name, ref)
+			}
+		}
+	}
+}
+
+// TestUndoLeavesWhatAnotherOperationCreated: an object that this operation completed is not its
+// own.
+func TestUndoLeavesWhatAnotherOperationCreated(t *testing.T) {
+	if (Object{Action: Create, UID: "1"}).isCreated() || !(Object{Action: Create}).isCreated() ||
+		(Object{Action: Adopt, UID: "1"}).isCreated() {
+		t.Error("an object of another operation counts as created")
+	}
+}

@@ -1,0 +1,238 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/graph"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/restore"
+	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// restoreUndo removes from the target what a restore created, as far as it was not released.
+type restoreUndo struct {
+	target  *kube.Mgmt
+	kinds   []kube.Kind
+	rows    *capi.Table
+	store   *store.Store
+	catalog *catalog.Catalog
+	journal *catalog.Journal
+	stored  storedRestore
+}
+
+// rollBackRestore begins the rollback of a restore, or resumes it. It needs no identity: what was
+// created is in the journal.
+func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation) (
+	*operationRun, error) {
+	u := &restoreUndo{catalog: c, rows: s.cfg.Rows}
+	if err := readPlan(ctx, c, op, &u.stored); err != nil {
+		return nil, err
+	}
+	if op.State == catalog.Succeeded && !u.stored.Plan.Spec.NoRelease {
+		return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s has released "+
+			"everything: there is no way back", op.ID), Hint: "controllers of the target are at work on it"}
+	}
+	target := "" // the flags of mgmtctl name one
+	if s.cfg.Daemon || len(s.cfg.Targets) > 1 {
+		target = u.stored.Plan.Target.Name
+	}
+	var err error
+	if u.target, err = s.connect(ctx, targetSide, target); err != nil {
+		return nil, err
+	}
+	if u.target.UID() != u.stored.Plan.Target.UID {
+		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
+			" restores into management cluster " + u.stored.Plan.Target.Name + ", this is " +
+			u.target.Name(), Hint: "name the target that it was started with"}
+	}
+	if u.kinds, err = u.target.Reader().Kinds(ctx); err != nil {
+		return nil, err
+	}
+	if u.store, err = s.storeOf(ctx, op, &u.stored); err != nil {
+		return nil, err
+	}
+	if err := refuseOthers(ctx, c, op.ID, u.target.UID(), false); err != nil {
+		return nil, err
+	}
+	return s.startMirrored(ctx, c, op.ID, u.store, func(ctx context.Context,
+		j *catalog.Journal) error {
+		u.journal = j
+		return u.run(ctx)
+	})
+}
+
+// storeOf opens the store that an operation restores from. It holds the ownership records, and the
+// mirror of the journal.
+func (s *Server) storeOf(ctx context.Context, op catalog.Operation, stored *storedRestore) (
+	*store.Store, error) {
+	location, err := s.location(stored.Location)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.openLocation(ctx, location, nil, false)
+	if err == nil && st.ID() != stored.Plan.Snapshot.StoreID {
+		err = &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
+			" restores from another store", Hint: "name the store that it was started with"}
+	}
+	return st, err
+}
+
+// refuseOthers refuses while another restore or move of this catalog runs on a management cluster:
+// one could release what the other removes. With back, only rollbacks count.
+func refuseOthers(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, uid string,
+	back bool) error {
+	running, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
+		catalog.KindRestore}, States: []catalog.State{catalog.Running}})
+	for _, op := range running {
+		if op.ID != id && (op.Target.UID == uid || op.Source.UID == uid) && (op.Back || !back) {
+			return &Error{Reason: ReasonLocked, Message: fmt.Sprintf("operation %s is running on the same "+
+				"management cluster: one could release what the other removes", op.ID),
+				Hint: "wait for its end", HintKey: object.HintWatch}
+		}
+	}
+	return err
+}
+
+// run undoes the units that were not released, and then what they share when none is left.
+func (u *restoreUndo) run(ctx context.Context) error {
+	op, err := u.catalog.Operation(ctx, u.journal.Operation())
+	if err == nil { // a resume after a crash must not go forward again
+		err = u.catalog.UpdateOperation(context.WithoutCancel(ctx), op.ID,
+			func(op *catalog.Operation) { op.Back = true })
+	}
+	if err != nil {
+		return err
+	}
+	var names, stay []string
+	for _, unit := range u.stored.Plan.Units {
+		switch {
+		case unit.Blocked:
+		case op.Units[unit.Name] == catalog.UnitReleased:
+			stay = append(stay, unit.Name)
+		default:
+			names = append(names, unit.Name)
+		}
+	}
+	stuck, err := u.undoUnits(ctx, names)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, unit := range u.stored.Plan.Units {
+		if unit.Blocked || op.Units[unit.Name] == catalog.UnitReleased || stuck[unit.Name] {
+			continue
+		}
+		if err := u.giveBack(ctx, unit); err != nil {
+			return fmt.Errorf("%s: %w", unit.Name, err)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(stay) > 0:
+		return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("workload clusters that were "+
+			"released stay on the target, with what they share: %s; all others are removed",
+			strings.Join(stay, ", ")), Hint: "controllers of the target are at work on them: nothing " +
+			"takes them back"}
+	}
+	if err := u.undoShared(ctx); err != nil {
+		return fmt.Errorf("remove shared objects: %w", err)
+	}
+	return errRolledBack
+}
+
+// undoUnits removes units: all at once, and one by one when that fails, so that one which cannot be
+// removed does not hold up the others. It returns those that are left, and the first error.
+func (u *restoreUndo) undoUnits(ctx context.Context, names []string) (stuck map[string]bool,
+	first error) {
+	stuck = map[string]bool{}
+	if len(names) == 0 || u.undo(ctx, &u.stored.Plan, names, false, nil) == nil {
+		return stuck, nil
+	}
+	for _, unit := range u.stored.Plan.Units {
+		if ctx.Err() != nil {
+			return stuck, context.Cause(ctx)
+		}
+		for _, name := range names {
+			if name != unit.Name {
+				continue
+			}
+			alone := u.stored.Plan
+			alone.Units = []restore.Unit{unit}
+			if err := u.undo(ctx, &alone, []string{name}, false, nil); err != nil {
+				stuck[name] = true
+				if first == nil {
+					first = fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+	}
+	if first != nil {
+		first = fmt.Errorf("workload clusters that stay on the target: %d, the first: %w", len(stuck),
+			first)
+	}
+	return stuck, first
+}
+
+func (u *restoreUndo) undo(ctx context.Context, plan *restore.Plan, units []string, shared bool,
+	needed map[object.Ref]bool) error {
+	return restore.Undo(ctx, restore.UndoOptions{
+		RunOptions: restore.RunOptions{Plan: plan, Reader: u.target.Reader(), Writer: u.target.Writer(),
+			Kinds: u.kinds, Rows: u.rows, Operation: string(u.journal.Operation()), Journal: u.journal,
+			Tuning: u.stored.Tuning},
+		Remover: u.target.Writer(), Lister: u.target.Reader(), Units: units, Shared: shared,
+		Needed: needed,
+	})
+}
+
+// undoShared removes what the units shared, but for what other objects of the target need by now.
+func (u *restoreUndo) undoShared(ctx context.Context) error {
+	ours := map[object.Ref]bool{}
+	for _, o := range u.stored.Plan.Shared.Objects {
+		ours[o.Ref] = true
+	}
+	s, _, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(u.target, u.rows))
+	if err != nil {
+		return err
+	}
+	var others []*graph.Node
+	for _, n := range s.Graph.Nodes {
+		if !ours[n.Ref] {
+			others = append(others, n)
+		}
+	}
+	needed := map[object.Ref]bool{}
+	for _, n := range s.Graph.Closure(others) {
+		needed[n.Ref] = ours[n.Ref]
+	}
+	return u.undo(ctx, &u.stored.Plan, nil, true, needed)
+}
+
+// giveBack returns the ownership of a unit, whose copy is removed, to its owner at planning.
+func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
+	err := u.journal.Undo(ctx, ownStep(unit.Name), func(ctx context.Context,
+		_ *catalog.StepHandle) error {
+		q := claim(u.journal, &u.stored.Plan, unit)
+		values, err := u.journal.Values(ctx, ownStep(unit.Name))
+		if err != nil {
+			return err
+		}
+		if previous := values[previousOwner]; previous != nil {
+			if err := json.Unmarshal(previous, &q.From); err != nil {
+				return fmt.Errorf("read journal: %w", err)
+			}
+		}
+		return ownership.GiveBack(ctx, u.store, q)
+	})
+	if err != nil {
+		return err
+	}
+	return u.journal.SetUnit(ctx, unit.Name, catalog.UnitRolledBack, "")
+}
