@@ -57,7 +57,7 @@ func TestRestoreAcrossContracts(t *testing.T) {
 	}
 	p := o.plan()
 	t.Logf("plan: %s", p.summary())
-	out := o.run(slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone"}, removed())...)
+	out := o.run("restore", "run", "--yes", "--source-is-gone")
 	t.Log(out)
 	if text := p.summary() + out; !strings.Contains(text, "lost-in-conversion") ||
 		strings.Contains(text, "conversion-data") {
@@ -207,8 +207,8 @@ func (p plan) summary() string {
 func (o *outage) plan() plan {
 	o.t.Helper()
 	var p plan
-	if err := json.Unmarshal([]byte(o.run(slices.Concat([]string{"restore", "plan",
-		"--source-is-gone", "-o", "json"}, removed())...)), &p); err != nil {
+	if err := json.Unmarshal([]byte(o.run("restore", "plan", "--source-is-gone", "-o", "json")),
+		&p); err != nil {
 		o.t.Fatal(err)
 	}
 	return p
@@ -285,18 +285,5 @@ func (o *outage) assertAdopted() {
 	if p.Summary.Create != 0 || p.Summary.Adopt == 0 {
 		o.t.Error(errors.New("the second restore does not adopt the copies"))
 	}
-	o.t.Log(o.run(slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone"},
-		removed())...))
-}
-
-// removed are flags for the annotations of infrastructure Machines that the target's controllers
-// were seen to remove after the release. Probably they do that when they migrate managedFields of
-// Cluster API 1.11 and older, so that an upgrade in place would remove them, too: not proven.
-func removed() []string {
-	var flags []string
-	for _, name := range []string{"cloned-from-name", "cloned-from-groupkind"} {
-		flags = append(flags, "--accept-difference",
-			"DevMachine.infrastructure.cluster.x-k8s.io:metadata.annotations.cluster.x-k8s.io/"+name)
-	}
-	return flags
+	o.t.Log(o.run("restore", "run", "--yes", "--source-is-gone"))
 }

@@ -44,3 +44,25 @@ func TestTheExpiryOfACertificateMayChangeAtWork(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatNewerControllersRemoveFromObjectsOfMachines: the annotations of the template. Objects of
+// no Machine have them for another reason.
+func TestWhatNewerControllersRemoveFromObjectsOfMachines(t *testing.T) {
+	var rows *Table
+	for _, tt := range []struct {
+		owner, path string
+		want        bool
+	}{
+		{"Machine", clonedFromName, true},
+		{"Machine", clonedFromKind, true},
+		{"Machine", "cluster.x-k8s.io/other", false},
+		{"Cluster", clonedFromName, false},
+	} {
+		obj := map[string]any{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+			"kind": "AnyMachine", "metadata": map[string]any{"ownerReferences": []any{
+				map[string]any{"apiVersion": GroupCore + "/v1beta1", "kind": tt.owner, "name": "m"}}}}
+		if got := rows.RowOf(obj).IsVolatileField(obj, "metadata.annotations."+tt.path); got != tt.want {
+			t.Errorf("%s of an object of a %s: %v, want %v", tt.path, tt.owner, got, tt.want)
+		}
+	}
+}

@@ -85,6 +85,9 @@ func coreRows() []Row {
 		// cluster-api v1.14, core/reconcilers/machinehealthcheck: at most every 15 s
 		{GroupKind: core("MachineHealthCheck"), Source: capiTypes, Pause: PauseWithCluster,
 			RateLimited: true,
+			// Before 1.11 a webhook wrote 100%, which the topology controller of newer versions
+			// removes: it does not apply it (cluster-api v1.10, internal/webhooks/machinehealthcheck.go).
+			Volatile: []VolatileField{{Path: "spec.maxUnhealthy"}},
 			Refs: []Reference{{Path: "spec.remediation.templateRef"},
 				{Path: "spec.remediationTemplate"}}},
 		{GroupKind: core("MachineDrainRule"), Source: capiTypes, Pause: PauseNone},

@@ -156,8 +156,8 @@ func IsClassTemplate(obj map[string]any) bool {
 func ClonedFrom(obj map[string]any, template object.Ref) bool {
 	have := annotations(obj)
 	kind := template.GroupKind()
-	return have["cluster.x-k8s.io/cloned-from-name"] == template.Name &&
-		have["cluster.x-k8s.io/cloned-from-groupkind"] == kind.Kind+"."+kind.Group
+	return have[clonedFromName] == template.Name &&
+		have[clonedFromKind] == kind.Kind+"."+kind.Group
 }
 
 // ownedBy reports whether an object of a kind owns obj.
@@ -173,10 +173,26 @@ func ownedBy(obj map[string]any, kind object.GroupKind) bool {
 // IsVolatileField reports whether a path of an object is one that controllers write in objects at
 // work. obj is the object before the change.
 func (r *Row) IsVolatileField(obj map[string]any, path string) bool {
-	return slices.ContainsFunc(r.Volatile, func(f VolatileField) bool {
+	is := func(f VolatileField) bool {
 		below, ok := strings.CutPrefix(path, f.Path)
 		return ok && (below == "" || below[0] == '.' || below[0] == '[') && f.fits(obj)
-	})
+	}
+	return slices.ContainsFunc(r.Volatile, is) || slices.ContainsFunc(volatileOfMachines, is)
+}
+
+// The annotations of an object that was made from a template.
+const (
+	clonedFromName = "cluster.x-k8s.io/cloned-from-name"
+	clonedFromKind = "cluster.x-k8s.io/cloned-from-groupkind"
+)
+
+// volatileOfMachines are the volatile fields of the infrastructure and the bootstrap configuration
+// of every Machine. Controllers of 1.12 and newer migrate the managedFields of older ones, and the
+// annotations were seen to go then. To a controller, an object without them is no mismatch
+// (cluster-api v1.14, controlplane/kubeadm/pkg/filters.go); an update in place changes them.
+var volatileOfMachines = []VolatileField{
+	{Path: "metadata.annotations." + clonedFromName, OwnedBy: Machine},
+	{Path: "metadata.annotations." + clonedFromKind, OwnedBy: Machine},
 }
 
 func (f VolatileField) fits(obj map[string]any) bool {
