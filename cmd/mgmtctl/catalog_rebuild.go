@@ -17,10 +17,11 @@ func newCatalogRebuild(p *program) *cobra.Command {
 		Short: "Rebuild the index of snapshots from the storage",
 		Long: `Rebuild the index of snapshots from the envelopes in the storage: of all storage
 locations of the daemon, or of the one that --location names. Snapshots that are no longer in the
-storage are dropped from the index.
+storage are dropped from the index. Restores and moves that the catalog does not have, but the
+storage has a mirror of, are imported; unless the storage is not encrypted, that needs --identity.
 
-Changes: the index in the catalog.
-Does not change: operations and the storage. It may run twice.
+Changes: the index in the catalog, and its operations.
+Does not change: operations that the catalog has, and the storage. It may run twice.
 
 Standalone it needs --store.
 
@@ -42,9 +43,23 @@ Exit codes: 0 rebuilt, also when envelopes are damaged, which are listed; 1 othe
 
 func runCatalogRebuild(ctx context.Context, p *program, c *connection,
 	req *mgmtv1.RebuildCatalogRequest) error {
+	var err error
+	if req.Identity, err = p.readIdentity(ctx); err != nil {
+		return err
+	}
 	resp, err := c.catalog.RebuildCatalog(ctx, req)
 	if err != nil {
 		return err
+	}
+	for _, l := range resp.GetLocations() {
+		for _, id := range l.GetImported() {
+			p.say("operation %s was imported from the store; to show it:\n  %s", id,
+				p.commandLine("operation", "show", id))
+		}
+		if n := len(l.GetNeedIdentity()); n > 0 {
+			p.say("%d operations are in the store only, the first of them %s; to import them, name the "+
+				"identity with --identity", n, l.GetNeedIdentity()[0])
+		}
 	}
 	return p.print(resp, func(w io.Writer) {
 		t := newTable("LOCATION", "SNAPSHOTS", "ADDED", "DROPPED", "DAMAGED")

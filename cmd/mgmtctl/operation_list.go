@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -13,12 +14,14 @@ func newOperationList(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List operations",
-		Long: `List the operations of the catalog, newest first.
+		Long: `List the operations of the catalog, newest first. Standalone with --store it also lists
+the restores and moves of other hosts, of which the store has a mirror; "mgmtctl operation resume"
+and "rollback" take them over.
 
 Changes: nothing, except that operations of a process that died are marked as stopped.
 
 Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 11 catalog locked.`,
-		Example: `  mgmtctl operation list --standalone
+		Example: `  mgmtctl operation list --standalone --store /backup/mgmt --trusted-key signing.pub
   mgmtctl operation list -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,7 +33,14 @@ Exit codes: 0 listed, also when there is none; 1 other error; 2 usage; 11 catalo
 }
 
 func runOperationList(ctx context.Context, p *program, c *connection) error {
-	resp, err := c.operations.ListOperations(ctx, &mgmtv1.ListOperationsRequest{})
+	req := &mgmtv1.ListOperationsRequest{
+		Mirrored: p.standalone.enabled && (p.given("store") || p.configHas("store"))}
+	resp, err := c.operations.ListOperations(ctx, req)
+	if err != nil && req.GetMirrored() && ctx.Err() == nil {
+		p.say("the operations of other hosts are not listed: %v", service.FromStatus(err))
+		req.Mirrored = false
+		resp, err = c.operations.ListOperations(ctx, req)
+	}
 	if err != nil {
 		return err
 	}

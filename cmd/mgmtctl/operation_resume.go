@@ -22,6 +22,11 @@ Standalone it needs the flags of the command that began it: for a restore --stor
 --target-kubeconfig, and --identity and --trusted-key (or --plain); for a move --store,
 --source-kubeconfig, --target-kubeconfig, and --recipient and --signing-key (or --plain).
 
+When the host that ran it is lost, another one takes the operation over from its mirror in the
+store, also without the catalog. That needs --identity and --trusted-key (or --plain), and
+--recipient and --signing-key to write the mirror. If the first host is alive, it stops with exit
+code 11.
+
 Exit codes: those of the command that began it: 0 all done; 1 other error, such as no such
 operation; 2 usage; 3 findings; 4 work is left; 10 store; 11 running already, or fenced, owned or
 locked by another; 12 identity or signature; 130 interrupted before any change.`,

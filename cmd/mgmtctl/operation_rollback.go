@@ -32,6 +32,8 @@ It can be interrupted, or die, and be run again.
 Standalone it needs the flags of the operation: of a restore --store and --target-kubeconfig (no
 identity), and --signing-key when it has claimed an owner; of a move --store, --source-kubeconfig,
 --target-kubeconfig, and --recipient and --signing-key (or --plain).
+With --identity and --trusted-key it also rolls back an operation of another host, which then stops,
+from its mirror in the store.
 
 Exit codes: 0 undone; 1 other error, such as no such operation, or one of another kind; 2 usage,
 such as a restore that has released everything; 3 findings, such as an object on the target that
@@ -68,9 +70,14 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 			return err
 		}
 	}
+	identity, err := p.readIdentity(ctx)
+	if err != nil {
+		return err
+	}
 	// The whole id is used: "latest" may name another operation by now.
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
-		resp, err := c.operations.RollbackOperation(ctx, &mgmtv1.RollbackOperationRequest{Id: op.GetId()})
+		resp, err := c.operations.RollbackOperation(ctx, &mgmtv1.RollbackOperationRequest{Id: op.GetId(),
+			Identity: identity})
 		return resp.GetOperation(), err
 	})
 }

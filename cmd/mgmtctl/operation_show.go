@@ -50,6 +50,7 @@ func (p *program) writeOperation(w io.Writer, op *mgmtv1.Operation) {
 	l.add("created", p.when(op.GetCreateTime()))
 	l.add("updated", p.when(op.GetUpdateTime()))
 	l.add("schedule", op.GetSchedule())
+	l.add("host", op.GetHost())
 	l.add("changed something", yesNo(op.GetChanged()))
 	l.addFacts(p, op)
 	l.write(w)

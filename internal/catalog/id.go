@@ -31,6 +31,17 @@ func ParseOperationID(s string) (OperationID, error) {
 
 func (id OperationID) String() string { return string(id) }
 
+// Time returns when the operation was created, by its id; the zero time for what is no id.
+func (id OperationID) Time() time.Time {
+	n, err := strconv.ParseUint(string(id), 16, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	tick := n >> randomBits
+	return time.Unix(int64(tick/ticksPerSecond),
+		int64(tick%ticksPerSecond)*int64(time.Second/ticksPerSecond)).UTC()
+}
+
 // newOperationID returns an id for now that sorts after last, if last is at most a minute ahead.
 // Otherwise a clock that once was wrong would determine all later ids.
 func newOperationID(now time.Time, last OperationID) OperationID {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/verify"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
@@ -37,6 +38,9 @@ func (s *catalogService) RebuildCatalog(ctx context.Context, req *mgmtv1.Rebuild
 	resp := &mgmtv1.RebuildCatalogResponse{}
 	for _, l := range locations {
 		rebuilt, err := s.s.rebuild(ctx, c, l)
+		if err == nil {
+			err = s.s.importMirrored(ctx, c, l, req.GetIdentity(), rebuilt)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -78,6 +82,47 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 	slices.Sort(found.damaged)
 	return &mgmtv1.RebuiltLocation{Location: l.Name, Snapshots: int64(len(found.records)),
 		Added: int64(added), Dropped: int64(dropped), Damaged: found.damaged}, nil
+}
+
+// importMirrored imports the operations of a location that the catalog does not have. Those of other
+// hosts come in as stopped, and only an operator resumes them.
+func (s *Server) importMirrored(ctx context.Context, c *catalog.Catalog, l *Location,
+	identity []byte, rebuilt *mgmtv1.RebuiltLocation) error {
+	st, err := s.openLocation(ctx, l, identity, false)
+	if err != nil {
+		return err
+	}
+	list, err := mirror.List(ctx, st)
+	if err != nil {
+		return err
+	}
+	for _, found := range list {
+		_, err := c.Operation(ctx, found.ID)
+		if !errors.Is(err, catalog.ErrNotFound) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		switch {
+		case found.Problem != nil:
+			err = found.Problem
+		case st.Encrypted() && len(identity) == 0:
+			rebuilt.NeedIdentity = append(rebuilt.NeedIdentity, string(found.ID))
+			continue
+		default:
+			_, err = mirror.Import(ctx, c, st, found.ID)
+		}
+		if err != nil && !store.IsUnusable(err) && !as[*store.KeyError](err) {
+			return err
+		}
+		if err != nil {
+			rebuilt.Damaged = append(rebuilt.Damaged, "operation "+string(found.ID)+": "+err.Error())
+			continue
+		}
+		rebuilt.Imported = append(rebuilt.Imported, string(found.ID))
+	}
+	return nil
 }
 
 // storedRecords are the index records of the snapshots in a store.

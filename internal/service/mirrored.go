@@ -2,11 +2,18 @@ package service
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 // runMirror is the mirror of a run; nil for an operation that has none.
@@ -53,4 +60,150 @@ func (s *Server) beginMirror(ctx context.Context, c *catalog.Catalog, id catalog
 		return nil, err
 	}
 	return &runMirror{m}, nil
+}
+
+// currentOperation returns the operation that a resume or a rollback continues. When another host
+// has gone on with it since, or began it, the operation is imported from its mirror, which needs an
+// identity unless the store is plain. Only an operator's request takes over an operation: a daemon
+// that resumes one by itself is refused by its mirror.
+func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref string,
+	identity []byte) (catalog.Operation, error) {
+	op, err := findOperation(ctx, c, ref)
+	if errors.Is(err, catalog.ErrNotFound) {
+		location, found, err := s.findMirrored(ctx, ref, err)
+		if err != nil {
+			return catalog.Operation{}, err
+		}
+		return s.importOperation(ctx, c, location, found.ID, identity)
+	}
+	if err != nil || op.State == catalog.Running {
+		return op, err
+	}
+	state, err := c.Mirror(ctx, op.ID)
+	if err != nil || state.Seq == 0 && state.Next == "" {
+		return op, err
+	}
+	location, err := s.location(op.Location)
+	if err != nil {
+		return op, err
+	}
+	st, err := s.openLocation(ctx, location, identity, false)
+	if err != nil {
+		return op, err
+	}
+	_, err = mirror.CatchUp(ctx, st, op.ID, state)
+	if as[*mirror.FencedError](err) && (len(identity) > 0 || !st.Encrypted()) {
+		return s.importOperation(ctx, c, location, op.ID, identity)
+	}
+	return op, err
+}
+
+// importOperation brings an operation from its mirror into the catalog.
+func (s *Server) importOperation(ctx context.Context, c *catalog.Catalog, l *Location,
+	id catalog.OperationID, identity []byte) (catalog.Operation, error) {
+	st, err := s.openLocation(ctx, l, identity, false)
+	if err != nil {
+		return catalog.Operation{}, err
+	}
+	op, err := mirror.Import(ctx, c, st, id)
+	if err != nil {
+		return catalog.Operation{}, err
+	}
+	s.cfg.Log.Info("operation was imported from its mirror", "operation", op.ID, "kind", op.Kind,
+		"state", op.State)
+	return op, nil
+}
+
+// mirroredIn lists the operations that have a mirror in a location; none when there is no store.
+func (s *Server) mirroredIn(ctx context.Context, l *Location) ([]mirror.Found, error) {
+	st, err := s.openLocation(ctx, l, nil, false)
+	if errors.Is(err, store.ErrStoreMissing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return mirror.List(ctx, st)
+}
+
+// findMirrored finds the operation of this id, or beginning of one, in the mirrors of all locations.
+// notFound is the error when there is none.
+func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (*Location,
+	mirror.Found, error) {
+	if ref == "" || ref == latest || len(s.cfg.Locations) == 0 {
+		return nil, mirror.Found{}, notFound
+	}
+	locations, err := s.locations("")
+	if err != nil {
+		return nil, mirror.Found{}, err
+	}
+	var at *Location
+	var first mirror.Found
+	for _, l := range locations {
+		if l.Store.URL == "" && l.Store.S3 == nil {
+			continue // standalone, no store is named
+		}
+		list, err := s.mirroredIn(ctx, l)
+		if err != nil {
+			return nil, mirror.Found{}, err
+		}
+		for _, found := range list {
+			switch {
+			case !strings.HasPrefix(string(found.ID), ref):
+			case at != nil:
+				return nil, mirror.Found{}, &catalog.AmbiguousError{What: "operation", Prefix: ref,
+					Matches: []string{string(first.ID), string(found.ID)}}
+			case found.Problem != nil:
+				return nil, mirror.Found{}, found.Problem
+			default:
+				at, first = l, found
+			}
+		}
+	}
+	if at == nil {
+		return nil, mirror.Found{}, notFound
+	}
+	return at, first, nil
+}
+
+// addMirrored adds the operations that only a mirror has.
+func (s *Server) addMirrored(ctx context.Context, resp *mgmtv1.ListOperationsResponse,
+	known []catalog.Operation) error {
+	locations, err := s.locations("")
+	if err != nil {
+		return err
+	}
+	for _, l := range locations {
+		list, err := s.mirroredIn(ctx, l)
+		if err != nil {
+			return err
+		}
+		for _, found := range list {
+			if !slices.ContainsFunc(known,
+				func(op catalog.Operation) bool { return op.ID == found.ID }) {
+				resp.Operations = append(resp.Operations, mirroredToProto(l, found))
+			}
+		}
+	}
+	slices.SortStableFunc(resp.Operations, func(a, b *mgmtv1.Operation) int {
+		return strings.Compare(b.GetId(), a.GetId())
+	})
+	return nil
+}
+
+// mirroredToProto converts what can be read of a mirror without an identity.
+func mirroredToProto(l *Location, found mirror.Found) *mgmtv1.Operation {
+	p := &mgmtv1.Operation{Id: string(found.ID), Location: l.Name, Units: map[string]string{},
+		Host: found.Head.Host}
+	if found.Problem != nil {
+		p.Message = "its mirror cannot be read: " + found.Problem.Error()
+		return p
+	}
+	head := found.Head
+	p.Kind, p.State, p.Source, p.Target = head.Kind, operationStates[catalog.State(head.State)],
+		head.Source, head.Target
+	p.UpdateTime, p.Changed = timestamppb.New(head.Time), true
+	p.CreateTime = timestamppb.New(found.ID.Time())
+	p.Message = fmt.Sprintf("host %s began or continued it; only its mirror in the store has it", head.Host)
+	return p
 }

@@ -39,7 +39,10 @@ func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListO
 	for _, op := range ops {
 		resp.Operations = append(resp.Operations, operationToProto(op))
 	}
-	return resp, nil
+	if req.GetMirrored() {
+		err = o.s.addMirrored(ctx, resp, ops)
+	}
+	return resp, err
 }
 
 func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOperationRequest) (
@@ -52,6 +55,13 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 		return holder.GetOperation(ctx, req)
 	}
 	op, err := findOperation(ctx, c, req.GetId())
+	if errors.Is(err, catalog.ErrNotFound) {
+		location, found, mirrorErr := o.s.findMirrored(ctx, req.GetId(), err)
+		if mirrorErr != nil {
+			return nil, mirrorErr
+		}
+		return &mgmtv1.GetOperationResponse{Operation: mirroredToProto(location, found)}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +120,7 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	op, err := findOperation(ctx, c, req.GetId())
+	op, err := o.s.currentOperation(ctx, c, req.GetId(), req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +140,7 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	op, err := findOperation(ctx, c, req.GetId())
+	op, err := o.s.currentOperation(ctx, c, req.GetId(), req.GetIdentity())
 	if err != nil {
 		return nil, err
 	}

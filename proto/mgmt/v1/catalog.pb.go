@@ -25,7 +25,10 @@ const (
 type RebuildCatalogRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of one storage location; empty for all.
-	Location      string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	Location string `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
+	// Text of an age identity file, to import operations from a location that is encrypted; held in
+	// memory for this call only.
+	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -67,6 +70,13 @@ func (x *RebuildCatalogRequest) GetLocation() string {
 	return ""
 }
 
+func (x *RebuildCatalogRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
 // RebuiltLocation is the result of one storage location.
 type RebuiltLocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -79,7 +89,11 @@ type RebuiltLocation struct {
 	// Snapshots that were in it and are not in the bucket.
 	Dropped int64 `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// Keys of envelopes, and of results of verifies, that could not be read, each with the reason.
-	Damaged       []string `protobuf:"bytes,5,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	Damaged []string `protobuf:"bytes,5,rep,name=damaged,proto3" json:"damaged,omitempty"`
+	// Operations that were imported, by id.
+	Imported []string `protobuf:"bytes,6,rep,name=imported,proto3" json:"imported,omitempty"`
+	// Operations that the catalog does not have and that need an identity, by id.
+	NeedIdentity  []string `protobuf:"bytes,7,rep,name=need_identity,json=needIdentity,proto3" json:"need_identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -149,6 +163,20 @@ func (x *RebuiltLocation) GetDamaged() []string {
 	return nil
 }
 
+func (x *RebuiltLocation) GetImported() []string {
+	if x != nil {
+		return x.Imported
+	}
+	return nil
+}
+
+func (x *RebuiltLocation) GetNeedIdentity() []string {
+	if x != nil {
+		return x.NeedIdentity
+	}
+	return nil
+}
+
 // RebuildCatalogResponse has the result of every location.
 type RebuildCatalogResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -199,15 +227,18 @@ var File_mgmt_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/catalog.proto\x12\amgmt.v1\"3\n" +
+	"\x15mgmt/v1/catalog.proto\x12\amgmt.v1\"T\n" +
 	"\x15RebuildCatalogRequest\x12\x1a\n" +
-	"\blocation\x18\x01 \x01(\tR\blocation\"\x95\x01\n" +
+	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1f\n" +
+	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"\xd6\x01\n" +
 	"\x0fRebuiltLocation\x12\x1a\n" +
 	"\blocation\x18\x01 \x01(\tR\blocation\x12\x1c\n" +
 	"\tsnapshots\x18\x02 \x01(\x03R\tsnapshots\x12\x14\n" +
 	"\x05added\x18\x03 \x01(\x03R\x05added\x12\x18\n" +
 	"\adropped\x18\x04 \x01(\x03R\adropped\x12\x18\n" +
-	"\adamaged\x18\x05 \x03(\tR\adamaged\"P\n" +
+	"\adamaged\x18\x05 \x03(\tR\adamaged\x12\x1a\n" +
+	"\bimported\x18\x06 \x03(\tR\bimported\x12#\n" +
+	"\rneed_identity\x18\a \x03(\tR\fneedIdentity\"P\n" +
 	"\x16RebuildCatalogResponse\x126\n" +
 	"\tlocations\x18\x01 \x03(\v2\x18.mgmt.v1.RebuiltLocationR\tlocations2c\n" +
 	"\x0eCatalogService\x12Q\n" +

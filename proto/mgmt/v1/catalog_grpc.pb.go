@@ -29,8 +29,8 @@ const (
 // CatalogService maintains the local catalog, which is disposable.
 type CatalogServiceClient interface {
 	// RebuildCatalog reads every envelope of the storage locations and rebuilds the snapshot index:
-	// snapshots that are not in a bucket any more are dropped from it. Operations stay as they are.
-	// It changes nothing in the buckets and may run twice.
+	// snapshots that are not in a bucket any more are dropped from it. Operations that the catalog
+	// does not have are imported from their mirror. It changes nothing in the buckets and may run twice.
 	RebuildCatalog(ctx context.Context, in *RebuildCatalogRequest, opts ...grpc.CallOption) (*RebuildCatalogResponse, error)
 }
 
@@ -59,8 +59,8 @@ func (c *catalogServiceClient) RebuildCatalog(ctx context.Context, in *RebuildCa
 // CatalogService maintains the local catalog, which is disposable.
 type CatalogServiceServer interface {
 	// RebuildCatalog reads every envelope of the storage locations and rebuilds the snapshot index:
-	// snapshots that are not in a bucket any more are dropped from it. Operations stay as they are.
-	// It changes nothing in the buckets and may run twice.
+	// snapshots that are not in a bucket any more are dropped from it. Operations that the catalog
+	// does not have are imported from their mirror. It changes nothing in the buckets and may run twice.
 	RebuildCatalog(context.Context, *RebuildCatalogRequest) (*RebuildCatalogResponse, error)
 	mustEmbedUnimplementedCatalogServiceServer()
 }

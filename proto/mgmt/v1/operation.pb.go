@@ -422,7 +422,10 @@ type Operation struct {
 	Location string `protobuf:"bytes,14,opt,name=location,proto3" json:"location,omitempty"`
 	// Key of the hint at the end of the message, to which a client adds its own commands; empty when
 	// there is none.
-	HintKey       string `protobuf:"bytes,15,opt,name=hint_key,json=hintKey,proto3" json:"hint_key,omitempty"`
+	HintKey string `protobuf:"bytes,15,opt,name=hint_key,json=hintKey,proto3" json:"hint_key,omitempty"`
+	// The host that wrote the newest record of its mirror; set only when the catalog does not have the
+	// operation.
+	Host          string `protobuf:"bytes,16,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,6 +561,13 @@ func (x *Operation) GetLocation() string {
 func (x *Operation) GetHintKey() string {
 	if x != nil {
 		return x.HintKey
+	}
+	return ""
+}
+
+func (x *Operation) GetHost() string {
+	if x != nil {
+		return x.Host
 	}
 	return ""
 }
@@ -829,7 +839,10 @@ func (x *AcceptUnitResponse) GetOperation() *Operation {
 
 // ListOperationsRequest asks for all operations.
 type ListOperationsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Also those of other hosts that have a mirror in a storage location. A location that does not
+	// answer is an error then.
+	Mirrored      bool `protobuf:"varint,1,opt,name=mirrored,proto3" json:"mirrored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -862,6 +875,13 @@ func (x *ListOperationsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListOperationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOperationsRequest) Descriptor() ([]byte, []int) {
 	return file_mgmt_v1_operation_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ListOperationsRequest) GetMirrored() bool {
+	if x != nil {
+		return x.Mirrored
+	}
+	return false
 }
 
 // ListOperationsResponse holds all operations, newest first.
@@ -1301,7 +1321,10 @@ func (x *StopOperationResponse) GetOperation() *Operation {
 type RollbackOperationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An id, or the beginning of one that fits only one operation, or "latest".
-	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Text of an age identity file, to take over an operation of another host; held in memory for this
+	// run only.
+	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1341,6 +1364,13 @@ func (x *RollbackOperationRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *RollbackOperationRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
 }
 
 // RollbackOperationResponse holds the operation, running.
@@ -1405,7 +1435,7 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x03ref\x18\x03 \x01(\v2\f.mgmt.v1.RefR\x03ref\x12\x12\n" +
 	"\x04unit\x18\x04 \x01(\tR\x04unit\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xbc\x04\n" +
+	"\x04hint\x18\x06 \x01(\tR\x04hint\"\xd0\x04\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12-\n" +
@@ -1425,7 +1455,8 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\achanged\x18\f \x01(\bR\achanged\x12\x1a\n" +
 	"\bschedule\x18\r \x01(\tR\bschedule\x12\x1a\n" +
 	"\blocation\x18\x0e \x01(\tR\blocation\x12\x19\n" +
-	"\bhint_key\x18\x0f \x01(\tR\ahintKey\x1a8\n" +
+	"\bhint_key\x18\x0f \x01(\tR\ahintKey\x12\x12\n" +
+	"\x04host\x18\x10 \x01(\tR\x04host\x1a8\n" +
 	"\n" +
 	"UnitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1452,8 +1483,9 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04unit\x18\x02 \x01(\tR\x04unit\"F\n" +
 	"\x12AcceptUnitResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\x17\n" +
-	"\x15ListOperationsRequest\"L\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"3\n" +
+	"\x15ListOperationsRequest\x12\x1a\n" +
+	"\bmirrored\x18\x01 \x01(\bR\bmirrored\"L\n" +
 	"\x16ListOperationsResponse\x122\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2\x12.mgmt.v1.OperationR\n" +
@@ -1475,9 +1507,10 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x14StopOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"I\n" +
 	"\x15StopOperationResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"*\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"K\n" +
 	"\x18RollbackOperationRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"M\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
+	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"M\n" +
 	"\x19RollbackOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\x88\x02\n" +
 	"\x0eOperationState\x12\x1f\n" +

@@ -34,9 +34,11 @@ const (
 //
 // OperationService shows long work and goes on with work that stopped.
 type OperationServiceClient interface {
-	// ListOperations returns the operations of the catalog, newest first.
+	// ListOperations returns the operations of the catalog, newest first; on request also those that
+	// only their mirror in a storage location has.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
-	// GetOperation returns one operation. NOT_FOUND when no operation has this id or prefix,
+	// GetOperation returns one operation: of the catalog, else what a storage location says of one that
+	// another host began, which has no units. NOT_FOUND when no operation has this id or prefix,
 	// INVALID_ARGUMENT when the prefix is ambiguous.
 	GetOperation(ctx context.Context, in *GetOperationRequest, opts ...grpc.CallOption) (*GetOperationResponse, error)
 	// WatchOperation streams the events of an operation from the first on (or after after_seq), then
@@ -46,7 +48,8 @@ type OperationServiceClient interface {
 	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a
 	// crash, from its stored plan. Steps that are done are not run again. Resuming an operation that
 	// succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is
-	// running.
+	// running. An operation of another host is taken over from its mirror in a storage location, which
+	// needs an identity unless that is not encrypted; the other host then stops (reason FENCED).
 	ResumeOperation(ctx context.Context, in *ResumeOperationRequest, opts ...grpc.CallOption) (*ResumeOperationResponse, error)
 	// StopOperation asks a running operation to end after its current steps; it returns at once. Its
 	// state becomes stopped and it can be resumed. Stopping one that has ended changes nothing and
@@ -160,9 +163,11 @@ func (c *operationServiceClient) AcceptUnit(ctx context.Context, in *AcceptUnitR
 //
 // OperationService shows long work and goes on with work that stopped.
 type OperationServiceServer interface {
-	// ListOperations returns the operations of the catalog, newest first.
+	// ListOperations returns the operations of the catalog, newest first; on request also those that
+	// only their mirror in a storage location has.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
-	// GetOperation returns one operation. NOT_FOUND when no operation has this id or prefix,
+	// GetOperation returns one operation: of the catalog, else what a storage location says of one that
+	// another host began, which has no units. NOT_FOUND when no operation has this id or prefix,
 	// INVALID_ARGUMENT when the prefix is ambiguous.
 	GetOperation(context.Context, *GetOperationRequest) (*GetOperationResponse, error)
 	// WatchOperation streams the events of an operation from the first on (or after after_seq), then
@@ -172,7 +177,8 @@ type OperationServiceServer interface {
 	// ResumeOperation goes on with an operation that is stopped or failed, or was interrupted by a
 	// crash, from its stored plan. Steps that are done are not run again. Resuming an operation that
 	// succeeded changes nothing and returns it. FAILED_PRECONDITION (reason LOCKED) while it is
-	// running.
+	// running. An operation of another host is taken over from its mirror in a storage location, which
+	// needs an identity unless that is not encrypted; the other host then stops (reason FENCED).
 	ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error)
 	// StopOperation asks a running operation to end after its current steps; it returns at once. Its
 	// state becomes stopped and it can be resumed. Stopping one that has ended changes nothing and

@@ -1,0 +1,198 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/store"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// mirroredHosts are hosts with a store in common.
+type mirroredHosts struct {
+	t        *testing.T
+	location Location
+	identity []byte
+}
+
+func newMirroredHosts(t *testing.T) *mirroredHosts {
+	t.Helper()
+	dir := t.TempDir()
+	g, err := store.Keygen(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	identity, err := os.ReadFile(filepath.Join(dir, store.IdentityFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &mirroredHosts{t: t, identity: identity, location: Location{Store: StoreOptions{
+		URL: "file://" + filepath.Join(dir, "store"), Recipients: []string{g.Recipient},
+		SigningKeyFile:  filepath.Join(dir, store.SigningFile),
+		TrustedKeyFiles: []string{filepath.Join(dir, store.SigningPubFile)}}}}
+}
+
+// host returns a server with a catalog of its own, and its store.
+func (m *mirroredHosts) host() (*Server, *catalog.Catalog, *store.Store) {
+	m.t.Helper()
+	s := New(Config{CatalogFile: m.t.TempDir() + "/c.db", Locations: []Location{m.location}})
+	m.t.Cleanup(func() { _ = s.Close() })
+	c, err := s.openCatalog(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	st, err := s.openLocation(m.t.Context(), &m.location, nil, true)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return s, c, st
+}
+
+func newMirroredRun(t *testing.T, c *catalog.Catalog) catalog.OperationID {
+	t.Helper()
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove,
+		Source: catalog.Side{Name: "prod"}, Target: catalog.Side{Name: "next"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return op.ID
+}
+
+func doStep(ctx context.Context, j *catalog.Journal, phase string) error {
+	return j.Do(ctx, catalog.Step{Unit: "team-a/web", Phase: phase},
+		func(context.Context, *catalog.StepHandle) error { return nil })
+}
+
+// TestRunOfAHostThatIsFencedOutEndsAsHeld: another host takes the operation over while it runs. The
+// run is cancelled, its exit code is that of a fence, and a daemon does not resume it by itself.
+func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	id := newMirroredRun(t, c)
+	began, takenOver := make(chan struct{}), make(chan struct{})
+	run, err := a.startMirrored(t.Context(), c, id, st, func(ctx context.Context,
+		j *catalog.Journal) error {
+		err := doStep(ctx, j, "pause")
+		close(began)
+		<-takenOver
+		return errors.Join(err, doStep(ctx, j, "hand-over"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	b, other, otherStore := m.host()
+	op, err := b.currentOperation(t.Context(), other, string(id)[:8], m.identity)
+	if err != nil || op.State != catalog.Stopped || op.StopCause != catalog.StopElsewhere {
+		t.Fatalf("imported %+v, %v", op, err)
+	}
+	over, err := b.startMirrored(t.Context(), other, id, otherStore, func(ctx context.Context,
+		j *catalog.Journal) error {
+		return doStep(ctx, j, "hand-over")
+	})
+	if err != nil || over.Wait() != nil {
+		t.Fatal(err)
+	}
+	close(takenOver)
+	if err := run.Wait(); !as[*mirror.FencedError](err) {
+		t.Errorf("the first run ended with %v", err)
+	}
+	op, err = c.Operation(t.Context(), id)
+	if got := operationToProto(op); err != nil || got.GetExitCode() != ExitHeld || resumable(op) ||
+		!strings.Contains(op.Message, "has taken over operation") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	// Without an identity its records cannot be read.
+	if _, err := a.currentOperation(t.Context(), c, string(id), nil); ExitCode(err) != ExitHeld {
+		t.Errorf("taken back without an identity: %v", err)
+	}
+	if op, err = a.currentOperation(t.Context(), c, string(id), m.identity); err != nil ||
+		op.State != catalog.Succeeded {
+		t.Errorf("%+v, %v", op, err)
+	}
+}
+
+// TestOperationsOfOtherHostsAreListedShownAndImported: the list and what is shown need no identity.
+func TestOperationsOfOtherHostsAreListedShownAndImported(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	id := newMirroredRun(t, c)
+	run, err := a.startMirrored(t.Context(), c, id, st, func(ctx context.Context,
+		j *catalog.Journal) error {
+		return errors.Join(j.SetUnit(ctx, "team-a/web", catalog.UnitPaused, ""),
+			doStep(ctx, j, "pause"), errors.New("it fails"))
+	})
+	if err != nil || run.Wait() == nil {
+		t.Fatal(err)
+	}
+	b, other, _ := m.host()
+	operations := &operationService{s: b}
+	list, err := operations.ListOperations(t.Context(), &mgmtv1.ListOperationsRequest{Mirrored: true})
+	if err != nil || len(list.GetOperations()) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	shown, err := operations.GetOperation(t.Context(), &mgmtv1.GetOperationRequest{Id: string(id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := os.Hostname()
+	for _, op := range []*mgmtv1.Operation{list.GetOperations()[0], shown.GetOperation()} {
+		if op.GetId() != string(id) || op.GetKind() != "move" || op.GetHost() != host ||
+			op.GetState() != mgmtv1.OperationState_OPERATION_STATE_FAILED || op.GetSource() != "prod" ||
+			time.Since(op.GetCreateTime().AsTime()).Abs() > time.Minute {
+			t.Errorf("listed %v", op)
+		}
+	}
+	if list, err = operations.ListOperations(t.Context(),
+		&mgmtv1.ListOperationsRequest{}); err != nil || len(list.GetOperations()) != 0 {
+		t.Errorf("not asked for: %v, %v", list, err)
+	}
+	rebuild := func(identity []byte) *mgmtv1.RebuiltLocation {
+		t.Helper()
+		resp, err := (&catalogService{s: b}).RebuildCatalog(t.Context(),
+			&mgmtv1.RebuildCatalogRequest{Identity: identity})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.GetLocations()[0]
+	}
+	if r := rebuild(nil); len(r.GetNeedIdentity()) != 1 || len(r.GetImported()) != 0 {
+		t.Errorf("without an identity: %v", r)
+	}
+	if r := rebuild(m.identity); len(r.GetImported()) != 1 {
+		t.Errorf("with an identity: %v", r)
+	}
+	if r := rebuild(m.identity); len(r.GetImported())+len(r.GetNeedIdentity()) != 0 {
+		t.Errorf("imported twice: %v", r)
+	}
+	op, err := other.Operation(t.Context(), id)
+	if err != nil || op.State != catalog.Failed || op.Units["team-a/web"] != catalog.UnitPaused {
+		t.Errorf("imported %+v, %v", op, err)
+	}
+	if _, err := operations.GetOperation(t.Context(),
+		&mgmtv1.GetOperationRequest{Id: "abcdef"}); classify(err).Reason != ReasonNotFound {
+		t.Errorf("no such operation: %v", err)
+	}
+}
+
+// TestRunWithoutChangesLeavesNoMirror: a plan that blocks everything is no operation that another
+// host could continue.
+func TestRunWithoutChangesLeavesNoMirror(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	run, err := a.startMirrored(t.Context(), c, newMirroredRun(t, c), st,
+		func(context.Context, *catalog.Journal) error { return errors.New("blocked") })
+	if err != nil || run.Wait() == nil {
+		t.Fatal(err)
+	}
+	if list, err := mirror.List(t.Context(), st); err != nil || len(list) > 0 {
+		t.Errorf("mirrored %v, %v", list, err)
+	}
+}
