@@ -49,8 +49,9 @@ type Mirror struct {
 
 	slot chan struct{} // held while records are written
 
-	mu     sync.Mutex
-	fenced *FencedError
+	mu      sync.Mutex
+	fenced  *FencedError
+	written time.Time // when the store last took a record
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -165,9 +166,14 @@ func (m *Mirror) onStep(ctx context.Context, r catalog.StepRecord) error {
 // mayWait reports whether a step may begin before its record is in the store.
 func (m *Mirror) mayWait(r catalog.StepRecord) bool {
 	m.mu.Lock()
-	feed := m.feed
+	feed, written := m.feed, m.written
 	m.mu.Unlock()
 	if feed == nil || feed.HasDocument() || r.State == catalog.StepUndoing {
+		return false
+	}
+	// A host that was suspended may have lost its place. Round removes the monotonic clock, which may
+	// stop while a host sleeps.
+	if age := time.Since(written.Round(0)); age > 2*interval || age < 0 {
 		return false
 	}
 	for _, phase := range harmless {
@@ -286,6 +292,9 @@ func (m *Mirror) put(ctx context.Context) error {
 	switch {
 	case err == nil:
 		m.state.Seq, m.state.Next, m.sealed = m.state.Seq+1, "", nil
+		m.mu.Lock()
+		m.written = time.Now()
+		m.mu.Unlock()
 		return nil
 	case errors.Is(err, store.ErrExists):
 		fenced := fencedBy(ctx, m.Store, m.id)

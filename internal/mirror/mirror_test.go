@@ -285,6 +285,21 @@ func TestOnlyHarmlessStepsBeginWithoutTheirRecord(t *testing.T) {
 	}
 }
 
+// TestHostThatWasSuspendedAsksBeforeHarmlessSteps: what it creates after a take-over is litter.
+func TestHostThatWasSuspendedAsksBeforeHarmlessSteps(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	must(t, b.do(b.takeOver(j.Operation()), "release"))
+	a.m.mu.Lock()
+	a.m.written = time.Now().Add(-time.Minute)
+	a.m.mu.Unlock()
+	if err := a.do(j, "owners"); !errorIsFenced(err) {
+		t.Errorf("began: %v", err)
+	}
+}
+
 // TestFirstHostStopsWhenAnotherTakesOver: it loses its next record, begins no step any more, and
 // cannot begin a run.
 func TestFirstHostStopsWhenAnotherTakesOver(t *testing.T) {

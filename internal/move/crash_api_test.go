@@ -48,12 +48,17 @@ type crash struct {
 	Back bool
 	// Fresh says that the namespace does not exist on the target.
 	Fresh bool
+	// Lost says that the catalog is lost with the process: another host goes on.
+	Lost bool
 }
 
 func (c crash) String() string {
 	text := "killed " + c.First.String()
 	if c.Fresh {
 		text += " with no namespace on the target"
+	}
+	if c.Lost {
+		text += " with its catalog"
 	}
 	if c.Second != nil {
 		text += ", killed again " + c.Second.String()
@@ -64,7 +69,8 @@ func (c crash) String() string {
 // TestAPIMoveCrashes kills a process with SIGKILL before, inside and after every step of a move of
 // three small units, and at the writes that are no step of their own: the snapshot and the
 // ownership record. After each kill it checks both API servers and the store: invariants I1 and I2
-// hold. Then another process resumes. To reach every point in a few minutes, a move that died
+// hold. Then another process resumes; in every second state it is on another host, and the catalog
+// of the first one is lost. To reach every point in a few minutes, a move that died
 // before its hand-over is either rolled back, or resumed and killed again at a point after the
 // hand-over; of the points of a rollback there is a sample. This test runs a seventh of all these,
 // make test-long all of them.
@@ -81,6 +87,9 @@ func TestAPIMoveCrashes(t *testing.T) {
 		n++
 		return only == "" && n%sample != 0 || !match.MatchString(c.String())
 	})
+	for i := range todo {
+		todo[i].Lost = i%4 < 2 // both with and without Back, which alternates
+	}
 	t.Logf("%d of %d moves to kill after %s", len(todo), all, time.Since(began).Round(time.Second))
 	m.run(todo)
 	// Points of a second process that another unit had passed before: they are tried once more.
@@ -317,9 +326,12 @@ func (fx *fixture) crash(c crash) (r crashed) {
 		r.problems = append(r.problems, fx.checkCrashed(st, began)...)
 		forward := st.handed[allUnits[0]] || st.handed[allUnits[1]] || st.handed[allUnits[2]]
 		r.back = c.Back && !forward
-		o = fx.order(doResume)
+		do := doResume
 		if r.back {
-			o.Do = doRollback
+			do = doRollback
+		}
+		if o = fx.order(do); c.Lost {
+			o = fx.elsewhere(do)
 		}
 		o.Kill = next
 	}

@@ -51,6 +51,8 @@ type fixture struct {
 	at        int // the side on which the fleet is
 	store     *store.Store
 	noFence   bool // moves write no ownership records
+	// hosts is how many hosts were lost with their catalogs: the number of the present one.
+	hosts int
 	// was is the fleet before the present move, by ref, and without the namespace.
 	was map[object.Ref]*unstructured.Unstructured
 
@@ -251,9 +253,18 @@ func (fx *fixture) awaitQuiet() error {
 func (fx *fixture) order(do string) order {
 	return order{
 		Dir: fx.dir, Sides: [2]kube.Options{servers.Options(0), servers.Options(1)}, From: fx.at, Do: do,
+		Catalog: fmt.Sprintf("catalog-%d.db", fx.hosts), Host: fmt.Sprintf("host-%d", fx.hosts),
 		Spec: move.Spec{NoFence: fx.noFence,
 			Selection: restore.Selection{Namespaces: []string{fx.namespace}}},
 	}
+}
+
+// elsewhere is an order for another host, which has the store and its keys only.
+func (fx *fixture) elsewhere(do string) order {
+	fx.hosts++
+	o := fx.order(do)
+	o.Import = true
+	return o
 }
 
 // errNotKilled means that a process ended before it reached the point at which it was to die.

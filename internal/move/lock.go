@@ -2,6 +2,8 @@ package move
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -92,6 +95,28 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 				"paused again", Hint: "search for a GitOps controller that applies it, and for what both " +
 				"sides did meanwhile"}))
 	return m.awaitPaused(ctx, unit)
+}
+
+// confirmLock records the lock that a pause has just set. When another host has taken over the
+// operation meanwhile, that record is refused, and the lock and the pause are taken back: the other
+// host may have ended the operation already, so that nobody else would. A lock of the other host has
+// a higher number and stays.
+func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object.Ref) error {
+	err := h.Record(ctx, catalog.Value{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))})
+	if err == nil {
+		err = h.Sync(ctx)
+	}
+	if _, fenced := errors.AsType[*mirror.FencedError](err); !fenced {
+		return err
+	}
+	return errors.Join(err, m.change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+		if u.GetAnnotations()[capi.AnnotationOperation] != m.lock() {
+			return false, nil
+		}
+		m.Rows.Unpause(u.Object)
+		capi.Unannotate(u.Object, capi.AnnotationOperation)
+		return true, nil
+	}))
 }
 
 // locked reports whether any run of this operation holds the lock of a source Cluster.

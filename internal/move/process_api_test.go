@@ -14,6 +14,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/move"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -45,6 +46,11 @@ type order struct {
 	Do     string
 	Kill   *kill
 	Trace  string // file for what the process did
+	// Catalog is the name of the catalog in Dir.
+	Catalog string
+	// Import: the catalog does not have the operation, which the store has a mirror of.
+	Import bool
+	Host   string
 }
 
 // Where in a step a process dies.
@@ -132,6 +138,7 @@ func openStore(ctx context.Context, dir string, b bucket.Bucket) (*store.Store, 
 		return nil, err
 	}
 	keys, err := store.LoadKeys(store.KeyOptions{
+		IdentityFiles:   []string{filepath.Join(dir, "keys", "identity.txt")}, // to take over
 		Recipients:      []string{string(bytes.TrimSpace(recipient))},
 		SigningKeyFile:  filepath.Join(dir, "keys", "signing.key"),
 		TrustedKeyFiles: []string{filepath.Join(dir, "keys", "signing.pub")},
@@ -165,7 +172,7 @@ func (o order) connect(ctx context.Context, w *witness) (move.Ends, error) {
 
 // openCatalog opens and checks the catalog, and stops operations that a dead process left running.
 func (o order) openCatalog(ctx context.Context) (*catalog.Catalog, error) {
-	c, err := catalog.Open(ctx, filepath.Join(o.Dir, "catalog.db"), catalog.Options{})
+	c, err := catalog.Open(ctx, filepath.Join(o.Dir, o.Catalog), catalog.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -218,8 +225,15 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if _, err := c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{}); err != nil {
 		return end{}, err
 	}
+	ctx, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	m, err := mirror.Begin(ctx, op.ID, mirror.Options{Catalog: c, Store: ends.Store, Host: o.Host,
+		Lost: func(e *mirror.FencedError) { lost(e) }, Unable: func(error) {}})
+	if err != nil {
+		return end{}, err
+	}
 	with := move.Options{Ends: ends, Catalog: c, Program: "test", Cache: &incremental.RunCache{},
-		Journal: c.Journal(op.ID, catalog.JournalOptions{OnStep: onStep})}
+		Journal: c.Journal(op.ID, journal(m, onStep))}
 	state := catalog.Succeeded
 	var failed error
 	if o.Do == doMove {
@@ -245,8 +259,27 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	if _, err := c.SetState(ctx, op.ID, state, why); err != nil {
 		return end{}, err
 	}
+	ctx = context.WithoutCancel(ctx)
+	if err := m.Close(ctx); err != nil {
+		return end{}, err
+	}
 	texts, err := findings(ctx, c, op.ID)
 	return end{string(state), why.Message, texts}, err
+}
+
+// journal returns the options of a journal with a mirror. onStep sees a step once its record is in
+// the store.
+func journal(m *mirror.Mirror, onStep func(context.Context, catalog.StepRecord) error,
+) catalog.JournalOptions {
+	options := m.Journal()
+	write := options.OnStep
+	options.OnStep = func(ctx context.Context, r catalog.StepRecord) error {
+		if err := write(ctx, r); err != nil {
+			return err
+		}
+		return onStep(ctx, r)
+	}
+	return options
 }
 
 // operation creates an operation, or returns the newest one for a resume or a rollback.
@@ -254,6 +287,16 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 	catalog.Operation, error) {
 	if o.Do == doMove {
 		return ends.Create(ctx, c)
+	}
+	if o.Import {
+		mirrored, err := mirror.List(ctx, ends.Store)
+		if err == nil && len(mirrored) == 0 {
+			err = catalog.ErrNotFound
+		}
+		if err != nil {
+			return catalog.Operation{}, err
+		}
+		return mirror.Import(ctx, c, ends.Store, mirrored[0].ID)
 	}
 	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
 	if err == nil && len(ops) == 0 {

@@ -58,6 +58,9 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 			capi.Annotate(u.Object, capi.AnnotationOperation, m.lock())
 			return m.Rows.Pause(u.Object) || !locked, nil
 		})
+		if err == nil {
+			err = m.confirmLock(ctx, h, ref)
+		}
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,68 @@
+//go:build api
+
+package move_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+)
+
+// TestAPIFirstHostWakesUpAfterATakeOver suspends a host at the beginning of a step, whose record is
+// in the store. Another host, which has the store and its keys only, finishes the move or undoes it.
+// Then the first host wakes up: it must change nothing that the other one has done, and end.
+func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
+	fx := newFixture(t, "wakes-up")
+	for _, c := range []struct {
+		phase, do string
+		want      catalog.State
+	}{
+		{"pause", doRollback, catalog.RolledBack},
+		{"pause", doResume, catalog.Succeeded},
+		{"hand-over", doRollback, catalog.RolledBack},
+		{"hand-over", doResume, catalog.Succeeded},
+		{"release", doResume, catalog.Succeeded},
+		{"retire", doResume, catalog.Succeeded},
+	} {
+		t.Run(c.phase+"/"+c.do, func(t *testing.T) {
+			stop := fx.watch()
+			first := fx.order(doMove)
+			asleep, wake := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			ended := make(chan end, 1)
+			go func() {
+				e, err := carryOut(context.WithoutCancel(t.Context()), first, func(_ context.Context,
+					r catalog.StepRecord) error {
+					if r.Step.Phase == c.phase && r.State == catalog.StepBegun {
+						once.Do(func() {
+							close(asleep)
+							<-wake
+						})
+					}
+					return nil
+				})
+				if err != nil {
+					t.Errorf("the first host: %v", err)
+				}
+				ended <- e
+			}()
+			<-asleep
+			second, err := fx.run(fx.elsewhere(c.do))
+			close(wake)
+			e := <-ended
+			must(t, err)
+			if second.State != string(c.want) {
+				t.Errorf("the other host ended as %s: %s", second.State, second.Message)
+			}
+			if e.State != string(catalog.Failed) || !strings.Contains(e.Message, "has taken over operation") {
+				t.Errorf("the first host ended as %s: %s", e.State, e.Message)
+			}
+			st, err := fx.state()
+			must(t, err)
+			fx.report(append(stop(), fx.ended(c.do == doRollback, st)...))
+		})
+	}
+}
