@@ -94,6 +94,9 @@ func Open(ctx context.Context, path string, opts Options) (*Catalog, error) {
 		feeds:       map[OperationID]*Feed{},
 	}
 	if err := c.prepare(); err != nil {
+		if damaged, ok := errors.AsType[*DamagedError](err); ok {
+			damaged.Unfinished = c.unfinished()
+		}
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -114,6 +117,26 @@ func (c *Catalog) prepare() error {
 			return nil
 		})
 	})
+}
+
+// unfinished returns the restores and moves of a damaged file that are not at their end, as far as
+// they can be read.
+func (c *Catalog) unfinished() []string {
+	var list []string
+	_ = c.view(context.Background(), func(tx *bolt.Tx) error {
+		operations := tx.Bucket(bucketOperations)
+		if operations == nil {
+			return nil
+		}
+		return operations.ForEachBucket(func(k []byte) error {
+			op, err := decodeOperation(operations.Bucket(k).Get(keyRecord))
+			if err == nil && op.Changed && !op.forgettable() {
+				list = append(list, fmt.Sprintf("%s (%s, %s)", op.ID, op.Kind, op.State))
+			}
+			return nil
+		})
+	})
+	return list
 }
 
 // checkSize refuses a file that was cut short: reading the missing pages through the memory map

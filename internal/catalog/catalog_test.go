@@ -336,7 +336,7 @@ func TestOpenRefusesANewerSchema(t *testing.T) {
 	_, err = Open(t.Context(), path, Options{})
 	var future *FutureSchemaError
 	if !errors.As(err, &future) || future.Found != 99 ||
-		!strings.Contains(future.Hint(), "rebuilt from the bucket") {
+		!strings.Contains(future.Hint(), "do not delete it") {
 		t.Errorf("open: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {

@@ -74,6 +74,9 @@ type DamagedError struct {
 	Path string
 	// Cause is the damage.
 	Cause error
+	// Unfinished are the restores and moves in the file that changed something and have not ended for
+	// good, as far as they can be read.
+	Unfinished []string
 }
 
 func (e *DamagedError) Error() string {
@@ -84,7 +87,11 @@ func (e *DamagedError) Unwrap() error { return e.Cause }
 
 // Hint says how to go on.
 func (e *DamagedError) Hint() string {
-	return moveAway(e.Path)
+	if len(e.Unfinished) == 0 {
+		return moveAway(e.Path)
+	}
+	return fmt.Sprintf("it has operations that are not finished: %s; %s",
+		strings.Join(e.Unfinished, ", "), moveAway(e.Path))
 }
 
 // FutureSchemaError says that a newer version of the program wrote the file. The file was not
@@ -107,8 +114,10 @@ func (e *FutureSchemaError) Hint() string {
 }
 
 func moveAway(path string) string {
-	return fmt.Sprintf("move the file away (mv %s %s.old) and run again: the catalog is "+
-		"disposable, its index is rebuilt from the bucket", path, path)
+	return fmt.Sprintf("move the file away and do not delete it (mv %s %s.old), and run again: the "+
+		"index of snapshots is rebuilt from the store, and restores and moves that are not finished are "+
+		"imported from their mirror in the store; those without a mirror are in the old file alone", path,
+		path)
 }
 
 // AmbiguousError says that a prefix fits several ids.

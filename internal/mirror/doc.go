@@ -15,8 +15,8 @@
 // record is in the store: the first step of a run, every step after a new plan, every step that is
 // undone, and every step but those of harmless. An object of the target loses the mark of its
 // operation only when its UID is in the store (StepHandle.Sync). All else is written in the
-// background, and a step that is harmless waits as well once the newest record is 10 s old: the host
-// may have been suspended.
+// background, and a step that is harmless waits as well once the newest record is 10 s old: the
+// host may have been suspended.
 //
 // # Fencing
 //

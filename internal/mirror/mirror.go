@@ -171,8 +171,8 @@ func (m *Mirror) mayWait(r catalog.StepRecord) bool {
 	if feed == nil || feed.HasDocument() || r.State == catalog.StepUndoing {
 		return false
 	}
-	// A host that was suspended may have lost its place. Round removes the monotonic clock, which may
-	// stop while a host sleeps.
+	// A host that was suspended may have lost its place. Round removes the monotonic clock, which
+	// may stop while a host sleeps.
 	if age := time.Since(written.Round(0)); age > 2*interval || age < 0 {
 		return false
 	}
@@ -266,7 +266,7 @@ func (m *Mirror) seal(ctx context.Context) error {
 		return err
 	}
 	head := store.OperationHead{Host: m.Host, Time: time.Now(), Kind: string(op.Kind),
-		State: string(op.State), Source: op.Source.Name, Target: op.Target.Name,
+		State: string(op.State), Source: op.Source.Name, Target: op.Target.Name, Snapshot: op.SnapshotID,
 		Final: op.State.Final(), Whole: batch[0].whole}
 	for _, p := range batch {
 		if p.state.ID != "" {
@@ -331,6 +331,18 @@ func (m *Mirror) writeRegularly(ctx context.Context) {
 			_ = m.Sync(ctx)
 		}
 	}
+}
+
+// Confirm writes what a run that has begun left to be written. A run that was taken over and did
+// not notice ends with a *FencedError then. Call it before the end of the run is recorded.
+func (m *Mirror) Confirm(ctx context.Context) error {
+	m.mu.Lock()
+	began := m.feed != nil
+	m.mu.Unlock()
+	if !began {
+		return nil
+	}
+	return m.Sync(ctx)
 }
 
 // Close writes the rest, which has the end of the run. It writes nothing for a run that began no

@@ -98,9 +98,9 @@ func (m *run) holdLock(ctx context.Context, unit string, forward bool) error {
 }
 
 // confirmLock records the lock that a pause has just set. When another host has taken over the
-// operation meanwhile, that record is refused, and the lock and the pause are taken back: the other
-// host may have ended the operation already, so that nobody else would. A lock of the other host has
-// a higher number and stays.
+// operation meanwhile, that record is refused, and the lock and the pause are taken back: the
+// other host may have ended the operation already, so that nobody else would. A lock of the other
+// host has a higher number and stays.
 func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object.Ref) error {
 	err := h.Record(ctx, catalog.Value{Key: "lock", Data: json.RawMessage(strconv.Quote(m.lock()))})
 	if err == nil {

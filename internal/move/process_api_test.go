@@ -252,6 +252,9 @@ func (o order) execute(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 			failed = move.Resume(ctx, with, stored)
 		}
 	}
+	if lost := m.Confirm(context.WithoutCancel(ctx)); lost != nil {
+		failed = errors.Join(failed, lost)
+	}
 	var why catalog.Outcome
 	if failed != nil {
 		state, why.Message = catalog.Failed, failed.Error()

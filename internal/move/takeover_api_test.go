@@ -11,9 +11,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 )
 
-// TestAPIFirstHostWakesUpAfterATakeOver suspends a host at the beginning of a step, whose record is
-// in the store. Another host, which has the store and its keys only, finishes the move or undoes it.
-// Then the first host wakes up: it must change nothing that the other one has done, and end.
+// TestAPIFirstHostWakesUpAfterATakeOver suspends a host at the beginning of a step, whose record
+// is in the store. Another host, which has the store and its keys only, finishes the move or
+// undoes it. Then the first host wakes up: it must change nothing that the other one has done, and
+// end.
 func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
 	fx := newFixture(t, "wakes-up")
 	for _, c := range []struct {
@@ -57,7 +58,8 @@ func TestAPIFirstHostWakesUpAfterATakeOver(t *testing.T) {
 			if second.State != string(c.want) {
 				t.Errorf("the other host ended as %s: %s", second.State, second.Message)
 			}
-			if e.State != string(catalog.Failed) || !strings.Contains(e.Message, "has taken over operation") {
+			if e.State != string(catalog.Failed) || !strings.Contains(e.Message,
+				"has taken over operation") {
 				t.Errorf("the first host ended as %s: %s", e.State, e.Message)
 			}
 			st, err := fx.state()

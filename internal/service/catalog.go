@@ -84,8 +84,8 @@ func (s *Server) rebuild(ctx context.Context, c *catalog.Catalog, l *Location) (
 		Added: int64(added), Dropped: int64(dropped), Damaged: found.damaged}, nil
 }
 
-// importMirrored imports the operations of a location that the catalog does not have. Those of other
-// hosts come in as stopped, and only an operator resumes them.
+// importMirrored imports the operations of a location that the catalog does not have. Those of
+// other hosts come in as stopped, and only an operator resumes them.
 func (s *Server) importMirrored(ctx context.Context, c *catalog.Catalog, l *Location,
 	identity []byte, rebuilt *mgmtv1.RebuiltLocation) error {
 	st, err := s.openLocation(ctx, l, identity, false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,13 @@ func (m *runMirror) journal() catalog.JournalOptions {
 		return catalog.JournalOptions{}
 	}
 	return m.mirror.Journal()
+}
+
+func (m *runMirror) confirm(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	return m.mirror.Confirm(ctx)
 }
 
 func (m *runMirror) close(ctx context.Context) error {
@@ -63,9 +71,9 @@ func (s *Server) beginMirror(ctx context.Context, c *catalog.Catalog, id catalog
 }
 
 // currentOperation returns the operation that a resume or a rollback continues. When another host
-// has gone on with it since, or began it, the operation is imported from its mirror, which needs an
-// identity unless the store is plain. Only an operator's request takes over an operation: a daemon
-// that resumes one by itself is refused by its mirror.
+// has gone on with it since, or began it, the operation is imported from its mirror, which needs
+// an identity unless the store is plain. Only an operator's request takes over an operation: a
+// daemon that resumes one by itself is refused by its mirror.
 func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref string,
 	identity []byte) (catalog.Operation, error) {
 	op, err := findOperation(ctx, c, ref)
@@ -126,8 +134,8 @@ func (s *Server) mirroredIn(ctx context.Context, l *Location) ([]mirror.Found, e
 	return mirror.List(ctx, st)
 }
 
-// findMirrored finds the operation of this id, or beginning of one, in the mirrors of all locations.
-// notFound is the error when there is none.
+// findMirrored finds the operation of this id, or beginning of one, in the mirrors of all
+// locations. notFound is the error when there is none.
 func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (*Location,
 	mirror.Found, error) {
 	if ref == "" || ref == latest || len(s.cfg.Locations) == 0 {
@@ -204,6 +212,20 @@ func mirroredToProto(l *Location, found mirror.Found) *mgmtv1.Operation {
 		head.Source, head.Target
 	p.UpdateTime, p.Changed = timestamppb.New(head.Time), true
 	p.CreateTime = timestamppb.New(found.ID.Time())
-	p.Message = fmt.Sprintf("host %s began or continued it; only its mirror in the store has it", head.Host)
+	p.Message = fmt.Sprintf("host %s began or continued it; only its mirror in the store has it",
+		head.Host)
 	return p
+}
+
+// snapshotsInUse returns the operations that may still read snapshots of a store, by the id of the
+// snapshot: of this catalog, and of other hosts by their mirrors.
+func snapshotsInUse(ctx context.Context, c *catalog.Catalog, st *store.Store) (
+	map[store.SnapshotID]string, error) {
+	used, err := mirror.InUse(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	own, err := c.SnapshotsInUse(ctx, st.ID())
+	maps.Copy(used, own)
+	return used, err
 }

@@ -119,6 +119,42 @@ func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
 	}
 }
 
+// TestRunThatIsTakenOverAtItsEndEndsAsHeld: it wrote nothing after the take-over, so it does not
+// notice before its end is recorded.
+func TestRunThatIsTakenOverAtItsEndEndsAsHeld(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	id := newMirroredRun(t, c)
+	run, err := a.startMirrored(t.Context(), c, id, st, func(ctx context.Context,
+		j *catalog.Journal) error {
+		if err := doStep(ctx, j, "pause"); err != nil {
+			return err
+		}
+		b, other, otherStore := m.host()
+		if _, err := b.currentOperation(ctx, other, string(id), m.identity); err != nil {
+			return err
+		}
+		over, err := b.startMirrored(ctx, other, id, otherStore, func(ctx context.Context,
+			j *catalog.Journal) error {
+			return doStep(ctx, j, "hand-over")
+		})
+		if err != nil {
+			return err
+		}
+		return over.Wait()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(); !as[*mirror.FencedError](err) {
+		t.Errorf("the first run ended with %v", err)
+	}
+	op, err := c.Operation(t.Context(), id)
+	if err != nil || operationToProto(op).GetExitCode() != ExitHeld {
+		t.Errorf("%+v, %v", op, err)
+	}
+}
+
 // TestOperationsOfOtherHostsAreListedShownAndImported: the list and what is shown need no identity.
 func TestOperationsOfOtherHostsAreListedShownAndImported(t *testing.T) {
 	m := newMirroredHosts(t)

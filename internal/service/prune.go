@@ -99,7 +99,7 @@ func (s *Server) openPrune(ctx context.Context, location string, o retention.Opt
 	}
 	o.Verified = func(k store.EnvelopeKey) bool { return whole[k] }
 	o.InUse = func(ctx context.Context) (map[store.SnapshotID]string, error) {
-		return c.SnapshotsInUse(ctx, o.Store.ID())
+		return snapshotsInUse(ctx, c, o.Store)
 	}
 	return c, &pruneRun{location: l, options: o}, nil
 }

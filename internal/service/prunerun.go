@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retention"
 )
@@ -85,6 +86,9 @@ func (s *Server) prune(ctx context.Context, c *catalog.Catalog, j *catalog.Journ
 	if as[*retention.RefusedError](err) && len(r.Removed) == 0 {
 		// A step was begun, and then the storage, or a new pin, retained all that was named.
 		err = &untouchedError{err}
+	}
+	if err == nil && o.Delete == nil {
+		_, err = mirror.Prune(ctx, o.Store, time.Now())
 	}
 	s.metrics.pruned(r, err)
 	return r, errors.Join(err, recordPrune(context.WithoutCancel(ctx), c, j, o.Store.ID(), indexed, r))

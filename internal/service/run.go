@@ -84,6 +84,9 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 	r := &operationRun{begun: op, ended: make(chan struct{})}
 	s.running.Go(func() {
 		err := run(ctx, j)
+		if lost := m.confirm(context.WithoutCancel(ctx)); as[*mirror.FencedError](lost) {
+			err = errors.Join(err, lost)
+		}
 		state, why := s.outcome(ctx, c, id, err)
 		if now, err := c.Operation(context.WithoutCancel(ctx), id); err == nil {
 			op = now

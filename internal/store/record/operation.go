@@ -86,6 +86,8 @@ type OperationHead struct {
 	State  string `json:"state"`
 	Source string `json:"source,omitempty"`
 	Target string `json:"target,omitempty"`
+	// Snapshot is the id of the snapshot that the operation needs.
+	Snapshot string `json:"snapshot,omitempty"`
 	// Final says that the operation can never run again.
 	Final bool `json:"final,omitempty"`
 	// Whole says that the record holds all of the journal, and that earlier ones are not needed.
@@ -97,7 +99,8 @@ func (o *Operation) Validate() error {
 	if !document.ValidTime(o.Time) {
 		return fmt.Errorf("time %s is not in whole milliseconds", o.Time)
 	}
-	for _, text := range []string{o.Host, o.Kind, o.State, o.Source, o.Target} {
+	for _, text := range []string{o.Host, o.Kind, o.State, o.Source, o.Target,
+		o.Snapshot} {
 		if !document.Printable(text) {
 			return fmt.Errorf("%.80q does not print", text)
 		}

@@ -1,0 +1,53 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/store"
+)
+
+// Retention is how long the mirror of an operation that ended for good stays: as long as the catalog
+// remembers operations.
+const Retention = 30 * 24 * time.Hour
+
+// Prune removes the mirrors of operations that ended for good longer than Retention ago. It removes
+// no other one: an unfinished operation stays until it is finished or rolled back, and so does what
+// no trusted key signed. What the storage retains stays for a later prune. It returns how many
+// records are gone.
+func Prune(ctx context.Context, st *store.Store, now time.Time) (int, error) {
+	list, err := List(ctx, st)
+	removed := 0
+	for _, found := range list {
+		if err != nil {
+			break
+		}
+		if found.Problem != nil || !found.Head.Final || now.Sub(found.Head.Time) < Retention {
+			continue
+		}
+		var n int
+		n, err = st.RemoveOperation(ctx, string(found.ID))
+		removed += n
+		if errors.Is(err, store.ErrRetained) {
+			err = nil
+		}
+	}
+	return removed, err
+}
+
+// InUse returns the operations whose mirror says that they may still read a snapshot, by the id of
+// the snapshot. They may run on any host.
+func InUse(ctx context.Context, st *store.Store) (map[store.SnapshotID]string, error) {
+	list, err := List(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	used := map[store.SnapshotID]string{}
+	for _, found := range list {
+		if found.Problem == nil && !found.Head.Final && found.Head.Snapshot != "" {
+			used[store.SnapshotID(found.Head.Snapshot)] = string(found.ID)
+		}
+	}
+	return used, nil
+}
