@@ -24,8 +24,8 @@ Signals:
 
 Files:
   FILE of --config              the configuration; docs/config.md has every field
-  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog); if it is lost, mgmtctl catalog
-                                rebuild makes it from the store again
+  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog); it is disposable, and
+                                mgmtctl catalog rebuild makes its index from the store
   CATALOG.pid, CATALOG.sock     next to the catalog: which process holds it, and where a
                                 standalone mgmtctl can watch
   /run/mgmtd.sock               the API (spec.listen.unix), mode 0600

@@ -66,7 +66,8 @@ func FuzzChange(f *testing.F) {
 	id := OperationID("0123456789ab")
 	for _, text := range []string{
 		`{"operation":{"id":"0123456789ab","kind":"move","state":"failed"},"units":{"a/b":"paused"}}`,
-		`{"steps":[{"step":"a/b/pause","state":"undone"}],"values":[{"step":"a/b/pause","key":"k","data":1}]}`,
+		`{"steps":[{"step":"a/b/pause","state":"undone"}],
+			"values":[{"step":"a/b/pause","key":"k","data":1}]}`,
 		`{"events":[{"seq":7,"type":"message","message":"x"}]}`,
 		`{"documents":[{"name":"plan","info":{"size":1,"sha256":"","chunks":1},"chunks":["AA=="]}]}`,
 		`{"documents":[{"name":"record","info":{"chunks":-1},"first":-9,"chunks":[null]}]}`,

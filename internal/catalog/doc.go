@@ -11,9 +11,9 @@
 //
 // # Invariants
 //
-//   - I4: the catalog is disposable. Whatever is wrong with the file, an operator moves it away; the
-//     index is rebuilt from the bucket, and unfinished restores and moves are imported from their
-//     mirror there ([Catalog.Import]).
+//   - I4: the catalog is disposable. Whatever is wrong with the file, an operator moves it away;
+//     the index is rebuilt from the bucket, and unfinished restores and moves are imported from
+//     their mirror there ([Catalog.Import]).
 //   - I5: a step that is recorded done does not run again. A step that is not recorded done runs
 //     again: it converges. A record is on disk (fsync) before the call that makes it returns.
 //   - I6: the catalog holds no content of objects, and no bare hash of content, which could confirm

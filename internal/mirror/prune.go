@@ -8,14 +8,14 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// Retention is how long the mirror of an operation that ended for good stays: as long as the catalog
-// remembers operations.
+// Retention is how long the mirror of an operation that ended for good stays: as long as the
+// catalog remembers operations.
 const Retention = 30 * 24 * time.Hour
 
-// Prune removes the mirrors of operations that ended for good longer than Retention ago. It removes
-// no other one: an unfinished operation stays until it is finished or rolled back, and so does what
-// no trusted key signed. What the storage retains stays for a later prune. It returns how many
-// records are gone.
+// Prune removes the mirrors of operations that ended for good longer than Retention ago. It
+// removes no other one: an unfinished operation stays until it is finished or rolled back, and so
+// does what no trusted key signed. What the storage retains stays for a later prune. It returns
+// how many records are gone.
 func Prune(ctx context.Context, st *store.Store, now time.Time) (int, error) {
 	list, err := List(ctx, st)
 	removed := 0
