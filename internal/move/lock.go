@@ -109,7 +109,8 @@ func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object
 	if _, fenced := errors.AsType[*mirror.FencedError](err); !fenced {
 		return err
 	}
-	return errors.Join(err, m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+	return errors.Join(err, m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool,
+		error) {
 		if u.GetAnnotations()[capi.AnnotationOperation] != m.lock() {
 			return false, nil
 		}
