@@ -60,6 +60,10 @@ var overrideCommands = map[object.Code]string{
 	object.CodeProvisioning: "--force provisioning takes the risk",
 	object.CodePoolShared:   "--force pool-shared when its ranges are known not to collide",
 	object.CodeNoFence:      "--no-fence moves without ownership records",
+
+	object.CodeCAMismatch:         "--force ca-mismatch when another server answers there",
+	object.CodeMachinesGone:       "--force machines-gone releases it all the same",
+	object.CodeHostedControlPlane: "--force hosted-control-plane when its etcd runs elsewhere",
 }
 
 // errorCommands are the same for errors, by the key of their hint. KIND is "restore" or "move".

@@ -37,6 +37,9 @@ var (
 const (
 	// AnnotationPaused pauses one object (Cluster API contract).
 	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationSkipRemediation keeps a MachineHealthCheck from replacing a Machine (cluster-api
+	// v1.14, core/reconcilers/machinehealthcheck/machinehealthcheck_targets.go).
+	AnnotationSkipRemediation = "cluster.x-k8s.io/skip-remediation"
 	// AnnotationConversionData has what an object would lose at the version that it is read or stored
 	// at. Conversion webhooks write and remove it (cluster-api v1.14, util/conversion/conversion.go).
 	AnnotationConversionData = "cluster.x-k8s.io/conversion-data"

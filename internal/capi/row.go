@@ -71,6 +71,8 @@ type Row struct {
 	// Certificates are the suffixes of the Secrets without which the controller of a control plane
 	// of this kind makes new ones.
 	Certificates []string
+	// HostedEtcd: such a control plane runs on the management cluster, and its etcd with it.
+	HostedEtcd bool
 	// LockSuffixes are those of ConfigMaps "<workload cluster>-<suffix>" that its controller holds
 	// as a lock. They are never captured, and go with their Cluster.
 	LockSuffixes []string

@@ -27,7 +27,8 @@ type Table struct {
 // builtin is the Table of the built-in rows. It is made at its first use, since it cannot fail: a
 // test validates every row.
 var builtin = sync.OnceValue(func() *Table {
-	t, err := newTable(slices.Concat(coreRows(), kubeadmRows(), addonRows(), ipamRows(), runtimeRows(),
+	t, err := newTable(slices.Concat(coreRows(), kubeadmRows(), hostedRows(), addonRows(), ipamRows(),
+		runtimeRows(),
 		awsRows(), devRows(), metal3Rows(), openstackRows(), stackhpcRows()))
 	if err != nil {
 		panic(err)

@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
 // DefaultFieldManager is the name under which this product's writes appear in managedFields. It
@@ -89,6 +90,23 @@ type Mgmt struct {
 	opts    Options
 	client  *rest.RESTClient
 	kinds   *crdCache
+	api     *API
+}
+
+// API is how an API server is reached. It identifies a management cluster also when that does not
+// answer.
+type API struct {
+	Server string `json:"server"`
+	// CA are hashes of the public keys of the CA certificates (workload.KeyIDs).
+	CA []string `json:"ca,omitempty"`
+}
+
+func apiOf(cfg *rest.Config) *API {
+	ca := cfg.CAData
+	if len(ca) == 0 && cfg.CAFile != "" {
+		ca, _ = os.ReadFile(cfg.CAFile) // the connection itself reports what is wrong with it
+	}
+	return &API{Server: cfg.Host, CA: workload.KeyIDs(workload.Certificates(ca))}
 }
 
 // Connect reads the kubeconfig, reaches the API server and learns the identity of the management
@@ -122,7 +140,7 @@ func Connect(ctx context.Context, o Options) (*Mgmt, error) {
 	if err != nil {
 		return nil, &KubeconfigError{File: o.KubeconfigFile, Err: err}
 	}
-	m := &Mgmt{name: name, opts: o, client: client}
+	m := &Mgmt{name: name, opts: o, client: client, api: apiOf(cfg)}
 	if err := m.identify(ctx); err != nil {
 		return nil, &UnreachableError{Name: name, Host: cfg.Host, Err: err}
 	}
@@ -180,6 +198,9 @@ func (m *Mgmt) UID() string { return string(m.uid) }
 
 // KubernetesVersion is the server's version, for example v1.36.3.
 func (m *Mgmt) KubernetesVersion() string { return m.version }
+
+// API is how the API server is reached.
+func (m *Mgmt) API() *API { return m.api }
 
 // Reader returns a client that only reads.
 func (m *Mgmt) Reader() *Reader { return &Reader{client: m.client, kinds: m.kinds} }

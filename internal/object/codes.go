@@ -46,6 +46,19 @@ const (
 	CodeExtraOnTarget      Code = "extra-on-target"
 	CodeWebhookDown        Code = "webhook-down"
 
+	// Pre-flight of a restore: the workload clusters as they are.
+	CodeKubeconfigMissing   Code = "kubeconfig-missing"
+	CodeKubeconfigInvalid   Code = "kubeconfig-invalid"
+	CodeKubeconfigExpired   Code = "kubeconfig-expired"
+	CodeCAMismatch          Code = "ca-mismatch"
+	CodeMachinesCompared    Code = "machines-compared"
+	CodeRealityUnknown      Code = "reality-unknown"
+	CodeMachinesGone        Code = "machines-gone"
+	CodeNodesUnknown        Code = "nodes-unknown"
+	CodeControlPlaneUnknown Code = "control-plane-unknown"
+	CodeOwnCluster          Code = "own-cluster"
+	CodeHostedControlPlane  Code = "hosted-control-plane"
+
 	// Pre-flight of a move.
 	CodeNoFence        Code = "no-fence"
 	CodeNoMirror       Code = "no-mirror"
@@ -157,7 +170,7 @@ type Definition struct {
 
 // Definitions returns the definition of every code, by area.
 func Definitions() []Definition {
-	all := planDefinitions()
+	all := append(planDefinitions(), realityDefinitions()...)
 	all = append(all, moveDefinitions()...)
 	return append(all, otherDefinitions()...)
 }

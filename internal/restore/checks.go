@@ -30,6 +30,8 @@ var checks = []preflight.Check[*planner]{
 	{Name: "units", Run: checkUnits},
 	{Name: "needs", Run: checkNeeds},
 	{Name: "certificates", Run: checkCertificates},
+	{Name: "hosted control planes", Run: checkHosted},
+	{Name: "reality", Run: checkReality},
 	{Name: "collisions", Run: checkCollisions},
 	{Name: "extra", Run: checkExtra},
 	{Name: "dry-run", Run: checkDryRun},

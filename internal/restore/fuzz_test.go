@@ -3,50 +3,8 @@ package restore
 import (
 	"encoding/base64"
 	"encoding/json"
-	"strings"
 	"testing"
-
-	"k8s.io/client-go/rest"
 )
-
-// FuzzKubeconfig: whatever a kubeconfig of a snapshot says, using it reaches one server over TLS,
-// runs nothing and opens no file (invariant I8).
-func FuzzKubeconfig(f *testing.F) {
-	good := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {server: "https://10.0.0.1:6443", certificate-authority-data: Y2E=}}], ` +
-		`users: [{name: u, user: {client-certificate-data: Y3J0, client-key-data: a2V5}}]}`
-	f.Add([]byte(good))
-	for _, with := range []string{
-		"exec: {command: sh, apiVersion: client.authentication.k8s.io/v1}", "auth-provider: {name: gcp}",
-		"tokenFile: /etc/passwd", "client-key: /k", "client-certificate: /c", "username: a, password: b",
-		"as: root", "token: t",
-	} {
-		f.Add([]byte(strings.Replace(good, "client-key-data: a2V5", with, 1)))
-	}
-	for _, with := range []string{"certificate-authority: /ca", "proxy-url: http://x",
-		"insecure-skip-tls-verify: true", "tls-server-name: x"} {
-		f.Add([]byte(strings.Replace(good, "certificate-authority-data: Y2E=", with, 1)))
-	}
-	f.Add([]byte(strings.Replace(good, "https:", "http:", 1)))
-	f.Add([]byte("{"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := reduce(text)
-		if err != nil {
-			if len(text) > 60 && strings.Contains(err.Error(), string(text)) {
-				t.Errorf("the error %q holds the kubeconfig", err)
-			}
-			return
-		}
-		if !strings.HasPrefix(c.Host, "https://") || c.Insecure || c.CAFile != "" || c.CertFile != "" ||
-			c.KeyFile != "" || c.BearerTokenFile != "" || c.ExecProvider != nil || c.AuthProvider != nil ||
-			c.Proxy != nil || c.Username != "" || c.Impersonate.UserName != "" || c.Dial != nil {
-			t.Errorf("took %q", text)
-		}
-		// What is used after is no more than what is here.
-		if host, _, err := rest.DefaultServerUrlFor(c); err == nil && host.Scheme != "https" {
-			t.Errorf("%q leads to %s", text, host)
-		}
-	})
-}
 
 // FuzzCertificates reads certificate Secrets, and says of none what is in it.
 func FuzzCertificates(f *testing.F) {

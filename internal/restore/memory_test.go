@@ -70,6 +70,7 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 	memoryKind(capi.GroupControlPlane, "KubeadmControlPlane", "kubeadmcontrolplanes", true),
 	memoryKind(capi.GroupCore, "MachineHealthCheck", "machinehealthchecks", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfig", "kubeadmconfigs", true),
+	memoryKind(capi.GroupControlPlane, "K0smotronControlPlane", "k0smotroncontrolplanes", true),
 	memoryKind(capi.GroupBootstrap, "KubeadmConfigTemplate", "kubeadmconfigtemplates", true),
 	memoryKind(capi.GroupAddons, "HelmChartProxy", "helmchartproxies", true),
 	memoryKind(capi.GroupAddons, "HelmReleaseProxy", "helmreleaseproxies", true),
@@ -358,6 +359,8 @@ type trial struct {
 	plan     *Plan
 	tuning   Tuning
 	hooks    Hooks
+	// newerWith is Input.NewerWith.
+	newerWith func(r object.Ref) string
 }
 
 func newTrial(t *testing.T, source, target *memory) *trial {
@@ -394,7 +397,7 @@ func (x *trial) makePlan(t *testing.T) *Plan {
 	p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
 		Source: Snapshot{ID: "s", Source: object.Side{UID: "source"}, Time: time.Now()},
 		Target: object.Side{Name: "target", UID: x.target.uid}, Reader: x.target, Prober: x.target,
-		Kinds: x.target.kinds, Spec: x.spec})
+		Kinds: x.target.kinds, Spec: x.spec, NewerWith: x.newerWith})
 	if err != nil {
 		t.Fatal(err)
 	}

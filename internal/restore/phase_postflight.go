@@ -10,10 +10,7 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -21,12 +18,16 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
+	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
 // finishUnit waits until a released unit is healthy, and calls the hooks; atWork is called
 // earlier, see waitAtWork. With OnUnhealthy Repause it pauses a unit that is not healthy.
 func (r *run) finishUnit(ctx context.Context, u Unit, atWork func()) error {
 	err := r.postFlight(ctx, u, atWork)
+	if err == nil {
+		err = r.resumeRemediation(ctx, u)
+	}
 	if err == nil && r.Hooks.OnHealthy != nil {
 		r.Hooks.OnHealthy(u)
 	}
@@ -101,12 +102,20 @@ func (r *run) waitHealthy(ctx context.Context, u Unit, objects []Object, atWork 
 		return err
 	}
 	atWork()
+	// A Machine without its Node makes the conditions of all that own it worse.
+	held, err := r.heldMachines(ctx, u.Name)
+	if err != nil {
+		return err
+	}
 	return wait(objects, func(o Object, source, live *unstructured.Unstructured) string {
 		if why := r.changed(ctx, o, source, live); why != "" || u.StaysPaused {
 			return why
 		}
 		if why := unseenRelease(o, source, live); why != "" {
 			return why
+		}
+		if len(held) > 0 {
+			return ""
 		}
 		return r.degradedCondition(o, source, live)
 	})
@@ -232,22 +241,11 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 		if err != nil || len(text) == 0 {
 			return errors.New("it holds no kubeconfig")
 		}
-		cfg, err := reduce(text)
+		k, err := workload.Parse(text)
 		if err != nil {
 			return err
 		}
-		cfg.Timeout = 5 * time.Second
-		client, err := rest.UnversionedRESTClientFor(cfg)
-		if err != nil {
-			return errors.New("it cannot be used")
-		}
-		err = client.Get().AbsPath("/version").Do(ctx).Error()
-		if _, answered := errors.AsType[*apierrors.StatusError](err); answered &&
-			!apierrors.IsUnauthorized(err) {
-			// it has another opinion of the path; that it is the server of this CA is what matters
-			return nil
-		}
-		return err
+		return k.Reach(ctx)
 	}()
 	if err != nil && ctx.Err() == nil {
 		r.report(ctx, unit, object.Finding{Severity: object.Warning, Code: object.CodeWorkloadAPI,
@@ -257,33 +255,4 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 			Hint: "from this host there may be no way to it; see the condition RemoteConnectionProbe " +
 				"of the Cluster"})
 	}
-}
-
-// reduce takes from a kubeconfig of a snapshot the server, the CA and inline credentials and
-// nothing else: exec and auth providers would run programs of the snapshot's choice on this host,
-// file paths and proxies would lead elsewhere (invariant I8).
-func reduce(text []byte) (*rest.Config, error) {
-	c, err := clientcmd.Load(text)
-	if err != nil {
-		return nil, errors.New("it is not a kubeconfig")
-	}
-	kctx := c.Contexts[c.CurrentContext]
-	if kctx == nil || c.Clusters[kctx.Cluster] == nil || c.AuthInfos[kctx.AuthInfo] == nil {
-		return nil, errors.New("its current context is incomplete")
-	}
-	cluster, user := c.Clusters[kctx.Cluster], c.AuthInfos[kctx.AuthInfo]
-	if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" ||
-		user.ClientKey != "" || user.TokenFile != "" ||
-		cluster.CertificateAuthority != "" || cluster.ProxyURL != "" || cluster.InsecureSkipTLSVerify ||
-		!strings.HasPrefix(cluster.Server, "https://") {
-		return nil, errors.New("it names programs, files, a proxy or a server without TLS, which are " +
-			"never used from a snapshot")
-	}
-	return &rest.Config{
-		Host: cluster.Server, BearerToken: user.Token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.CertificateAuthorityData,
-			CertData: user.ClientCertificateData, KeyData: user.ClientKeyData,
-			ServerName: cluster.TLSServerName},
-		ContentConfig: kube.JSONContent(),
-	}, nil
 }

@@ -19,6 +19,7 @@ type unitState struct {
 	creates      bool // the plan creates objects of it
 	noRelease    bool // it stays paused
 	requirePause bool // Hooks.RequirePause
+	sourceAtWork bool // Spec.SourceAtWork
 	staged       bool // it has a place in a stage, which it leaves once its controllers are at work
 	hasHook      bool // Hooks.BeforeRelease is set
 }
@@ -70,6 +71,10 @@ var unitPhases = []phase{
 	{"stage", unitState.releases, func(ctx context.Context, r *run, u Unit, s *unitState) error {
 		return r.enterStage(ctx, u, s)
 	}},
+	{"reality", unitState.comparesReality, func(ctx context.Context, r *run, u Unit,
+		_ *unitState) error {
+		return r.compareReality(ctx, u)
+	}},
 	{"before-release", unitState.callsHook, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.Hooks.BeforeRelease(ctx, u)
@@ -103,6 +108,12 @@ func (s unitState) verifies() bool { return !s.released && s.paused && !s.onceRe
 
 // isCopied: the hook sets the state of its units itself.
 func (s unitState) isCopied() bool { return !s.released && (!s.hasHook || s.noRelease) }
+
+// comparesReality: the Machines of a Cluster that is not paused are its controllers'. In a move the
+// source is at work until the unit is paused.
+func (s unitState) comparesReality() bool {
+	return s.releases() && s.paused && !s.sourceAtWork
+}
 
 func (s unitState) callsHook() bool { return !s.released && s.hasHook && !s.noRelease }
 
@@ -148,7 +159,7 @@ func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {
 	release, err := r.Journal.State(ctx, releaseStep(u.Name))
 	return unitState{
 		released: release == catalog.StepDone, onceReleased: release != "", creates: creates(u),
-		noRelease: r.Plan.Spec.NoRelease, requirePause: r.Hooks.RequirePause,
-		hasHook: r.Hooks.BeforeRelease != nil,
+		noRelease: r.Plan.Spec.NoRelease || u.Held, requirePause: r.Hooks.RequirePause,
+		sourceAtWork: r.Plan.Spec.SourceAtWork, hasHook: r.Hooks.BeforeRelease != nil,
 	}, err
 }

@@ -15,15 +15,15 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		return s
 	}
 	hook := func(s *unitState) { s.hasHook = true }
-	move := func(s *unitState) { s.hasHook, s.requirePause = true, true }
+	move := func(s *unitState) { s.hasHook, s.requirePause, s.sourceAtWork = true, true, true }
 	for _, tt := range []struct {
 		name  string
 		state unitState
 		want  string
 	}{
-		{"a new one", fresh, copying + "acknowledge verify copied stage release create-late"},
+		{"a new one", fresh, copying + "acknowledge verify copied stage reality release create-late"},
 		{"a new one with a hook", with(fresh, hook),
-			copying + "acknowledge verify stage before-release release create-late"},
+			copying + "acknowledge verify stage reality before-release release create-late"},
 		{"a new one that stays paused", with(fresh, func(s *unitState) { s.noRelease = true }),
 			copying + "verify copied"},
 		{"one that stays paused, with a hook", with(fresh, func(s *unitState) {
@@ -39,12 +39,13 @@ func TestPhasesOfAUnitByItsState(t *testing.T) {
 		{"adopted at work", unitState{}, copying + "copied adopt"},
 		{"adopted at work, with a hook", with(unitState{}, hook), copying + "before-release adopt"},
 		{"adopted paused", unitState{paused: true},
-			copying + "acknowledge verify copied stage release create-late"},
+			copying + "acknowledge verify copied stage reality release create-late"},
 		{"somebody released the copy of a move", with(unitState{creates: true}, move),
 			copying + "refuse stage before-release release create-late"}, // refuse ends it
 		{"the release of a move died in the middle", with(unitState{creates: true, onceReleased: true},
 			move), copying + "stage before-release release create-late"},
-		{"partly adopted at work", unitState{creates: true}, copying + "copied stage release create-late"},
+		{"partly adopted at work", unitState{creates: true},
+			copying + "copied stage release create-late"},
 	} {
 		var names []string
 		for _, p := range unitPhases {

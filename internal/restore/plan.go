@@ -95,6 +95,10 @@ type Unit struct {
 	Machines    int      `json:"machines,omitempty"`
 	StaysPaused bool     `json:"staysPaused,omitempty"`
 	Blocked     bool     `json:"blocked,omitempty"`
+	// Held: it is the Cluster of the source management cluster itself, and is never released.
+	Held bool `json:"held,omitempty"`
+	// Gone are the Machines whose Node is gone from the workload cluster.
+	Gone []object.Ref `json:"gone,omitempty"`
 	// OtherMachines are the Machines of the workload cluster that were on the target at planning and
 	// are not in the snapshot, UID by name.
 	OtherMachines map[string]string `json:"otherMachines,omitempty"`
@@ -140,6 +144,9 @@ func (p *Plan) Digest() string {
 	line(p.Snapshot.ID, p.Target.UID, p.Spec, p.Epochs)
 	for _, u := range p.parts() {
 		line(u.Name, u.StaysPaused, u.Blocked)
+		if u.Held {
+			line("held")
+		}
 		for _, o := range u.Objects {
 			line(o) // all of it: the UIDs in it are those of adopted objects and of owners outside
 		}

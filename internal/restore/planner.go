@@ -61,6 +61,9 @@ type Input struct {
 	Gaps  []string
 	// Owners are the ownership records of the store, by id of the workload cluster.
 	Owners map[string]ownership.Record
+	// NewerWith names the newest snapshot that has an object, "" when none is known; nil when nobody
+	// knows.
+	NewerWith func(r object.Ref) string
 	// Findings of checks that were made before; they count like the plan's own.
 	Findings []object.Finding
 	Now      func() time.Time
@@ -100,6 +103,10 @@ type planner struct {
 	platform       map[string]string // namespaces of the target's own components, and which ones
 	// others are the Unit.OtherMachines of units
 	others map[string]map[string]string
+	gone   map[string][]object.Ref // the Unit.Gone of units
+	held   map[string]bool         // the Unit.Held of units
+	// clustersByCA counts the workload clusters by the CA of their kubeconfig
+	clustersByCA map[string]int
 
 	checked sync.Map // the refs about which the target has answered
 
@@ -125,6 +132,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		kinds:    map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
 		targetClusters: map[object.Key]bool{}, platform: map[string]string{},
+		gone: map[string][]object.Ref{}, held: map[string]bool{},
 	}
 	p.addAll(in.Findings...)
 	for _, r := range in.Spec.DropOwners {

@@ -28,6 +28,7 @@ type run struct {
 	slots      chan struct{} // one a request in flight
 	polls      chan struct{} // one a request of a wait in flight
 	released   atomic.Int64  // units
+	silent     atomic.Int64  // workload clusters in a row that did not answer
 	stages     *stages
 	shared     *sharedState
 	lastWrites lastWrites

@@ -156,7 +156,7 @@ func (r *run) carryOut(ctx context.Context, u Unit, result *results, finishing *
 		var once sync.Once
 		leave = func(atWork bool) { once.Do(func() { r.stages.leave(atWork) }) }
 	}
-	if err != nil || r.Plan.Spec.NoRelease {
+	if err != nil || r.Plan.Spec.NoRelease || u.Held {
 		leave(false)
 		if err == nil {
 			r.drop(u)

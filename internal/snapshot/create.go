@@ -39,6 +39,8 @@ type Options struct {
 	SourceName string
 	SourceUID  string
 	Kubernetes string
+	// API is how the API server of the source is reached; nil when that is not known.
+	API *kube.API
 	// Providers reads the provider inventory of the source.
 	Providers func(ctx context.Context, kinds []kube.Kind) ([]kube.Provider, error)
 	Store     *store.Store
@@ -69,7 +71,8 @@ type Options struct {
 // OptionsFor returns the options that name a source; nil rows are the built-in table.
 func OptionsFor(source *kube.Mgmt, rows *capi.Table) Options {
 	return Options{Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
-		Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Rows: rows}
+		Kubernetes: source.KubernetesVersion(), API: source.API(), Providers: source.Providers,
+		Rows: rows}
 }
 
 func (o *Options) setDefaults() {
@@ -206,7 +209,7 @@ func (r *run) capture(ctx context.Context, parent *incremental.Parent) (*capture
 	}
 	about := func(cut *capture.Cut) About {
 		return About{KubernetesVersion: r.Kubernetes, Kinds: cut.UsedKinds(),
-			Providers: is.Head.Providers}
+			Providers: is.Head.Providers, API: r.API}
 	}
 	w := &objectWriter{options: r.Options, parent: parent, began: r.began.UTC(), contents: contents,
 		incremental: baseline != nil, about: about, added: map[*graph.Node]*store.PackRef{}}

@@ -38,6 +38,8 @@ type About struct {
 	// Kinds of the captured objects, and of the objects that these name.
 	Kinds     []kube.Kind     `json:"kinds"`
 	Providers []kube.Provider `json:"providers"`
+	// API is how the API server of the source was reached; nil in snapshots of version 0.4 and older.
+	API *kube.API `json:"api,omitempty"`
 }
 
 // Divide divides a graph into shards: one for each unit, one for each namespace with other objects,

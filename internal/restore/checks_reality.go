@@ -1,0 +1,235 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/workload"
+)
+
+// realityAtOnce is how many workload clusters are asked at once: 3,000 that do not answer then take
+// 3,000 / 128 × workload.AnswerWithin, 47 s.
+const realityAtOnce = 128
+
+// asked is what a workload cluster answered.
+type asked struct {
+	*recorded
+	state *workload.State
+	err   error
+}
+
+// checkReality compares the Machines of the snapshot with the Nodes and the etcd members of the
+// workload clusters that answer. A snapshot is older than what it describes: a released control
+// plane removes the etcd members of Machines that it does not know, and Machines whose Node is gone
+// are replaced. That a workload cluster does not answer from here is never an error. In a move the
+// source is at work, and its Machines are as of its last snapshot.
+func checkReality(ctx context.Context, p *planner) error {
+	if p.Spec.SourceAtWork {
+		return nil
+	}
+	clusters, err := p.recordedClusters()
+	if err != nil {
+		return err
+	}
+	p.clustersByCA = map[string]int{}
+	for _, r := range clusters {
+		if r.kubeconfig != nil {
+			p.clustersByCA[caKey(r.kubeconfig.CA())]++
+		}
+	}
+	answers := make([]asked, len(clusters))
+	g := errgroup.Group{}
+	g.SetLimit(realityAtOnce)
+	for i, r := range clusters {
+		answers[i].recorded = r
+		if p.checkKubeconfig(r) {
+			g.Go(func() error {
+				answers[i].state, answers[i].err = r.kubeconfig.Ask(ctx, r.ca)
+				return nil
+			})
+		}
+	}
+	if err := errors.Join(g.Wait(), ctx.Err()); err != nil {
+		return err
+	}
+	p.reportReality(answers)
+	return nil
+}
+
+// recordedClusters returns what the snapshot has of each workload cluster of the plan.
+func (p *planner) recordedClusters() ([]*recorded, error) {
+	refs := map[string][]object.Ref{}
+	var units []string
+	for n := range p.active {
+		if n.Unit != "" {
+			refs[n.Unit] = append(refs[n.Unit], n.Ref)
+		}
+		if n.GroupKind() == capi.Cluster {
+			units = append(units, n.Unit)
+		}
+	}
+	var list []*recorded
+	for _, unit := range units {
+		r, err := readRecorded(p.rows(), p.Contents, unit, refs[unit])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// checkKubeconfig checks what needs no answer of a workload cluster. It reports whether it can be
+// asked.
+func (p *planner) checkKubeconfig(r *recorded) bool {
+	ref := r.kubeconfigRef()
+	switch {
+	case p.isOwn(r):
+		p.hold(r)
+		return false
+	case r.missing:
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigMissing,
+			Unit: r.unit, Ref: r.cluster, Message: "Secret " + ref.String() + " is not in the snapshot",
+			Hint: "without it no controller reaches the workload cluster, unless the provider of its " +
+				"control plane makes it again"})
+		return false
+	case r.kubeconfig == nil:
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigInvalid,
+			Unit: r.unit, Ref: ref, Message: r.problem,
+			Hint: "the workload cluster cannot be compared with the snapshot; compare it by hand"})
+		return false
+	case r.otherCA():
+		p.addCA(r, "its Secret "+r.cluster.Name+"-ca has another CA than its kubeconfig")
+		return false
+	}
+	if expires := r.kubeconfig.Expires(); !expires.IsZero() && expires.Before(p.Now()) {
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigExpired,
+			Unit: r.unit, Ref: ref,
+			Message: "its client certificate expired on " + expires.UTC().Format(time.DateOnly),
+			Hint:    "a kubeadm control plane renews it after the release; another provider may not"})
+	}
+	return true
+}
+
+// isOwn reports whether a workload cluster is the source management cluster itself, by the address
+// of its API server and the CA that the snapshot recorded. A CA alone is proof when no other
+// workload cluster has it: several that are reached through one proxy share its CA.
+func (p *planner) isOwn(r *recorded) bool {
+	api := p.Snapshot.About.API
+	if api == nil || r.kubeconfig == nil || p.Source.Source.UID == p.Target.UID {
+		return false
+	}
+	sameCA := len(api.CA) > 0 && slices.Equal(api.CA, r.kubeconfig.CA())
+	return sameCA && (r.kubeconfig.Server() == api.Server || p.clustersByCA[caKey(api.CA)] == 1)
+}
+
+func caKey(ca []string) string { return strings.Join(ca, " ") }
+
+// hold has a unit restored and never released.
+func (p *planner) hold(r *recorded) {
+	p.held[r.unit] = true
+	p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeOwnCluster, Unit: r.unit,
+		Ref: r.cluster, Message: "it is the Cluster of the source management cluster itself; it is " +
+			"restored and stays paused",
+		Hint: "its Machines are dead, and controllers would replace them: leave it paused until it is " +
+			"decided what becomes of the old management cluster"})
+}
+
+func (p *planner) addCA(r *recorded, message string) {
+	f := object.Finding{Severity: object.Error, Code: object.CodeCAMismatch, Unit: r.unit,
+		Ref: r.cluster, Message: message,
+		Hint: "the workload cluster was made again since, or the Secrets were swapped: use a snapshot " +
+			"of the workload cluster that there is, or leave it out"}
+	if p.Spec.Force.Has(object.CodeCAMismatch) {
+		f.Severity = object.Warning
+	}
+	p.addAll(f)
+}
+
+// reportReality reports what the answers say.
+func (p *planner) reportReality(answers []asked) {
+	compared, silent := comparison{}, 0
+	var clusters, unknownNodes, withoutEtcd int
+	var first string
+	for _, a := range answers {
+		if _, other := errors.AsType[*workload.CAError](a.err); other {
+			p.addCA(a.recorded, a.err.Error())
+			continue
+		}
+		if a.err != nil {
+			if silent++; first == "" {
+				first = a.unit + ": " + a.err.Error()
+			}
+			continue
+		}
+		if a.state == nil {
+			continue
+		}
+		if a.state.UID == p.Source.Source.UID && p.Source.Source.UID != p.Target.UID {
+			p.hold(a.recorded)
+			continue
+		}
+		c := a.compare(a.state)
+		clusters++
+		compared.matched += c.matched
+		compared.gone = append(compared.gone, c.gone...)
+		unknownNodes += len(c.control) + len(c.workers)
+		if a.etcd && a.state.EtcdUnknown != "" {
+			withoutEtcd++
+		}
+		p.reportComparison(a.recorded, c)
+	}
+	if clusters > 0 {
+		message := fmt.Sprintf("compared with the Nodes of %d workload clusters: %d Machines matched, "+
+			"%d gone, %d Nodes or etcd members unknown", clusters, compared.matched, len(compared.gone),
+			unknownNodes)
+		if withoutEtcd > 0 {
+			message += fmt.Sprintf("; the etcd members of %d are not known", withoutEtcd)
+		}
+		p.addAll(object.Finding{Severity: object.Info, Code: object.CodeMachinesCompared,
+			Message: message})
+	}
+	if silent > 0 {
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeRealityUnknown,
+			Message: fmt.Sprintf("%d of %d workload clusters could not be compared with the snapshot, the "+
+				"first is %s", silent, len(answers), first),
+			Hint: "plan from a host that reaches their API servers, or compare their Machines with " +
+				"the infrastructure"})
+	}
+}
+
+// reportComparison reports how a workload cluster differs from the snapshot. Nothing blocks a unit
+// that stays paused.
+func (p *planner) reportComparison(r *recorded, c comparison) {
+	unknown, gone := object.Error, object.Error
+	if p.Spec.NoRelease {
+		unknown, gone = object.Warning, object.Warning
+	}
+	if p.Spec.Force.Has(object.CodeMachinesGone) {
+		gone = object.Warning
+	}
+	p.addAll(r.unknownFindings(c, unknown, p.newerWith(r.cluster.Namespace))...)
+	p.addAll(r.goneFindings(c, gone)...)
+	for _, m := range c.gone {
+		p.gone[r.unit] = append(p.gone[r.unit], m.ref)
+	}
+}
+
+// newerWith returns a function that names the newest snapshot that has the Machine of a Node.
+func (p *planner) newerWith(namespace string) func(node string) string {
+	return func(node string) string {
+		if p.NewerWith == nil {
+			return ""
+		}
+		return p.NewerWith(object.Ref{Group: capi.Machine.Group, Kind: capi.Machine.Kind,
+			Namespace: namespace, Name: node})
+	}
+}

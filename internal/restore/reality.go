@@ -1,0 +1,248 @@
+package restore
+
+import (
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/workload"
+)
+
+// recorded is what the snapshot has of a workload cluster that can be compared with what there is.
+type recorded struct {
+	unit    string
+	cluster object.Ref
+	// kubeconfig is nil when there is none that can be used; problem says why.
+	kubeconfig *workload.Kubeconfig
+	problem    string
+	missing    bool // there is no kubeconfig at all
+	ca         []*x509.Certificate
+	machines   []recordedMachine
+	// pools are the names and provider IDs of the Nodes of machine pools.
+	pools map[string]bool
+	// etcd: its control plane runs etcd, and removes members that are not of its Machines.
+	etcd bool
+}
+
+// recordedMachine is what the snapshot has of a Machine.
+type recordedMachine struct {
+	ref                    object.Ref
+	node, providerID       string
+	controlPlane, deleting bool
+}
+
+func (m recordedMachine) String() string {
+	s := fmt.Sprintf("provider ID %q, Node %q", m.providerID, m.node)
+	if m.deleting {
+		s += ", being deleted when the snapshot was taken"
+	}
+	return s
+}
+
+// readRecorded reads what the snapshot has of a workload cluster among the objects of its unit.
+func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) (*recorded, error) {
+	key, err := object.ParseKey(unit)
+	if err != nil {
+		return nil, err
+	}
+	r := &recorded{unit: unit, pools: map[string]bool{}, missing: true, cluster: object.Ref{
+		Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: key.Namespace, Name: key.Name}}
+	var ca []*x509.Certificate
+	hasCA := false
+	for _, ref := range refs {
+		certificates := rows.Row(ref.GroupKind()).Certificates
+		hasCA = hasCA || slices.Contains(certificates, "ca")
+		r.etcd = r.etcd || slices.Contains(certificates, "etcd")
+		secret := ref.GroupKind() == kube.SecretKind.GroupKind && ref.Namespace == key.Namespace
+		kubeconfig := secret && ref.Name == key.Name+"-kubeconfig"
+		authority := secret && ref.Name == key.Name+"-ca"
+		if !kubeconfig && !authority && ref.GroupKind() != capi.Machine &&
+			ref.GroupKind() != capi.MachinePool {
+			continue
+		}
+		raw, err := c.Bytes(ref)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case kubeconfig:
+			r.readKubeconfig(raw)
+		case authority:
+			text, err := decodeBase64(gjson.GetBytes(raw, `data.tls\.crt`).String())
+			if err == nil {
+				ca = workload.Certificates(text)
+			}
+		case ref.GroupKind() == capi.Machine:
+			r.machines = append(r.machines, readMachine(ref, raw))
+		default:
+			r.readPool(raw)
+		}
+	}
+	if hasCA {
+		r.ca = ca
+	}
+	return r, nil
+}
+
+func (r *recorded) readKubeconfig(raw []byte) {
+	r.missing = false
+	text, err := decodeBase64(gjson.GetBytes(raw, "data.value").String())
+	if err != nil || len(text) == 0 {
+		r.problem = "it holds no kubeconfig"
+		return
+	}
+	if r.kubeconfig, err = workload.Parse(text); err != nil {
+		r.problem = err.Error()
+	}
+}
+
+func readMachine(ref object.Ref, raw []byte) recordedMachine {
+	f := gjson.GetManyBytes(raw, "status.nodeRef.name", "spec.providerID",
+		"metadata.deletionTimestamp", `metadata.labels.cluster\.x-k8s\.io/control-plane`)
+	return recordedMachine{ref: ref, node: f[0].String(), providerID: f[1].String(),
+		deleting: f[2].Exists(), controlPlane: f[3].Exists()}
+}
+
+func (r *recorded) readPool(raw []byte) {
+	for _, list := range gjson.GetManyBytes(raw, "status.nodeRefs.#.name", "spec.providerIDList") {
+		for _, v := range list.Array() {
+			r.pools[v.String()] = true
+		}
+	}
+}
+
+func (r *recorded) kubeconfigRef() object.Ref {
+	return object.Ref{Kind: "Secret", Namespace: r.cluster.Namespace,
+		Name: r.cluster.Name + "-kubeconfig"}
+}
+
+// otherCA reports whether the CA of the snapshot is another one than that of the kubeconfig.
+func (r *recorded) otherCA() bool {
+	return r.kubeconfig != nil && len(r.ca) > 0 && !r.kubeconfig.FitsCA(r.ca)
+}
+
+// comparison is how a workload cluster differs from the snapshot.
+type comparison struct {
+	matched int
+	// gone are the Machines whose Node is not there any more.
+	gone []recordedMachine
+	// control are the Nodes of the control plane and the etcd members that no Machine accounts for,
+	// by the name of the Node, with the evidence.
+	control map[string]string
+	// workers are the other Nodes that no Machine accounts for.
+	workers []workload.Node
+}
+
+// compare compares the Machines of the snapshot with the Nodes and etcd members that there are. A
+// Machine is found by its provider ID, else by the name of its Node. A Machine that had no Node yet
+// is never gone.
+func (r *recorded) compare(s *workload.State) comparison {
+	byName, byProvider := map[string]workload.Node{}, map[string]workload.Node{}
+	for _, n := range s.Nodes {
+		byName[n.Name] = n
+		if n.ProviderID != "" {
+			byProvider[n.ProviderID] = n
+		}
+	}
+	c := comparison{control: map[string]string{}}
+	ofMachines, control := map[string]bool{}, false
+	for _, m := range r.machines {
+		control = control || m.controlPlane
+		if m.node != "" {
+			ofMachines[m.node] = ofMachines[m.node] || m.controlPlane
+		}
+		n, there := byProvider[m.providerID]
+		if !there {
+			name := m.node
+			if name == "" {
+				name = m.ref.Name
+			}
+			n, there = byName[name]
+			there = there && (n.ProviderID == "" || m.providerID == "" || n.ProviderID == m.providerID)
+		}
+		switch {
+		case there:
+			c.matched++
+			ofMachines[n.Name] = true
+			delete(byName, n.Name)
+		case m.node != "":
+			c.gone = append(c.gone, m)
+		}
+	}
+	for _, n := range s.Nodes {
+		if _, left := byName[n.Name]; !left || r.pools[n.Name] || r.pools[n.ProviderID] {
+			continue
+		}
+		if n.ControlPlane && control {
+			c.control[n.Name] = fmt.Sprintf("Node %q (provider ID %q)", n.Name, n.ProviderID)
+		} else {
+			c.workers = append(c.workers, n)
+		}
+	}
+	for _, member := range s.EtcdMembers {
+		if r.etcd && control && !ofMachines[member] && c.control[member] == "" {
+			c.control[member] = fmt.Sprintf("etcd member %q", member)
+		}
+	}
+	return c
+}
+
+// mostNamed is how many Machines or Nodes of a workload cluster get a finding of their own.
+const mostNamed = 10
+
+// goneFindings reports the Machines whose Node is gone.
+func (r *recorded) goneFindings(c comparison, severity object.Severity) []object.Finding {
+	var list []object.Finding
+	for i, m := range c.gone {
+		f := object.Finding{Severity: severity, Code: object.CodeMachinesGone, Ref: m.ref, Unit: r.unit,
+			Message: "its Node is gone from the workload cluster (" + m.String() + ")",
+			Hint: "a newer snapshot does not have the Machine; after a release its health check or " +
+				"its owner deletes it, and makes another one"}
+		if rest := len(c.gone) - i; i == mostNamed && rest > 1 {
+			f.Ref = r.cluster
+			f.Message = fmt.Sprintf("the Nodes of %d more of its Machines are gone", rest)
+			return append(list, f)
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// unknownFindings reports the Nodes and etcd members that the snapshot does not know. newer names
+// the newest snapshot with a Machine of such a name; "" when none is known.
+func (r *recorded) unknownFindings(c comparison, severity object.Severity,
+	newer func(node string) string) []object.Finding {
+	var list []object.Finding
+	for node, evidence := range c.control {
+		f := object.Finding{Severity: severity, Code: object.CodeControlPlaneUnknown, Ref: r.cluster,
+			Unit: r.unit, Message: "control plane " + evidence + " is there, and no Machine of the " +
+				"snapshot is it: its controller would remove it",
+			Hint: "use a snapshot that has its Machine"}
+		if id := newer(node); id != "" {
+			f.Hint += ": " + id
+		}
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b object.Finding) int {
+		return strings.Compare(a.Message, b.Message)
+	})
+	if len(c.workers) > 0 {
+		var names []string
+		for _, n := range c.workers[:min(len(c.workers), mostNamed)] {
+			names = append(names, fmt.Sprintf("%q (provider ID %q)", n.Name, n.ProviderID))
+		}
+		list = append(list, object.Finding{Severity: object.Warning, Code: object.CodeNodesUnknown,
+			Ref: r.cluster, Unit: r.unit,
+			Message: fmt.Sprintf("%d Nodes are there that no Machine of the snapshot is: %s", len(c.workers),
+				strings.Join(names, ", ")),
+			Hint: "nothing will manage them, and controllers may make more of them: use a newer " +
+				"snapshot, or remove them by hand after the restore"})
+	}
+	return list
+}
