@@ -34,6 +34,8 @@ type Fence struct {
 	// Capture captures the management cluster, for the objects of a workload cluster besides its
 	// Cluster.
 	Capture func(ctx context.Context) (*graph.Graph, error)
+	// Policy is armed for what is fenced; nil arms none.
+	Policy *Policy
 	// Wait bounds the wait for acknowledgements; 0 means DefaultWait.
 	Wait time.Duration
 }
@@ -89,6 +91,22 @@ func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Resul
 	_ = g.Wait() // its functions return nil
 	r.sort()
 	return r
+}
+
+// Arm arms the admission policy for fenced Clusters. Where that is not possible, the fence holds as
+// long as nobody unpauses a Cluster, and a finding says so.
+func (f *Fence) Arm(ctx context.Context, clusters []Cluster) []object.Finding {
+	if f.Policy == nil {
+		return nil
+	}
+	err := f.Policy.Arm(ctx, clusters)
+	if err == nil {
+		return nil
+	}
+	return []object.Finding{{Severity: object.Warning, Code: object.CodePolicyNotArmed,
+		Message: "nothing prevents others from ending the pause: " + err.Error(),
+		Hint: "suspend the GitOps tools that apply these Clusters; grant the credentials to write " +
+			"ValidatingAdmissionPolicies, their bindings and ConfigMaps in " + policyNamespace}}
 }
 
 // errOther ends the pause of a Cluster that is not the one that was listed.
@@ -223,13 +241,18 @@ func (f *Fence) Lift(ctx context.Context, clusters []Cluster, o Owners) Result {
 	}
 	r.Findings = findings
 	var todo []string
+	var refs []object.Ref
 	for _, c := range clusters {
 		if !refused[c.Unit()] {
-			todo = append(todo, c.Unit())
+			todo, refs = append(todo, c.Unit()), append(refs, c.Ref)
 		}
 	}
 	if len(todo) == 0 {
 		return r
+	}
+	if f.Policy != nil {
+		// Without the right to do it there is most likely no policy; otherwise it denies the lift.
+		_ = f.Policy.Disarm(ctx, refs)
 	}
 	nodes, err := f.nodes(ctx, todo)
 	for _, c := range clusters {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -43,11 +44,28 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 		}
 		return h.SetUnit(catalog.UnitHandedOver)
 	})
-	if err != nil || m.Plan.Spec.NoFence {
+	if err != nil {
 		return err
 	}
-	// Days may have passed since then: a unit that another operation claimed is not released here.
-	return ownership.Check(ctx, m.Store, m.request(u))
+	if !m.Plan.Spec.NoFence {
+		// Days may have passed since then: a unit that another operation claimed is not released here.
+		if err := ownership.Check(ctx, m.Store, m.request(u)); err != nil {
+			return err
+		}
+	}
+	return m.allow(ctx, u)
+}
+
+// allow lifts the admission policy of an earlier fence of the target for a unit, which is about to
+// be released there.
+func (m *run) allow(ctx context.Context, u restore.Unit) error {
+	ref, err := clusterRef(u.Name)
+	if err != nil {
+		return err
+	}
+	policy := fence.Policy{Reader: m.Target.Reader, Writer: m.Target.Writer, Prober: m.Target.Prober,
+		Kinds: m.Target.Kinds}
+	return policy.Allow(ctx, ref)
 }
 
 func (m *run) request(u restore.Unit) ownership.Request {

@@ -126,6 +126,7 @@ const (
 	// Fencing workload clusters of a management cluster.
 	CodeFenced              Code = "fenced"
 	CodeNotFenced           Code = "not-fenced"
+	CodePolicyNotArmed      Code = "policy-not-armed"
 	CodeCameBack            Code = "came-back"
 	CodeFenceUnacknowledged Code = "fence-unacknowledged"
 )

@@ -346,6 +346,14 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 			Next:    "Mend the cause that the message names, and run the command again.",
 		},
 		{
+			Code: CodePolicyNotArmed, Area: AreaMgmt, Severities: []Severity{Warning},
+			Meaning: "Clusters are fenced, but the admission policy mgmtd-moved could not be made or " +
+				"does not work: the API server lacks admission policies, or the credentials may not " +
+				"write them. Nothing denies to unpause a fenced Cluster, or to create it again.",
+			Next: "Suspend the GitOps tools that apply these Clusters, or grant the right and fence " +
+				"again.",
+		},
+		{
 			Code: CodeCameBack, Area: AreaMgmt, Severities: []Severity{Info},
 			Meaning: "The management cluster came back with workload clusters at work that another one " +
 				"owns. The daemon paused them; the message has the longest time that both reconciled one.",

@@ -241,6 +241,7 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 	}
 	var ignored int
 	var all fence.Result
+	var armed []fence.Cluster
 	for _, o := range owners {
 		f.owners.StoreID, f.owners.Records = o.store.ID(), o.records
 		lost, findings := f.owners.Lost(f.clusters)
@@ -249,7 +250,9 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 			m.log.Warn("ownership record is not obeyed", "workloadCluster", finding.Unit, "code",
 				finding.Code, "message", finding.Message)
 		}
-		r := f.fence.Pause(ctx, m.confirmed(ctx, f, o, lost), capi.FencedByRecord)
+		lost = m.confirmed(ctx, f, o, lost)
+		armed = append(armed, lost...)
+		r := f.fence.Pause(ctx, lost, capi.FencedByRecord)
 		all.Paused, all.Findings = append(all.Paused, r.Paused...), append(all.Findings, r.Findings...)
 		if r.LastPause.After(all.LastPause) {
 			all.LastPause = r.LastPause
@@ -264,9 +267,10 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 		m.mu.Lock()
 		m.cameBack[m.options.Name] = c
 		m.mu.Unlock()
-		for _, finding := range f.fence.Acknowledge(ctx, all.Paused) {
-			m.log.Warn("fence is not acknowledged", "workloadCluster", finding.Unit, "message",
-				finding.Message)
+		findings := append(f.fence.Arm(ctx, armed), f.fence.Acknowledge(ctx, all.Paused)...)
+		for _, finding := range findings {
+			m.log.Warn("fence is not complete", "workloadCluster", finding.Unit, "code", finding.Code,
+				"message", finding.Message)
 		}
 	}
 	var errs []error

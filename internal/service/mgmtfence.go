@@ -48,7 +48,10 @@ func (s *Server) newFencing(ctx context.Context, m *kube.Mgmt) (*fencing, error)
 		return nil, err
 	}
 	f := &fencing{mgmt: m, owners: fence.Owners{UID: m.UID()},
-		fence: &fence.Fence{Pauser: fence.NewPauser(m.Reader(), m.Writer(), kinds, s.cfg.Rows),
+		fence: &fence.Fence{
+			Policy: &fence.Policy{Reader: m.Reader(), Writer: m.Writer(), Prober: m.Prober(),
+				Kinds: kinds},
+			Pauser: fence.NewPauser(m.Reader(), m.Writer(), kinds, s.cfg.Rows),
 			Capture: func(ctx context.Context) (*graph.Graph, error) {
 				captured, _, err := snapshot.CaptureInMemory(ctx, snapshot.OptionsFor(m, s.cfg.Rows))
 				if err != nil {
@@ -119,6 +122,7 @@ func (f *fencing) pause(ctx context.Context, clusters []fence.Cluster, why strin
 	r fence.Result) {
 	if !dry {
 		r = f.fence.Pause(ctx, clusters, why)
+		r.Findings = append(r.Findings, f.fence.Arm(ctx, clusters)...)
 		r.Findings = append(r.Findings, f.fence.Acknowledge(ctx, append(r.Paused, r.Already...))...)
 		return r
 	}

@@ -6,12 +6,16 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -83,6 +87,21 @@ func (f *fenceFixture) wantStates(what string, want ...string) {
 			f.t.Errorf("%s: %s is %q, want %q", what, unit, got, want[i])
 		}
 	}
+}
+
+// unpause is what a GitOps tool does to a Cluster. It also writes to one that is not paused.
+func (f *fenceFixture) unpause(unit string) error {
+	f.t.Helper()
+	m := servers.Connect(f.t, 0)
+	kinds, err := m.Reader().Kinds(f.t.Context())
+	must(f.t, err)
+	k, _ := kube.FindKind(kinds, capi.Cluster)
+	return kube.Retry(f.t.Context(), func() error {
+		u := f.cluster(0, unit)
+		_ = unstructured.SetNestedField(u.Object, false, "spec", "paused")
+		_, err := m.Writer().Update(f.t.Context(), k, u)
+		return err
+	})
 }
 
 // otherSigner opens the store with keys that nobody trusts.
@@ -161,6 +180,26 @@ func TestAPIFenceOfASelectionPausesItWhoeverOwnsIt(t *testing.T) {
 		t.Errorf("paused %v, findings %v", resp.GetPaused(), resp.GetFindings())
 	}
 	f.wantStates("fenced", "paused operator", "paused operator", "at work ")
+	if err := f.unpause(units[0]); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "mgmtd-moved") {
+		t.Errorf("somebody unpauses a fenced Cluster: %v", err)
+	}
+	if err := f.unpause(units[2]); err != nil {
+		t.Errorf("a write of a Cluster that is not fenced: %v", err)
+	}
+	f.wantStates("fenced", "paused operator", "paused operator", "at work ")
+	resp = f.fence(&mgmtv1.FenceMgmtRequest{Lift: true, Selection: &mgmtv1.Selection{
+		Namespaces: []string{f.namespace}}})
+	if len(resp.GetLifted()) != 2 || len(resp.GetFindings()) > 0 {
+		t.Errorf("lifted %v, findings %v", resp.GetLifted(), resp.GetFindings())
+	}
+	f.wantStates("lifted", "at work ", "at work ", "at work ")
+	_ = f.fence(&mgmtv1.FenceMgmtRequest{Lift: true}) // of other tests, too
+	_, err := servers.Connect(t, 0).Reader().Get(t.Context(), kube.ConfigMapKind, "kube-system",
+		"mgmtd-moved")
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the list of the policy is left: %v", err)
+	}
 	servers.Fleet(t, 0, "--namespace-prefix", "dead-", "--workloads", "1", "--machines", "1",
 		"--fast")
 	dead := &mgmtv1.Selection{Namespaces: []string{"dead-team-0000"}}

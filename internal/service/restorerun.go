@@ -9,6 +9,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -214,6 +215,13 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 	if run.Hooks.BeforeRelease, err = o.beforeRelease(ctx, j, plan); err != nil {
 		return err
 	}
+	claimed := run.Hooks.BeforeRelease
+	run.Hooks.BeforeRelease = func(ctx context.Context, u restore.Unit) error {
+		if err := claimed(ctx, u); err != nil {
+			return err
+		}
+		return o.allow(ctx, u)
+	}
 	records := o.store.CanFence(ctx) == nil
 	run.Hooks.EpochMark = func(u restore.Unit) string {
 		q := claim(j, plan, u)
@@ -223,6 +231,18 @@ func (o *restoreInputs) run(ctx context.Context, j *catalog.Journal, plan *resto
 		return ownership.EpochMark(o.store.ID(), q.Next())
 	}
 	return restore.Run(ctx, run)
+}
+
+// allow lifts the admission policy of an earlier fence of the target for a unit.
+func (o *restoreInputs) allow(ctx context.Context, u restore.Unit) error {
+	key, err := object.ParseKey(u.Name)
+	if err != nil {
+		return err
+	}
+	policy := fence.Policy{Reader: o.target.Reader(), Writer: o.target.Writer(),
+		Prober: o.target.Prober(), Kinds: o.kinds}
+	return policy.Allow(ctx, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+		Namespace: key.Namespace, Name: key.Name})
 }
 
 // beforeRelease returns what has to succeed before a unit is released: that its ownership record
