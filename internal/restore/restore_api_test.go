@@ -42,8 +42,9 @@ func TestAPIRestoreIntoAnEmptyTargetMayRunTwice(t *testing.T) {
 
 // TestAPICrashes kills the process with SIGKILL right before, or right after, its first to
 // eighth write to the target, resumes it, kills it again, and so on until the restore is
-// through. The target must end up as if nothing had happened. With MGMTD_TEST_STATES, which make
-// test-long sets, it dies at the first to fourth write, which makes far more crashes.
+// through. The target must end up as if nothing had happened. Then it does the same with the undo
+// of a restore that was not released. With MGMTD_TEST_STATES, which make test-long sets, it dies at
+// the first to fourth write, which makes far more crashes.
 func TestAPICrashes(t *testing.T) {
 	emptyServer(t, 0)
 	servers.Fleet(t, 0, "--namespace-prefix", "crash-", "--workloads", "2", "--machines", "1",
@@ -65,6 +66,7 @@ func TestAPICrashes(t *testing.T) {
 		t.Errorf("only %d crashes: the writes were not reached", crashes)
 	}
 	checkRestored(t, s)
+	undoWithCrashes(t, s, furthest)
 }
 
 // crash says when a process dies: before or after a write; before counts on, so that each run does
@@ -110,9 +112,16 @@ func runCrashChild() int {
 	write, err := strconv.Atoi(os.Getenv(crashWrite))
 	if err == nil {
 		when := crash{after: os.Getenv(crashAfter) == "true", write: write}
+		if os.Getenv(crashUndo) != "" {
+			return exitCode(s.runUndoChild(context.Background(), when))
+		}
 		err = s.carryOut(context.Background(), everything,
 			func(m *kube.Mgmt) restore.Writer { return &dying{Writer: m.Writer(), when: when} })
 	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
 	if err != nil {
 		fmt.Println(err)
 		return 1
