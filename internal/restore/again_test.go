@@ -73,7 +73,7 @@ func TestASecondRestoreCompletesWhatTheFirstOneLeft(t *testing.T) {
 				u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl",
 					APIVersion: u.GetAPIVersion(), Operation: metav1.ManagedFieldsOperationApply,
 					FieldsType: "FieldsV1",
-					FieldsV1:   &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:paused":{}}}`)}}})
+					FieldsV1:   metav1.NewFieldsV1(`{"f:spec":{"f:paused":{}}}`)}})
 			})
 			x.load(t)
 			x.target.refuse = refuses(claimOne)
