@@ -12,15 +12,17 @@ import (
 // findingCommands are the commands and flags that mgmtctl adds to the hint of a finding. The
 // service names none, because a client of its API has others.
 var findingCommands = map[object.Code]string{
-	object.CodeSourceNotGone: "--source-is-gone, or --no-release",
-	object.CodeSnapshotAge:   "--no-release stops before the release",
-	object.CodeNotNewest:     "--snapshot latest",
-	object.CodeOwnerMissing:  "--drop-owner OWNER",
-	object.CodeOwnerLate:     "--drop-owner OWNER",
-	object.CodeNeedMissing:   "--no-release stops before the release",
-	object.CodeUnowned:       "--include-unowned",
-	object.CodeCAMissing:     "mgmtctl snapshot list",
-	object.CodeCAInvalid:     "mgmtctl snapshot list",
+	object.CodeSourceNotGone:  "--source-is-gone, or --no-release",
+	object.CodeSourceAnswers:  "mgmtctl mgmt fence NAME",
+	object.CodeSourceLastSeen: "standalone --source-kubeconfig FILE",
+	object.CodeSnapshotAge:    "--no-release stops before the release",
+	object.CodeNotNewest:      "--snapshot latest",
+	object.CodeOwnerMissing:   "--drop-owner OWNER",
+	object.CodeOwnerLate:      "--drop-owner OWNER",
+	object.CodeNeedMissing:    "--no-release stops before the release",
+	object.CodeUnowned:        "--include-unowned",
+	object.CodeCAMissing:      "mgmtctl snapshot list",
+	object.CodeCAInvalid:      "mgmtctl snapshot list",
 
 	object.CodeUnitFailed:         "mgmtctl operation resume ID",
 	object.CodeSharedFailed:       "mgmtctl operation resume ID",

@@ -50,6 +50,7 @@ mgmtctl --standalone --config mgmtd.yaml snapshot create --source a
 	typed(t, dir, `sed -i "s/path: moves/path: store/" mgmtd.yaml
 mgmtctl --standalone --config mgmtd.yaml snapshot create --source b
 cp a.kubeconfig target.kubeconfig
+sed -i "s/b.kubeconfig/lost.kubeconfig/" mgmtd.yaml
 `)
 	typeOutage(t, dir)
 }
@@ -86,6 +87,9 @@ func typeOutage(t *testing.T, dir string) {
 	withFile, withVariables, steps := outage[0], outage[1], strings.Join(outage[2:], "")
 	// There is no terminal to ask on.
 	steps = regexp.MustCompile(`(?m)restore run .*$`).ReplaceAllString(steps, "$0 --yes")
+	// Its last snapshot is seconds old.
+	steps = strings.ReplaceAll(steps, "--source-is-gone",
+		"--source-is-gone --force source-seen-recently")
 	says(t, typed(t, dir, withFile+steps), "trusted", "2 released", "succeeded")
 	withVariables = regexp.MustCompile(`'s3://.*'`).ReplaceAllString(withVariables, "store")
 	says(t, typed(t, dir, "export XDG_STATE_HOME=$PWD/other\n"+withVariables+steps), "trusted",

@@ -224,8 +224,11 @@ func (f *secretsFixture) reads() {
 // where admission quotes what it refuses, and are resumed afterwards.
 func (f *secretsFixture) restores() {
 	f.t.Helper()
-	flags := []string{"--target", "b", "--source-is-gone", "--force", "source-seen-recently"}
+	flags := []string{"--target", "b", "--force", "fence-unacknowledged"}
 	for i := range 3 {
+		mustKubectl(f.t, f.a, "", "patch", "cluster", "-n", f.namespace, fmt.Sprintf("w-0000%d", i),
+			"--type", "merge", "-p", `{"metadata":{"annotations":{"mgmtd.dev/fenced":"by-operator"}},`+
+				`"spec":{"paused":true}}`)
 		flags = append(flags, "--workload", fmt.Sprintf("%s/w-0000%d", f.namespace, i))
 	}
 	for _, format := range []string{"table", "json", "yaml"} {

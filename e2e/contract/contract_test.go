@@ -57,7 +57,8 @@ func TestRestoreAcrossContracts(t *testing.T) {
 	}
 	p := o.plan()
 	t.Logf("plan: %s", p.summary())
-	out := o.run("restore", "run", "--yes", "--source-is-gone")
+	out := o.run("restore", "run", "--yes", "--source-is-gone", "--force",
+		"source-seen-recently")
 	t.Log(out)
 	if text := p.summary() + out; !strings.Contains(text, "lost-in-conversion") ||
 		strings.Contains(text, "conversion-data") {
@@ -207,7 +208,8 @@ func (p plan) summary() string {
 func (o *outage) plan() plan {
 	o.t.Helper()
 	var p plan
-	if err := json.Unmarshal([]byte(o.run("restore", "plan", "--source-is-gone", "-o", "json")),
+	if err := json.Unmarshal([]byte(o.run("restore", "plan", "--source-is-gone", "--force",
+		"source-seen-recently", "-o", "json")),
 		&p); err != nil {
 		o.t.Fatal(err)
 	}
@@ -285,5 +287,6 @@ func (o *outage) assertAdopted() {
 	if p.Summary.Create != 0 || p.Summary.Adopt == 0 {
 		o.t.Error(errors.New("the second restore does not adopt the copies"))
 	}
-	o.t.Log(o.run("restore", "run", "--yes", "--source-is-gone"))
+	o.t.Log(o.run("restore", "run", "--yes", "--source-is-gone", "--force",
+		"source-seen-recently"))
 }

@@ -102,7 +102,8 @@ func (a adversity) build(t *testing.T) {
 
 // testFirstStep restores one namespace. testEverything restores everything over it.
 func (o *operator) testFirstStep() {
-	o.restore(codeDone, "--source-is-gone", "--signing-key", o.keys("signing.key"), "--namespace",
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--signing-key",
+		o.keys("signing.key"), "--namespace",
 		firstStepNS)
 	o.assertRestored(o.t, o.before.In(firstStepNS), nil, firstStepNS)
 }
@@ -115,11 +116,12 @@ func (a adversity) testEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := o.plan(codeDone, "--source-is-gone")
+	p := o.plan(codeDone, "--source-is-gone", "--force", "source-seen-recently")
 	if p.Summary.Adopt == 0 {
 		t.Error("the plan adopts nothing")
 	}
-	o.restore(codeDone, "--source-is-gone", "--signing-key", o.keys("signing.key"))
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--signing-key",
+		o.keys("signing.key"))
 	var namespaces []string
 	for _, ns := range a.before.Of("", "Namespace") {
 		namespaces = append(namespaces, ns.GetName())

@@ -128,7 +128,8 @@ func (o *operator) testExtension(e *extension) {
 	}
 	e.down.Store(true)
 	discovered, called := e.discovered.Load(), e.called.Load()
-	out := o.restore(codeLeft, "--source-is-gone", "--namespace", extensionNS)
+	out := o.restore(codeLeft, "--source-is-gone", "--force", "source-seen-recently",
+		"--namespace", extensionNS)
 	o.assertBlames(out, "shared-failed", "ExtensionConfig.runtime.cluster.x-k8s.io/"+extensionNS, "")
 	o.assertBlames(out, "unit-failed", extensionNS+"/web", "")
 	assertNone(o.t, "created while the extension is down", belonging(o.inventory(extensionNS),

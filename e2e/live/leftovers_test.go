@@ -15,7 +15,7 @@ const (
 func (o *operator) testLeftReleased() {
 	o.restore(codeDone, "--no-release", "--namespace", leftReleasedNS)
 	o.run(codeDone, slices.Concat([]string{"restore", "release", "latest", "--yes",
-		"--source-is-gone"}, o.flags())...)
+		"--source-is-gone", "--force", "source-seen-recently"}, o.flags())...)
 	o.assertRestored(o.t, o.before.In(leftReleasedNS), nil, leftReleasedNS)
 }
 
@@ -26,7 +26,8 @@ func (o *operator) testLeftAdopted() {
 	o.runAndKill(moment{o.target, "Machine", leftAdoptedNS, created}, slices.Concat([]string{
 		"restore", "run", "--yes", "--no-release", "--namespace", leftAdoptedNS}, o.flags())...)
 	other := &operator{fixture: o.fixture, t: o.t, state: o.t.TempDir()}
-	restore := slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace",
+	restore := slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+		"source-seen-recently", "--namespace",
 		leftAdoptedNS}, o.flags())
 	if out := other.exec(o.t.Context(), other.state, restore...); out.code != codeDone {
 		other.assertOutput(out, codeFindings)

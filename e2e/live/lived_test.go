@@ -178,7 +178,8 @@ func (l *livedFleet) testRestored(t *testing.T) {
 	}
 	namespaces := []string{livedMovedNS, livedMovedHANS, livedRestoredNS, livedRestoredHANS}
 	// The store has snapshots of both: each was the source of a move.
-	o.restore(codeDone, "--source", l.source.Name(), "--source-is-gone", "--signing-key",
+	o.restore(codeDone, "--source", l.source.Name(), "--source-is-gone", "--force",
+		"source-seen-recently", "--signing-key",
 		o.keys("signing.key"))
 	o.assertRestored(t, l.before, nil, namespaces...)
 	time.Sleep(window)

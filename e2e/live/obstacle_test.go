@@ -47,7 +47,8 @@ func pair(namespace string) []fleet.Shape {
 }
 
 // ofUnlucky is true, in CEL, for objects of the workload cluster "unlucky".
-const ofUnlucky = `object.?metadata.?labels['cluster.x-k8s.io/cluster-name'].orValue('') == 'unlucky'`
+const ofUnlucky = `object.?metadata.?labels['cluster.x-k8s.io/cluster-name'].orValue('') == ` +
+	`'unlucky'`
 
 // namespaces returns those of the workload clusters, sorted.
 func (s obstacle) namespaces() []string {
@@ -78,7 +79,7 @@ func (s obstacle) differences(before observe.Objects) []string {
 func (o *operator) testObstacle(s obstacle) {
 	namespaces := s.namespaces()
 	before := o.before.In(namespaces...)
-	selection := []string{"--source-is-gone"}
+	selection := []string{"--source-is-gone", "--force", "source-seen-recently"}
 	for _, ns := range namespaces {
 		selection = append(selection, "--namespace", ns)
 		if s.known {

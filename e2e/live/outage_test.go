@@ -46,7 +46,7 @@ func testStock(t *testing.T) {
 		"KubeadmConfig"))); n != 2 {
 		t.Fatalf("%d KubeadmConfigs have no annotation, want those of 2 control plane Machines", n)
 	}
-	o.restore(codeDone, "--source-is-gone", "--namespace", stockNS)
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--namespace", stockNS)
 	o.assertRestored(t, before, nil, stockNS)
 	restored := o.inventory(stockNS)
 
@@ -95,7 +95,7 @@ func testLivedIn(t *testing.T) {
 		t.Fatalf("the Machines of namespace %s have versions %v, want an upgraded workload cluster and "+
 			"one that is not", livedNS, versions)
 	}
-	o.restore(codeDone, "--source-is-gone", "--namespace", livedNS)
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--namespace", livedNS)
 	o.assertRestored(t, before, nil, livedNS)
 	o.checkAgainLater("LivedIn", func(t *testing.T) { o.assertRestored(t, before, nil, livedNS) })
 }
@@ -127,7 +127,8 @@ func testWhole(t *testing.T) {
 	namespaces := o.namespacesWith("mixed-")
 	before := o.before.In(namespaces...)
 	// The snapshot was taken before the moves, which have left everything equal.
-	o.restoreTwice(before, "mixed-team-a", "--source-is-gone", "--snapshot", o.mixed, "--signing-key",
+	o.restoreTwice(before, "mixed-team-a", "--source-is-gone", "--force", "source-seen-recently",
+		"--snapshot", o.mixed, "--signing-key",
 		o.keys("signing.key"))
 	o.assertRestored(t, before, nil, namespaces...)
 	o.checkAgainLater("Whole", func(t *testing.T) { o.assertRestored(t, before, nil, namespaces...) })
@@ -138,12 +139,13 @@ func testWhole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := o.plan(codeDone, "--source-is-gone", "--snapshot", o.mixed)
+		p := o.plan(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--snapshot",
+			o.mixed)
 		if p.Summary.Create != 0 || p.Summary.Adopt == 0 {
 			t.Errorf("the plan creates %d and adopts %d objects, want to adopt all", p.Summary.Create,
 				p.Summary.Adopt)
 		}
-		o.restore(codeDone, "--source-is-gone", "--snapshot", o.mixed)
+		o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--snapshot", o.mixed)
 		o.assertUnchanged(is, namespaces...)
 	})
 }
@@ -184,7 +186,8 @@ func testSelection(t *testing.T) {
 		assertNone(t, "restored without need", belonging(o.inventory(selectionNS, classesNS), stayed))
 		o.assertRestored(t, o.selected(t, came...), nil, selectionNS, classesNS)
 	}
-	o.restore(codeDone, "--source-is-gone", "--workload", selectionNS+"/by-name")
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--workload",
+		selectionNS+"/by-name")
 	check([]string{"by-name"}, []string{"by-label", "left"})
 	// The ClusterClass of another namespace must be restored with its templates.
 	after := o.inventory(classesNS)
@@ -194,7 +197,8 @@ func testSelection(t *testing.T) {
 			t.Errorf("%s was not restored", ref)
 		}
 	}
-	o.restore(codeDone, "--source-is-gone", "--selector", "stage=chosen")
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--selector",
+		"stage=chosen")
 	check([]string{"by-name", "by-label"}, []string{"left"})
 	o.checkAgainLater("Selection", func(t *testing.T) {
 		o.assertRestored(t, o.selected(t, "by-name", "by-label"), nil, selectionNS, classesNS)
@@ -244,7 +248,8 @@ func testKilledAndResumed(t *testing.T) {
 	o := operate(t)
 	resume := slices.Concat([]string{"operation", "resume", "latest"}, o.flags())
 	o.runAndKill(moment{o.target, "Cluster", resumeNS, created},
-		slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace", resumeNS},
+		slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+			"source-seen-recently", "--namespace", resumeNS},
 			o.flags())...)
 	o.assertReadable("stopped", codeLeft)
 	o.runAndKill(moment{o.target, "Machine", resumeNS, created}, resume...)
@@ -314,7 +319,7 @@ func testNoRelease(t *testing.T) {
 	}
 	// Give the controllers of the target time to do something wrong.
 	time.Sleep(5 * time.Second)
-	o.restore(codeDone, "--source-is-gone", "--namespace", pausedNS)
+	o.restore(codeDone, "--source-is-gone", "--force", "source-seen-recently", "--namespace", pausedNS)
 	o.assertRestored(t, before, nil, pausedNS)
 	o.checkAgainLater("Released", func(t *testing.T) { o.assertRestored(t, before, nil, pausedNS) })
 }
@@ -324,7 +329,7 @@ func testNoRelease(t *testing.T) {
 func testBadInput(t *testing.T) {
 	o := operate(t)
 	selection := []string{"--namespace", badNS}
-	gone := append([]string{"--source-is-gone"}, selection...)
+	gone := append([]string{"--source-is-gone", "--force", "source-seen-recently"}, selection...)
 	refused := func(code string, flags ...string) {
 		t.Helper()
 		is := o.inventory(badNS)

@@ -13,7 +13,8 @@ func (o *operator) testKilledAtRandom() {
 	seed := uint64(time.Now().UnixNano())
 	o.t.Logf("seed of the moments: %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	restore := slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--namespace",
+	restore := slices.Concat([]string{"restore", "run", "--yes", "--source-is-gone", "--force",
+		"source-seen-recently", "--namespace",
 		randomNS}, o.flags())
 	resume := slices.Concat([]string{"operation", "resume", "latest"}, o.flags())
 	args := restore

@@ -6,6 +6,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
 	"github.com/mgmtd/mgmtd/internal/store"
@@ -38,6 +39,9 @@ type Ends struct {
 	// Location is the name of the location of Store, by which a resume finds it; it may be empty.
 	Location string
 	Rows     *capi.Table // what is known of kinds; nil is the built-in table
+	// Dial asks management clusters that own workload clusters by records which the operator
+	// overrides, and returns the answers by UID; nil asks none.
+	Dial func(ctx context.Context, owners ...object.Side) map[string]preflight.Dial
 }
 
 // NewEnds reads the kinds and the providers of both sides. It changes nothing.

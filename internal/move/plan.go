@@ -8,6 +8,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 	"github.com/mgmtd/mgmtd/internal/restore"
 )
 
@@ -87,7 +88,23 @@ func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, er
 	in.Target, in.Reader, in.Prober = e.Target.Side, e.Target.Reader, e.Target.Prober
 	in.Kinds, in.Providers = e.Target.Kinds, e.Target.Providers
 	in.Source.StoreID = e.Store.ID()
+	in.OwnerDials = e.dialOwners(ctx, in)
 	return restore.NewPlan(ctx, in)
+}
+
+// dialOwners asks the owners whose records the operator overrides.
+func (e Ends) dialOwners(ctx context.Context, in restore.Input) map[string]preflight.Dial {
+	var owners []object.Side
+	for _, r := range in.Owners {
+		if in.Spec.Force.HasFor(object.CodeOwnedElsewhere, r.By) && r.By != e.Source.Side &&
+			r.By != e.Target.Side && !slices.Contains(owners, r.By) {
+			owners = append(owners, r.By)
+		}
+	}
+	if len(owners) == 0 || e.Dial == nil {
+		return nil
+	}
+	return e.Dial(ctx, owners...)
 }
 
 // nodesOf returns the nodes of one unit.

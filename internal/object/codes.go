@@ -9,6 +9,9 @@ const (
 	// Pre-flight of a restore or a move.
 	CodeSourceNotGone      Code = "source-not-gone"
 	CodeSourceSeenRecently Code = "source-seen-recently"
+	CodeSourceAnswers      Code = "source-answers"
+	CodeSourceLastSeen     Code = "source-last-seen"
+	CodeOwnerAnswers       Code = "owner-answers"
 	CodeSourceMayReturn    Code = "source-may-return"
 	CodeSameMgmt           Code = "same-management-cluster"
 	CodeOwnerDamaged       Code = "owner-damaged"

@@ -5,7 +5,7 @@ package object
 func moveDefinitions() []Definition { //nolint:funlen // a table
 	return []Definition{
 		{
-			Code: CodeNoFence, Area: AreaMove, Severities: []Severity{Fatal, Warning},
+			Code: CodeNoFence, Area: AreaPlan, Severities: []Severity{Fatal, Warning},
 			Meaning: "Ownership records cannot be written: the store does not honour " +
 				"conditional writes, or there is no signing key. A source that comes back does " +
 				"not find out that it lost its workload clusters.",
@@ -362,7 +362,7 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeFenceUnacknowledged, Area: AreaMgmt, Severities: []Severity{Error, Warning},
-			Forceable: true,
+			Forceable: true, ForcedIn: Restores,
 			Meaning: "The Cluster is fenced, but controllers of the management cluster have not " +
 				"acknowledged the pause: they are dead, or still at work on the workload cluster.",
 			Next: "Make sure that no controller of the management cluster runs, or fence again when " +

@@ -11,11 +11,27 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"without the release, which leaves everything paused.",
 		},
 		{
-			Code: CodeSourceSeenRecently, Area: AreaPlan, Severities: []Severity{Fatal}, Forceable: true,
-			ForcedIn: Restores,
-			Meaning: "The newest snapshot is younger than three intervals of its schedule, so " +
-				"the source probably still works.",
+			Code: CodeSourceAnswers, Area: AreaPlan, Severities: []Severity{Fatal, Warning},
+			Meaning: "The source management cluster is alive: its API server answers and a selected " +
+				"Cluster is not fenced there, or it was seen after the restore was planned. The word of the " +
+				"operator does not count against that.",
+			Next: "Fence the workload clusters on the source, or shut it down for good. While both " +
+				"live, a move is the safe way.",
+		},
+		{
+			Code: CodeSourceSeenRecently, Area: AreaPlan, Severities: []Severity{Fatal, Warning},
+			Forceable: true, ForcedIn: Restores,
+			Meaning: "The source was seen, by a snapshot or an ownership record, less than 15 minutes or " +
+				"three intervals of its schedule ago, whichever is longer, but at most an hour: it may " +
+				"well be at work.",
 			Next: "Make sure that no controller of the source runs.",
+		},
+		{
+			Code: CodeSourceLastSeen, Area: AreaPlan, Severities: []Severity{Info, Warning},
+			Meaning: "When the source was last seen, and what it answered when it was dialled. It is a " +
+				"warning when it was not dialled, because no kubeconfig for it is known.",
+			Next: "Name the kubeconfig of the source, so that it is dialled before the release and at " +
+				"each resume.",
 		},
 		{
 			Code: CodeSourceMayReturn, Area: AreaPlan, Severities: []Severity{Warning},
@@ -43,6 +59,12 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"cluster was moved or restored there.",
 			Next: "Work with that management cluster. Take the workload cluster over only when " +
 				"that one is gone for good.",
+		},
+		{
+			Code: CodeOwnerAnswers, Area: AreaPlan, Severities: []Severity{Error, Warning},
+			Meaning: "The management cluster that owns the workload cluster by its record answers, and " +
+				"its Cluster is not paused there. No override of the owner counts against that.",
+			Next: "Work with that management cluster, or move the workload cluster from it.",
 		},
 		{
 			Code: CodeOwnerUntrusted, Area: AreaPlan, Severities: []Severity{Warning},

@@ -44,6 +44,14 @@ func (o Owners) Check(workloadID string) (f object.Finding, ok bool) {
 	return back, true
 }
 
+// OwnerAnswers is the finding about a workload cluster whose owner answers and may reconcile it.
+func OwnerAnswers(by object.Side) object.Finding {
+	return object.Finding{Severity: object.Error, Code: object.CodeOwnerAnswers,
+		Message: fmt.Sprintf("management cluster %s (%s), which owns it, answers, and its Cluster "+
+			"is not paused there", by.Name, by.UID),
+		Hint: "work with that management cluster, or move the workload cluster from it"}
+}
+
 // owner is Check for a record that is the newest one.
 func (o Owners) owner(r ownership.Record) (f object.Finding, ok bool) {
 	switch {

@@ -59,30 +59,19 @@ func checkSource(_ context.Context, p *planner) error {
 			Message: "the target is the management cluster that the snapshot was taken of"})
 		return nil
 	}
-	if interval := time.Duration(p.Snapshot.Envelope.Interval) * time.Second; p.Spec.SourceIsGone &&
-		!p.Spec.NoRelease &&
-		interval > 0 && p.Now().Sub(p.Newer) < 3*interval {
-		p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceSeenRecently,
-			Message: fmt.Sprintf("the newest snapshot is %s old and the schedule takes one every %s: the "+
-				"source may well be at work", p.Now().Sub(p.Newer).Round(time.Second), interval),
-			Hint: "make sure that its controllers do not run"})
-		if !p.Spec.Force.Has(object.CodeSourceSeenRecently) {
-			return nil
+	p.addAll(p.Evidence.Check(preflight.SourceClaim{Units: p.clusters(), Gone: p.Spec.SourceIsGone,
+		NoRelease: p.Spec.NoRelease, Force: p.Spec.Force}, p.Now())...)
+	return nil
+}
+
+// clusters returns the units whose Cluster is restored.
+func (p *planner) clusters() (units []string) {
+	for n := range p.active {
+		if n.GroupKind() == capi.Cluster {
+			units = append(units, n.Unit)
 		}
 	}
-	if p.Spec.NoRelease || p.Spec.SourceIsGone {
-		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSourceMayReturn,
-			Message: fmt.Sprintf("if management cluster %s (%s) comes back, both reconcile the same "+
-				"infrastructure", p.Source.Source.Name, p.Source.Source.UID),
-			Hint: "only revoking its infrastructure credentials prevents that"})
-		return nil
-	}
-	p.addAll(object.Finding{Severity: object.Fatal, Code: object.CodeSourceNotGone,
-		Message: fmt.Sprintf("nothing proves that management cluster %s is gone; two that reconcile "+
-			"one workload cluster destroy it", p.Source.Source.Name),
-		Hint: "make sure that its controllers do not run, and confirm it; or restore " +
-			"without the release, which leaves everything paused"})
-	return nil
+	return units
 }
 
 // checkOwnership: a workload cluster that was handed over to another management cluster is not
@@ -97,8 +86,14 @@ func checkOwnership(_ context.Context, p *planner) error {
 		if n.GroupKind() != capi.Cluster {
 			continue
 		}
-		if f, ok := owners.Check(n.WorkloadID); ok {
-			p.add(n, f)
+		f, ok := owners.Check(n.WorkloadID)
+		if !ok {
+			continue
+		}
+		p.add(n, f)
+		by := p.Owners[n.WorkloadID].By
+		if f.Code == object.CodeOwnedElsewhere && p.OwnerDials[by.UID].Reconciles(n.Unit) {
+			p.add(n, preflight.OwnerAnswers(by))
 		}
 	}
 	return nil

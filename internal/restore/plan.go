@@ -76,6 +76,9 @@ type Plan struct {
 	// Epochs are those of the ownership records at planning, by id of the workload cluster; nil in
 	// plans of version 0.3 and older.
 	Epochs map[string]int64 `json:"epochs"`
+	// SourceSeen is when the source was last known to live at planning; zero in plans of version 0.4
+	// and older.
+	SourceSeen time.Time `json:"sourceSeen,omitzero"`
 }
 
 // Snapshot names the snapshot that is restored.

@@ -8,57 +8,56 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/object"
-	"github.com/mgmtd/mgmtd/internal/snapshot"
-	"github.com/mgmtd/mgmtd/internal/store"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
 // TestI1RestoreAsksForProofThatTheSourceIsGone: which finding the plan has about the source, and
-// whether it blocks.
+// whether it blocks. Package preflight tests what counts as proof.
 func TestI1RestoreAsksForProofThatTheSourceIsGone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	alive := preflight.Dial{Answers: true, Clusters: map[string]preflight.ClusterState{"n/w": {}}}
 	for _, tt := range []struct {
-		name     string
-		spec     Spec
-		same     bool          // the target is the source
-		age      time.Duration // of the newest snapshot; the schedule takes one every hour
-		code     object.Code
-		severity object.Severity
+		name string
+		spec Spec
+		same bool // the target is the source
+		dial preflight.Dial
+		want string // the findings
 	}{
-		{"nobody says anything", Spec{}, false, 24 * time.Hour, object.CodeSourceNotGone, object.Fatal},
-		{"gone", Spec{SourceIsGone: true}, false, 24 * time.Hour, object.CodeSourceMayReturn,
-			object.Warning},
-		{"gone, seen just now", Spec{SourceIsGone: true}, false, 2 * time.Hour,
-			object.CodeSourceSeenRecently,
-			object.Fatal},
-		{"gone, seen just now, forced", Spec{SourceIsGone: true, Force: object.Forced{
-			object.CodeSourceSeenRecently: ""}}, false, 2 * time.Hour,
-			object.CodeSourceSeenRecently, object.Warning},
-		{"gone, seen just now, forced for another reason", Spec{SourceIsGone: true, Force: object.Forced{
-			object.CodeHeld: ""}}, false, 2 * time.Hour, object.CodeSourceSeenRecently, object.Fatal},
-		{"everything stays paused", Spec{NoRelease: true}, false, time.Minute, object.CodeSourceMayReturn,
-			object.Warning},
-		{"into the source itself", Spec{}, true, time.Minute, object.CodeSameMgmt, object.Info},
-		{"a move", Spec{SourceAtWork: true}, false, time.Minute, "", 0},
-		{"a move into the source itself", Spec{SourceAtWork: true}, true, time.Minute,
-			object.CodeSameMgmt,
-			object.Fatal},
+		{"nobody says anything", Spec{}, false, preflight.Dial{}, "warning source-last-seen, " +
+			"fatal source-not-gone"},
+		{"gone", Spec{SourceIsGone: true}, false, preflight.Dial{Silent: "a: timeout"},
+			"info source-last-seen, fatal source-seen-recently, warning source-may-return"},
+		{"gone, forced", Spec{SourceIsGone: true, Force: object.Forced{
+			object.CodeSourceSeenRecently: ""}}, false, preflight.Dial{Silent: "a: timeout"},
+			"info source-last-seen, warning source-seen-recently, warning source-may-return"},
+		{"gone, and answers", Spec{SourceIsGone: true, Force: object.Forced{
+			object.CodeSourceSeenRecently: ""}}, false, alive, "fatal source-answers"},
+		{"everything stays paused", Spec{NoRelease: true}, false, alive, "warning source-answers"},
+		{"into the source itself", Spec{}, true, alive, "info same-management-cluster"},
+		{"a move", Spec{SourceAtWork: true}, false, alive, ""},
+		{"a move into the source itself", Spec{SourceAtWork: true}, true, alive,
+			"fatal same-management-cluster"},
 	} {
 		p := &planner{Input: Input{Spec: tt.spec, Source: Snapshot{Source: object.Side{UID: "a"}},
-			Target: object.Side{UID: "b"}, Newer: now.Add(-tt.age), Now: func() time.Time { return now },
-			Snapshot: &snapshot.Snapshot{Envelope: store.Envelope{Interval: 3600}}}}
+			Target: object.Side{UID: "b"}, Now: func() time.Time { return now },
+			Evidence: preflight.Source{Dial: tt.dial, Seen: now.Add(-time.Minute)}}}
+		p.nodes = []*graph.Node{{Ref: object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+			Namespace: "n", Name: "w"}, Unit: "n/w"}}
 		if tt.same {
 			p.Target.UID = "a"
 		}
 		if err := checkSource(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		switch {
-		case tt.code == "" && len(p.findings) > 0:
-			t.Errorf("%s: %v", tt.name, p.findings)
-		case tt.code != "" && (len(p.findings) == 0 || p.findings[0].Code != tt.code ||
-			p.findings[0].Severity != tt.severity):
-			t.Errorf("%s: %v, want %s %s", tt.name, p.findings, tt.severity, tt.code)
+		var got []string
+		for _, f := range p.findings {
+			got = append(got, f.Severity.String()+" "+string(f.Code))
+		}
+		if strings.Join(got, ", ") != tt.want {
+			t.Errorf("%s: %v, want %s", tt.name, got, tt.want)
 		}
 	}
 }

@@ -64,6 +64,10 @@ type Input struct {
 	// NewerWith names the newest snapshot that has an object, "" when none is known; nil when nobody
 	// knows.
 	NewerWith func(r object.Ref) string
+	// Evidence is what shows whether the source is dead. OwnerDials are the answers of the management
+	// clusters that other ownership records name, by UID, where an operator overrides these records.
+	Evidence   preflight.Source
+	OwnerDials map[string]preflight.Dial
 	// Findings of checks that were made before; they count like the plan's own.
 	Findings []object.Finding
 	Now      func() time.Time

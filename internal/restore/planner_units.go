@@ -17,7 +17,7 @@ import (
 // plan assembles the plan from the findings and what is on the target.
 func (p *planner) plan() *Plan {
 	plan := &Plan{Snapshot: p.Source, Target: p.Target, Spec: p.Spec, Findings: p.findings,
-		Epochs: map[string]int64{}}
+		Epochs: map[string]int64{}, SourceSeen: p.Evidence.Seen}
 	byUnit := map[string][]*graph.Node{}
 	for _, n := range p.nodes {
 		byUnit[n.Unit] = append(byUnit[n.Unit], n)

@@ -38,7 +38,9 @@ func (s *Server) endpoints(ctx context.Context, names endpointNames, create bool
 	if err != nil {
 		return move.Ends{}, err
 	}
-	return move.NewEnds(ctx, source, target, st, location.Name, s.cfg.Rows)
+	ends, err := move.NewEnds(ctx, source, target, st, location.Name, s.cfg.Rows)
+	ends.Dial = s.dialer().dial
+	return ends, err
 }
 
 func (s *Server) moveOptions(c *catalog.Catalog, j *catalog.Journal, ends move.Ends) move.Options {

@@ -58,7 +58,7 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 				"; the next run starts from scratch",
 				Code: string(ReasonInternal)}
 		case catalog.KindRestore:
-			state, why = s.waitsForIdentity(op, why)
+			state, why = s.waitsForOperator(op, why)
 		case catalog.KindMove: // it is resumed from Stopped
 		}
 	}
@@ -68,21 +68,28 @@ func (s *Server) classifyInterrupted(ctx context.Context, c *catalog.Catalog,
 	return err
 }
 
-// waitsForIdentity returns the state of an interrupted restore: a daemon can resume it by itself
-// only from a store that is not encrypted.
-func (s *Server) waitsForIdentity(op catalog.Operation, why catalog.Outcome) (catalog.State,
+// waitsForOperator returns the state of an interrupted restore. A daemon resumes none by itself:
+// the source may have come back meanwhile (invariant I1), and from a store that is encrypted it
+// cannot, because identities are not stored.
+func (s *Server) waitsForOperator(op catalog.Operation, why catalog.Outcome) (catalog.State,
 	catalog.Outcome) {
+	if op.Back {
+		return catalog.Stopped, why // a rollback reads no snapshot and releases nothing
+	}
+	why.Message += "; a restore is never resumed by itself: make sure that the source is still " +
+		"dead, and resume it"
 	l, err := s.location(op.Location)
-	if err == nil && l.Store.Plain || op.Back { // a rollback reads no snapshot
+	if err == nil && l.Store.Plain {
+		why.HintKey = object.HintResume
 		return catalog.Stopped, why
 	}
-	why.Message += "; identities are not stored: resume it with one"
+	why.Message += " with an identity, which is not stored"
 	why.HintKey = object.HintResumeWithIdentity
 	return catalog.NeedsIdentity, why
 }
 
-// resumeInterrupted resumes, in the background, the operations that the previous daemon left and
-// that need no identity.
+// resumeInterrupted resumes, in the background, what the previous daemon left and may be
+// resumed by itself.
 func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) error {
 	stopped, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
 		catalog.KindRestore}, States: []catalog.State{catalog.Stopped}})
@@ -105,11 +112,12 @@ func (s *Server) resumeInterrupted(ctx context.Context, c *catalog.Catalog) erro
 	return nil
 }
 
-// resumable reports whether a daemon resumes an operation when it starts. An operation that an
-// operator stopped stays stopped.
+// resumable reports whether a daemon resumes an operation when it starts: a move, and the rollback
+// of a restore, which releases nothing. What an operator stopped stays stopped.
 func resumable(op catalog.Operation) bool {
-	return op.State == catalog.Stopped && (op.StopCause == catalog.StopProcessDied ||
-		op.StopCause == catalog.StopDaemonEnded)
+	return (op.Kind == catalog.KindMove || op.Back) && op.State == catalog.Stopped &&
+		(op.StopCause == catalog.StopProcessDied ||
+			op.StopCause == catalog.StopDaemonEnded)
 }
 
 const (

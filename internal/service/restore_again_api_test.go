@@ -80,7 +80,11 @@ func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
 			t.Errorf("%s is released", unit)
 		}
 	}
-	id := run(&mgmtv1.RestoreSpec{ReleaseOf: paused, SourceIsGone: true}, catalog.Succeeded)
+	gone := &mgmtv1.RestoreSpec{ReleaseOf: paused, SourceIsGone: true,
+		ForceCodes: []string{string(object.CodeSourceSeenRecently)}}
+	run(gone, catalog.Failed) // the source answers
+	f.loseSource(s)
+	id := run(gone, catalog.Succeeded)
 	target := servers.Connect(t, 1).UID()
 	for _, unit := range units {
 		if record := f.owner(s, unit); isPaused(f.cluster(1, unit)) ||
@@ -193,11 +197,21 @@ func (f *apiFixture) snapshot(s *Server) {
 // restore starts a restore of the newest snapshot into the target, as in an outage of the source.
 func (f *apiFixture) restore(s *Server, selection *mgmtv1.Selection) (operation string) {
 	f.t.Helper()
+	f.loseSource(s)
 	started, err := (&restoreService{s: s}).RunRestore(f.t.Context(), &mgmtv1.RunRestoreRequest{
 		Spec: &mgmtv1.RestoreSpec{Snapshot: latest, Target: servers.Options(1).Name, SourceIsGone: true,
-			Selection: selection}, Identity: f.identity()})
+			ForceCodes: []string{string(object.CodeSourceSeenRecently)}, Selection: selection},
+		Identity: f.identity()})
 	must(f.t, err)
 	return started.GetOperation().GetId()
+}
+
+// loseSource removes the kubeconfig of the source from the configuration of a daemon, so that it
+// does not reach the source any more.
+func (f *apiFixture) loseSource(s *Server) {
+	if len(s.cfg.Sources) > 1 {
+		s.cfg.Sources, s.cfg.Targets = s.cfg.Sources[1:], s.cfg.Targets[1:]
+	}
 }
 
 func (f *apiFixture) identity() []byte {

@@ -37,6 +37,7 @@ type restoreInputs struct {
 	target   *kube.Mgmt
 	kinds    []kube.Kind
 	rows     *capi.Table // what is known of the kinds of the snapshot
+	dialer   *dialer
 }
 
 // openRestore finds and opens the snapshot, checks its signature before it reads anything else of
@@ -84,7 +85,7 @@ func (s *Server) openSigned(ctx context.Context, location *Location, st *store.S
 		return nil, err
 	}
 	return &restoreInputs{location: location, snapshot: snap, signed: e, store: st, target: target,
-		kinds: kinds, rows: snap.Graph.Rows}, nil
+		kinds: kinds, rows: snap.Graph.Rows, dialer: s.dialer()}, nil
 }
 
 // plan makes the plan and returns it with the contents that it was made from.
@@ -115,6 +116,14 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
+	if !spec.NoRelease {
+		unfenced, err := noFence(ctx, o.store)
+		if err != nil {
+			return nil, nil, err
+		}
+		findings = append(findings, unfenced...)
+	}
+	evidence, dials := o.sourceEvidence(ctx, spec, newest, owners)
 	plan, err := restore.NewPlan(ctx, restore.Input{
 		Snapshot: o.snapshot, Contents: contents, Findings: findings,
 		Source: restore.Snapshot{
@@ -125,6 +134,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
 		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
+		Evidence: evidence, OwnerDials: dials,
 	})
 	return plan, contents, err
 }
@@ -245,24 +255,26 @@ func (o *restoreInputs) allow(ctx context.Context, u restore.Unit) error {
 		Namespace: key.Namespace, Name: key.Name})
 }
 
-// beforeRelease returns what has to succeed before a unit is released: that its ownership record
-// names the target. Where the store or the keys can write no record, the record of somebody else
-// still prevents the release, and a warning says so. A store that does not answer is an error,
-// since it says nothing about who owns what.
+// beforeRelease returns what has to succeed before a unit is released: the proof that the source is
+// dead, and that the ownership record of the unit names the target. Where the store or the keys can
+// write no record, the record of somebody else still prevents the release, and a warning says so.
 func (o *restoreInputs) beforeRelease(ctx context.Context, j *catalog.Journal, plan *restore.Plan) (
 	func(ctx context.Context, u restore.Unit) error, error) {
-	err := o.store.CanFence(ctx)
-	if err == nil {
-		return func(ctx context.Context, u restore.Unit) error { return o.own(ctx, j, plan, u) }, nil
-	}
-	if _, unable := errors.AsType[*store.FenceError](err); !unable {
+	findings, err := noFence(ctx, o.store)
+	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, u restore.Unit) error { return o.unclaimed(ctx, j, plan, u) },
-		j.EmitFindings(ctx, []object.Finding{{Severity: object.Warning, Code: object.CodeNoFence,
-			Message: "no ownership records are written: " + err.Error(),
-			Hint: "a source that comes back does not find out that it lost its workload clusters; see " +
-				"that it does not"}})
+	claim := o.own
+	if len(findings) > 0 {
+		claim = o.unclaimed
+	}
+	guard := &sourceGuard{o: o, plan: plan}
+	return func(ctx context.Context, u restore.Unit) error {
+		if err := errors.Join(guard.check(ctx), guard.checkOwner(ctx, u)); err != nil {
+			return err
+		}
+		return claim(ctx, j, plan, u)
+	}, j.EmitFindings(ctx, findings)
 }
 
 func ownStep(unit string) catalog.Step { return catalog.Step{Unit: unit, Phase: "own"} }
@@ -352,6 +364,9 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 		return nil, err
 	}
 	if err := refuseOthers(ctx, c, op.ID, o.target.UID(), true); err != nil {
+		return nil, err
+	}
+	if err := (&sourceGuard{o: o, plan: &stored.Plan}).check(ctx); err != nil {
 		return nil, err
 	}
 	return s.startMirrored(ctx, c, op.ID, o.store, func(ctx context.Context,

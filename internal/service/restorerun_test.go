@@ -89,11 +89,13 @@ func newOwnedFixture(t *testing.T, withKey bool) *ownedFixture {
 	check(err)
 	b := &probedBucket{Bucket: directory.New(filepath.Join(dir, "store"))}
 	signing := open(true, b.Bucket) // it makes the store
-	return &ownedFixture{restoreInputs: &restoreInputs{store: open(withKey, b)}, signing: signing,
+	return &ownedFixture{restoreInputs: &restoreInputs{store: open(withKey, b),
+		dialer: &dialer{}}, signing: signing,
 		bucket:  b,
 		journal: c.Journal(op.ID, catalog.JournalOptions{}),
-		plan: &restore.Plan{Snapshot: restore.Snapshot{Source: object.Side{Name: "a", UID: "uid-a"}},
-			Target: object.Side{Name: "b", UID: "uid-b"}, Epochs: map[string]int64{}}}
+		plan: &restore.Plan{Spec: restore.Spec{SourceIsGone: true},
+			Snapshot: restore.Snapshot{Source: object.Side{Name: "a", UID: "uid-a"}},
+			Target:   object.Side{Name: "b", UID: "uid-b"}, Epochs: map[string]int64{}}}
 }
 
 // restoreElsewhere is what another restore does to the record: the unit belongs to c.

@@ -238,7 +238,7 @@ func (s *Server) outcome(ctx context.Context, c *catalog.Catalog, id catalog.Ope
 			e.Hint = ""
 			why = catalog.Outcome{Message: errDaemonEnds.Message, Cause: catalog.StopDaemonEnded}
 			if op.Kind == catalog.KindRestore && op.Changed {
-				state, why = s.waitsForIdentity(op, why)
+				state, why = s.waitsForOperator(op, why)
 			}
 		}
 	}

@@ -206,14 +206,55 @@ func TestTheCauseOfAStopDecidesWhetherTheDaemonResumes(t *testing.T) {
 		catalog.StopDaemonEnded: true, catalog.StopProcessDied: true,
 	} {
 		for _, message := range []string{"", diedMessage, errStopping.Message, "in other words"} {
-			op := catalog.Operation{State: catalog.Stopped, StopCause: cause, Message: message}
+			op := catalog.Operation{Kind: catalog.KindMove, State: catalog.Stopped, StopCause: cause,
+				Message: message}
 			if got := resumable(op); got != want {
 				t.Errorf("cause %q, message %q: resumes: %t", cause, message, got)
+			}
+			restore := op
+			if restore.Kind = catalog.KindRestore; resumable(restore) {
+				t.Errorf("cause %q: a restore goes on by itself", cause)
 			}
 			if op.State = catalog.Failed; resumable(op) {
 				t.Errorf("cause %q: a failed operation goes on", cause)
 			}
 		}
+	}
+}
+
+// TestI1NoRestoreIsResumedByItself: a restore from a plain store needs no identity, and the source
+// may have come back while the daemon was down. The operator has to type the resume.
+func TestI1NoRestoreIsResumedByItself(t *testing.T) {
+	cfg := Config{CatalogFile: t.TempDir() + "/c.db", Daemon: true, Log: slog.New(slog.DiscardHandler),
+		Locations: []Location{{Name: "a", Default: true, Store: StoreOptions{Plain: true}}}}
+	c, err := catalog.Open(t.Context(), cfg.CatalogFile, catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindRestore})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetState(t.Context(), op.ID, catalog.Running, catalog.Outcome{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := New(cfg)
+	if err := errors.Join(s.Open(t.Context()), s.Start(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	got := state(t, s, op.ID)
+	s.runs.mu.Lock()
+	waiting := len(s.runs.waiting)
+	s.runs.mu.Unlock()
+	if got.GetState() != mgmtv1.OperationState_OPERATION_STATE_STOPPED || waiting > 0 ||
+		got.GetHintKey() != string(object.HintResume) {
+		t.Errorf("%d operations wait to be resumed, and the restore is %v", waiting, got)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
