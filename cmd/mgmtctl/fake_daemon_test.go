@@ -92,6 +92,16 @@ func (f *fake) CheckMgmt(_ context.Context, req *mgmtv1.CheckMgmtRequest) (
 	return &mgmtv1.CheckMgmtResponse{Mgmt: f.mgmts[0], Findings: f.findings}, nil
 }
 
+func (f *fake) FenceMgmt(_ context.Context, req *mgmtv1.FenceMgmtRequest) (
+	*mgmtv1.FenceMgmtResponse, error) {
+	f.saw(req)
+	resp := &mgmtv1.FenceMgmtResponse{Mgmt: &mgmtv1.Mgmt{Name: "prod"}, Paused: f.fenced}
+	if !req.GetDryRun() {
+		resp.Findings = f.findings
+	}
+	return resp, nil
+}
+
 func (f *fake) RebuildCatalog(_ context.Context, req *mgmtv1.RebuildCatalogRequest) (
 	*mgmtv1.RebuildCatalogResponse, error) {
 	f.saw(req)

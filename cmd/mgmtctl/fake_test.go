@@ -49,6 +49,7 @@ type fake struct {
 	prunePlan []*mgmtv1.PlanPruneResponse
 	schedules []*mgmtv1.Schedule
 	mgmts     []*mgmtv1.Mgmt
+	fenced    []string
 	findings  []*mgmtv1.Finding
 	rebuilt   []*mgmtv1.RebuiltLocation
 	operation *mgmtv1.Operation // what GetOperation gives, once the watch has ended
