@@ -134,7 +134,7 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 		Target: object.Side{Name: o.target.Name(), UID: o.target.UID()},
 		Reader: o.target.Reader(), Prober: o.target.Prober(), Kinds: o.kinds, Providers: providers,
 		Spec: spec, Newer: newest, Gaps: gaps, Owners: owners,
-		Evidence: evidence, OwnerDials: dials,
+		NewerWith: o.newerWith(ctx), Evidence: evidence, OwnerDials: dials,
 	})
 	return plan, contents, err
 }
