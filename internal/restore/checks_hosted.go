@@ -13,7 +13,7 @@ func checkHosted(_ context.Context, p *planner) error {
 		return nil
 	}
 	for n := range p.active {
-		if !p.rows().Row(n.GroupKind()).HostedEtcd {
+		if !p.rows().Row(n.GroupKind()).HostedEtcd || p.atWork[n.Unit] {
 			continue
 		}
 		f := object.Finding{Severity: object.Error, Code: object.CodeHostedControlPlane,

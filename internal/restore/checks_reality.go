@@ -64,7 +64,8 @@ func checkReality(ctx context.Context, p *planner) error {
 	return nil
 }
 
-// recordedClusters returns what the snapshot has of each workload cluster of the plan.
+// recordedClusters returns what the snapshot has of each workload cluster of the plan but for those
+// that are at work on the target: its controllers have changed their Machines since.
 func (p *planner) recordedClusters() ([]*recorded, error) {
 	refs := map[string][]object.Ref{}
 	var units []string
@@ -72,7 +73,7 @@ func (p *planner) recordedClusters() ([]*recorded, error) {
 		if n.Unit != "" {
 			refs[n.Unit] = append(refs[n.Unit], n.Ref)
 		}
-		if n.GroupKind() == capi.Cluster {
+		if n.GroupKind() == capi.Cluster && !p.atWork[n.Unit] {
 			units = append(units, n.Unit)
 		}
 	}

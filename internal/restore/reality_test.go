@@ -302,3 +302,17 @@ func TestAHostedControlPlaneBlocksItsUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestAWorkloadClusterAtWorkOnTheTargetIsNotCompared: its controllers have replaced Machines since
+// an earlier restore, which does not block the units that are restored again with it.
+func TestAWorkloadClusterAtWorkOnTheTargetIsNotCompared(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	s.Set("w", []workload.Node{realNode("cp2", true)}, "cp2")
+	x := real(t, s)
+	x.target = newMemory(t, "target", needsNamespace, realCluster("w"))
+	plan := x.makePlan(t)
+	if list := append(found(plan, object.CodeMachinesGone), found(plan,
+		object.CodeControlPlaneUnknown)...); len(list) > 0 {
+		t.Errorf("findings %v", list)
+	}
+}
