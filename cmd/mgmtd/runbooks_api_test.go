@@ -92,6 +92,7 @@ func typeOutage(t *testing.T, dir string) {
 		"--source-is-gone --force source-seen-recently")
 	says(t, typed(t, dir, withFile+steps), "trusted", "2 released", "succeeded")
 	withVariables = regexp.MustCompile(`'s3://.*'`).ReplaceAllString(withVariables, "store")
+	withVariables = strings.ReplaceAll(withVariables, "age1...", "$(cat recipient.txt)")
 	says(t, typed(t, dir, "export XDG_STATE_HOME=$PWD/other\n"+withVariables+steps), "trusted",
 		"2 released", "succeeded")
 }
