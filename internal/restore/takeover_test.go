@@ -115,10 +115,10 @@ func (x *trial) options(w Writer, m *mirror.Mirror) RunOptions {
 		Journal: x.catalog.Journal(x.id, m.Journal()), Tuning: x.tuning}
 }
 
-// TestRestoreOfALostHostIsFinishedOrUndoneElsewhere: the host is lost at each of its writes, and its
-// catalog with it. Another host has the mirror only. It finishes the restore, or, while nothing is
-// released, undoes it. Machines lose their mark with their last write, so that the mirror alone knows
-// them.
+// TestRestoreOfALostHostIsFinishedOrUndoneElsewhere: the host is lost at each of its writes, and
+// its catalog with it. Another host has the mirror only. It finishes the restore, or, while nothing
+// is released, undoes it. Machines lose their mark with their last write, so that the mirror alone
+// knows them.
 func TestRestoreOfALostHostIsFinishedOrUndoneElsewhere(t *testing.T) {
 	for _, undo := range []bool{false, true} {
 		for writes := int64(0); ; writes++ {
