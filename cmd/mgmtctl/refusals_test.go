@@ -81,10 +81,10 @@ func TestRefusalsOfTheServiceEndWithTheCommandsOfMgmtctl(t *testing.T) {
 		{"a rollback without a target", "operation rollback latest" + catalogFlags, daemon, 2,
 			"standalone, this needs --store, --target-kubeconfig"},
 		{"a restore that waits for an identity", "operation show latest" + catalogFlags, daemon, 0,
-			"identities are not stored: resume it with one (mgmtctl operation resume OPERATION " +
+			"resume it with an identity, which is not stored (mgmtctl operation resume OPERATION " +
 				"--identity FILE" + catalogFlags + ")"},
 		{"its history", "operation watch latest" + catalogFlags, daemon, 4,
-			"identities are not stored: resume it with one (mgmtctl operation resume OPERATION " +
+			"resume it with an identity, which is not stored (mgmtctl operation resume OPERATION " +
 				"--identity FILE" + catalogFlags + ")"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

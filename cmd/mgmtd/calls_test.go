@@ -25,8 +25,8 @@ func TestEveryCallThatChangesNothingIsLoggedAtDebug(t *testing.T) {
 		return true
 	})
 	slices.Sort(writes)
-	want := []string{"AcceptUnit", "CreateSnapshot", "DeleteSnapshots", "PauseSchedule", "PinSnapshot",
-		"RebuildCatalog", "ResumeOperation", "ResumeSchedule", "RollbackOperation", "RunMove", "RunPrune",
+	want := []string{"AcceptUnit", "CreateSnapshot", "DeleteSnapshots", "FenceMgmt",
+		"PauseSchedule", "PinSnapshot", "RebuildCatalog", "ResumeOperation", "ResumeSchedule", "RollbackOperation", "RunMove", "RunPrune",
 		"RunRestore", "RunSchedule", "StopOperation", "UnpinSnapshot", "VerifySnapshot"}
 	if diff := cmp.Diff(want, writes); diff != "" {
 		t.Error(diff)

@@ -57,8 +57,8 @@ func policySpec() map[string]any {
 		"validations": []any{map[string]any{
 			"expression": "!(" + listed + ") || (request.operation == 'UPDATE' && (" +
 				paused("object") + " || !" + paused("oldObject") + "))",
-			"message": "another management cluster owns this workload cluster: it is fenced here " +
-				"(mgmtctl mgmt fence --lift)",
+			"message": "another management cluster owns this workload cluster: it is fenced here, " +
+				"and stays paused until the fence is lifted",
 			"reason": "Forbidden",
 		}},
 	}

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -143,13 +144,7 @@ type comparison struct {
 // Machine is found by its provider ID, else by the name of its Node. A Machine that had no Node yet
 // is never gone.
 func (r *recorded) compare(s *workload.State) comparison {
-	byName, byProvider := map[string]workload.Node{}, map[string]workload.Node{}
-	for _, n := range s.Nodes {
-		byName[n.Name] = n
-		if n.ProviderID != "" {
-			byProvider[n.ProviderID] = n
-		}
-	}
+	nodes := indexNodes(s.Nodes)
 	c := comparison{control: map[string]string{}}
 	ofMachines, control := map[string]bool{}, false
 	for _, m := range r.machines {
@@ -157,26 +152,18 @@ func (r *recorded) compare(s *workload.State) comparison {
 		if m.node != "" {
 			ofMachines[m.node] = ofMachines[m.node] || m.controlPlane
 		}
-		n, there := byProvider[m.providerID]
-		if !there {
-			name := m.node
-			if name == "" {
-				name = m.ref.Name
-			}
-			n, there = byName[name]
-			there = there && (n.ProviderID == "" || m.providerID == "" || n.ProviderID == m.providerID)
-		}
+		n, there := nodes.of(m)
 		switch {
 		case there:
 			c.matched++
 			ofMachines[n.Name] = true
-			delete(byName, n.Name)
+			delete(nodes.byName, n.Name)
 		case m.node != "":
 			c.gone = append(c.gone, m)
 		}
 	}
 	for _, n := range s.Nodes {
-		if _, left := byName[n.Name]; !left || r.pools[n.Name] || r.pools[n.ProviderID] {
+		if _, left := nodes.byName[n.Name]; !left || r.pools[n.Name] || r.pools[n.ProviderID] {
 			continue
 		}
 		if n.ControlPlane && control {
@@ -191,6 +178,30 @@ func (r *recorded) compare(s *workload.State) comparison {
 		}
 	}
 	return c
+}
+
+// nodeIndex finds the Node of a Machine.
+type nodeIndex struct{ byName, byProvider map[string]workload.Node }
+
+func indexNodes(nodes []workload.Node) nodeIndex {
+	x := nodeIndex{byName: map[string]workload.Node{}, byProvider: map[string]workload.Node{}}
+	for _, n := range nodes {
+		x.byName[n.Name] = n
+		if n.ProviderID != "" {
+			x.byProvider[n.ProviderID] = n
+		}
+	}
+	return x
+}
+
+// of finds the Node by the provider ID of the Machine, else by its name, where no other provider ID
+// speaks against that.
+func (x nodeIndex) of(m recordedMachine) (workload.Node, bool) {
+	if n, there := x.byProvider[m.providerID]; there {
+		return n, true
+	}
+	n, there := x.byName[cmp.Or(m.node, m.ref.Name)]
+	return n, there && (n.ProviderID == "" || m.providerID == "" || n.ProviderID == m.providerID)
 }
 
 // mostNamed is how many Machines or Nodes of a workload cluster get a finding of their own.
