@@ -42,16 +42,24 @@ type Document struct {
 // Feed collects the changes of an operation, in order, until Take. It may be used concurrently.
 type Feed struct {
 	c       *Catalog
-	pending []Change // guarded by c.mu
+	pending []Change // guarded by c.mu, as is count
+	count   int64
 }
 
-// Take returns the changes since the last call.
-func (f *Feed) Take() []Change {
+// Take returns the changes since the last call, and the Count that they end at.
+func (f *Feed) Take() ([]Change, int64) {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	taken := f.pending
 	f.pending = nil
-	return taken
+	return taken, f.count
+}
+
+// Count returns how many changes there were since the beginning of the feed, taken or not.
+func (f *Feed) Count() int64 {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	return f.count
 }
 
 // HasDocument reports whether a plan is among the changes that were not taken.
@@ -116,6 +124,7 @@ func (c *Catalog) publish(id OperationID, change Change) {
 	defer c.mu.Unlock()
 	if feed := c.feeds[id]; feed != nil {
 		feed.pending = append(feed.pending, change)
+		feed.count++
 	}
 }
 

@@ -40,12 +40,15 @@ type Options struct {
 type Mirror struct {
 	Options
 	id    catalog.OperationID
-	state catalog.MirrorState // guarded by slot, as are the next four
+	state catalog.MirrorState // guarded by slot, as are the next six
 
 	feed   *catalog.Feed // nil before the first record
 	queue  []piece       // changes that no record holds yet
 	sealed *store.OperationRecord
 	unable bool
+	// taken and stored are how many changes of the feed are in the queue or in records, and in
+	// records.
+	taken, stored int64
 
 	slot chan struct{} // held while records are written
 
@@ -197,6 +200,13 @@ func (m *Mirror) lost() error {
 // time share records. Errors: *FencedError, from then on in every call; those of the store and the
 // catalog, after which the next call tries again.
 func (m *Mirror) Sync(ctx context.Context) error {
+	m.mu.Lock()
+	feed := m.feed
+	m.mu.Unlock()
+	wanted := int64(-1) // all
+	if feed != nil {
+		wanted = feed.Count()
+	}
 	select {
 	case m.slot <- struct{}{}:
 		defer func() { <-m.slot }()
@@ -205,6 +215,9 @@ func (m *Mirror) Sync(ctx context.Context) error {
 	}
 	if err := m.lost(); err != nil || m.unable {
 		return err
+	}
+	if wanted >= 0 && wanted <= m.stored {
+		return nil // another call has written it meanwhile
 	}
 	if err := m.take(ctx); err != nil {
 		return err
@@ -219,6 +232,7 @@ func (m *Mirror) Sync(ctx context.Context) error {
 			return err
 		}
 	}
+	m.stored = m.taken
 	return nil
 }
 
@@ -236,7 +250,7 @@ func (m *Mirror) take(ctx context.Context) error {
 		m.feed = feed
 		m.mu.Unlock()
 	} else {
-		changes = m.feed.Take()
+		changes, m.taken = m.feed.Take()
 	}
 	for _, change := range changes {
 		pieces, err := divide(change, whole)
