@@ -131,3 +131,18 @@ func TestAKubeconfigSaysWhenItExpiresAndWhoseItIs(t *testing.T) {
 		t.Errorf("an expired credential is accepted: %v", err)
 	}
 }
+
+// TestAKubeconfigWithoutCertificatesFitsEveryCA: it trusts the CAs of the system, and says nothing
+// of that of the workload cluster.
+func TestAKubeconfigWithoutCertificatesFitsEveryCA(t *testing.T) {
+	k, err := workload.Parse([]byte(`{apiVersion: v1, kind: Config, current-context: c,
+		contexts: [{name: c, context: {cluster: k, user: u}}],
+		clusters: [{name: k, cluster: {server: "https://127.0.0.1:1"}}],
+		users: [{name: u, user: {token: t}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !k.FitsCA(workload.Certificates(workloadtest.NewCA(t).Cert)) {
+		t.Error("it does not fit")
+	}
+}
