@@ -14,8 +14,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/service"
@@ -50,6 +52,7 @@ type asked struct {
 	restores   mgmtv1.RestoreServiceClient
 	operations mgmtv1.OperationServiceClient
 	schedules  mgmtv1.ScheduleServiceClient
+	mgmts      mgmtv1.MgmtServiceClient
 	spec       *mgmtv1.RestoreSpec
 }
 
@@ -57,8 +60,8 @@ func ask(p *process) *asked {
 	return &asked{
 		mgmtv1.NewSnapshotServiceClient(p.conn), mgmtv1.NewRestoreServiceClient(p.conn),
 		mgmtv1.NewOperationServiceClient(p.conn), mgmtv1.NewScheduleServiceClient(p.conn),
-		&mgmtv1.RestoreSpec{Target: "b", SourceIsGone: true,
-			ForceCodes: []string{"source-seen-recently"}},
+		mgmtv1.NewMgmtServiceClient(p.conn),
+		&mgmtv1.RestoreSpec{Target: "b", ForceCodes: []string{"fence-unacknowledged"}},
 	}
 }
 
@@ -183,8 +186,12 @@ func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
 	}
 	blind(t, a) // what a request brought is not there for the next one
 
-	// No controllers acknowledge the pause on the target, so the restore waits for them until the
-	// daemon is killed.
+	// The source answers, so it is fenced. No controllers acknowledge that there. Nor do any on the
+	// target: the restore waits for them until the daemon is killed.
+	if _, err := a.mgmts.FenceMgmt(t.Context(), &mgmtv1.FenceMgmtRequest{Name: "a", All: true,
+		Wait: durationpb.New(time.Second)}); err != nil {
+		t.Fatal(err)
+	}
 	begun, err := a.restores.RunRestore(t.Context(), &mgmtv1.RunRestoreRequest{Spec: a.spec,
 		Identity: identity})
 	if err != nil {
