@@ -57,23 +57,33 @@ func Live(ctx context.Context, c client.Client, opts Options, shape Shape) error
 // Rebirth deletes a workload cluster, waits until nothing of it is left, and creates it again under
 // its name.
 func Rebirth(ctx context.Context, c client.Client, opts Options, shape Shape) error {
-	key := shape.Key(opts.Prefix)
-	cluster := object(coreAPI, "Cluster", key.Namespace, key.Name, fields{})
-	if err := c.Delete(ctx, cluster); err != nil {
-		return fmt.Errorf("delete %s: %w", key, err)
-	}
-	if err := wait(ctx, "the end of "+key.String(), func(ctx context.Context) error {
-		err := c.Get(ctx, key, cluster)
-		if err == nil {
-			return fmt.Errorf("%s is still there", key)
-		}
-		return client.IgnoreNotFound(err)
-	}); err != nil {
+	if err := Delete(ctx, c, opts, shape); err != nil {
 		return err
 	}
 	opts.Shapes = []Shape{shape}
 	_, err := Create(ctx, c, opts)
 	return err
+}
+
+// Delete deletes a workload cluster and waits until nothing of it is left.
+func Delete(ctx context.Context, c client.Client, opts Options, shape Shape) error {
+	key := shape.Key(opts.Prefix)
+	cluster := object(coreAPI, "Cluster", key.Namespace, key.Name, fields{})
+	if err := c.Delete(ctx, cluster); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return wait(ctx, "the end of "+key.String(), func(ctx context.Context) error {
+		err := c.Get(ctx, key, cluster)
+		if err == nil {
+			return fmt.Errorf("%s is still there", key)
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
+// RollOut replaces the control plane Machines of a workload cluster.
+func RollOut(ctx context.Context, c client.Client, opts Options, shape Shape) error {
+	return life{c, shape, shape.Key(opts.Prefix)}.rollOut(ctx)
 }
 
 // Scale scales the workers of a workload cluster of Cluster API's own templates, and waits until it
