@@ -70,7 +70,7 @@ func (c *cutOff) serve(ctx context.Context, listener net.Listener, host string) 
 // its workload clusters is restored elsewhere, and somebody else writes a record that nobody
 // vouches for. The overlap of 10 s is what design and documentation promise.
 func TestAPII1SourceThatComesBackIsFenced(t *testing.T) {
-	f := newFenceFixture(t, "back")
+	f := newFenceFixture(t, "returns")
 	way := newCutOff(t)
 	f.s.cfg.Sources = []kube.Options{way.Options}
 	f.claim(f.store, units[0], elsewhere, 0)
