@@ -106,8 +106,8 @@ func (k *Kubeconfig) Expires() time.Time {
 }
 
 // FitsCA reports whether the CA of a workload cluster fits the kubeconfig: it is one of those that
-// the kubeconfig trusts, or signed the client certificate. One with neither, which trusts the CAs of
-// the system and carries a token, says nothing of that and fits.
+// the kubeconfig trusts, or signed the client certificate. One with neither, which trusts the CAs
+// of the system and carries a token, says nothing of that and fits.
 func (k *Kubeconfig) FitsCA(ca []*x509.Certificate) bool {
 	if len(k.ca) == 0 && k.client == nil {
 		return true
