@@ -27,7 +27,7 @@ alone. NAME may be left out when there is only one.
 Without a selection it fences what the management cluster lost: workload clusters that another
 management cluster owns, by an ownership record of the store that a trusted key signed. mgmtd does
 the same by itself when a management cluster comes back.
-With --namespace, --workload, --selector or --all it fences what they name, whoever owns it: before
+With --namespace, --workload, --selector or --all it fences what they name, with any owner: before
 a restore from a source whose API server answers but whose controllers are dead.
 With --lift it gives the pause back exactly as it was. It refuses that for what another management
 cluster owns.
@@ -83,7 +83,7 @@ changed, and something is not fenced, not acknowledged or not lifted; 10 store.`
 	}
 	addLocation(cmd, &req.Location)
 	addSelection(cmd, req.Selection, "fence")
-	cmd.Flags().BoolVar(&req.All, "all", false, "fence everything, whoever owns it")
+	cmd.Flags().BoolVar(&req.All, "all", false, "fence everything, with any owner")
 	cmd.Flags().BoolVar(&req.Lift, "lift", false, "give back the pause of what is fenced")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for acknowledgements (default 30s)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")

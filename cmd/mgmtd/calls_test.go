@@ -26,7 +26,8 @@ func TestEveryCallThatChangesNothingIsLoggedAtDebug(t *testing.T) {
 	})
 	slices.Sort(writes)
 	want := []string{"AcceptUnit", "CreateSnapshot", "DeleteSnapshots", "FenceMgmt",
-		"PauseSchedule", "PinSnapshot", "RebuildCatalog", "ResumeOperation", "ResumeSchedule", "RollbackOperation", "RunMove", "RunPrune",
+		"PauseSchedule", "PinSnapshot", "RebuildCatalog", "ResumeOperation", "ResumeSchedule",
+		"RollbackOperation", "RunMove", "RunPrune",
 		"RunRestore", "RunSchedule", "StopOperation", "UnpinSnapshot", "VerifySnapshot"}
 	if diff := cmp.Diff(want, writes); diff != "" {
 		t.Error(diff)

@@ -22,7 +22,7 @@ func cluster(namespace, name, id, epoch string, labels ...string) Cluster {
 	return c
 }
 
-// TestI1OnlyATrustedRecordOfAHigherEpochTakesAWorkloadCluster: whoever may write to the bucket must
+// TestI1OnlyATrustedRecordOfAHigherEpochTakesAWorkloadCluster: everybody with write access must
 // not be able to stop the controllers of a management cluster.
 func TestI1OnlyATrustedRecordOfAHigherEpochTakesAWorkloadCluster(t *testing.T) {
 	by := func(uid string, epoch, seen int64, trusted bool) ownership.Record {

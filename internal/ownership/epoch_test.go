@@ -96,7 +96,7 @@ func (s *epochStore) read(t *testing.T) []byte {
 	return data
 }
 
-// TestEpochOfAnUntrustedRecordDoesNotCount: whoever may write to the bucket can write any number.
+// TestEpochOfAnUntrustedRecordDoesNotCount: write access to the bucket is enough for any number.
 func TestEpochOfAnUntrustedRecordDoesNotCount(t *testing.T) {
 	for name, epoch := range map[string]int64{"small": 7, "the highest": store.MaxEpoch,
 		"without room for another": math.MaxInt64} {

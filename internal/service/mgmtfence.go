@@ -81,7 +81,7 @@ func (m *mgmtService) FenceMgmt(ctx context.Context, req *mgmtv1.FenceMgmtReques
 	byRecord := !req.GetAll() && !req.GetLift() && isEverything(selection)
 	if byRecord && st == nil {
 		return nil, &Error{Reason: ReasonUsage, Message: "no store with ownership records is named",
-			Hint:    "name the store, or select what to fence whoever owns it",
+			Hint:    "name the store, or select what to fence",
 			HintKey: object.HintStoreURL}
 	}
 	f, err := m.s.openFencing(ctx, o, st)

@@ -170,9 +170,9 @@ func TestAPII1FencePausesWhatTrustedRecordsGiveToAnother(t *testing.T) {
 	}
 }
 
-// TestAPIFenceOfASelectionPausesItWhoeverOwnsIt: the way out when the controllers of a source are
+// TestAPIFenceOfASelectionPausesItWithAnyOwner: the way out when the controllers of a source are
 // dead. Nothing acknowledges on the second server, which has no stand-in for controllers here.
-func TestAPIFenceOfASelectionPausesItWhoeverOwnsIt(t *testing.T) {
+func TestAPIFenceOfASelectionPausesItWithAnyOwner(t *testing.T) {
 	f := newFenceFixture(t, "select")
 	resp := f.fence(&mgmtv1.FenceMgmtRequest{Selection: &mgmtv1.Selection{
 		Workloads: []string{f.name(units[0]), f.name(units[1])}}})

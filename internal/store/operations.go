@@ -141,7 +141,7 @@ func (s *Store) operationRecords(ctx context.Context, prefix string) ([]Operatio
 }
 
 // GetOperationHead returns the head of a record. It needs no identity. The head must be signed by
-// a trusted key: otherwise a *TrustError. Whoever opened a plain store as such, and without
+// a trusted key: otherwise a *TrustError. A caller that opened a plain store as such, and without
 // trusted keys, vouches for what is in it. Other errors: ErrNotFound, *CorruptError, *FormatError,
 // ErrForeign.
 func (s *Store) GetOperationHead(ctx context.Context, k OperationRecordKey) (head OperationHead,

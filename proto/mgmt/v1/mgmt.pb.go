@@ -379,10 +379,10 @@ type FenceMgmtRequest struct {
 	// Name of the storage location whose ownership records are read; empty for the default one, if
 	// there is one.
 	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// Fence these, whoever owns them. Empty without all: those that belong to another management
+	// Fence these, with any owner. Empty without all: those that belong to another management
 	// cluster by a trusted ownership record.
 	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
-	// Fence all, whoever owns them.
+	// Fence all, with any owner.
 	All bool `protobuf:"varint,4,opt,name=all,proto3" json:"all,omitempty"`
 	// Give back the pause of what is fenced, and fence nothing. An empty selection is everything.
 	Lift bool `protobuf:"varint,5,opt,name=lift,proto3" json:"lift,omitempty"`
