@@ -25,6 +25,8 @@ const (
 	pageItems, pageBytes = 100, 4 << 20
 	// pages bounds a list: more Nodes than Kubernetes supports (5,000) are not read.
 	pages = 60
+	// readWithin bounds all answers of one API server together. 5,000 Nodes are 50 pages.
+	readWithin = 30 * time.Second
 )
 
 // State is what there is of a workload cluster.
@@ -59,8 +61,11 @@ type UnknownError struct {
 func (e *UnknownError) Error() string { return e.Reason }
 
 // Ask reads the state of a workload cluster. ca are the certificates of its CA, which has to have
-// signed the certificate of the server; none is not compared. Errors: *CAError, *UnknownError.
-func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate) (*State, error) {
+// signed the certificate of the server; none is not compared. reading has a place for each API
+// server whose lists are read at once, since a page of them takes megabytes; nil has any number.
+// Errors: *CAError, *UnknownError.
+func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate, reading chan struct{}) (
+	*State, error) {
 	c, done := k.connect(ca)
 	defer done()
 	s := &State{}
@@ -69,7 +74,24 @@ func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate) (*State, e
 		return nil, err
 	}
 	s.UID = printable(gjson.GetBytes(ns, "metadata.uid").String())
-	err = c.list(ctx, "/api/v1/nodes", "", func(item gjson.Result) {
+	if s.UID == "" {
+		return nil, &UnknownError{Reason: "its answer is not that of an API server"}
+	}
+	if reading != nil {
+		reading <- struct{}{}
+		defer func() { <-reading }()
+	}
+	if err := c.read(ctx, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// read reads the Nodes and the etcd members.
+func (c *client) read(ctx context.Context, s *State) error {
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	err := c.list(ctx, "/api/v1/nodes", "", func(item gjson.Result) {
 		s.Nodes = append(s.Nodes, Node{
 			Name:         printable(item.Get("metadata.name").String()),
 			ProviderID:   printable(item.Get("spec.providerID").String()),
@@ -77,7 +99,7 @@ func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate) (*State, e
 		})
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.list(ctx, "/api/v1/namespaces/kube-system/pods", "component=etcd,tier=control-plane",
 		func(item gjson.Result) {
@@ -89,7 +111,7 @@ func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate) (*State, e
 		}); err != nil {
 		s.EtcdMembers, s.EtcdUnknown = nil, err.Error()
 	}
-	return s, nil
+	return nil
 }
 
 // Reach reports whether the server of the CA answers and accepts the credentials. Any other status
@@ -166,6 +188,10 @@ func (c *client) list(ctx context.Context, path, labels string, fn func(gjson.Re
 		body, err := c.get(ctx, path, query)
 		if err != nil {
 			return err
+		}
+		// A proxy may answer everything with a page of its own, which says nothing of Nodes.
+		if !strings.HasSuffix(gjson.GetBytes(body, "kind").String(), "List") {
+			return &UnknownError{Reason: "its answer is not a list"}
 		}
 		gjson.GetBytes(body, "items").ForEach(func(_, item gjson.Result) bool {
 			fn(item)

@@ -26,10 +26,14 @@ func parse(t *testing.T, text []byte) *workload.Kubeconfig {
 
 func TestAWorkloadClusterIsReadThroughItsKubeconfig(t *testing.T) {
 	s := workloadtest.New(t, workloadtest.NewCA(t))
-	nodes := []workload.Node{{Name: "a", ProviderID: "p://a", ControlPlane: true}, {Name: "b"}}
+	// A provider ID of Azure is longer than 128 characters; a name of a Node has up to 253.
+	azure := "azure:///subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/production/" +
+		"providers/Microsoft.Compute/virtualMachines/production-control-plane-abcde"
+	nodes := []workload.Node{{Name: strings.Repeat("a", 253), ProviderID: azure, ControlPlane: true},
+		{Name: "b"}}
 	s.Set("uid", nodes, "a")
 	k := parse(t, s.Kubeconfig(t, time.Now().Add(time.Hour)))
-	state, err := k.Ask(t.Context(), workload.Certificates(s.CA.Cert))
+	state, err := k.Ask(t.Context(), workload.Certificates(s.CA.Cert), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +56,7 @@ func TestACredentialGoesOnlyToTheServerOfItsCA(t *testing.T) {
 	for name, tt := range map[string]struct{ kubeconfig, ca []byte }{
 		"another server": {aimed, ca.Cert}, "swapped CA": {text, other.Cert},
 	} {
-		_, err := parse(t, tt.kubeconfig).Ask(t.Context(), workload.Certificates(tt.ca))
+		_, err := parse(t, tt.kubeconfig).Ask(t.Context(), workload.Certificates(tt.ca), nil)
 		if _, ok := errors.AsType[*workload.CAError](err); !ok {
 			t.Errorf("%s: %v, want a CAError", name, err)
 		}
@@ -82,7 +86,12 @@ func TestAnswersAreUntrusted(t *testing.T) {
 			}
 		},
 		"an endless list": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = fmt.Fprintf(w, `{"metadata":{"continue":%q},"items":[]}`, words)
+			_, _ = fmt.Fprintf(w, `{"kind":"NodeList","metadata":{"uid":"u","continue":%q},"items":[]}`,
+				words)
+		},
+		"another JSON": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) },
+		"an empty list of nothing": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, `{"kind":"Namespace","metadata":{"uid":"u"}}`)
 		},
 		"no JSON": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(words)) },
 		"a refusal": func(w http.ResponseWriter, _ *http.Request) {
@@ -90,15 +99,15 @@ func TestAnswersAreUntrusted(t *testing.T) {
 		},
 	} {
 		s.Answer = handler
-		_, err := k.Ask(t.Context(), nil)
+		_, err := k.Ask(t.Context(), nil, nil)
 		if _, ok := errors.AsType[*workload.UnknownError](err); !ok ||
 			strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	s.Answer = nil
-	s.Set("\x1b[31m"+strings.Repeat("x", 500), nil)
-	if state, err := k.Ask(t.Context(), nil); err != nil || len(state.UID) > 128 ||
+	s.Set("\x1b[31m"+strings.Repeat("x", 5000), nil)
+	if state, err := k.Ask(t.Context(), nil, nil); err != nil || len(state.UID) > 1024 ||
 		strings.Contains(state.UID, "\x1b") {
 		t.Errorf("%v %v", state, err)
 	}
@@ -109,7 +118,7 @@ func TestASilentServerIsLeftAfterAWhile(t *testing.T) {
 	done := make(chan struct{})
 	s.Answer = func(http.ResponseWriter, *http.Request) { <-done }
 	defer close(done)
-	_, err := parse(t, s.Kubeconfig(t, time.Now().Add(time.Hour))).Ask(t.Context(), nil)
+	_, err := parse(t, s.Kubeconfig(t, time.Now().Add(time.Hour))).Ask(t.Context(), nil, nil)
 	if _, ok := errors.AsType[*workload.UnknownError](err); !ok ||
 		!strings.Contains(err.Error(), "no answer within") {
 		t.Error(err)
@@ -127,7 +136,7 @@ func TestAKubeconfigSaysWhenItExpiresAndWhoseItIs(t *testing.T) {
 	if !k.FitsCA(workload.Certificates(ca.Cert)) || k.FitsCA(workload.Certificates(other.Cert)) {
 		t.Error("the CA is mistaken")
 	}
-	if _, err := k.Ask(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "401") {
+	if _, err := k.Ask(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("an expired credential is accepted: %v", err)
 	}
 }

@@ -4,6 +4,6 @@
 // A kubeconfig of a snapshot is untrusted input (invariant I8): only its server, its CA and its
 // inline credentials are used. The credentials go to that server alone, once its certificate is
 // verified, and never follow a redirect. The answers are untrusted as well: their size is bounded,
-// and what is shown of them is cut to one short line of printable characters. Nothing is changed
+// and what is shown of them is cut to one line of printable characters. Nothing is changed
 // on a workload cluster (invariant I7).
 package workload

@@ -131,9 +131,10 @@ func pool(certificates []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// printable cuts a text of a workload cluster to one short line.
+// printable cuts a text of a workload cluster to one line. A provider ID has up to 512 characters
+// (cluster-api v1.14, api/core/v1beta2/machine_types.go), and one that was cut is another one.
 func printable(s string) string {
-	const most = 128
+	const most = 1024
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return '?'

@@ -160,10 +160,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.Answer(w, r)
 		return
 	}
-	var items []any
+	items := []any{}
 	switch r.URL.Path {
 	case "/api/v1/namespaces/kube-system":
-		answer(w, map[string]any{"metadata": map[string]any{"uid": s.uid}})
+		answer(w, map[string]any{"kind": "Namespace", "metadata": map[string]any{"uid": s.uid}})
 		return
 	case "/api/v1/nodes":
 		for _, n := range s.nodes {
@@ -182,7 +182,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	answer(w, map[string]any{"items": items})
+	answer(w, map[string]any{"kind": "List", "items": items})
 }
 
 func answer(w http.ResponseWriter, v any) {
