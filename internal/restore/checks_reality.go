@@ -15,9 +15,10 @@ import (
 	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
-// realityAtOnce is how many workload clusters are asked at once: 3,000 that do not answer then take
-// 3,000 / 128 × workload.AnswerWithin, 47 s.
-const realityAtOnce = 128
+// realityAtOnce is how many workload clusters are asked at once, and readAtOnce of how many the
+// lists are read at once. One that does not answer takes workload.AnswerWithin and little else, one
+// that answers takes processor time and memory.
+const realityAtOnce, readAtOnce = 512, 64
 
 // asked is what a workload cluster answered.
 type asked struct {
@@ -41,18 +42,17 @@ func checkReality(ctx context.Context, p *planner) error {
 	}
 	p.clustersByCA = map[string]int{}
 	for _, r := range clusters {
-		if r.kubeconfig != nil {
-			p.clustersByCA[caKey(r.kubeconfig.CA())]++
-		}
+		p.clustersByCA[caKey(r.authority())]++
 	}
 	answers := make([]asked, len(clusters))
 	g := errgroup.Group{}
 	g.SetLimit(realityAtOnce)
+	reading := make(chan struct{}, readAtOnce)
 	for i, r := range clusters {
 		answers[i].recorded = r
 		if p.checkKubeconfig(r) {
 			g.Go(func() error {
-				answers[i].state, answers[i].err = r.kubeconfig.Ask(ctx, r.ca)
+				answers[i].state, answers[i].err = r.kubeconfig.Ask(ctx, r.ca, reading)
 				return nil
 			})
 		}
@@ -125,11 +125,21 @@ func (p *planner) checkKubeconfig(r *recorded) bool {
 // workload cluster has it: several that are reached through one proxy share its CA.
 func (p *planner) isOwn(r *recorded) bool {
 	api := p.Snapshot.About.API
-	if api == nil || r.kubeconfig == nil || p.Source.Source.UID == p.Target.UID {
+	if api == nil || p.Source.Source.UID == p.Target.UID {
 		return false
 	}
-	sameCA := len(api.CA) > 0 && slices.Equal(api.CA, r.kubeconfig.CA())
-	return sameCA && (r.kubeconfig.Server() == api.Server || p.clustersByCA[caKey(api.CA)] == 1)
+	sameCA := len(api.CA) > 0 && slices.Equal(api.CA, r.authority())
+	sameServer := r.kubeconfig != nil && r.kubeconfig.Server() == api.Server
+	return sameCA && (sameServer || p.clustersByCA[caKey(api.CA)] == 1)
+}
+
+// authority identifies the CA of a workload cluster: that of its kubeconfig, else that of its
+// Secret.
+func (r *recorded) authority() []string {
+	if r.kubeconfig != nil {
+		return r.kubeconfig.CA()
+	}
+	return workload.KeyIDs(r.ca)
 }
 
 func caKey(ca []string) string { return strings.Join(ca, " ") }
@@ -179,6 +189,7 @@ func (p *planner) reportReality(answers []asked) {
 			continue
 		}
 		c := a.compare(a.state)
+		p.compared[a.unit] = true
 		clusters++
 		compared.matched += c.matched
 		compared.gone = append(compared.gone, c.gone...)

@@ -1,9 +1,11 @@
 package restore
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,9 +47,10 @@ func (r *run) compareReality(ctx context.Context, u Unit) error {
 	}
 	gone := slices.Clone(u.Gone)
 	force := r.Plan.Spec.Force
-	if w.kubeconfig != nil && !w.otherCA() && r.silent.Load() < mostSilent {
-		state, err := w.kubeconfig.Ask(ctx, w.ca)
+	if w.kubeconfig != nil && !w.otherCA() && (u.Compared || r.silent.Load() < mostSilent) {
+		state, err := w.kubeconfig.Ask(ctx, w.ca, nil)
 		r.countSilent(err)
+		r.reportSilent(ctx, u, w, err)
 		_, otherCA := errors.AsType[*workload.CAError](err)
 		switch {
 		case otherCA && !force.Has(object.CodeCAMismatch):
@@ -73,9 +76,20 @@ func (r *run) compareReality(ctx context.Context, u Unit) error {
 }
 
 // mostSilent is how many workload clusters in a row may give no answer before a run asks no further
-// one: from a host outside of their network each would cost a slot of the run
-// workload.AnswerWithin.
+// one that did not answer in the plan either: from a host outside of their network each would cost
+// a slot of the run workload.AnswerWithin.
 const mostSilent = 16
+
+// reportSilent reports a workload cluster that answered in the plan and does not before its
+// release: what happened to it since is not known.
+func (r *run) reportSilent(ctx context.Context, u Unit, w *recorded, err error) {
+	if _, unknown := errors.AsType[*workload.UnknownError](err); unknown && u.Compared {
+		r.report(ctx, u.Name, object.Finding{Severity: object.Warning, Code: object.CodeRealityUnknown,
+			Ref: w.cluster, Message: "it could not be compared with the snapshot again right before its " +
+				"release: " + err.Error(),
+			Hint: "compare its Machines with the infrastructure"})
+	}
+}
 
 func (r *run) countSilent(err error) {
 	if _, unknown := errors.AsType[*workload.UnknownError](err); unknown {
@@ -85,33 +99,39 @@ func (r *run) countSilent(err error) {
 	}
 }
 
-func holdStep(unit string) catalog.Step {
-	return catalog.Step{Unit: unit, Phase: "hold-remediation"}
+// holdStep is the step in which a run holds Machines; one that finds more of them gone than the run
+// before it has the next wave.
+func holdStep(unit string, wave int) catalog.Step {
+	return catalog.Step{Unit: unit, Phase: "hold-remediation", Wave: wave}
 }
+
+// Values of holdStep: whether a Machine got the annotation from this operation.
+var heldByUs, heldByOthers = json.RawMessage("true"), json.RawMessage("false")
 
 // holdRemediation prevents health checks from replacing Machines. Each Machine that gets the
 // annotation is journaled first, so that those that had it before keep it.
 func (r *run) holdRemediation(ctx context.Context, u Unit, gone []object.Ref) error {
-	if len(gone) == 0 {
+	seen, wave, err := r.seenGone(ctx, u.Name)
+	if err != nil {
+		return err
+	}
+	var rest []Object
+	for _, o := range u.Objects {
+		if o.Action != Skip && slices.Contains(gone, o.Ref) && seen[o.Ref.String()] == nil {
+			rest = append(rest, o)
+		}
+	}
+	if len(rest) == 0 {
 		return nil
 	}
-	return r.Journal.Do(ctx, holdStep(u.Name), func(ctx context.Context,
+	return r.Journal.Do(ctx, holdStep(u.Name, wave), func(ctx context.Context,
 		h *catalog.StepHandle) error {
-		for _, o := range u.Objects {
-			if o.Action == Skip || !slices.Contains(gone, o.Ref) {
-				continue
-			}
-			var unrecorded error
-			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
-				if _, has := live.GetAnnotations()[capi.AnnotationSkipRemediation]; has {
-					return false
-				}
-				unrecorded = h.Record(ctx, catalog.Value{Key: o.Ref.String(),
-					Data: json.RawMessage("true")})
-				capi.Annotate(live.Object, capi.AnnotationSkipRemediation, "")
-				return unrecorded == nil
-			})
-			if err := errors.Join(unrecorded, err); err != nil {
+		recorded, err := r.Journal.Values(ctx, holdStep(u.Name, wave)) // by a run that died
+		if err != nil {
+			return err
+		}
+		for _, o := range rest {
+			if err := r.holdMachine(ctx, h, o, recorded); err != nil {
 				return err
 			}
 		}
@@ -119,9 +139,62 @@ func (r *run) holdRemediation(ctx context.Context, u Unit, gone []object.Ref) er
 	})
 }
 
-// heldMachines returns the Machines that an annotation of ours keeps from remediation.
-func (r *run) heldMachines(ctx context.Context, unit string) (map[string]json.RawMessage, error) {
-	return r.Journal.Values(ctx, holdStep(unit))
+// holdMachine annotates a Machine. What was recorded of it before counts: the annotation that is
+// there may be ours.
+func (r *run) holdMachine(ctx context.Context, h *catalog.StepHandle, o Object,
+	recorded map[string]json.RawMessage) error {
+	var unrecorded error
+	key := o.Ref.String()
+	err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {
+		_, has := live.GetAnnotations()[capi.AnnotationSkipRemediation]
+		if recorded[key] == nil {
+			value := heldByUs
+			if has {
+				value = heldByOthers
+			}
+			unrecorded = h.Record(ctx, catalog.Value{Key: key, Data: value})
+			recorded[key] = value
+		}
+		capi.Annotate(live.Object, capi.AnnotationSkipRemediation, "")
+		return !has && unrecorded == nil
+	})
+	return errors.Join(unrecorded, err)
+}
+
+// seenGone returns the Machines that the steps that are done have seen, and the wave of the next
+// step.
+func (r *run) seenGone(ctx context.Context, unit string) (seen map[string]json.RawMessage, wave int,
+	err error) {
+	seen = map[string]json.RawMessage{}
+	for ; ; wave++ {
+		done, err := r.stepDone(ctx, holdStep(unit, wave))
+		if err != nil || !done {
+			return seen, wave, err
+		}
+		values, err := r.Journal.Values(ctx, holdStep(unit, wave))
+		if err != nil {
+			return nil, 0, err
+		}
+		maps.Copy(seen, values)
+	}
+}
+
+// heldMachines returns the Machines that an annotation of ours keeps from remediation. The last
+// step may not have ended.
+func (r *run) heldMachines(ctx context.Context, unit string) (map[string]bool, error) {
+	seen, wave, err := r.seenGone(ctx, unit)
+	if err != nil {
+		return nil, err
+	}
+	last, err := r.Journal.Values(ctx, holdStep(unit, wave))
+	maps.Copy(seen, last)
+	held := map[string]bool{}
+	for ref, value := range seen {
+		if bytes.Equal(value, heldByUs) {
+			held[ref] = true
+		}
+	}
+	return held, err
 }
 
 // resumeRemediation takes the annotations of holdRemediation away again.
@@ -133,7 +206,7 @@ func (r *run) resumeRemediation(ctx context.Context, u Unit) error {
 	step := catalog.Step{Unit: u.Name, Phase: "resume-remediation"}
 	return r.Journal.Do(ctx, step, func(ctx context.Context, _ *catalog.StepHandle) error {
 		for _, o := range u.Objects {
-			if held[o.Ref.String()] == nil {
+			if !held[o.Ref.String()] {
 				continue
 			}
 			err := r.change(ctx, o, func(live *unstructured.Unstructured) bool {

@@ -100,6 +100,8 @@ type Unit struct {
 	Blocked     bool     `json:"blocked,omitempty"`
 	// Held: it is the Cluster of the source management cluster itself, and is never released.
 	Held bool `json:"held,omitempty"`
+	// Compared: its workload cluster answered, and was compared with the snapshot.
+	Compared bool `json:"compared,omitempty"`
 	// Gone are the Machines whose Node is gone from the workload cluster.
 	Gone []object.Ref `json:"gone,omitempty"`
 	// OtherMachines are the Machines of the workload cluster that were on the target at planning and

@@ -109,6 +109,8 @@ type planner struct {
 	others map[string]map[string]string
 	gone   map[string][]object.Ref // the Unit.Gone of units
 	held   map[string]bool         // the Unit.Held of units
+	// compared are the units whose workload cluster answered
+	compared map[string]bool
 	// clustersByCA counts the workload clusters by the CA of their kubeconfig
 	clustersByCA map[string]int
 
@@ -136,7 +138,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		kinds:    map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
 		targetClusters: map[object.Key]bool{}, platform: map[string]string{},
-		gone: map[string][]object.Ref{}, held: map[string]bool{},
+		gone: map[string][]object.Ref{}, held: map[string]bool{}, compared: map[string]bool{},
 	}
 	p.addAll(in.Findings...)
 	for _, r := range in.Spec.DropOwners {

@@ -27,6 +27,9 @@ type recorded struct {
 	machines   []recordedMachine
 	// pools are the names and provider IDs of the Nodes of machine pools.
 	pools map[string]bool
+	// controlPlane: its control plane is made of Machines. The snapshot may be of a time before the
+	// first one.
+	controlPlane bool
 	// etcd: its control plane runs etcd, and removes members that are not of its Machines.
 	etcd bool
 }
@@ -60,10 +63,11 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 		certificates := rows.Row(ref.GroupKind()).Certificates
 		hasCA = hasCA || slices.Contains(certificates, "ca")
 		r.etcd = r.etcd || slices.Contains(certificates, "etcd")
+		control := ref.Group == capi.GroupControlPlane
 		secret := ref.GroupKind() == kube.SecretKind.GroupKind && ref.Namespace == key.Namespace
 		kubeconfig := secret && ref.Name == key.Name+"-kubeconfig"
 		authority := secret && ref.Name == key.Name+"-ca"
-		if !kubeconfig && !authority && ref.GroupKind() != capi.Machine &&
+		if !kubeconfig && !authority && !control && ref.GroupKind() != capi.Machine &&
 			ref.GroupKind() != capi.MachinePool {
 			continue
 		}
@@ -79,14 +83,20 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 			if err == nil {
 				ca = workload.Certificates(text)
 			}
+		case control:
+			// Templates of control planes have no Machines of their own, and are in no unit. The field
+			// is of the contract of control planes with Machines (cluster-api v1.14,
+			// internal/contract/controlplane.go).
+			r.controlPlane = r.controlPlane || gjson.GetBytes(raw, "spec.machineTemplate").Exists()
 		case ref.GroupKind() == capi.Machine:
-			r.machines = append(r.machines, readMachine(ref, raw))
+			m := readMachine(ref, raw)
+			r.machines, r.controlPlane = append(r.machines, m), r.controlPlane || m.controlPlane
 		default:
 			r.readPool(raw)
 		}
 	}
 	if hasCA {
-		r.ca = ca
+		r.ca, r.controlPlane = ca, true
 	}
 	return r, nil
 }
@@ -146,9 +156,8 @@ type comparison struct {
 func (r *recorded) compare(s *workload.State) comparison {
 	nodes := indexNodes(s.Nodes)
 	c := comparison{control: map[string]string{}}
-	ofMachines, control := map[string]bool{}, false
+	ofMachines := map[string]bool{}
 	for _, m := range r.machines {
-		control = control || m.controlPlane
 		if m.node != "" {
 			ofMachines[m.node] = ofMachines[m.node] || m.controlPlane
 		}
@@ -166,14 +175,14 @@ func (r *recorded) compare(s *workload.State) comparison {
 		if _, left := nodes.byName[n.Name]; !left || r.pools[n.Name] || r.pools[n.ProviderID] {
 			continue
 		}
-		if n.ControlPlane && control {
+		if n.ControlPlane && r.controlPlane {
 			c.control[n.Name] = fmt.Sprintf("Node %q (provider ID %q)", n.Name, n.ProviderID)
 		} else {
 			c.workers = append(c.workers, n)
 		}
 	}
 	for _, member := range s.EtcdMembers {
-		if r.etcd && control && !ofMachines[member] && c.control[member] == "" {
+		if r.etcd && !ofMachines[member] && c.control[member] == "" {
 			c.control[member] = fmt.Sprintf("etcd member %q", member)
 		}
 	}

@@ -1,7 +1,9 @@
 package restore
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -130,6 +132,20 @@ func TestI1APlanComparesMachinesWithNodes(t *testing.T) {
 	}
 }
 
+// TestI1AControlPlaneWithoutMachinesInTheSnapshotIsNotMadeTwice: the snapshot is of a time before
+// the first Machine of the control plane, whose controller would make another one.
+func TestI1AControlPlaneWithoutMachinesInTheSnapshotIsNotMadeTwice(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	s.Set("w", []workload.Node{realNode("cp", true)}, "cp")
+	plan := newTrial(t, newMemory(t, "source", needsNamespace, realCluster("w"), realControlPlane,
+		realSecret("w", "ca", "tls.crt", s.CA.Cert),
+		realSecret("w", "kubeconfig", "value", s.Kubeconfig(t, time.Now().Add(time.Hour)))),
+		newMemory(t, "target")).makePlan(t)
+	if list := found(plan, object.CodeControlPlaneUnknown); len(list) != 1 || !plan.Blocked {
+		t.Errorf("blocked %v: %v", plan.Blocked, plan.Findings)
+	}
+}
+
 // TestAMachineThatWasBeingDeletedIsSaidToBeSo: its Node is gone, and the snapshot knows why.
 func TestAMachineThatWasBeingDeletedIsSaidToBeSo(t *testing.T) {
 	s := workloadtest.New(t, workloadtest.NewCA(t))
@@ -223,6 +239,30 @@ func TestI1RealityIsComparedAgainRightBeforeARelease(t *testing.T) {
 	}
 }
 
+// TestI1WhatAnsweredInThePlanIsAskedAgainHoweverManyAreSilent: workload clusters of another network
+// that do not answer say nothing of one that did.
+func TestI1WhatAnsweredInThePlanIsAskedAgainHoweverManyAreSilent(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	s.Set("w", []workload.Node{realNode("cp", true), realNode("worker", false)}, "cp")
+	closed := strings.ReplaceAll(string(s.Kubeconfig(t, time.Now().Add(time.Hour))), s.URL,
+		"https://127.0.0.1:1")
+	var silent []string
+	for i := range mostSilent + 1 {
+		name := fmt.Sprintf("a%02d", i) // before n/w
+		silent = append(silent, realCluster(name), realMachine(name, name+"-m", true, ""),
+			realSecret(name, "kubeconfig", "value", []byte(closed)))
+	}
+	x := real(t, s, silent...)
+	x.tuning.Concurrency = 1
+	x.target.refuse = func(*unstructured.Unstructured) error {
+		s.Set("w", []workload.Node{realNode("cp2", true), realNode("worker", false)}, "cp2")
+		return nil
+	}
+	if _, err := x.run(t); err == nil || strings.Contains(x.released(t), "n/w") {
+		t.Errorf("released %q: %v", x.released(t), err)
+	}
+}
+
 // TestMachinesThatAreGoneAreHeldFromRemediationUntilPostFlight: the annotation is there when the
 // unit is released, and gone afterwards, but for the one that was there before.
 func TestMachinesThatAreGoneAreHeldFromRemediationUntilPostFlight(t *testing.T) {
@@ -231,21 +271,10 @@ func TestMachinesThatAreGoneAreHeldFromRemediationUntilPostFlight(t *testing.T) 
 	x := real(t, s, realMachine("w", "skipped", false,
 		`,"annotations":{"cluster.x-k8s.io/skip-remediation":"by hand"}`))
 	x.spec.Force = object.Forced{object.CodeMachinesGone: ""}
-	skipped := func() (names []string) {
-		x.target.mu.Lock()
-		defer x.target.mu.Unlock()
-		for ref, u := range x.target.objects {
-			if _, has := u.GetAnnotations()[capi.AnnotationSkipRemediation]; has {
-				names = append(names, ref.Name)
-			}
-		}
-		slices.Sort(names)
-		return names
-	}
 	var atRelease []string
 	x.target.onList = func(k kube.Kind, _ kube.ListOptions) {
 		if x.released(t) != "" && atRelease == nil {
-			atRelease = skipped()
+			atRelease = x.skipsRemediation()
 		}
 	}
 	if _, err := x.run(t); err != nil {
@@ -254,8 +283,69 @@ func TestMachinesThatAreGoneAreHeldFromRemediationUntilPostFlight(t *testing.T) 
 	if want := []string{"skipped", "worker"}; !slices.Equal(atRelease, want) {
 		t.Errorf("held at the release: %q, want %q", atRelease, want)
 	}
-	if want := []string{"skipped"}; !slices.Equal(skipped(), want) {
-		t.Errorf("held afterwards: %q, want %q", skipped(), want)
+	if want := []string{"skipped"}; !slices.Equal(x.skipsRemediation(), want) {
+		t.Errorf("held afterwards: %q, want %q", x.skipsRemediation(), want)
+	}
+}
+
+// TestAMachineThatGoesBetweenTwoRunsIsHeldToo: the first run held another one, and died before the
+// release.
+func TestAMachineThatGoesBetweenTwoRunsIsHeldToo(t *testing.T) {
+	s := workloadtest.New(t, workloadtest.NewCA(t))
+	cp, later := realNode("cp", true), realNode("later", false)
+	s.Set("w", []workload.Node{cp, later}, "cp")
+	x := real(t, s, realMachine("w", "later", false, ""))
+	x.spec.Force = object.Forced{object.CodeMachinesGone: ""}
+	x.hooks.BeforeRelease = func(context.Context, Unit) error { return errors.New("died") }
+	if _, err := x.run(t); err == nil {
+		t.Fatal("it was released")
+	}
+	x.hooks.BeforeRelease = nil
+	s.Set("w", []workload.Node{cp}, "cp")
+	var atRelease []string
+	x.target.onList = func(kube.Kind, kube.ListOptions) {
+		if x.released(t) != "" && atRelease == nil {
+			atRelease = x.skipsRemediation()
+		}
+	}
+	if _, err := x.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"later", "worker"}; !slices.Equal(atRelease, want) {
+		t.Errorf("held at the release: %q, want %q", atRelease, want)
+	}
+	if names := x.skipsRemediation(); len(names) > 0 {
+		t.Errorf("held afterwards: %q", names)
+	}
+}
+
+// skipsRemediation returns the names of the objects that are held from remediation.
+func (x *trial) skipsRemediation() (names []string) {
+	x.target.mu.Lock()
+	defer x.target.mu.Unlock()
+	for ref, u := range x.target.objects {
+		if _, has := u.GetAnnotations()[capi.AnnotationSkipRemediation]; has {
+			names = append(names, ref.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestI1TheSourcesOwnClusterIsKnownByItsCAAlone: its kubeconfig cannot be used.
+func TestI1TheSourcesOwnClusterIsKnownByItsCAAlone(t *testing.T) {
+	ca := workloadtest.NewCA(t)
+	x := newTrial(t, newMemory(t, "source", needsNamespace, realCluster("own"), realControlPlane,
+		strings.Replace(realControlPlane, `"name":"w",
+	"ownerReferences":[{"kind":"Cluster","name":"w"}]`,
+			`"name":"own","ownerReferences":[{"kind":"Cluster","name":"own"}]`, 1),
+		realCluster("w"), realSecret("own", "ca", "tls.crt", ca.Cert),
+		realSecret("own", "kubeconfig", "value", []byte("{"))), newMemory(t, "target"))
+	x.snapshot.About.API = &kube.API{Server: "https://127.0.0.1:1",
+		CA: workload.KeyIDs(workload.Certificates(ca.Cert))}
+	plan := x.makePlan(t)
+	if list := found(plan, object.CodeOwnCluster); len(list) != 1 || list[0].Unit != "n/own" {
+		t.Errorf("findings %v", plan.Findings)
 	}
 }
 

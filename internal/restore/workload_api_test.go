@@ -55,7 +55,7 @@ func TestAPIAWorkloadClusterIsReadFromARealServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := k.Ask(t.Context(), nil)
+	state, err := k.Ask(t.Context(), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
