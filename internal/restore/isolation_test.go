@@ -154,6 +154,35 @@ func TestAClassThatIsNotReconciledBlocksItsUsersOnly(t *testing.T) {
 	})
 }
 
+// TestAClassWithoutItsTemplateIsNotWaitedFor: its template is refused, so it will not be
+// reconciled, and its users are blocked already.
+func TestAClassWithoutItsTemplateIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // time passes at once
+		x := newTrial(t, withTemplate(t), newMemory(t, "target"))
+		x.tuning.Wait = time.Hour
+		x.target.refuse = refuses(templateOne)
+		x.target.statusWritten = func(u *unstructured.Unstructured) {
+			if refOf(u).String() == classOne {
+				u.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+					"type": "VariablesReady", "status": "False", "reason": "Failed"}}}
+			}
+		}
+		began := time.Now()
+		failures, err := x.run(t)
+		if x.released(t) != "two/w" || time.Since(began) >= x.tuning.Wait {
+			t.Errorf("released %q after %s: %q: %v", x.released(t), time.Since(began), failures, err)
+		}
+		x.target.refuse = nil
+		x.target.set(t, classOne, func(u *unstructured.Unstructured) {
+			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+				"type": "VariablesReady", "status": "True"}}}
+		})
+		if _, err := x.run(t); err != nil || x.released(t) != "one/w two/w" {
+			t.Errorf("resumed: released %q: %v", x.released(t), err)
+		}
+	})
+}
+
 // TestATerminatingNamespaceBlocksItsUnitsOnly: found when the plan is made, and during the run.
 func TestATerminatingNamespaceBlocksItsUnitsOnly(t *testing.T) {
 	terminate := func(u *unstructured.Unstructured) {

@@ -92,8 +92,10 @@ func (r *run) verifyShared(ctx context.Context, h *catalog.StepHandle, objects [
 	return nil
 }
 
-// pollShared polls shared objects until all are ready or failed. It returns those that are not
-// after limit, with their problems: a *WaitError when only controllers of the target are missing.
+// pollShared polls shared objects until all are ready, failed, or needed by no unit that is not
+// blocked already: a class is never reconciled when one of its templates failed. It returns those
+// that are not after limit, with their problems: a *WaitError when only controllers of the target
+// are missing.
 func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Duration,
 	verify problemFunc, ready func(o Object) error) (left map[*Object]error, err error) {
 	var mu sync.Mutex
@@ -106,6 +108,8 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 			return ready(o)
 		case final:
 			r.failShared(ctx, o, problem)
+			return nil
+		case r.shared.isInVain(o):
 			return nil
 		}
 		mu.Lock()

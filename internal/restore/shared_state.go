@@ -211,6 +211,12 @@ func (s *sharedState) blocked(unit string, late bool) error {
 	return nil
 }
 
+// isInVain reports whether each unit that needs a shared object is blocked by another one.
+func (s *sharedState) isInVain(o Object) bool {
+	return len(o.Users) > 0 && !slices.ContainsFunc(o.Users,
+		func(unit string) bool { return s.blocked(unit, false) == nil })
+}
+
 // await waits until all shared objects that a unit needs are ready. Errors: *SharedError; the
 // context's; what prevented the check.
 func (s *sharedState) await(ctx context.Context, unit string) error {
