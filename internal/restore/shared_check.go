@@ -109,7 +109,8 @@ func (r *run) pollShared(ctx context.Context, objects []Object, limit time.Durat
 		case final:
 			r.failShared(ctx, o, problem)
 			return nil
-		case r.shared.isInVain(o):
+		}
+		if _, waits := errors.AsType[*WaitError](problem); waits && r.shared.isInVain(o) {
 			return nil
 		}
 		mu.Lock()
