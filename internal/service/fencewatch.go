@@ -100,7 +100,7 @@ type mgmtWatch struct {
 	*fenceWatch
 	options kube.Options
 	log     *slog.Logger
-	// down is when the last try failed; zero once the first pass after it is through.
+	// down is when the last try failed; zero once a pass with fresh records is through after it.
 	down     time.Time
 	answered bool
 	// fresh: the records were read since it answers again. The first pass takes those of the cache:
@@ -115,6 +115,8 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 		wait := fencePollUp
 		if err := m.look(ctx); err != nil && ctx.Err() == nil {
 			wait = fencePollDown
+		} else if err == nil && !m.fresh {
+			continue // with fresh records
 		}
 		if retry.Sleep(ctx, wait) != nil {
 			return
@@ -153,15 +155,17 @@ func (m *mgmtWatch) look(ctx context.Context) error {
 		owners, err = m.refresh(ctx, 0)
 		m.fresh = err == nil
 	}
-	if m.answered && err == nil && maps.Equal(m.passed, versions(owners)) {
-		return nil
+	if !m.answered || err != nil || !maps.Equal(m.passed, versions(owners)) {
+		if passErr := m.pass(ctx, mgmt, owners, since); passErr != nil || err != nil {
+			err = errors.Join(err, passErr)
+			m.log.Error("fence what the management cluster lost", "error", err)
+			return err
+		}
 	}
-	if passErr := m.pass(ctx, mgmt, owners, since); passErr != nil || err != nil {
-		err = errors.Join(err, passErr)
-		m.log.Error("fence what the management cluster lost", "error", err)
-		return err
+	m.answered, m.passed = true, versions(owners)
+	if m.fresh {
+		m.down = time.Time{}
 	}
-	m.answered, m.down, m.passed = true, time.Time{}, versions(owners)
 	return nil
 }
 
