@@ -12,17 +12,18 @@ import (
 // findingCommands are the commands and flags that mgmtctl adds to the hint of a finding. The
 // service names none, because a client of its API has others.
 var findingCommands = map[object.Code]string{
-	object.CodeSourceNotGone:  "--source-is-gone, or --no-release",
-	object.CodeSourceAnswers:  "mgmtctl mgmt fence NAME",
-	object.CodeSourceLastSeen: "standalone --source-kubeconfig FILE",
-	object.CodeSnapshotAge:    "--no-release stops before the release",
-	object.CodeNotNewest:      "--snapshot latest",
-	object.CodeOwnerMissing:   "--drop-owner OWNER",
-	object.CodeOwnerLate:      "--drop-owner OWNER",
-	object.CodeNeedMissing:    "--no-release stops before the release",
-	object.CodeUnowned:        "--include-unowned",
-	object.CodeCAMissing:      "mgmtctl snapshot list",
-	object.CodeCAInvalid:      "mgmtctl snapshot list",
+	object.CodeSourceNotGone:     "--source-is-gone, or --no-release",
+	object.CodeSourceAnswers:     "mgmtctl mgmt fence NAME",
+	object.CodeSourceLastSeen:    "standalone --source-kubeconfig FILE",
+	object.CodeSnapshotAge:       "--no-release stops before the release",
+	object.CodeNotNewest:         "--snapshot latest",
+	object.CodeOwnerMissing:      "--drop-owner OWNER",
+	object.CodeOwnerLate:         "--drop-owner OWNER",
+	object.CodeNeedMissing:       "--no-release stops before the release",
+	object.CodeUnowned:           "--include-unowned",
+	object.CodeKubeconfigExpired: "--renew-kubeconfigs",
+	object.CodeCAMissing:         "mgmtctl snapshot list",
+	object.CodeCAInvalid:         "mgmtctl snapshot list",
 
 	object.CodeUnitFailed:         "mgmtctl operation resume ID",
 	object.CodeSharedFailed:       "mgmtctl operation resume ID",
@@ -124,7 +125,7 @@ func withCommands(hint, commands string) string {
 // documents have the same.
 func (p *program) completeHint(f *mgmtv1.Finding) {
 	code, hint := object.Code(f.GetCode()), f.GetHint()
-	commands := p.expand(findingCommands[code], f.GetMessage(), hint)
+	commands := p.expand(p.withSwitch(findingCommands[code]), f.GetMessage(), hint)
 	if f.GetUnit() != "" {
 		commands = strings.ReplaceAll(commands, "NAMESPACE/NAME", f.GetUnit())
 	}
@@ -132,6 +133,19 @@ func (p *program) completeHint(f *mgmtv1.Finding) {
 	if f.GetSeverity() >= mgmtv1.Severity_SEVERITY_ERROR {
 		f.Hint = withCommands(f.GetHint(), p.expand(overrideCommands[code], f.GetMessage(), hint))
 	}
+}
+
+// oneSwitch matches a text of findingCommands that is a flag without a value.
+var oneSwitch = regexp.MustCompile(`^--[a-z-]+$`)
+
+// withSwitch returns this command with the flag, where the command has it; else the flag. The flags
+// of a plan in a file are not those of this command.
+func (p *program) withSwitch(commands string) string {
+	if !oneSwitch.MatchString(commands) || p.current == nil || p.planFile != "" ||
+		p.current.Flag(strings.TrimPrefix(commands, "--")) == nil {
+		return commands
+	}
+	return p.again(commands)
 }
 
 // completeMessage adds our commands to the message of an operation, which ends with the hint of

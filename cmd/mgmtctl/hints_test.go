@@ -111,6 +111,26 @@ func TestEveryCommandOfAHintExists(t *testing.T) {
 	}
 }
 
+// TestAFlagOfAHintComesWithItsCommand: a flag without a value that the command has.
+func TestAFlagOfAHintComesWithItsCommand(t *testing.T) {
+	p := testProgram()
+	root := newRoot(p)
+	cmd, args, err := root.Find([]string{"restore", "plan", "--source-is-gone"})
+	if err == nil {
+		err = cmd.ParseFlags(args)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.current = cmd
+	f := &mgmtv1.Finding{Code: string(object.CodeKubeconfigExpired), Hint: "renew it",
+		Severity: mgmtv1.Severity_SEVERITY_WARNING}
+	want := "renew it (mgmtctl restore plan --renew-kubeconfigs --source-is-gone)"
+	if p.completeHint(f); f.GetHint() != want {
+		t.Errorf("got %q, want %q", f.GetHint(), want)
+	}
+}
+
 // TestNoCommandOfAHintDeletesMoreThanSnapshots: see package object for the hints themselves.
 func TestNoCommandOfAHintDeletesMoreThanSnapshots(t *testing.T) {
 	for _, commands := range []map[object.Code]string{findingCommands, overrideCommands} {

@@ -32,7 +32,7 @@ type restoreFlags struct {
 // restoreFlagNames are the flags that a plan already contains.
 var restoreFlagNames = []string{"source", "snapshot", "at", "target", "namespace", "workload",
 	"selector", "source-is-gone", "force", "no-release", "drop-owner", "accept-difference",
-	"managed-fields", "location", "include-unowned"}
+	"managed-fields", "location", "include-unowned", "renew-kubeconfigs"}
 
 func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	spec := &mgmtv1.RestoreSpec{Selection: &mgmtv1.Selection{}}
@@ -54,8 +54,15 @@ func newRestoreFlags(cmd *cobra.Command) *restoreFlags {
 	addForce(cmd, &spec.ForceCodes, object.Restores)
 	set.BoolVar(&spec.IncludeUnowned, "include-unowned", false, "restore objects, too, that name a "+
 		"Cluster which is not restored")
+	addRenewKubeconfigs(cmd, &spec.RenewKubeconfigs)
 	set.BoolVar(&spec.NoRelease, "no-release", false, "leave everything on the target paused")
 	return f
+}
+
+func addRenewKubeconfigs(cmd *cobra.Command, renew *bool) {
+	cmd.Flags().BoolVar(renew, "renew-kubeconfigs", false, "renew expired kubeconfigs of workload "+
+		"clusters before the release, from the CA of the snapshot; those that users provided stay as "+
+		"they are")
 }
 
 // read returns the work that the flags ask for.

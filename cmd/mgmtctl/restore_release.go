@@ -24,6 +24,7 @@ Without --yes it shows a summary of the plan and asks, which needs a terminal.
 
 Changes: unpauses the workload clusters on the target, so that its controllers take them over, and
 records their owner in the store. Objects that are missing there by now are created before that.
+With --renew-kubeconfigs it writes new kubeconfigs in the place of expired ones.
 Does not change: a different object on the target is a finding and is never overwritten. The
 snapshot and the source are not touched. Without --source-is-gone a release on another management
 cluster than the source is refused.
@@ -72,6 +73,7 @@ interrupted before any change.`,
 	set.BoolVar(&spec.SourceIsGone, "source-is-gone", false, "your word that no controller of the "+
 		"source runs any more")
 	addForce(cmd, &spec.ForceCodes, object.Restores)
+	addRenewKubeconfigs(cmd, &spec.RenewKubeconfigs)
 	run.addTuning(cmd, "release", service.DefaultRestoreConcurrency)
 	return cmd
 }

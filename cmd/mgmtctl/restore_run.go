@@ -23,7 +23,7 @@ decide a plan are then refused.
 
 Changes: creates objects on the target and releases them last, so that its controllers take over the
 workload clusters. Equal objects on the target are adopted; the annotation mgmtd.dev/workload-id is
-written.
+written. With --renew-kubeconfigs it writes new kubeconfigs in the place of expired ones.
 Does not change: a different object on the target is a finding and is never overwritten. The
 snapshot and the source are not touched. Without --source-is-gone a restore to another management
 cluster is refused.

@@ -326,7 +326,7 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 	runner{fake: f}.run(t, "restore plan --source prod --at 2026-03-01T10:00:00+01:00 --target new "+
 		"--namespace a --namespace b --workload c/d --selector tier=gold"+
 		" --source-is-gone --force source-seen-recently,held --force owned-elsewhere=b "+
-		"--no-release --include-unowned "+
+		"--no-release --include-unowned --renew-kubeconfigs "+
 		"--drop-owner Machine.cluster.x-k8s.io/a/b --accept-difference Machine.b:spec.a "+
 		"--managed-fields none --identity "+identity+readFlags).want(t, 3)
 	req := requestOf[*mgmtv1.PlanRestoreRequest](t, f)
@@ -342,6 +342,7 @@ func TestRestoreRequestHasEveryFlag(t *testing.T) {
 		`"dropOwners":["Machine.cluster.x-k8s.io/a/b"],"forceCodes":["source-seen-recently","held",` +
 		`"owned-elsewhere=b"],"includeUnowned":true,` +
 		`"location":"","managedFields":"MANAGED_FIELDS_NONE","noRelease":true,"releaseOf":"",` +
+		`"renewKubeconfigs":true,` +
 		`"selection":{"namespaces":["a","b"],"selector":"tier=gold","workloads":["c/d"]},` +
 		`"snapshot":"","source":"prod","sourceIsGone":true,"target":"new"}`
 	if sorted, _ := json.Marshal(spec); string(sorted) != want {
@@ -397,9 +398,11 @@ func TestRestoreReleaseNamesTheRestore(t *testing.T) {
 	f.events = testEvents(succeeded)
 	r := runner{fake: f, interactive: true, stdin: strings.NewReader("yes\n")}
 	r.run(t, "restore release latest --source-is-gone --accept-difference Machine.b:spec.a "+
+		"--renew-kubeconfigs "+
 		"--max-failures 0"+readFlags).want(t, 0)
 	req := requestOf[*mgmtv1.RunRestoreRequest](t, f)
 	if want := (&mgmtv1.RestoreSpec{ReleaseOf: f.operation.GetId(), SourceIsGone: true,
+		RenewKubeconfigs:  true,
 		AcceptDifferences: []string{"Machine.b:spec.a"}}); !proto.Equal(req.GetSpec(), want) ||
 		req.GetPlanDigest() != "d1ge57" {
 		t.Errorf("request %v", req)

@@ -17,10 +17,13 @@ func realityDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Compare the Machines of the workload cluster with its Nodes by hand.",
 		},
 		{
-			Code: CodeKubeconfigExpired, Area: AreaPlan, Severities: []Severity{Warning},
-			Meaning: "The client certificate in the kubeconfig of the workload cluster has expired.",
-			Next: "Nothing for a kubeadm control plane, which renews it after the release. Renew it by " +
-				"hand for another provider.",
+			Code: CodeKubeconfigExpired, Area: AreaPlan, Severities: []Severity{Info, Warning},
+			Meaning: "The client certificate in the kubeconfig of the workload cluster has expired, so " +
+				"that the workload cluster cannot be compared with the snapshot. It is information where " +
+				"the restore renews it before the release.",
+			Next: "Let the restore renew it, which it does from the CA of the snapshot when it is asked " +
+				"to and Cluster API made the kubeconfig. Otherwise a kubeadm control plane renews it after " +
+				"the release. Renew one that a user provided by hand.",
 		},
 		{
 			Code: CodeCAMismatch, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,

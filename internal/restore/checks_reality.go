@@ -50,7 +50,11 @@ func checkReality(ctx context.Context, p *planner) error {
 	reading := make(chan struct{}, readAtOnce)
 	for i, r := range clusters {
 		answers[i].recorded = r
-		if p.checkKubeconfig(r) {
+		ask, err := p.checkKubeconfig(ctx, r)
+		if err != nil {
+			return errors.Join(err, g.Wait())
+		}
+		if ask {
 			g.Go(func() error {
 				answers[i].state, answers[i].err = r.kubeconfig.Ask(ctx, r.ca, reading)
 				return nil
@@ -88,37 +92,74 @@ func (p *planner) recordedClusters() ([]*recorded, error) {
 	return list, nil
 }
 
-// checkKubeconfig checks what needs no answer of a workload cluster. It reports whether it can be
+// checkKubeconfig checks what needs no answer of a workload cluster. ask reports whether it can be
 // asked.
-func (p *planner) checkKubeconfig(r *recorded) bool {
+func (p *planner) checkKubeconfig(ctx context.Context, r *recorded) (ask bool, err error) {
 	ref := r.kubeconfigRef()
 	switch {
 	case p.isOwn(r):
 		p.hold(r)
-		return false
+		return false, nil
 	case r.missing:
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigMissing,
 			Unit: r.unit, Ref: r.cluster, Message: "Secret " + ref.String() + " is not in the snapshot",
 			Hint: "without it no controller reaches the workload cluster, unless the provider of its " +
 				"control plane makes it again"})
-		return false
+		return false, nil
 	case r.kubeconfig == nil:
 		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigInvalid,
 			Unit: r.unit, Ref: ref, Message: r.problem,
 			Hint: "the workload cluster cannot be compared with the snapshot; compare it by hand"})
-		return false
+		return false, nil
 	case r.otherCA():
 		p.addCA(r, "its Secret "+r.cluster.Name+"-ca has another CA than its kubeconfig")
-		return false
+		return false, nil
+	case r.kubeconfig.IsExpired(p.Now()):
+		return true, p.checkExpired(ctx, r)
 	}
-	if expires := r.kubeconfig.Expires(); !expires.IsZero() && expires.Before(p.Now()) {
-		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigExpired,
-			Unit: r.unit, Ref: ref,
-			Message: "its client certificate expired on " + expires.UTC().Format(time.DateOnly),
-			Hint:    "a kubeadm control plane renews it after the release; another provider may not"})
-	}
-	return true
+	return true, nil
 }
+
+// checkExpired reports an expired kubeconfig, unless the target has a renewed one, and replaces it
+// by one with which the workload cluster can be asked. One that is made for that is not stored.
+func (p *planner) checkExpired(ctx context.Context, r *recorded) error {
+	ref := r.kubeconfigRef()
+	if p.existing[ref] != "" {
+		live, err := liveKubeconfig(ctx, p.Reader, ref)
+		if err != nil {
+			return err
+		}
+		if live != nil && live.Renews(r.kubeconfig, p.Now()) {
+			r.kubeconfig = live
+			return nil
+		}
+	}
+	f := object.Finding{Severity: object.Warning, Code: object.CodeKubeconfigExpired, Unit: r.unit,
+		Ref: ref, Message: "its client certificate expired on " +
+			r.kubeconfig.Expires().UTC().Format(time.DateOnly),
+		Hint: "a kubeadm control plane renews it after the release; another provider may not"}
+	text, problem := r.renewal.renew(r.cluster.Name, r.kubeconfig, quickAlgorithm)
+	switch {
+	case problem != "":
+		f.Message += ", and it cannot be renewed here: " + problem + "; renew it by hand, unless the " +
+			"provider of its control plane does"
+		f.Hint = ""
+	case !p.Spec.RenewKubeconfigs:
+		f.Hint += ". Until then the workload cluster cannot be compared with the snapshot"
+	default:
+		f.Severity, f.Hint = object.Info, ""
+		f.Message += ", and it is renewed from the CA of the snapshot before the release"
+		if k, err := workload.Parse(text); err == nil {
+			r.kubeconfig = k
+		}
+	}
+	p.addAll(f)
+	return nil
+}
+
+// quickAlgorithm is that of the key of a certificate for the questions of a plan. Thousands of RSA
+// keys take minutes.
+const quickAlgorithm = "ECDSA-P256"
 
 // isOwn reports whether a workload cluster is the source management cluster itself, by the address
 // of its API server and the CA that the snapshot recorded. A CA alone is proof when no other

@@ -16,8 +16,8 @@ import (
 )
 
 // standard is what a copy has to meet before it may be released, be adopted or pass post-flight:
-// no value of the snapshot is lost or changed. Three things are no error: what the target added,
-// what its conversion between versions drops, and what the operator accepts.
+// no value of the snapshot is lost or changed. Four things are no error: what the target added,
+// what its conversion between versions drops, what the operator accepts, and a renewed kubeconfig.
 type standard struct {
 	prober Prober
 	kinds  []kube.Kind // of the target
@@ -41,6 +41,9 @@ func (s standard) judge(ctx context.Context, ref object.Ref, want, live *unstruc
 	d.accepted, d.lost = split(d.lost, func(path string) bool {
 		return s.accepts(ref.GroupKind(), path)
 	})
+	if slices.Contains(d.lost, kubeconfigData) && isRenewed(ref, want, live) {
+		_, d.lost = split(d.lost, func(path string) bool { return path == kubeconfigData })
+	}
 	k, ok := kube.FindKind(s.kinds, ref.GroupKind())
 	if len(d.lost) == 0 || !ok || s.prober == nil || k.APIVersion() == live.GetAPIVersion() {
 		return d

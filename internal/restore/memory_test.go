@@ -359,6 +359,8 @@ type trial struct {
 	plan     *Plan
 	tuning   Tuning
 	hooks    Hooks
+	// writer writes to the target; nil is the target itself.
+	writer Writer
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
 }
@@ -421,8 +423,12 @@ func (x *trial) run(t *testing.T) (failures []string, err error) {
 	if _, err := x.catalog.SetState(ctx, x.id, catalog.Running, catalog.Outcome{}); err != nil {
 		t.Fatal(err)
 	}
+	writer := x.writer
+	if writer == nil {
+		writer = x.target
+	}
 	err = Run(ctx, RunOptions{Plan: x.plan, Contents: x.contents,
-		Reader: x.target, Writer: x.target, Prober: x.target, Kinds: x.target.kinds,
+		Reader: x.target, Writer: writer, Prober: x.target, Kinds: x.target.kinds,
 		Operation: string(x.id), Journal: x.catalog.Journal(x.id, catalog.JournalOptions{}),
 		Tuning: x.tuning, Hooks: x.hooks})
 	state := catalog.Succeeded

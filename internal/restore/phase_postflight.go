@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -18,7 +17,6 @@ import (
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/retry"
-	"github.com/mgmtd/mgmtd/internal/workload"
 )
 
 // finishUnit waits until a released unit is healthy, and calls the hooks; atWork is called
@@ -80,7 +78,7 @@ func (r *run) postFlight(ctx context.Context, u Unit, atWork func()) error {
 		return fmt.Errorf("post-flight: %w", err)
 	}
 	for _, o := range objects {
-		if o.Kind == "Secret" && o.Group == "" && strings.HasSuffix(o.Name, "-kubeconfig") {
+		if o.Kind == "Secret" && o.Group == "" && strings.HasSuffix(o.Name, kubeconfigSuffix) {
 			r.tryKubeconfig(ctx, u.Name, o)
 		}
 	}
@@ -228,22 +226,22 @@ func comparedConditions(source, live *unstructured.Unstructured) (was, is []any)
 	return sliceOf(source.Object, "status", "conditions"), sliceOf(live.Object, "status", "conditions")
 }
 
-// tryKubeconfig asks the workload cluster's API server through its restored kubeconfig. That it
-// does not answer here is a warning only: this host may have no way to it, and the controllers'
-// own view is in the conditions.
+// tryKubeconfig asks the workload cluster's API server through its kubeconfig on the target, which
+// may have been renewed since the snapshot. That it does not answer here is a warning only: this
+// host may have no way to it, and the controllers' own view is in the conditions.
 func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 	err := func() error {
-		raw, err := r.Contents.Bytes(o.Ref)
+		live, err := r.Reader.Get(ctx, kube.SecretKind, o.Namespace, o.Name)
 		if err != nil {
-			return err
+			return errors.New(safe(o.GroupKind(), err))
 		}
-		text, err := decodeBase64(gjson.GetBytes(raw, "data.value").String())
-		if err != nil || len(text) == 0 {
-			return errors.New("it holds no kubeconfig")
-		}
-		k, err := workload.Parse(text)
+		raw, err := live.MarshalJSON()
 		if err != nil {
-			return err
+			return errors.New("it cannot be read")
+		}
+		k, problem := readKubeconfig(raw)
+		if k == nil {
+			return errors.New(problem)
 		}
 		return k.Reach(ctx)
 	}()

@@ -35,13 +35,10 @@ func (e *realityError) HintKey() object.HintKey { return object.HintPlan }
 // plan may be days old. One that does not answer is released. Machines whose Node is gone are
 // protected from remediation until post-flight is through.
 func (r *run) compareReality(ctx context.Context, u Unit) error {
-	var refs []object.Ref
-	for _, o := range u.Objects {
-		if o.Action != Skip {
-			refs = append(refs, o.Ref)
-		}
+	w, err := r.readUnit(u)
+	if err == nil {
+		err = r.useRenewed(ctx, w)
 	}
-	w, err := readRecorded(r.Rows, r.Contents, u.Name, refs)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ type unitState struct {
 	sourceAtWork bool // Spec.SourceAtWork
 	staged       bool // it has a place in a stage, which it leaves once its controllers are at work
 	hasHook      bool // Hooks.BeforeRelease is set
+	renew        bool // Spec.RenewKubeconfigs
 }
 
 // adoptedWhole reports whether the unit was there, at work, before this operation: nothing of it is
@@ -71,6 +72,10 @@ var unitPhases = []phase{
 	{"stage", unitState.releases, func(ctx context.Context, r *run, u Unit, s *unitState) error {
 		return r.enterStage(ctx, u, s)
 	}},
+	{"renew-kubeconfig", unitState.renews, func(ctx context.Context, r *run, u Unit,
+		_ *unitState) error {
+		return r.renewKubeconfig(ctx, u)
+	}},
 	{"reality", unitState.comparesReality, func(ctx context.Context, r *run, u Unit,
 		_ *unitState) error {
 		return r.compareReality(ctx, u)
@@ -114,6 +119,9 @@ func (s unitState) isCopied() bool { return !s.released && (!s.hasHook || s.noRe
 func (s unitState) comparesReality() bool {
 	return s.releases() && s.paused && !s.sourceAtWork
 }
+
+// renews: what is not paused is renewed by its controllers.
+func (s unitState) renews() bool { return s.releases() && s.paused && s.renew }
 
 func (s unitState) callsHook() bool { return !s.released && s.hasHook && !s.noRelease }
 
@@ -161,5 +169,6 @@ func (r *run) unitState(ctx context.Context, u Unit) (unitState, error) {
 		released: release == catalog.StepDone, onceReleased: release != "", creates: creates(u),
 		noRelease: r.Plan.Spec.NoRelease || u.Held, requirePause: r.Hooks.RequirePause,
 		sourceAtWork: r.Plan.Spec.SourceAtWork, hasHook: r.Hooks.BeforeRelease != nil,
+		renew: r.Plan.Spec.RenewKubeconfigs,
 	}, err
 }

@@ -45,6 +45,8 @@ type Spec struct {
 	Accept []object.AcceptedDifference `json:"accept,omitempty"`
 	// IncludeUnowned restores objects, too, that name a Cluster which is not restored.
 	IncludeUnowned bool `json:"includeUnowned,omitempty"`
+	// RenewKubeconfigs: expired kubeconfigs that Cluster API made are renewed before the release.
+	RenewKubeconfigs bool `json:"renewKubeconfigs,omitempty"`
 	// SourceAtWork: the source is alive and is paused unit by unit, so nobody has to vouch that it
 	// is gone.
 	SourceAtWork bool `json:"move,omitempty"`

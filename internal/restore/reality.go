@@ -23,6 +23,7 @@ type recorded struct {
 	kubeconfig *workload.Kubeconfig
 	problem    string
 	missing    bool // there is no kubeconfig at all
+	renewal    renewal
 	ca         []*x509.Certificate
 	machines   []recordedMachine
 	// pools are the names and provider IDs of the Nodes of machine pools.
@@ -57,7 +58,6 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 	}
 	r := &recorded{unit: unit, pools: map[string]bool{}, missing: true, cluster: object.Ref{
 		Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: key.Namespace, Name: key.Name}}
-	var ca []*x509.Certificate
 	hasCA := false
 	for _, ref := range refs {
 		certificates := rows.Row(ref.GroupKind()).Certificates
@@ -65,7 +65,7 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 		r.etcd = r.etcd || slices.Contains(certificates, "etcd")
 		control := ref.Group == capi.GroupControlPlane
 		secret := ref.GroupKind() == kube.SecretKind.GroupKind && ref.Namespace == key.Namespace
-		kubeconfig := secret && ref.Name == key.Name+"-kubeconfig"
+		kubeconfig := secret && ref.Name == key.Name+kubeconfigSuffix
 		authority := secret && ref.Name == key.Name+"-ca"
 		if !kubeconfig && !authority && !control && ref.GroupKind() != capi.Machine &&
 			ref.GroupKind() != capi.MachinePool {
@@ -77,13 +77,13 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 		}
 		switch {
 		case kubeconfig:
-			r.readKubeconfig(raw)
+			r.kubeconfig, r.problem = readKubeconfig(raw)
+			r.missing, r.renewal.generated = false, isGenerated(rows, raw, key.Name)
 		case authority:
-			text, err := decodeBase64(gjson.GetBytes(raw, `data.tls\.crt`).String())
-			if err == nil {
-				ca = workload.Certificates(text)
-			}
+			r.renewal.readAuthority(raw)
 		case control:
+			r.renewal.algorithm = gjson.GetBytes(raw, "spec.kubeadmConfigSpec.clusterConfiguration."+
+				"encryptionAlgorithm").String()
 			// Templates of control planes have no Machines of their own, and are in no unit. The field
 			// is of the contract of control planes with Machines (cluster-api v1.14,
 			// internal/contract/controlplane.go).
@@ -96,21 +96,9 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 		}
 	}
 	if hasCA {
-		r.ca, r.controlPlane = ca, true
+		r.ca, r.controlPlane = workload.Certificates(r.renewal.ca), true
 	}
 	return r, nil
-}
-
-func (r *recorded) readKubeconfig(raw []byte) {
-	r.missing = false
-	text, err := decodeBase64(gjson.GetBytes(raw, "data.value").String())
-	if err != nil || len(text) == 0 {
-		r.problem = "it holds no kubeconfig"
-		return
-	}
-	if r.kubeconfig, err = workload.Parse(text); err != nil {
-		r.problem = err.Error()
-	}
 }
 
 func readMachine(ref object.Ref, raw []byte) recordedMachine {
@@ -130,7 +118,7 @@ func (r *recorded) readPool(raw []byte) {
 
 func (r *recorded) kubeconfigRef() object.Ref {
 	return object.Ref{Kind: "Secret", Namespace: r.cluster.Namespace,
-		Name: r.cluster.Name + "-kubeconfig"}
+		Name: r.cluster.Name + kubeconfigSuffix}
 }
 
 // otherCA reports whether the CA of the snapshot is another one than that of the kubeconfig.

@@ -24,6 +24,8 @@ type lostHost struct {
 	*memory
 	store  *directory.Bucket
 	writes int64 // that it does before it is lost; the last of them without its answer
+	// always: its last write reaches the target, and not only each second one.
+	always bool
 	done   atomic.Int64
 	lost   atomic.Bool
 }
@@ -35,7 +37,7 @@ func (h *lostHost) at(write func() error) error {
 	}
 	if n == h.writes+1 {
 		h.lost.Store(true)
-		if n%2 == 0 { // it reaches the target
+		if h.always || n%2 == 0 { // it reaches the target
 			_ = write()
 		}
 		return errDied

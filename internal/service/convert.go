@@ -143,7 +143,7 @@ func specFromProto(p *mgmtv1.RestoreSpec) (restore.Spec, error) {
 		Selection: selection, SourceIsGone: p.GetSourceIsGone(), Force: forced,
 		NoRelease: p.GetNoRelease(), DropOwners: dropOwners,
 		ManagedFields: managedFields[p.GetManagedFields()], Accept: accept,
-		IncludeUnowned: p.GetIncludeUnowned(),
+		IncludeUnowned: p.GetIncludeUnowned(), RenewKubeconfigs: p.GetRenewKubeconfigs(),
 	}, err
 }
 

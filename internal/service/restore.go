@@ -77,7 +77,7 @@ func restoreFromProto(p *mgmtv1.RestoreSpec) (restoreRequest, error) {
 		target: p.GetTarget(), snapshot: p.GetSnapshot(), spec: spec, releaseOf: p.GetReleaseOf()}
 	if request.releaseOf != "" && !proto.Equal(p, &mgmtv1.RestoreSpec{ReleaseOf: p.GetReleaseOf(),
 		SourceIsGone: p.GetSourceIsGone(), ForceCodes: p.GetForceCodes(),
-		AcceptDifferences: p.GetAcceptDifferences()}) {
+		AcceptDifferences: p.GetAcceptDifferences(), RenewKubeconfigs: p.GetRenewKubeconfigs()}) {
 		return restoreRequest{}, &Error{Reason: ReasonUsage,
 			Message: "the restore that is released says already what to restore"}
 	}

@@ -64,6 +64,7 @@ func releaseSpec(p restore.Plan, now restore.Spec) restore.Spec {
 	spec := p.Spec
 	spec.NoRelease, spec.SourceIsGone, spec.Force = false, now.SourceIsGone, now.Force
 	spec.Accept = append(slices.Clone(spec.Accept), now.Accept...)
+	spec.RenewKubeconfigs = spec.RenewKubeconfigs || now.RenewKubeconfigs
 	spec.Only = []string{}
 	for _, u := range p.Units {
 		if !u.Blocked {

@@ -3,8 +3,10 @@ package workload_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mgmtd/mgmtd/internal/workload"
+	"github.com/mgmtd/mgmtd/internal/workload/workloadtest"
 )
 
 // TestParseRefusesWhatRunsOrLeadsElsewhere: kubeconfigs from a snapshot are reduced to server, CA
@@ -34,6 +36,42 @@ func TestParseRefusesWhatRunsOrLeadsElsewhere(t *testing.T) {
 	} {
 		if k, err := workload.Parse(text); err == nil {
 			t.Errorf("%s is used: %v", name, k.Server())
+		}
+	}
+}
+
+// TestAnExpiredKubeconfigIsRenewedFromItsCA: the new one reaches the workload cluster.
+func TestAnExpiredKubeconfigIsRenewedFromItsCA(t *testing.T) {
+	ca, other := workloadtest.NewCA(t), workloadtest.NewCA(t)
+	s := workloadtest.New(t, ca)
+	old := parse(t, s.Kubeconfig(t, time.Now().Add(-time.Minute)))
+	for _, algorithm := range []string{"", "ECDSA-P256"} {
+		text, err := old.Renew("w", ca.Cert, ca.Key, algorithm)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := parse(t, text)
+		if _, err := k.Ask(t.Context(), workload.Certificates(ca.Cert), nil); err != nil {
+			t.Errorf("%q: %v", algorithm, err)
+		}
+		if !k.Renews(old, time.Now()) || old.Renews(k, time.Now()) || k.Renews(k, time.Now()) {
+			t.Errorf("%q: it is not told apart", algorithm)
+		}
+		foreign := parse(t, workloadtest.New(t, other).Kubeconfig(t, time.Now().Add(time.Hour)))
+		if foreign.Renews(old, time.Now()) {
+			t.Error("one of another workload cluster renews it")
+		}
+	}
+	for name, tt := range map[string]struct {
+		ca, key   []byte
+		algorithm string
+	}{
+		"another CA": {other.Cert, other.Key, ""}, "another key": {ca.Cert, other.Key, ""},
+		"no key": {ca.Cert, nil, ""}, "no CA": {nil, ca.Key, ""}, "junk": {ca.Cert, []byte("junk"), ""},
+		"an unknown algorithm": {ca.Cert, ca.Key, "ROT-13"},
+	} {
+		if _, err := old.Renew("w", tt.ca, tt.key, tt.algorithm); err == nil {
+			t.Errorf("%s: it is renewed", name)
 		}
 	}
 }

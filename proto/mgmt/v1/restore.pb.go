@@ -167,7 +167,7 @@ type RestoreSpec struct {
 	// A restore that has ended with no_release, to be released: an id, the beginning of one that fits
 	// only one operation, or "latest". Its snapshot, target and units are planned once more; what is
 	// paused on the target is adopted, checked and released. Excludes all other fields but
-	// source_is_gone, force_codes and accept_differences.
+	// source_is_gone, force_codes, accept_differences and renew_kubeconfigs.
 	ReleaseOf string `protobuf:"bytes,13,opt,name=release_of,json=releaseOf,proto3" json:"release_of,omitempty"`
 	// Codes of the findings to override, each of which becomes a warning: those that docs/findings.md
 	// marks for restores. "owned-elsewhere=NAME" has the name or the UID of the management cluster that
@@ -176,8 +176,11 @@ type RestoreSpec struct {
 	// Restore objects, too, that name a Cluster which is not restored. One that names a Cluster which
 	// lives on the target is left out all the same.
 	IncludeUnowned bool `protobuf:"varint,20,opt,name=include_unowned,json=includeUnowned,proto3" json:"include_unowned,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Renew, before the release, the kubeconfigs of workload clusters that have expired: those that
+	// Cluster API made, from the CA of the snapshot. Others are restored as they are.
+	RenewKubeconfigs bool `protobuf:"varint,21,opt,name=renew_kubeconfigs,json=renewKubeconfigs,proto3" json:"renew_kubeconfigs,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RestoreSpec) Reset() {
@@ -304,6 +307,13 @@ func (x *RestoreSpec) GetForceCodes() []string {
 func (x *RestoreSpec) GetIncludeUnowned() bool {
 	if x != nil {
 		return x.IncludeUnowned
+	}
+	return false
+}
+
+func (x *RestoreSpec) GetRenewKubeconfigs() bool {
+	if x != nil {
+		return x.RenewKubeconfigs
 	}
 	return false
 }
@@ -1047,7 +1057,7 @@ var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\n" +
-	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\x9d\x04\n" +
+	"\x15mgmt/v1/restore.proto\x12\amgmt.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17mgmt/v1/operation.proto\x1a\x16mgmt/v1/snapshot.proto\"\xca\x04\n" +
 	"\vRestoreSpec\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\bsnapshot\x18\x02 \x01(\tR\bsnapshot\x12*\n" +
@@ -1067,7 +1077,8 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"release_of\x18\r \x01(\tR\treleaseOf\x12\x1f\n" +
 	"\vforce_codes\x18\x0e \x03(\tR\n" +
 	"forceCodes\x12'\n" +
-	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnownedJ\x04\b\a\x10\bR\x05force\"\x82\x02\n" +
+	"\x0finclude_unowned\x18\x14 \x01(\bR\x0eincludeUnowned\x12+\n" +
+	"\x11renew_kubeconfigs\x18\x15 \x01(\bR\x10renewKubeconfigsJ\x04\b\a\x10\bR\x05force\"\x82\x02\n" +
 	"\rRestoreTuning\x12 \n" +
 	"\vconcurrency\x18\x01 \x01(\x05R\vconcurrency\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\tR\x06canary\x12&\n" +
