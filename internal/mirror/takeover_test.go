@@ -1,0 +1,129 @@
+package mirror
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+)
+
+// TestHostThatWasSuspendedAsksBeforeHarmlessSteps: what it creates after a take-over is litter.
+func TestHostThatWasSuspendedAsksBeforeHarmlessSteps(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	must(t, b.do(b.takeOver(j.Operation()), "release"))
+	a.m.mu.Lock()
+	a.m.written = time.Now().Add(-time.Minute)
+	a.m.mu.Unlock()
+	if err := a.do(j, "owners"); !errorIsFenced(err) {
+		t.Errorf("began: %v", err)
+	}
+}
+
+// TestFirstHostStopsWhenAnotherTakesOver: it loses its next record, begins no step any more, and
+// cannot begin a run.
+func TestFirstHostStopsWhenAnotherTakesOver(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	other := b.takeOver(j.Operation())
+	must(t, b.do(other, "release"))
+
+	err := a.do(j, "release")
+	fenced, ok := errors.AsType[*FencedError](err)
+	if !ok || fenced.Host != "b" || len(a.lost) != 1 {
+		t.Fatalf("%v, lost %v; want host b", err, a.lost)
+	}
+	for _, phase := range []string{"owners", "own"} {
+		if err := a.do(j, phase); err == nil {
+			t.Errorf("%s began although another host has taken over", phase)
+		}
+	}
+	if diff := cmp.Diff([]string{"create"}, a.changed); diff != "" {
+		t.Errorf("steps of the first host (-want +got):\n%s", diff)
+	}
+	a.end(j, catalog.Stopped)
+	if _, err := a.tryBegin(j.Operation()); !errorIsFenced(err) {
+		t.Errorf("the first host begins again: %v", err)
+	}
+	b.end(other, catalog.Stopped)
+	// An operator may bring it back, with all that the other host has done.
+	back := a.takeOver(j.Operation())
+	if state, err := back.State(t.Context(), catalog.Step{Unit: "team-a/web",
+		Phase: "release"}); state != catalog.StepDone || err != nil {
+		t.Errorf("the step of the other host is %q, %v", state, err)
+	}
+	if err := b.do(other, "own"); err == nil {
+		t.Error("the other host goes on")
+	}
+}
+
+func errorIsFenced(err error) bool {
+	_, ok := errors.AsType[*FencedError](err)
+	return ok
+}
+
+// TestOfTwoHostsThatTakeOverOneStops: both have read the same record.
+func TestOfTwoHostsThatTakeOverOneStops(t *testing.T) {
+	f := newFixture(t)
+	a, b, c := f.host("a"), f.host("b"), f.host("c")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	first, second := b.takeOver(j.Operation()), c.takeOver(j.Operation())
+	must(t, b.do(first, "release"))
+	if err := c.do(second, "release"); !errorIsFenced(err) || len(c.changed) > 0 {
+		t.Errorf("%v, changed %v", err, c.changed)
+	}
+}
+
+// TestHostKnowsItsOwnRecordAfterACrash: the answer to its last record was lost, and so was the
+// process. It is not taken for another host.
+func TestHostKnowsItsOwnRecordAfterACrash(t *testing.T) {
+	f := newFixture(t)
+	a := f.host("a")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	a.bucket.refuse, a.bucket.lostAnswer = &bucket.Error{Op: "put", Class: bucket.ErrUnreachable,
+		Err: errors.New("reset")}, true
+	if err := a.do(j, "release"); err == nil {
+		t.Fatal("the answer was not lost")
+	}
+	must(t, a.c.Close())
+	a.bucket.refuse, a.bucket.lostAnswer = nil, false
+	a.open()
+	_, err := a.c.SetState(t.Context(), j.Operation(), catalog.Stopped, catalog.Outcome{})
+	must(t, err)
+	must(t, a.do(a.begin(j.Operation()), "release"))
+	// And within one process the record is not written twice.
+	a.bucket.refuse, a.bucket.lostAnswer = &bucket.Error{Op: "put", Class: bucket.ErrUnreachable,
+		Err: errors.New("reset")}, true
+	j = a.c.Journal(j.Operation(), a.m.Journal())
+	if err := a.do(j, "own"); err == nil {
+		t.Fatal("the answer was not lost")
+	}
+	a.bucket.refuse, a.bucket.lostAnswer = nil, false
+	must(t, a.do(j, "own"))
+	_, _, err = Read(t.Context(), a.st, j.Operation())
+	must(t, err)
+}
+
+// TestUndoOfAnImportedOperationSkipsNoStep: the lost host may have begun steps that only its
+// catalog knew of.
+func TestUndoOfAnImportedOperationSkipsNoStep(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	must(t, a.undo(j, "owners"))
+	must(t, b.undo(b.takeOver(j.Operation()), "owners"))
+	if len(a.changed) != 1 || len(b.changed) != 1 {
+		t.Errorf("the first host did %v, the other one %v", a.changed, b.changed)
+	}
+}
