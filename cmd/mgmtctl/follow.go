@@ -222,7 +222,8 @@ func (p *program) receiveEvents(stream grpc.ServerStreamingClient[mgmtv1.WatchOp
 func isEnd(s mgmtv1.OperationState) bool {
 	switch s {
 	case mgmtv1.OperationState_OPERATION_STATE_PLANNED, mgmtv1.OperationState_OPERATION_STATE_RUNNING,
-		mgmtv1.OperationState_OPERATION_STATE_UNSPECIFIED:
+		mgmtv1.OperationState_OPERATION_STATE_UNSPECIFIED,
+		mgmtv1.OperationState_OPERATION_STATE_UNKNOWN:
 		return false
 	default:
 		return true

@@ -62,6 +62,7 @@ var overrideCommands = map[object.Code]string{
 		"locked when that operation and its catalog are lost",
 	object.CodeProvisioning: "--force provisioning takes the risk",
 	object.CodePoolShared:   "--force pool-shared when its ranges are known not to collide",
+	object.CodeNoMirror:     "mgmtctl operation resume ID --force no-mirror",
 	object.CodeNoFence:      "--no-fence moves without ownership records",
 
 	object.CodeCAMismatch:         "--force ca-mismatch when another server answers there",
@@ -111,6 +112,7 @@ var errorCommands = map[object.HintKey]string{
 	object.HintWatch:               "mgmtctl operation watch ID",
 	object.HintResume:              "mgmtctl operation resume ID",
 	object.HintResumeWithIdentity:  "mgmtctl operation resume ID --identity FILE",
+	object.HintGiveUpMirror:        "--force no-mirror",
 }
 
 // withCommands adds commands to a hint.
@@ -155,7 +157,7 @@ func (p *program) completeMessage(message, key string) string {
 }
 
 // oneFlag matches a text of errorCommands that is a flag of the refused command.
-var oneFlag = regexp.MustCompile(`^--[a-z-]+( [A-Z]+| signing\.pub)?$`)
+var oneFlag = regexp.MustCompile(`^--[a-z-]+( [A-Z]+| signing\.pub| no-mirror)?$`)
 
 // hintOf returns the hint of an error, and the next command to type: the one that the hint names,
 // or the same one with the flag that it lacks. It is empty when there are several ways.

@@ -16,7 +16,8 @@ func newOperationList(p *program) *cobra.Command {
 		Short: "List operations",
 		Long: `List the operations of the catalog, newest first. Standalone with --store it also lists
 the restores and moves of other hosts, of which the store has a mirror; "mgmtctl operation resume"
-and "rollback" take them over.
+and "rollback" take them over. The state of one whose newest record says that it runs, and is older
+than a minute, is "unknown": its host may be at work, waiting or lost.
 
 Changes: nothing, except that operations of a process that died are marked as stopped.
 
@@ -54,5 +55,11 @@ func runOperationList(ctx context.Context, p *program, c *connection) error {
 				op.GetSource(), op.GetTarget(), op.GetSnapshotId(), unitCounts(op))
 		}
 		t.write(w)
+		for _, op := range resp.GetOperations() {
+			if op.GetState() == mgmtv1.OperationState_OPERATION_STATE_UNKNOWN {
+				p.operation = op.GetId()
+				p.say("%s: %s", op.GetId(), p.completeMessage(op.GetMessage(), op.GetHintKey()))
+			}
+		}
 	})
 }

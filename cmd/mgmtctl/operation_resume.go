@@ -5,11 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 func newOperationResume(p *program) *cobra.Command {
-	return &cobra.Command{
+	var force []string
+	cmd := &cobra.Command{
 		Use:   "resume ID|latest",
 		Short: "Go on with an operation that stopped or failed",
 		Long: `Resume an operation that stopped, failed, or was ended by a crash, from its stored
@@ -27,6 +29,10 @@ store, also without the catalog. That needs --identity and --trusted-key (or --p
 --recipient and --signing-key to write the mirror. If the first host is alive, it stops with exit
 code 11.
 
+An operation that has a mirror goes on only while it can write there. When the store takes no more
+records, or the signing key is lost, --force no-mirror goes on without, from this catalog alone, if
+no other host has written a record since. See that no other host takes the operation over then.
+
 Exit codes: those of the command that began it: 0 all done; 1 other error, such as no such
 operation; 2 usage; 3 findings; 4 work is left; 10 store; 11 running already, or fenced, owned or
 locked by another; 12 identity or signature; 130 interrupted before any change.`,
@@ -37,10 +43,12 @@ locked by another; 12 identity or signature; 130 interrupted before any change.`
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withServer(cmd, []need{needStore}, func(ctx context.Context, c *connection) error {
-				return runOperationResume(ctx, p, c, cmd, args[0])
+				return runOperationResume(ctx, p, c, cmd, args[0], force)
 			})
 		},
 	}
+	addForce(cmd, &force, object.Resumes)
+	return cmd
 }
 
 // needsOfKind are the flags that a resume of each kind of operation needs.
@@ -51,7 +59,7 @@ var needsOfKind = map[string][]need{
 }
 
 func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
-	id string) error {
+	id string, force []string) error {
 	// The flags that are needed depend on the operation, which only the catalog knows. Neither the
 	// store nor a management cluster has been opened yet.
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
@@ -69,7 +77,7 @@ func runOperationResume(ctx context.Context, p *program, c *connection, cmd *cob
 		return err
 	}
 	// The whole id is used: "latest" may name another operation by now.
-	req := &mgmtv1.ResumeOperationRequest{Id: op.GetId(), Identity: identity}
+	req := &mgmtv1.ResumeOperationRequest{Id: op.GetId(), Identity: identity, ForceCodes: force}
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.operations.ResumeOperation(ctx, req)
 		return resp.GetOperation(), err

@@ -5,11 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 func newOperationRollback(p *program) *cobra.Command {
-	return &cobra.Command{
+	var force []string
+	cmd := &cobra.Command{
 		Use:   "rollback ID|latest",
 		Short: "Undo a restore or a move as far as nothing was released or handed over",
 		Long: `Undo a restore or a move that stopped or failed, or a restore that ended with --no-release.
@@ -33,7 +35,8 @@ Standalone it needs the flags of the operation: of a restore --store and --targe
 identity), and --signing-key when it has claimed an owner; of a move --store, --source-kubeconfig,
 --target-kubeconfig, and --recipient and --signing-key (or --plain).
 With --identity and --trusted-key it also rolls back an operation of another host, which then stops,
-from its mirror in the store.
+from its mirror in the store. When the store takes no more records, or the signing key is lost,
+--force no-mirror rolls back without, as "mgmtctl operation resume" does.
 
 Exit codes: 0 undone; 1 other error, such as no such operation, or one of another kind; 2 usage,
 such as a restore that has released everything; 3 findings, such as an object on the target that
@@ -46,10 +49,12 @@ would be deleted too; 4 work is left; 10 store; 11 running, or fenced, owned or 
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
-				return runOperationRollback(ctx, p, c, cmd, args[0])
+				return runOperationRollback(ctx, p, c, cmd, args[0], force)
 			})
 		},
 	}
+	addForce(cmd, &force, object.Resumes)
+	return cmd
 }
 
 // needsOfRollback are the flags that a rollback of each kind of operation needs.
@@ -59,7 +64,7 @@ var needsOfRollback = map[string][]need{
 }
 
 func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *cobra.Command,
-	id string) error {
+	id string, force []string) error {
 	resp, err := c.operations.GetOperation(ctx, &mgmtv1.GetOperationRequest{Id: id})
 	if err != nil {
 		return err
@@ -77,7 +82,7 @@ func runOperationRollback(ctx context.Context, p *program, c *connection, cmd *c
 	// The whole id is used: "latest" may name another operation by now.
 	return p.carryOut(ctx, c, op.GetId(), func(ctx context.Context) (*mgmtv1.Operation, error) {
 		resp, err := c.operations.RollbackOperation(ctx, &mgmtv1.RollbackOperationRequest{Id: op.GetId(),
-			Identity: identity})
+			Identity: identity, ForceCodes: force})
 		return resp.GetOperation(), err
 	})
 }

@@ -42,6 +42,7 @@ type Document struct {
 // Feed collects the changes of an operation, in order, until Take. It may be used concurrently.
 type Feed struct {
 	c       *Catalog
+	id      OperationID
 	pending []Change // guarded by c.mu, as is count
 	count   int64
 }
@@ -85,7 +86,7 @@ func (f *Feed) IsEmpty() bool {
 // after it. A later Follow of the same operation replaces the feed. ErrNotFound when there is no
 // such operation.
 func (c *Catalog) Follow(ctx context.Context, id OperationID) (Change, *Feed, error) {
-	feed := &Feed{c: c}
+	feed := &Feed{c: c, id: id}
 	var all Change
 	// A writing transaction: no other one is between the export and the beginning of the feed.
 	err := c.update(ctx, func(tx *bolt.Tx) error {
@@ -110,11 +111,13 @@ func (c *Catalog) Follow(ctx context.Context, id OperationID) (Change, *Feed, er
 	return all, feed, nil
 }
 
-// Unfollow ends the feed of an operation.
-func (c *Catalog) Unfollow(id OperationID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.feeds, id)
+// Close ends the feed. A feed that has replaced it goes on.
+func (f *Feed) Close() {
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	if f.c.feeds[f.id] == f {
+		delete(f.c.feeds, f.id)
+	}
 }
 
 // publish appends a change to the feed of its operation, if there is one. It runs after the

@@ -14,8 +14,13 @@ import (
 type MirrorState struct {
 	// Seq is the number of the newest record that this host wrote, or imported; 0 when none.
 	Seq int64 `json:"seq"`
+	// Last is the SHA-256 of that record, as stored.
+	Last string `json:"last,omitempty"`
 	// Next is the SHA-256 of the record that this host was about to write under Seq+1.
 	Next string `json:"next,omitempty"`
+	// From is the number of the record up to which this host imported the operation; 0 on the host
+	// that began it.
+	From int64 `json:"from,omitempty"`
 	// Imported is when the operation was taken from the mirror; zero on the host that began it.
 	Imported time.Time `json:"imported,omitzero"`
 }

@@ -77,9 +77,9 @@ func (c *Catalog) AcceptUnit(ctx context.Context, id OperationID, f object.Findi
 	return nil
 }
 
-// UpdateOperation changes the sides, the store, the snapshot and the direction of an operation,
-// which a run may learn late. change must only assign: it may run more than once. Changes of other
-// fields are dropped. ErrNotFound when there is no such operation.
+// UpdateOperation changes the sides, the store, the snapshot, the direction and the number of runs
+// of an operation, which a run may learn late. change must only assign: it may run more than once.
+// Changes of other fields are dropped. ErrNotFound when there is no such operation.
 func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 	change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
@@ -87,6 +87,7 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 		change(&changed)
 		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target,
 			changed.Store, changed.SnapshotID, changed.Back
+		o.op.Runs = changed.Runs
 		return nil, nil
 	})
 	if err != nil {

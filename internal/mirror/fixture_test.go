@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -23,6 +24,8 @@ type flaky struct {
 	lostAnswer bool
 	// puts counts the records that were written.
 	puts int
+	// lost are the bytes of the last record whose number another host had taken.
+	lost []byte
 }
 
 func (f *flaky) Put(ctx context.Context, key string, data []byte) error {
@@ -35,6 +38,9 @@ func (f *flaky) Put(ctx context.Context, key string, data []byte) error {
 	err := f.Bucket.Put(ctx, key, data)
 	if err == nil {
 		f.puts++
+	}
+	if errors.Is(err, store.ErrExists) {
+		f.lost = bytes.Clone(data)
 	}
 	if f.refuse != nil {
 		return f.refuse
@@ -75,6 +81,7 @@ type host struct {
 	st      *store.Store
 	bucket  *flaky
 	m       *Mirror
+	giveUp  bool // of the next begin
 	lost    []*FencedError
 	unable  []error
 	changed []string // what its steps did
@@ -123,7 +130,7 @@ func (h *host) tryBegin(id catalog.OperationID) (*catalog.Journal, error) {
 		}
 		id = op.ID
 	}
-	m, err := Begin(ctx, id, Options{Catalog: h.c, Store: h.st, Host: h.name,
+	m, err := Begin(ctx, id, Options{Catalog: h.c, Store: h.st, Host: h.name, GiveUp: h.giveUp,
 		Lost:   func(e *FencedError) { h.lost = append(h.lost, e) },
 		Unable: func(err error) { h.unable = append(h.unable, err) }})
 	if err != nil {
@@ -165,7 +172,7 @@ func (h *host) end(j *catalog.Journal, state catalog.State) {
 
 func (h *host) takeOver(id catalog.OperationID) *catalog.Journal {
 	h.t.Helper()
-	if _, err := Import(h.t.Context(), h.c, h.st, id); err != nil {
+	if _, err := Import(h.t.Context(), h.c, h.st, "", id); err != nil {
 		h.t.Fatal(err)
 	}
 	return h.begin(id)

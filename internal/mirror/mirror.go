@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -31,9 +30,13 @@ type Options struct {
 	Host string
 	// Lost is called once when another host has taken over; the run has to stop.
 	Lost func(*FencedError)
-	// Unable is called once when the store refuses the first record. What is known before that is
-	// in the plan (Findings).
+	// Unable is called once when the run goes on without records: the store refuses the first one, or
+	// the operator gives up the mirror. What is known before that is in the plan (Findings).
 	Unable func(error)
+	// GiveUp: the operator wants the run to go on when the store takes no more records, and has made
+	// sure that no other host takes the operation over. It is heeded only where the newest record is
+	// of this host.
+	GiveUp bool
 }
 
 // Mirror writes the records of one run of an operation. It may be used concurrently.
@@ -62,15 +65,14 @@ type Mirror struct {
 
 // piece is a change as it is in a record.
 type piece struct {
-	text  json.RawMessage
+	text  []byte            // JSON
 	state catalog.Operation // for the head; the ID is empty when the change does not have it
 	whole bool              // begins a whole record
 }
 
 // Begin prepares the records of a run. It writes nothing: the first record is written before the
-// first step. Errors: *FencedError when another host has taken over since the last run; what keeps
-// the store from taking records (store.CanRecord) for an operation that has some already; those of
-// the store and the catalog.
+// first step. Errors: *FencedError when another host has taken over since the last run;
+// *RemovedError and *UnwritableError, unless GiveUp; those of the store and the catalog.
 func Begin(ctx context.Context, id catalog.OperationID, o Options) (*Mirror, error) {
 	if o.Host == "" {
 		host, err := os.Hostname()
@@ -84,18 +86,8 @@ func Begin(ctx context.Context, id catalog.OperationID, o Options) (*Mirror, err
 		return nil, err
 	}
 	m := &Mirror{Options: o, id: id, state: state, slot: make(chan struct{}, 1)}
-	mirrored := state.Seq > 0 || state.Next != ""
-	if err := o.Store.CanRecord(ctx); err != nil {
-		if mirrored || !IsUnable(err) {
-			return nil, fmt.Errorf("continue the mirror of operation %s: %w", id, err)
-		}
-		m.unable = true
-		return m, nil
-	}
-	if mirrored {
-		if m.state, err = CatchUp(ctx, o.Store, id, state); err != nil {
-			return nil, err
-		}
+	if m.unable, err = m.check(ctx); err != nil || m.unable {
+		return m, err
 	}
 	// Without the end of ctx, which is that of a request.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -104,9 +96,37 @@ func Begin(ctx context.Context, id catalog.OperationID, o Options) (*Mirror, err
 	return m, nil
 }
 
+// check reports whether the run has to go on without records. It makes sure that it may.
+func (m *Mirror) check(ctx context.Context) (unable bool, err error) {
+	unwritable := m.Store.CanRecord(ctx)
+	if unwritable != nil && !IsUnable(unwritable) {
+		return false, fmt.Errorf("continue the mirror of operation %s: %w", m.id, unwritable)
+	}
+	if m.state.Seq == 0 && m.state.Next == "" {
+		return unwritable != nil, nil
+	}
+	m.state, err = CatchUp(ctx, m.Store, m.id, m.state)
+	if _, removed := errors.AsType[*RemovedError](err); removed && m.GiveUp {
+		unwritable, err = err, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if m.GiveUp {
+		if err := m.outbid(ctx); err != nil {
+			return false, err
+		}
+	}
+	if unwritable == nil {
+		return false, nil
+	}
+	return true, m.giveUp(unwritable)
+}
+
 // CatchUp compares what this catalog knows of a mirror with the store. It returns the state with
-// the record that this host wrote last, even if it died before it knew. *FencedError when the
-// store has records of another host.
+// the record that this host wrote last, even if it died before it knew. Errors: *FencedError when
+// the store has records of another host; *RemovedError when it lacks records that this host wrote;
+// those of the store.
 func CatchUp(ctx context.Context, st *store.Store, id catalog.OperationID,
 	state catalog.MirrorState) (catalog.MirrorState, error) {
 	keys, err := st.OperationRecords(ctx, string(id))
@@ -123,7 +143,7 @@ func CatchUp(ctx context.Context, st *store.Store, id catalog.OperationID,
 			return state, err
 		}
 		if ours {
-			state.Seq = last
+			state.Seq, state.Last = last, state.Next
 		}
 	}
 	state.Next = ""
@@ -131,9 +151,7 @@ func CatchUp(ctx context.Context, st *store.Store, id catalog.OperationID,
 	case last > state.Seq:
 		return state, fencedBy(ctx, st, id)
 	case last < state.Seq:
-		return state, fmt.Errorf("mirror of operation %s: the store has records up to %d, "+
-			"this host wrote "+
-			"%d: some were removed, and another host could not be fenced out", id, last, state.Seq)
+		return state, &RemovedError{Operation: id, Newest: last, Wrote: state.Seq}
 	}
 	return state, nil
 }
@@ -174,9 +192,7 @@ func (m *Mirror) mayWait(r catalog.StepRecord) bool {
 	if feed == nil || feed.HasDocument() || r.State == catalog.StepUndoing {
 		return false
 	}
-	// A host that was suspended may have lost its place. Round removes the monotonic clock, which
-	// may stop while a host sleeps.
-	if age := time.Since(written.Round(0)); age > 2*interval || age < 0 {
+	if isOld(written) { // a host that was suspended may have lost its place
 		return false
 	}
 	for _, phase := range harmless {
@@ -185,6 +201,13 @@ func (m *Mirror) mayWait(r catalog.StepRecord) bool {
 		}
 	}
 	return false
+}
+
+// isOld reports whether a record was written too long ago to rely on it that no other host has
+// taken over. Round removes the monotonic clock, which may stop while a host sleeps.
+func isOld(written time.Time) bool {
+	age := time.Since(written.Round(0))
+	return age > 2*interval || age < 0
 }
 
 func (m *Mirror) lost() error {
@@ -262,72 +285,6 @@ func (m *Mirror) take(ctx context.Context) error {
 	return nil
 }
 
-// seal makes the next record from the beginning of the queue, and notes its hash, by which this
-// host knows its own record after a crash.
-func (m *Mirror) seal(ctx context.Context) error {
-	batch, left := m.queue[:1], m.queue[1:]
-	size := len(batch[0].text)
-	for len(left) > 0 && !left[0].whole && size+len(left[0].text) <= mostText {
-		size += len(left[0].text)
-		batch, left = m.queue[:len(batch)+1], left[1:]
-	}
-	text, err := json.Marshal(recordText(batch, len(left) > 0))
-	if err != nil {
-		return err
-	}
-	op, err := m.Catalog.Operation(ctx, m.id)
-	if err != nil {
-		return err
-	}
-	head := store.OperationHead{Host: m.Host, Time: time.Now(), Kind: string(op.Kind),
-		State: string(op.State), Source: op.Source.Name, Target: op.Target.Name, Snapshot: op.SnapshotID,
-		Final: op.State.Final(), Whole: batch[0].whole}
-	for _, p := range batch {
-		if p.state.ID != "" {
-			head.State, head.Final = string(p.state.State), p.state.State.Final()
-		}
-	}
-	sealed, err := m.Store.SealOperationRecord(string(m.id), m.state.Seq+1, head, text)
-	if err != nil {
-		return err
-	}
-	state := m.state
-	state.Next = sealed.SHA256
-	if err := m.Catalog.SetMirror(ctx, m.id, state); err != nil {
-		return err
-	}
-	m.state, m.sealed, m.queue = state, &sealed, left
-	return nil
-}
-
-// put writes the sealed record.
-func (m *Mirror) put(ctx context.Context) error {
-	err := m.Store.PutOperationRecord(ctx, *m.sealed)
-	switch {
-	case err == nil:
-		m.state.Seq, m.state.Next, m.sealed = m.state.Seq+1, "", nil
-		m.mu.Lock()
-		m.written = time.Now()
-		m.mu.Unlock()
-		return nil
-	case errors.Is(err, store.ErrExists):
-		fenced := fencedBy(ctx, m.Store, m.id)
-		m.mu.Lock()
-		m.fenced = fenced
-		m.mu.Unlock()
-		m.Lost(fenced)
-		return fenced
-	case m.state.Seq == 0 && errors.Is(err, store.ErrDenied):
-		// Nothing can be written there: no other host will find the operation, and none is fenced
-		// out.
-		m.unable = true
-		m.Catalog.Unfollow(m.id)
-		m.Unable(err)
-		return m.Catalog.SetMirror(ctx, m.id, catalog.MirrorState{Imported: m.state.Imported})
-	}
-	return fmt.Errorf("mirror operation %s: %w", m.id, err)
-}
-
 // writeRegularly writes what nothing waits for. An error is that of the next call that waits.
 func (m *Mirror) writeRegularly(ctx context.Context) {
 	tick := time.NewTicker(interval)
@@ -367,11 +324,14 @@ func (m *Mirror) Close(ctx context.Context) error {
 	}
 	m.stop()
 	m.running.Wait()
-	defer m.Catalog.Unfollow(m.id)
 	m.mu.Lock()
-	began := m.feed != nil
+	feed := m.feed
 	m.mu.Unlock()
-	if !began || m.lost() != nil || m.unable {
+	if feed == nil {
+		return nil
+	}
+	defer feed.Close()
+	if m.lost() != nil || m.unable {
 		return nil
 	}
 	if err := m.Sync(ctx); err != nil {

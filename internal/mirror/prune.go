@@ -3,8 +3,10 @@ package mirror
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
@@ -45,9 +47,34 @@ func InUse(ctx context.Context, st *store.Store) (map[store.SnapshotID]string, e
 	}
 	used := map[store.SnapshotID]string{}
 	for _, found := range list {
-		if found.Problem == nil && !found.Head.Final && found.Head.Snapshot != "" {
+		if found.Problem != nil {
+			if found, err = newestReadable(ctx, st, found.ID); err != nil {
+				return nil, err
+			}
+		}
+		if !found.Head.Final && found.Head.Snapshot != "" {
 			used[store.SnapshotID(found.Head.Snapshot)] = string(found.ID)
 		}
 	}
 	return used, nil
+}
+
+// newestReadable reads the head of the newest record that can be read, for an operation whose
+// newest one cannot: it is damaged, or only another host trusts its key. The head is empty when
+// there is none. Errors: those of a store that does not answer.
+func newestReadable(ctx context.Context, st *store.Store, id catalog.OperationID) (Found, error) {
+	keys, err := st.OperationRecords(ctx, string(id))
+	if err != nil {
+		return Found{}, err
+	}
+	for _, key := range slices.Backward(keys) {
+		head, err := st.GetOperationHead(ctx, key)
+		if err == nil {
+			return Found{ID: id, Seq: key.Seq, Head: head}, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, store.ErrUnreachable) {
+			return Found{}, err
+		}
+	}
+	return Found{ID: id}, nil
 }

@@ -1,6 +1,8 @@
 package mirror
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -41,5 +43,32 @@ func TestPruneRemovesOnlyOldOperationsThatEndedForGood(t *testing.T) {
 	must(t, err)
 	if len(left) != 2 || left[0].ID != ids[catalog.Stopped] || left[1].ID != ids[catalog.Failed] {
 		t.Errorf("left %+v", left)
+	}
+}
+
+// TestRecordThatCannotBeReadProtectsTheSnapshotNevertheless: the newest record may be damaged, or
+// signed by a key that only another host trusts. The one before it has the snapshot as well.
+func TestRecordThatCannotBeReadProtectsTheSnapshotNevertheless(t *testing.T) {
+	f := newFixture(t)
+	a := f.host("a")
+	j := a.begin("")
+	must(t, a.c.UpdateOperation(t.Context(), j.Operation(), func(op *catalog.Operation) {
+		op.SnapshotID = "snapshot"
+	}))
+	must(t, a.do(j, "release"))
+	must(t, a.do(j, "post-flight"))
+	a.end(j, catalog.Stopped)
+	keys, err := a.st.OperationRecords(t.Context(), string(j.Operation()))
+	must(t, err)
+	newest := filepath.Join(f.dir, keys[len(keys)-1].String())
+	must(t, os.WriteFile(newest, []byte("damaged\n"), 0o600))
+	used, err := InUse(t.Context(), a.st)
+	must(t, err)
+	if used["snapshot"] != string(j.Operation()) {
+		t.Errorf("in use: %v", used)
+	}
+	must(t, a.bucket.Delete(t.Context(), keys[0].String()))
+	if used, err = InUse(t.Context(), a.st); err != nil || len(used) != 0 {
+		t.Errorf("no record can be read: %v, %v", used, err)
 	}
 }

@@ -25,6 +25,8 @@ type Found struct {
 	Head store.OperationHead
 	// Problem says why the newest record cannot be read; Head is empty then.
 	Problem error
+
+	sha256 string // of the newest record, as stored; Read sets it
 }
 
 // List returns the operations that have a mirror in a store, newest first. It needs no identity.
@@ -73,9 +75,25 @@ func Newest(ctx context.Context, st *store.Store, id catalog.OperationID) (Found
 
 // read is a record that was read.
 type read struct {
+	key     string
+	sha256  string // of the stored bytes
 	head    store.OperationHead
 	changes []catalog.Change
 	more    bool
+}
+
+// checkChain makes sure that each record was written after the one before it: of two hosts that
+// wrote one number the storage may show the record that it had refused.
+func checkChain(records []read) error {
+	previous := ""
+	for _, r := range records {
+		if r.head.Previous != previous {
+			return &store.CorruptError{Key: r.key, Reason: "it was not written after the record " +
+				"that is before it here"}
+		}
+		previous = r.sha256
+	}
+	return nil
 }
 
 // Read returns the changes that make an operation. Errors: store.ErrNotFound when it has no
@@ -99,11 +117,11 @@ func Read(ctx context.Context, st *store.Store, id catalog.OperationID) ([]catal
 				Reason: fmt.Sprintf("the record before it is missing: want number %d", i+1)}
 		}
 		g.Go(func() error {
-			head, data, err := st.GetOperationRecord(gctx, key)
+			head, data, sum, err := st.GetOperationRecord(gctx, key)
 			if err != nil {
 				return err
 			}
-			records[i].head = head
+			records[i].key, records[i].sha256, records[i].head = key.String(), sum, head
 			if records[i].changes, records[i].more, err = parseText(data); err != nil {
 				return &store.CorruptError{Key: key.String(), Reason: err.Error()}
 			}
@@ -113,22 +131,32 @@ func Read(ctx context.Context, st *store.Store, id catalog.OperationID) ([]catal
 	if err := g.Wait(); err != nil {
 		return nil, Found{}, err
 	}
-	changes, err := fold(records)
 	newest := records[len(records)-1]
-	return changes, Found{ID: id, Seq: keys[len(keys)-1].Seq, Head: newest.head}, err
+	found := Found{ID: id, Seq: keys[len(keys)-1].Seq, Head: newest.head, sha256: newest.sha256}
+	if err := checkChain(records); err != nil {
+		return nil, found, err
+	}
+	changes, err := fold(records)
+	return changes, found, err
 }
 
 // Import brings an operation from its mirror into a catalog, and replaces what that has of it. An
 // operation that another host was running is stopped here; a resume takes it over. Errors: those
 // of Read and catalog.Import.
-func Import(ctx context.Context, c *catalog.Catalog, st *store.Store, id catalog.OperationID) (
-	catalog.Operation, error) {
+// location is the name that this host has for the store.
+func Import(ctx context.Context, c *catalog.Catalog, st *store.Store, location string,
+	id catalog.OperationID) (catalog.Operation, error) {
 	changes, found, err := Read(ctx, st, id)
 	if err != nil {
 		return catalog.Operation{}, err
 	}
-	state := catalog.MirrorState{Seq: found.Seq, Imported: time.Now().UTC()}
+	state := catalog.MirrorState{Seq: found.Seq, Last: found.sha256, From: found.Seq,
+		Imported: time.Now().UTC()}
 	return c.Import(ctx, id, changes, state, func(op *catalog.Operation) {
+		op.Location = location
+		if op.State == catalog.Stopped { // the daemon that left it may resume it by itself
+			op.StopCause = catalog.StopElsewhere
+		}
 		if op.State != catalog.Running {
 			return
 		}

@@ -38,7 +38,7 @@ func TestOperationIsTheSameOnAnotherHost(t *testing.T) {
 	if a.bucket.puts < 5 {
 		t.Errorf("only %d records for a plan of 9 MiB", a.bucket.puts)
 	}
-	op, err := Import(t.Context(), b.c, b.st, j.Operation())
+	op, err := Import(t.Context(), b.c, b.st, "", j.Operation())
 	must(t, err)
 	if diff := cmp.Diff(a.record(op.ID), b.record(op.ID), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-first +other):\n%.2000s", diff)
@@ -66,7 +66,7 @@ func TestRecordsThatAreMissingAreDamage(t *testing.T) {
 	a.end(j, catalog.Stopped)
 	must(t, a.bucket.Delete(t.Context(), fmt.Sprintf("operations/%s/00000002.json.zst.age",
 		j.Operation())))
-	if _, err := Import(t.Context(), b.c, b.st, j.Operation()); !isCorrupt(err) {
+	if _, err := Import(t.Context(), b.c, b.st, "", j.Operation()); !isCorrupt(err) {
 		t.Errorf("read with a record missing: %v", err)
 	}
 	keys, err := a.st.OperationRecords(t.Context(), string(j.Operation()))
@@ -97,7 +97,7 @@ func TestHostLostInTheMiddleOfRecordsLeavesTheStateBefore(t *testing.T) {
 	keys, err := a.st.OperationRecords(t.Context(), string(j.Operation()))
 	must(t, err)
 	must(t, a.bucket.Delete(t.Context(), keys[len(keys)-1].String()))
-	_, err = Import(t.Context(), b.c, b.st, j.Operation())
+	_, err = Import(t.Context(), b.c, b.st, "", j.Operation())
 	must(t, err)
 	if _, err := b.c.BatchPlan(t.Context(), j.Operation(), "batch-001"); !errors.Is(err,
 		catalog.ErrNotFound) {
@@ -106,5 +106,65 @@ func TestHostLostInTheMiddleOfRecordsLeavesTheStateBefore(t *testing.T) {
 	steps, err := b.c.Steps(t.Context(), j.Operation())
 	if err != nil || len(steps) != 1 {
 		t.Errorf("steps %v, %v", steps, err)
+	}
+}
+
+// TestWholeRecordOfALargeOperationIsDivided: each piece fits in a record, however many steps and
+// workload clusters the operation has by the time of a resume.
+func TestWholeRecordOfALargeOperationIsDivided(t *testing.T) {
+	const steps, units = 30_000, 12_000
+	all := catalog.Change{Operation: &catalog.Operation{ID: "0123456789ab"},
+		Units: map[string]catalog.UnitState{}}
+	for i := range steps {
+		all.Steps = append(all.Steps, catalog.StepRecord{Step: catalog.Step{Wave: i,
+			Unit: "team-a/web", Phase: "create"}, State: catalog.StepFailed,
+			Error: strings.Repeat("x", 200)})
+	}
+	for i := range units {
+		all.Units[fmt.Sprintf("team-a/web-%d", i)] = catalog.UnitReleased
+	}
+	pieces, err := divide(all, true)
+	must(t, err)
+	haveSteps, haveUnits := map[int]bool{}, map[string]bool{}
+	for i, p := range pieces {
+		if len(p.text) > mostText {
+			t.Errorf("piece %d has %d bytes", i, len(p.text))
+		}
+		if p.whole != (i == 0) {
+			t.Errorf("piece %d is whole: %v", i, p.whole)
+		}
+		changes, _, err := parseText([]byte(`{"changes":[` + string(p.text) + `]}`))
+		must(t, err)
+		for _, s := range changes[0].Steps {
+			haveSteps[s.Step.Wave] = true
+		}
+		for unit := range changes[0].Units {
+			haveUnits[unit] = true
+		}
+	}
+	if len(haveSteps) != steps || len(haveUnits) != units {
+		t.Errorf("%d steps, %d units", len(haveSteps), len(haveUnits))
+	}
+}
+
+// TestRecordsOfTwoHostsAreNotMixed: of two hosts that wrote one number, the storage shows the
+// record of the one that it had refused. Both are signed.
+func TestRecordsOfTwoHostsAreNotMixed(t *testing.T) {
+	f := newFixture(t)
+	a, b, c := f.host("a"), f.host("b"), f.host("c")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	id := j.Operation()
+	other := b.takeOver(id)
+	must(t, b.do(other, "pause"))
+	if err := a.do(j, "release"); !errorIsFenced(err) {
+		t.Fatal(err)
+	}
+	must(t, b.do(other, "own"))
+	number := a.m.sealed.Key.String()
+	must(t, a.bucket.Delete(t.Context(), number))
+	must(t, a.bucket.Bucket.Put(t.Context(), number, a.bucket.lost))
+	if _, err := Import(t.Context(), c.c, c.st, "", id); !isCorrupt(err) {
+		t.Errorf("imported a mixture of both hosts: %v", err)
 	}
 }

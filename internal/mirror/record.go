@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
@@ -12,8 +13,8 @@ import (
 const (
 	// mostText is the most text of one record, well below the limit of the format.
 	mostText = 8 << 20
-	// mostItems is how many values or events are in one piece, and mostChunks how many chunks of a
-	// plan, each of 256 KiB at most.
+	// mostItems is how many units, values, steps or events are in one piece, and mostChunks how many
+	// chunks of a plan, each of 256 KiB at most.
 	mostItems  = 10_000
 	mostChunks = 16
 )
@@ -36,17 +37,10 @@ func recordText(batch []piece, more bool) text {
 // divide returns a change in pieces that fit in a record.
 func divide(change catalog.Change, whole bool) ([]piece, error) {
 	first := change
-	first.Values, first.Events, first.Documents = nil, nil, nil
+	first.Documents = nil
 	list := []catalog.Change{first}
-	if len(change.Values) <= mostItems && len(change.Events) <= mostItems {
-		list[0].Values, list[0].Events = change.Values, change.Events
-	} else {
-		for values := range slices.Chunk(change.Values, mostItems) {
-			list = append(list, catalog.Change{Values: values})
-		}
-		for events := range slices.Chunk(change.Events, mostItems) {
-			list = append(list, catalog.Change{Events: events})
-		}
+	if max(len(change.Units), len(change.Values), len(change.Steps), len(change.Events)) > mostItems {
+		list = divideItems(change)
 	}
 	for _, d := range change.Documents {
 		for i := 0; i == 0 || i < len(d.Chunks); i += mostChunks {
@@ -68,6 +62,29 @@ func divide(change catalog.Change, whole bool) ([]piece, error) {
 		pieces = append(pieces, p)
 	}
 	return pieces, nil
+}
+
+// divideItems returns a change without its documents in changes of at most mostItems units, values,
+// steps or events. Values come before steps, as within a change.
+func divideItems(change catalog.Change) []catalog.Change {
+	list := []catalog.Change{{Operation: change.Operation}}
+	for names := range slices.Chunk(slices.Sorted(maps.Keys(change.Units)), mostItems) {
+		units := map[string]catalog.UnitState{}
+		for _, name := range names {
+			units[name] = change.Units[name]
+		}
+		list = append(list, catalog.Change{Units: units})
+	}
+	for values := range slices.Chunk(change.Values, mostItems) {
+		list = append(list, catalog.Change{Values: values})
+	}
+	for steps := range slices.Chunk(change.Steps, mostItems) {
+		list = append(list, catalog.Change{Steps: steps})
+	}
+	for events := range slices.Chunk(change.Events, mostItems) {
+		list = append(list, catalog.Change{Events: events})
+	}
+	return list
 }
 
 // parseText reads the text of a record. The catalog checks the changes.

@@ -127,3 +127,52 @@ func TestUndoOfAnImportedOperationSkipsNoStep(t *testing.T) {
 		t.Errorf("the first host did %v, the other one %v", a.changed, b.changed)
 	}
 }
+
+// TestDaemonResumesNoImportedOperationByItself: a daemon resumes what it left itself when it ended.
+// What it imported, another daemon may resume as well.
+func TestDaemonResumesNoImportedOperationByItself(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	for _, cause := range []catalog.StopCause{catalog.StopDaemonEnded, catalog.StopProcessDied,
+		catalog.StopRequested} {
+		j := a.begin("")
+		must(t, a.do(j, "pause"))
+		_, err := a.c.SetState(t.Context(), j.Operation(), catalog.Stopped,
+			catalog.Outcome{Message: "it ended", Cause: cause})
+		must(t, err)
+		must(t, a.m.Close(t.Context()))
+		op, err := Import(t.Context(), b.c, b.st, "", j.Operation())
+		must(t, err)
+		if op.StopCause != catalog.StopElsewhere || op.State != catalog.Stopped ||
+			op.Message != "it ended" {
+			t.Errorf("%s: imported as %s, %q, %q", cause, op.State, op.StopCause, op.Message)
+		}
+	}
+}
+
+// TestHostWhoseMirrorWasPrunedIsFencedOut: it was suspended while another host finished the
+// operation and a prune removed the records. Its next number is free again.
+func TestHostWhoseMirrorWasPrunedIsFencedOut(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	j := a.begin("")
+	must(t, a.do(j, "create"))
+	other := b.takeOver(j.Operation())
+	must(t, b.do(other, "release"))
+	b.end(other, catalog.Succeeded)
+	if n, err := Prune(t.Context(), b.st, time.Now().Add(Retention+time.Hour)); n == 0 || err != nil {
+		t.Fatalf("removed %d records, %v", n, err)
+	}
+	a.m.mu.Lock()
+	a.m.written = time.Now().Add(-Retention)
+	a.m.mu.Unlock()
+	for _, phase := range []string{"release", "owners"} {
+		err := a.do(j, phase)
+		if _, ok := errors.AsType[*RemovedError](err); !ok {
+			t.Errorf("%s began: %v", phase, err)
+		}
+	}
+	if left, err := List(t.Context(), a.st); len(left) > 0 || err != nil {
+		t.Errorf("it wrote %v, %v", left, err)
+	}
+}

@@ -299,7 +299,7 @@ func (o order) operation(ctx context.Context, c *catalog.Catalog, ends move.Ends
 		if err != nil {
 			return catalog.Operation{}, err
 		}
-		return mirror.Import(ctx, c, ends.Store, mirrored[0].ID)
+		return mirror.Import(ctx, c, ends.Store, "", mirrored[0].ID)
 	}
 	ops, err := c.Operations(ctx, catalog.OperationFilter{Limit: 1})
 	if err == nil && len(ops) == 0 {

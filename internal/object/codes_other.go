@@ -12,12 +12,14 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Use a store that honours conditional writes, and a signing key.",
 		},
 		{
-			Code: CodeNoMirror, Area: AreaMove, Severities: []Severity{Warning},
+			Code: CodeNoMirror, Area: AreaMove, Severities: []Severity{Warning}, Forceable: true,
+			ForcedIn: Resumes,
 			Meaning: "The journal is not mirrored into the store: it cannot be written to, does not " +
 				"honour conditional writes, or there is no recipient or signing key. If the host and its " +
 				"catalog are lost in the middle, no other host can go on.",
 			Next: "Make the store writable and give a recipient and the signing key, or have a copy of " +
-				"the catalog.",
+				"the catalog. An operation that has a mirror goes on without it only when you override " +
+				"this, on the host that wrote its newest record. See that no other host takes it over then.",
 		},
 		{
 			Code: CodeIDNotUnique, Area: AreaMove, Severities: []Severity{Error},

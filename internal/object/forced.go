@@ -14,6 +14,7 @@ type Work string
 const (
 	Restores Work = "restore"
 	Moves    Work = "move"
+	Resumes  Work = "resume" // or a rollback
 )
 
 // Forced is the set of codes whose findings the operator overrides. Stored plans hold it. The
@@ -24,10 +25,10 @@ type Forced map[Code]string
 // ForceableIn reports whether findings with the code can be overridden in a work.
 func (d Definition) ForceableIn(w Work) bool {
 	only := d.ForcedIn
-	if d.Area == AreaMove {
+	if d.Area == AreaMove && only == "" {
 		only = Moves
 	}
-	return d.Forceable && (only == "" || only == w)
+	return d.Forceable && (only == w || only == "" && w != Resumes)
 }
 
 // Forceable returns what an operator can override in a work, in the form that ParseForced reads.

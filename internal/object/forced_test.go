@@ -80,7 +80,7 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 		}
 	}
 	for _, d := range Definitions() {
-		if d.Forceable != (d.ForceableIn(Restores) || d.ForceableIn(Moves)) {
+		if d.Forceable != (d.ForceableIn(Restores) || d.ForceableIn(Moves) || d.ForceableIn(Resumes)) {
 			t.Errorf("%s can be overridden, and in no work", d.Code)
 		}
 		if forceAll().Has(d.Code) != d.Forceable {

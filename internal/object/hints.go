@@ -55,6 +55,8 @@ const (
 	HintResume              HintKey = "resume"     // an operation can only be resumed
 	// an operation waits for an identity
 	HintResumeWithIdentity HintKey = "resume-with-identity"
+	// an operation has to go on without its mirror in the store
+	HintGiveUpMirror HintKey = "give-up-mirror"
 )
 
 // HintKeys returns the keys of the hints of errors.
@@ -65,5 +67,5 @@ func HintKeys() []HintKey {
 		HintKeyFolder, HintSignOrNoFence, HintNoFence, HintSource, HintTarget, HintSourceKubeconfig,
 		HintTargetKubeconfig, HintLiveSource, HintLocation, HintLive, HintFirstSnapshot,
 		HintSnapshotCreate, HintPrunePlan, HintNewSigningKey, HintIdentityOrStructure, HintOperations,
-		HintWatch, HintResume, HintResumeWithIdentity, HintAcceptDifference, HintAccept}
+		HintWatch, HintResume, HintResumeWithIdentity, HintGiveUpMirror, HintAcceptDifference, HintAccept}
 }

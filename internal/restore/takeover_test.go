@@ -97,7 +97,7 @@ func (x *trial) on(t *testing.T, c *catalog.Catalog, b bucket.Bucket) *mirror.Mi
 			t.Fatal(err)
 		}
 		x.id = op.ID
-	} else if _, err := mirror.Import(t.Context(), c, st, x.id); err != nil {
+	} else if _, err := mirror.Import(t.Context(), c, st, "", x.id); err != nil {
 		t.Fatal(err)
 	}
 	m, err := mirror.Begin(t.Context(), x.id, mirror.Options{Catalog: c, Store: st, Host: c.Path(),

@@ -111,7 +111,7 @@ func (s *Server) importMirrored(ctx context.Context, c *catalog.Catalog, l *Loca
 			rebuilt.NeedIdentity = append(rebuilt.NeedIdentity, string(found.ID))
 			continue
 		default:
-			_, err = mirror.Import(ctx, c, st, found.ID)
+			_, err = mirror.Import(ctx, c, st, l.Name, found.ID)
 		}
 		if err != nil && !store.IsUnusable(err) && !as[*store.KeyError](err) {
 			return err

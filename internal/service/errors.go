@@ -139,6 +139,7 @@ var mappings = []mapping{
 	{as[*ownership.WentBackError], ReasonOwned},
 	{as[*schedule.UnknownError], ReasonNotFound},
 	{as[*mirror.FencedError], ReasonFenced},
+	{as[*mirror.RemovedError], ReasonFenced},
 	{as[*store.FenceError], ReasonFenced},
 	{is(store.ErrConflict), ReasonOwned},
 	{as[*capture.UnknownNamespaceError], ReasonUsage},

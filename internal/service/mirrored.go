@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -41,15 +42,22 @@ func (m *runMirror) close(ctx context.Context) error {
 	return m.mirror.Close(ctx)
 }
 
+// mirrorTo says where the journal of a run is mirrored.
+type mirrorTo struct {
+	store *store.Store // nil for no mirror
+	// giveUp: the operator overrides no-mirror.
+	giveUp bool
+}
+
 // beginMirror begins the mirror of the next run of an operation. When another host takes over, it
 // ends that run.
 func (s *Server) beginMirror(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
-	st *store.Store) (*runMirror, error) {
-	if st == nil {
+	to mirrorTo) (*runMirror, error) {
+	if to.store == nil {
 		return nil, nil
 	}
 	m, err := mirror.Begin(ctx, id, mirror.Options{
-		Catalog: c, Store: st,
+		Catalog: c, Store: to.store, GiveUp: to.giveUp,
 		Lost: func(fenced *mirror.FencedError) {
 			s.runs.mu.Lock()
 			defer s.runs.mu.Unlock()
@@ -91,15 +99,14 @@ func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref s
 	if err != nil || state.Seq == 0 && state.Next == "" {
 		return op, err
 	}
-	location, err := s.location(op.Location)
-	if err != nil {
-		return op, err
-	}
-	st, err := s.openLocation(ctx, location, identity, false)
+	location, st, err := s.openStoreOf(ctx, op, op.Location, identity)
 	if err != nil {
 		return op, err
 	}
 	_, err = mirror.CatchUp(ctx, st, op.ID, state)
+	if as[*mirror.RemovedError](err) {
+		return op, nil // the next run decides whether it may go on
+	}
 	if as[*mirror.FencedError](err) && (len(identity) > 0 || !st.Encrypted()) {
 		return s.importOperation(ctx, c, location, op.ID, identity)
 	}
@@ -113,7 +120,7 @@ func (s *Server) importOperation(ctx context.Context, c *catalog.Catalog, l *Loc
 	if err != nil {
 		return catalog.Operation{}, err
 	}
-	op, err := mirror.Import(ctx, c, st, id)
+	op, err := mirror.Import(ctx, c, st, l.Name, id)
 	if err != nil {
 		return catalog.Operation{}, err
 	}
@@ -174,9 +181,10 @@ func (s *Server) findMirrored(ctx context.Context, ref string, notFound error) (
 	return at, first, nil
 }
 
-// addMirrored adds the operations that only a mirror has.
-func (s *Server) addMirrored(ctx context.Context, resp *mgmtv1.ListOperationsResponse,
-	known []catalog.Operation) error {
+// addMirrored adds the operations that only a mirror has, and replaces those with which another
+// host has gone on. resp has the known ones, in their order.
+func (s *Server) addMirrored(ctx context.Context, c *catalog.Catalog,
+	resp *mgmtv1.ListOperationsResponse, known []catalog.Operation) error {
 	locations, err := s.locations("")
 	if err != nil {
 		return err
@@ -187,9 +195,17 @@ func (s *Server) addMirrored(ctx context.Context, resp *mgmtv1.ListOperationsRes
 			return err
 		}
 		for _, found := range list {
-			if !slices.ContainsFunc(known,
-				func(op catalog.Operation) bool { return op.ID == found.ID }) {
-				resp.Operations = append(resp.Operations, mirroredToProto(l, found))
+			i := slices.IndexFunc(known, func(op catalog.Operation) bool { return op.ID == found.ID })
+			if i < 0 {
+				resp.Operations = append(resp.Operations, mirroredToProto(l, found, time.Now()))
+				continue
+			}
+			ahead, err := isAhead(ctx, c, known[i], found)
+			if err != nil {
+				return err
+			}
+			if ahead {
+				resp.Operations[i] = mirroredToProto(l, found, time.Now())
 			}
 		}
 	}
@@ -199,8 +215,27 @@ func (s *Server) addMirrored(ctx context.Context, resp *mgmtv1.ListOperationsRes
 	return nil
 }
 
+// isAhead reports whether another host has gone on with an operation of this catalog. A record more
+// than this host knows of may be its own, written before it died.
+func isAhead(ctx context.Context, c *catalog.Catalog, op catalog.Operation, found mirror.Found) (
+	bool, error) {
+	if op.State == catalog.Running || op.State.Final() {
+		return false, nil
+	}
+	state, err := c.Mirror(ctx, op.ID)
+	own := state.Seq
+	if state.Next != "" {
+		own++
+	}
+	return found.Seq > own, err
+}
+
+// silence is how old the newest record of an operation may be that is said to run. A run writes one
+// every few seconds while it gets on; it may also wait for a management cluster for minutes.
+const silence = time.Minute
+
 // mirroredToProto converts what can be read of a mirror without an identity.
-func mirroredToProto(l *Location, found mirror.Found) *mgmtv1.Operation {
+func mirroredToProto(l *Location, found mirror.Found, now time.Time) *mgmtv1.Operation {
 	p := &mgmtv1.Operation{Id: string(found.ID), Location: l.Name, Units: map[string]string{},
 		Host: found.Head.Host}
 	if found.Problem != nil {
@@ -214,7 +249,49 @@ func mirroredToProto(l *Location, found mirror.Found) *mgmtv1.Operation {
 	p.CreateTime = timestamppb.New(found.ID.Time())
 	p.Message = fmt.Sprintf("host %s began or continued it; only its mirror in the store has it",
 		head.Host)
+	if age := now.Sub(head.Time); head.State == string(catalog.Running) && age.Abs() > silence {
+		p.State = mgmtv1.OperationState_OPERATION_STATE_UNKNOWN
+		p.Message = fmt.Sprintf("host %s wrote the newest record of operation %s %s, %s, and none about "+
+			"its end: it may be at work, waiting or lost (look at that host; if it is lost, or has ended "+
+			"it and could not write that, resume it)", head.Host, found.ID,
+			head.Time.Format(time.RFC3339), ago(age))
+		p.HintKey = string(object.HintResumeWithIdentity)
+	}
 	return p
+}
+
+// ago says how long ago something was, by two clocks that may differ.
+func ago(age time.Duration) string {
+	if age < 0 {
+		return (-age).Round(time.Second).String() + " ahead of the clock here"
+	}
+	return age.Round(time.Second).String() + " ago"
+}
+
+// finishMirror writes the end of an operation that ended for good into its mirror, when the store
+// could not take it at the time. Other hosts see it as running until then. Without the keys for it,
+// it does nothing.
+func (s *Server) finishMirror(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
+	state, err := c.Mirror(ctx, op.ID)
+	if err != nil || state.Seq == 0 && state.Next == "" {
+		return err
+	}
+	_, st, err := s.openStoreOf(ctx, op, op.Location, nil)
+	if err != nil {
+		return err
+	}
+	newest, err := mirror.Newest(ctx, st, op.ID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && newest.Head.Final {
+		return nil
+	}
+	m, err := s.beginMirror(ctx, c, op.ID, mirrorTo{store: st})
+	if mirror.IsUnable(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.mirror.Sync(ctx), m.close(ctx))
 }
 
 // snapshotsInUse returns the operations that may still read snapshots of a store, by the id of the

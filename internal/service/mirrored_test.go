@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/store"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -55,9 +58,19 @@ func (m *mirroredHosts) host() (*Server, *catalog.Catalog, *store.Store) {
 	return s, c, st
 }
 
-func newMirroredRun(t *testing.T, c *catalog.Catalog) catalog.OperationID {
+// withIdentity opens the store with the identity.
+func (m *mirroredHosts) withIdentity() *store.Store {
+	m.t.Helper()
+	st, err := New(Config{}).openLocation(m.t.Context(), &m.location, m.identity, false)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return st
+}
+
+func newMirroredRun(t *testing.T, c *catalog.Catalog, st *store.Store) catalog.OperationID {
 	t.Helper()
-	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove,
+	op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindMove, Store: st.ID(),
 		Source: catalog.Side{Name: "prod"}, Target: catalog.Side{Name: "next"}})
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +88,9 @@ func doStep(ctx context.Context, j *catalog.Journal, phase string) error {
 func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
 	m := newMirroredHosts(t)
 	a, c, st := m.host()
-	id := newMirroredRun(t, c)
+	id := newMirroredRun(t, c, st)
 	began, takenOver := make(chan struct{}), make(chan struct{})
-	run, err := a.startMirrored(t.Context(), c, id, st, func(ctx context.Context,
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		err := doStep(ctx, j, "pause")
 		close(began)
@@ -93,10 +106,10 @@ func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
 	if err != nil || op.State != catalog.Stopped || op.StopCause != catalog.StopElsewhere {
 		t.Fatalf("imported %+v, %v", op, err)
 	}
-	over, err := b.startMirrored(t.Context(), other, id, otherStore, func(ctx context.Context,
-		j *catalog.Journal) error {
-		return doStep(ctx, j, "hand-over")
-	})
+	over, err := b.startMirrored(t.Context(), other, id, mirrorTo{store: otherStore},
+		func(ctx context.Context, j *catalog.Journal) error {
+			return doStep(ctx, j, "hand-over")
+		})
 	if err != nil || over.Wait() != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +137,8 @@ func TestRunOfAHostThatIsFencedOutEndsAsHeld(t *testing.T) {
 func TestRunThatIsTakenOverAtItsEndEndsAsHeld(t *testing.T) {
 	m := newMirroredHosts(t)
 	a, c, st := m.host()
-	id := newMirroredRun(t, c)
-	run, err := a.startMirrored(t.Context(), c, id, st, func(ctx context.Context,
+	id := newMirroredRun(t, c, st)
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		if err := doStep(ctx, j, "pause"); err != nil {
 			return err
@@ -134,10 +147,10 @@ func TestRunThatIsTakenOverAtItsEndEndsAsHeld(t *testing.T) {
 		if _, err := b.currentOperation(ctx, other, string(id), m.identity); err != nil {
 			return err
 		}
-		over, err := b.startMirrored(ctx, other, id, otherStore, func(ctx context.Context,
-			j *catalog.Journal) error {
-			return doStep(ctx, j, "hand-over")
-		})
+		over, err := b.startMirrored(ctx, other, id, mirrorTo{store: otherStore},
+			func(ctx context.Context, j *catalog.Journal) error {
+				return doStep(ctx, j, "hand-over")
+			})
 		if err != nil {
 			return err
 		}
@@ -159,8 +172,8 @@ func TestRunThatIsTakenOverAtItsEndEndsAsHeld(t *testing.T) {
 func TestOperationsOfOtherHostsAreListedShownAndImported(t *testing.T) {
 	m := newMirroredHosts(t)
 	a, c, st := m.host()
-	id := newMirroredRun(t, c)
-	run, err := a.startMirrored(t.Context(), c, id, st, func(ctx context.Context,
+	id := newMirroredRun(t, c, st)
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		return errors.Join(j.SetUnit(ctx, "team-a/web", catalog.UnitPaused, ""),
 			doStep(ctx, j, "pause"), errors.New("it fails"))
@@ -223,12 +236,94 @@ func TestOperationsOfOtherHostsAreListedShownAndImported(t *testing.T) {
 func TestRunWithoutChangesLeavesNoMirror(t *testing.T) {
 	m := newMirroredHosts(t)
 	a, c, st := m.host()
-	run, err := a.startMirrored(t.Context(), c, newMirroredRun(t, c), st,
+	run, err := a.startMirrored(t.Context(), c, newMirroredRun(t, c, st), mirrorTo{store: st},
 		func(context.Context, *catalog.Journal) error { return errors.New("blocked") })
 	if err != nil || run.Wait() == nil {
 		t.Fatal(err)
 	}
 	if list, err := mirror.List(t.Context(), st); err != nil || len(list) > 0 {
 		t.Errorf("mirrored %v, %v", list, err)
+	}
+}
+
+// TestSecondResumeLeavesTheMirrorOfTheRunAlone: it is refused because the operation runs. The run
+// goes on to write its records.
+func TestSecondResumeLeavesTheMirrorOfTheRunAlone(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	id := newMirroredRun(t, c, st)
+	began, refused := make(chan struct{}), make(chan struct{})
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
+		j *catalog.Journal) error {
+		err := doStep(ctx, j, "pause")
+		close(began)
+		<-refused
+		return errors.Join(err, j.Do(ctx, catalog.Step{Unit: "team-a/web", Phase: "hand-over"},
+			func(ctx context.Context, _ *catalog.StepHandle) error {
+				_, other, _ := m.host()
+				if _, err := mirror.Import(ctx, other, m.withIdentity(), "", id); err != nil {
+					return err
+				}
+				state, err := other.Journal(id, catalog.JournalOptions{}).State(ctx,
+					catalog.Step{Unit: "team-a/web", Phase: "hand-over"})
+				if state != catalog.StepBegun {
+					return fmt.Errorf("the store has the hand-over as %q, %w", state, err)
+				}
+				return err
+			}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	if _, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(context.Context,
+		*catalog.Journal) error {
+		return errors.New("it runs twice")
+	}); ExitCode(err) != ExitHeld {
+		t.Errorf("resumed while it runs: %v", err)
+	}
+	close(refused)
+	if err := run.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOwnerBeforeAClaimIsMirroredBeforeTheClaim: a rollback on another host gives the workload
+// cluster back to that owner, and not to the source of the snapshot.
+func TestOwnerBeforeAClaimIsMirroredBeforeTheClaim(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	id := newMirroredRun(t, c, st)
+	q := ownership.Request{WorkloadID: "0c6f3d54-5a3a-4f4b-8b9e-0f6f3a5d2c11", Workload: "team-a/web",
+		From: object.Side{Name: "third", UID: "third"}, To: object.Side{Name: "third", UID: "third"},
+		Operation: "earlier"}
+	if err := ownership.Claim(t.Context(), st, q); err != nil {
+		t.Fatal(err)
+	}
+	q.From, q.To = object.Side{Name: "prod", UID: "prod"}, object.Side{Name: "next", UID: "next"}
+	q.Operation, q.Epoch, q.Force = string(id), 1, true
+	run, err := a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
+		j *catalog.Journal) error {
+		return j.Do(ctx, ownStep("team-a/web"), func(ctx context.Context, h *catalog.StepHandle) error {
+			if err := recordOwner(ctx, st, h, q); err != nil {
+				return err
+			}
+			_, other, _ := m.host() // the host dies right after the claim
+			if _, err := mirror.Import(ctx, other, m.withIdentity(), "", id); err != nil {
+				return err
+			}
+			values, err := other.Journal(id, catalog.JournalOptions{}).Values(ctx,
+				ownStep("team-a/web"))
+			if !strings.Contains(string(values[previousOwner]), "third") {
+				return fmt.Errorf("the store has %s, %w", values, err)
+			}
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -50,11 +50,16 @@ func (s *Server) moveOptions(c *catalog.Catalog, j *catalog.Journal, ends move.E
 // beginMove begins the operation that moves workload clusters.
 func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	request move.Request) (*operationRun, error) {
+	for _, uid := range []string{ends.Source.UID, ends.Target.UID} {
+		if err := refuseOthers(ctx, c, "", uid, true); err != nil {
+			return nil, err
+		}
+	}
 	op, err := ends.Create(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return s.startMirrored(s.ctx, c, op.ID, ends.Store, func(ctx context.Context,
+	return s.startMirrored(s.ctx, c, op.ID, mirrorTo{store: ends.Store}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		return move.Run(ctx, s.moveOptions(c, j, ends), request)
 	})
@@ -66,20 +71,29 @@ var errRolledBack = errors.New("rolled back")
 // resumeMove resumes a move, or rolls it back, between the management clusters that it was started
 // with.
 func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	back bool) (*operationRun, error) {
+	back bool, how resumption) (*operationRun, error) {
 	stored, err := move.ReadPlan(ctx, c, op.ID)
 	if err != nil {
 		return nil, planError(op, err)
 	}
+	location, _, err := s.openStoreOf(ctx, op, stored.Location, nil)
+	if err != nil {
+		return nil, err
+	}
 	ends, err := s.endpoints(ctx, endpointNames{source: op.Source.Name, target: op.Target.Name,
-		location: stored.Location}, true)
+		location: location.Name}, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := stored.CheckEnds(op, ends); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, ends.Store, func(ctx context.Context,
+	for _, side := range []catalog.Side{op.Source, op.Target} {
+		if err := refuseOthers(ctx, c, op.ID, side.UID, !back); err != nil {
+			return nil, err
+		}
+	}
+	return s.startMirrored(ctx, c, op.ID, mirrorTo{ends.Store, how.giveUp}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		if !back {
 			return move.Resume(ctx, s.moveOptions(c, j, ends), stored)

@@ -103,6 +103,32 @@ func (s *Server) openLocation(ctx context.Context, l *Location, identity []byte,
 		Epochs: epochMemory{s}})
 }
 
+// openStoreOf opens the store of an operation. name is that of its location on the host that began
+// it; on another host the store may have another name, and is recognised by its id.
+func (s *Server) openStoreOf(ctx context.Context, op catalog.Operation, name string,
+	identity []byte) (*Location, *store.Store, error) {
+	l, missing := s.location(name)
+	if missing == nil {
+		st, err := s.openLocation(ctx, l, identity, false)
+		if err != nil || op.Store == "" || st.ID() == op.Store {
+			return l, st, err
+		}
+	}
+	for i := range s.cfg.Locations {
+		if st, err := s.openLocation(ctx, &s.cfg.Locations[i], identity, false); err == nil &&
+			st.ID() == op.Store {
+			return &s.cfg.Locations[i], st, nil
+		}
+	}
+	e := &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s works with the store %s, "+
+		"which its host calls %q, and no location here is that store", op.ID, op.Store, name),
+		Hint: "name the store that it was started with", err: missing}
+	if s.cfg.Daemon {
+		e.Hint = "add a BackupStorageLocation of that store to the configuration, under any name"
+	}
+	return nil, nil, e
+}
+
 // bucket returns the bucket of a location, the same one each time.
 func (s *Server) bucket(l *Location) (bucket.Bucket, error) {
 	s.mu.Lock()
@@ -166,6 +192,9 @@ func (s *Server) mgmtOptions(side, name string) (kube.Options, error) {
 	}
 	e := &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no management cluster is named %q",
 		name), Hint: "there are " + strings.Join(names, ", ")}
+	if s.cfg.Daemon {
+		e.Hint += "; an operation that another host began needs it under this name in the configuration"
+	}
 	switch {
 	case len(options) == 0 && s.cfg.Daemon:
 		e = &Error{Reason: ReasonUsage, Message: "the configuration has no management cluster",

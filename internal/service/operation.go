@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -40,7 +41,7 @@ func (o *operationService) ListOperations(ctx context.Context, req *mgmtv1.ListO
 		resp.Operations = append(resp.Operations, operationToProto(op))
 	}
 	if req.GetMirrored() {
-		err = o.s.addMirrored(ctx, resp, ops)
+		err = o.s.addMirrored(ctx, c, resp, ops)
 	}
 	return resp, err
 }
@@ -60,7 +61,7 @@ func (o *operationService) GetOperation(ctx context.Context, req *mgmtv1.GetOper
 		if mirrorErr != nil {
 			return nil, mirrorErr
 		}
-		return &mgmtv1.GetOperationResponse{Operation: mirroredToProto(location, found)}, nil
+		return &mgmtv1.GetOperationResponse{Operation: mirroredToProto(location, found, time.Now())}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -120,14 +121,21 @@ func (o *operationService) ResumeOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	op, err := o.s.currentOperation(ctx, c, req.GetId(), req.GetIdentity())
+	how, err := resumptionFromProto(req)
+	if err != nil {
+		return nil, err
+	}
+	op, err := o.s.currentOperation(ctx, c, req.GetId(), how.identity)
 	if err != nil {
 		return nil, err
 	}
 	if op.State.Final() {
+		if err := o.s.finishMirror(ctx, c, op); err != nil {
+			return nil, err
+		}
 		return &mgmtv1.ResumeOperationResponse{Operation: operationToProto(op)}, nil
 	}
-	run, err := o.s.resumeOperation(ctx, c, op, req.GetIdentity())
+	run, err := o.s.resumeOperation(ctx, c, op, how)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +148,11 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	op, err := o.s.currentOperation(ctx, c, req.GetId(), req.GetIdentity())
+	how, err := resumptionFromProto(req)
+	if err != nil {
+		return nil, err
+	}
+	op, err := o.s.currentOperation(ctx, c, req.GetId(), how.identity)
 	if err != nil {
 		return nil, err
 	}
@@ -157,9 +169,9 @@ func (o *operationService) RollbackOperation(ctx context.Context,
 	}
 	var run *operationRun
 	if op.Kind == catalog.KindRestore {
-		run, err = o.s.rollBackRestore(ctx, c, op)
+		run, err = o.s.rollBackRestore(ctx, c, op, how)
 	} else {
-		run, err = o.s.resumeMove(ctx, c, op, true)
+		run, err = o.s.resumeMove(ctx, c, op, true, how)
 	}
 	if err != nil {
 		return nil, err

@@ -134,7 +134,7 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 		if err != nil || !now.Updated.Equal(op.Updated) {
 			return // an operator resumed or stopped it
 		}
-		if _, err = s.resumeOperation(ctx, c, now, nil); err == nil {
+		if _, err = s.resumeOperation(ctx, c, now, resumption{}); err == nil {
 			log.Info("operation resumed")
 			return
 		}
@@ -153,22 +153,38 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 	}
 }
 
+// resumption is what an operator gives to go on with an operation, in either direction.
+type resumption struct {
+	identity []byte // in memory for this run only
+	// giveUp: go on although the mirror takes no more records.
+	giveUp bool
+}
+
+// resumptionFromProto reads a request to resume or roll back. Errors are usage errors.
+func resumptionFromProto(req interface {
+	GetIdentity() []byte
+	GetForceCodes() []string
+}) (resumption, error) {
+	forced, err := forcedFromProto(object.Resumes, req.GetForceCodes())
+	return resumption{req.GetIdentity(), forced.Has(object.CodeNoMirror)}, err
+}
+
 // resumeOperation begins another run of an operation that has ended but is not final, by its
 // stored plan. A move continues in the direction that was requested last.
 func (s *Server) resumeOperation(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	identity []byte) (*operationRun, error) {
+	how resumption) (*operationRun, error) {
 	switch op.Kind {
 	case catalog.KindRestore:
 		if op.Back {
-			return s.rollBackRestore(ctx, c, op)
+			return s.rollBackRestore(ctx, c, op, how)
 		}
 		var stored storedRestore
 		if err := readPlan(ctx, c, op, &stored); err != nil {
 			return nil, err
 		}
-		return s.resumeRestore(ctx, c, op, stored, identity)
+		return s.resumeRestore(ctx, c, op, stored, how)
 	case catalog.KindMove:
-		return s.resumeMove(ctx, c, op, op.Back)
+		return s.resumeMove(ctx, c, op, op.Back, how)
 	default: // the others are begun again instead
 	}
 	return nil, &Error{Reason: ReasonUsage, Message: fmt.Sprintf("operation %s is a %s, which "+

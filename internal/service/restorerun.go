@@ -194,7 +194,7 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	if err != nil {
 		return nil, err
 	}
-	return s.startMirrored(s.ctx, c, op.ID, o.store, func(ctx context.Context,
+	return s.startMirrored(s.ctx, c, op.ID, mirrorTo{store: o.store}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		plan, contents, err := o.plan(ctx, spec, objectsRead(j))
 		if err != nil {
@@ -315,7 +315,10 @@ func recordOwner(ctx context.Context, s ownership.Store, h *catalog.StepHandle,
 	if err != nil {
 		return fmt.Errorf("encode owner: %w", err)
 	}
-	return h.Record(ctx, catalog.Value{Key: previousOwner, Data: data})
+	if err := h.Record(ctx, catalog.Value{Key: previousOwner, Data: data}); err != nil {
+		return err
+	}
+	return h.Sync(ctx) // a rollback on another host has to know it, too
 }
 
 // unclaimed makes sure that no other operation has claimed a unit since planning. It is for a run
@@ -355,8 +358,8 @@ func claim(j *catalog.Journal, plan *restore.Plan, u restore.Unit) ownership.Req
 // resumeRestore resumes a restore by its stored plan, on the same target and from the same
 // snapshot.
 func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
-	stored storedRestore, identity []byte) (*operationRun, error) {
-	o, err := s.reopenRestore(ctx, op, &stored, identity)
+	stored storedRestore, how resumption) (*operationRun, error) {
+	o, err := s.reopenRestore(ctx, op, &stored, how.identity)
 	if err != nil {
 		return nil, err
 	}
@@ -369,7 +372,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if err := (&sourceGuard{o: o, plan: &stored.Plan}).check(ctx); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, o.store, func(ctx context.Context,
+	return s.startMirrored(ctx, c, op.ID, mirrorTo{o.store, how.giveUp}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		nodes, err := restore.Nodes(o.snapshot, stored.Plan.Spec)
 		if err != nil {
@@ -392,17 +395,9 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 // usage error.
 func (s *Server) reopenRestore(ctx context.Context, op catalog.Operation, stored *storedRestore,
 	identity []byte) (*restoreInputs, error) {
-	location, err := s.location(stored.Location)
+	location, st, err := s.openStoreOf(ctx, op, stored.Location, identity)
 	if err != nil {
 		return nil, err
-	}
-	st, err := s.openLocation(ctx, location, identity, false)
-	if err != nil {
-		return nil, err
-	}
-	if st.ID() != stored.Plan.Snapshot.StoreID {
-		return nil, &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
-			" restores from another store", Hint: "name the store that it was started with"}
 	}
 	key, err := store.ParseEnvelopeKey(stored.Plan.Snapshot.Key)
 	if err != nil {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -30,8 +31,8 @@ type restoreUndo struct {
 
 // rollBackRestore begins the rollback of a restore, or resumes it. It needs no identity: what was
 // created is in the journal.
-func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation) (
-	*operationRun, error) {
+func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op catalog.Operation,
+	how resumption) (*operationRun, error) {
 	u := &restoreUndo{catalog: c, rows: s.cfg.Rows}
 	if err := readPlan(ctx, c, op, &u.stored); err != nil {
 		return nil, err
@@ -56,33 +57,17 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 	if u.kinds, err = u.target.Reader().Kinds(ctx); err != nil {
 		return nil, err
 	}
-	if u.store, err = s.storeOf(ctx, op, &u.stored); err != nil {
+	if _, u.store, err = s.openStoreOf(ctx, op, u.stored.Location, nil); err != nil {
 		return nil, err
 	}
 	if err := refuseOthers(ctx, c, op.ID, u.target.UID(), false); err != nil {
 		return nil, err
 	}
-	return s.startMirrored(ctx, c, op.ID, u.store, func(ctx context.Context,
+	return s.startMirrored(ctx, c, op.ID, mirrorTo{u.store, how.giveUp}, func(ctx context.Context,
 		j *catalog.Journal) error {
 		u.journal = j
 		return u.run(ctx)
 	})
-}
-
-// storeOf opens the store that an operation restores from. It holds the ownership records, and the
-// mirror of the journal.
-func (s *Server) storeOf(ctx context.Context, op catalog.Operation, stored *storedRestore) (
-	*store.Store, error) {
-	location, err := s.location(stored.Location)
-	if err != nil {
-		return nil, err
-	}
-	st, err := s.openLocation(ctx, location, nil, false)
-	if err == nil && st.ID() != stored.Plan.Snapshot.StoreID {
-		err = &Error{Reason: ReasonUsage, Message: "operation " + string(op.ID) +
-			" restores from another store", Hint: "name the store that it was started with"}
-	}
-	return st, err
 }
 
 // refuseOthers refuses while another restore or move of this catalog runs on a management cluster:
@@ -111,19 +96,17 @@ func (u *restoreUndo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var names, stay []string
-	for _, unit := range u.stored.Plan.Units {
-		switch {
-		case unit.Blocked:
-		case op.Units[unit.Name] == catalog.UnitReleased:
-			stay = append(stay, unit.Name)
-		default:
-			names = append(names, unit.Name)
-		}
+	names, stay, claimed, err := u.divide(ctx, op)
+	if err != nil {
+		return err
 	}
 	stuck, err := u.undoUnits(ctx, names)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	for name, by := range claimed {
+		stuck[name] = true
+		err = errors.Join(err, by)
 	}
 	for _, unit := range u.stored.Plan.Units {
 		if unit.Blocked || op.Units[unit.Name] == catalog.UnitReleased || stuck[unit.Name] {
@@ -146,6 +129,38 @@ func (u *restoreUndo) run(ctx context.Context) error {
 		return fmt.Errorf("remove shared objects: %w", err)
 	}
 	return errRolledBack
+}
+
+// divide returns the units to undo, those that were released and stay, and those that another
+// operation has claimed for this target since planning. That one adopts what this one created, and
+// may be about to release it; it may run on another host.
+func (u *restoreUndo) divide(ctx context.Context, op catalog.Operation) (names, stay []string,
+	claimed map[string]error, err error) {
+	claimed = map[string]error{}
+	for _, unit := range u.stored.Plan.Units {
+		if unit.Blocked {
+			continue
+		}
+		if op.Units[unit.Name] == catalog.UnitReleased {
+			stay = append(stay, unit.Name)
+			continue
+		}
+		by, err := ownership.Claimed(ctx, u.store, claim(u.journal, &u.stored.Plan, unit))
+		if store.IsUnusable(err) || as[*ownership.WentBackError](err) {
+			by, err = "", nil // the record does not count, and a copy at work is recognised as such
+		}
+		switch {
+		case err != nil:
+			return nil, nil, nil, err
+		case by != "" && by != string(op.ID):
+			claimed[unit.Name] = &Error{Reason: ReasonOwned, Message: fmt.Sprintf("%s: operation %s has "+
+				"claimed it for the same target", unit.Name, by), Hint: "it stays: that operation goes on " +
+				"with what this one created", HintKey: object.HintOperation}
+		default:
+			names = append(names, unit.Name)
+		}
+	}
+	return names, stay, claimed, nil
 }
 
 // undoUnits removes units: all at once, and one by one when that fails, so that one which cannot be

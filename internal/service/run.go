@@ -10,7 +10,6 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mirror"
-	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // runTable holds the runs of this process.
@@ -63,14 +62,14 @@ func (r *operationRun) Wait() error {
 // unstarted.
 func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
 	run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
-	return s.startMirrored(ctx, c, id, nil, run)
+	return s.startMirrored(ctx, c, id, mirrorTo{}, run)
 }
 
-// startMirrored is start with a mirror of the journal in a store, if st is not nil. The mirror is
+// startMirrored is start with a mirror of the journal in a store. The mirror is
 // begun before the operation goes into running: another host may have taken it over.
 func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
-	st *store.Store, run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
-	m, err := s.beginMirror(ctx, c, id, st)
+	to mirrorTo, run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
+	m, err := s.beginMirror(ctx, c, id, to)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +95,8 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 		s.endRun(id)
 		s.recordEnd(c, id, state, why)
 		if err := m.close(context.WithoutCancel(ctx)); err != nil {
-			s.cfg.Log.Warn("the store does not know how the operation ended", "operation", op.ID,
-				"error", err)
+			s.cfg.Log.Warn("the store does not know how the operation ended; resume it once more when the "+
+				"store answers", "operation", op.ID, "error", err)
 		}
 		r.err = err
 		close(r.ended)

@@ -233,11 +233,11 @@ func (k *soak) record(r *rand.Rand) error {
 	if err := st.PutOperationRecord(k.t.Context(), sealed); err != nil {
 		return err
 	}
-	if _, got, err := k.direct.GetOperationRecord(k.t.Context(), sealed.Key); err != nil ||
+	if _, got, _, err := k.direct.GetOperationRecord(k.t.Context(), sealed.Key); err != nil ||
 		!bytes.Equal(got, text) {
 		k.t.Errorf("%s: %q, %v", sealed.Key, got, err)
 	}
-	_, got, err := st.GetOperationRecord(k.t.Context(), sealed.Key)
+	_, got, _, err := st.GetOperationRecord(k.t.Context(), sealed.Key)
 	if err == nil && !bytes.Equal(got, text) {
 		k.t.Errorf("%s: read as %q", sealed.Key, got)
 	}

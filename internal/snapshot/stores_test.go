@@ -274,7 +274,7 @@ func checkRecords(t *testing.T, st *store.Store, root string, want storeExpect) 
 	}
 	got := map[string]string{}
 	for _, key := range records {
-		_, text, err := st.GetOperationRecord(ctx, key)
+		_, text, _, err := st.GetOperationRecord(ctx, key)
 		if err != nil {
 			t.Errorf("record %s: %v", key, err)
 		}

@@ -344,14 +344,15 @@ func TestFaultsOfOperationRecords(t *testing.T) {
 				classified(t, err)
 				continue
 			}
-			if _, got, err := f.direct.GetOperationRecord(t.Context(), r.Key); err != nil ||
+			if _, got, _, err := f.direct.GetOperationRecord(t.Context(), r.Key); err != nil ||
 				string(got) != text {
 				t.Fatalf("recorded, and there is %q, %v", got, err)
 			}
 			if _, err := f.OperationRecords(t.Context(), "op"); err != nil {
 				classified(t, err)
 			}
-			if _, got, err := f.GetOperationRecord(t.Context(), r.Key); err == nil && string(got) != text {
+			if _, got, _, err := f.GetOperationRecord(t.Context(), r.Key); err == nil &&
+				string(got) != text {
 				t.Errorf("read %q, want %q", got, text)
 			} else if _, untrusted := errors.AsType[*store.TrustError](err); err != nil && !untrusted {
 				classified(t, err)

@@ -98,7 +98,7 @@ func (s *Store) PutOperationRecord(ctx context.Context, r OperationRecord) error
 func (s *Store) HasOperationRecord(ctx context.Context, k OperationRecordKey, sha256 string) (bool,
 	error) {
 	k.Plain = !s.Encrypted()
-	stored, err := bucket.ReadAll(ctx, s.bucket, k.String(), s.limits.maxStored)
+	stored, err := bucket.ReadAll(ctx, s.bucket, k.String(), s.limits.maxStored+maxHead)
 	if err != nil {
 		return false, err
 	}
@@ -163,21 +163,21 @@ func (s *Store) GetOperationHead(ctx context.Context, k OperationRecordKey) (hea
 	return o.OperationHead, err
 }
 
-// GetOperationRecord returns the head and the text of a record: what a resume does. Errors: those
-// of GetOperationHead; *KeyError when no identity fits. The signature is checked before anything
-// is decrypted.
-func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) (OperationHead,
-	[]byte,
-	error) {
+// GetOperationRecord returns the head and the text of a record, and the SHA-256 of its stored
+// bytes, which the next record repeats: what a resume does. Errors: those of GetOperationHead;
+// *KeyError when no identity fits. The signature is checked before anything is decrypted.
+func (s *Store) GetOperationRecord(ctx context.Context, k OperationRecordKey) (head OperationHead,
+	text []byte, sha256 string, err error) {
 	k.Plain = !s.Encrypted()
 	if err := k.Validate(); err != nil {
-		return OperationHead{}, nil, fmt.Errorf("read operation record: %w", err)
+		return OperationHead{}, nil, "", fmt.Errorf("read operation record: %w", err)
 	}
 	stored, err := bucket.ReadAll(ctx, s.bucket, k.String(), s.limits.maxStored+maxHead)
 	if err != nil {
-		return OperationHead{}, nil, err
+		return OperationHead{}, nil, "", err
 	}
-	return s.openOperationRecord(k.String(), stored)
+	head, text, err = s.openOperationRecord(k.String(), stored)
+	return head, text, layout.SHA256Hex(stored), err
 }
 
 // openOperationRecord checks and decrypts what is stored under key.

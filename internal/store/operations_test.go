@@ -61,7 +61,7 @@ func TestOperationRecordsAreListedAndRead(t *testing.T) {
 		var got []int64
 		for _, k := range keys {
 			got = append(got, k.Seq)
-			head, text, err := s.GetOperationRecord(t.Context(), k)
+			head, text, _, err := s.GetOperationRecord(t.Context(), k)
 			if err != nil || string(text) != texts[k.Seq] || head != testHead ||
 				k.Operation != "0123456789ab" {
 				t.Errorf("record %s: %+v, %q, %v", k, head, text, err)
@@ -124,7 +124,7 @@ func TestOperationRecordKeysHaveOneForm(t *testing.T) {
 		if _, err := s.SealOperationRecord(k.Operation, k.Seq, testHead, nil); err == nil {
 			t.Errorf("%s: was sealed", name)
 		}
-		if _, _, err := s.GetOperationRecord(t.Context(), k); err == nil {
+		if _, _, _, err := s.GetOperationRecord(t.Context(), k); err == nil {
 			t.Errorf("%s: was read", name)
 		}
 		if _, err := s.GetOperationHead(t.Context(), k); err == nil {
@@ -160,7 +160,7 @@ func TestOperationRecordOfAnUnknownSignerIsRefused(t *testing.T) {
 		"unchecked":      {IdentityFiles: mine.IdentityFiles},
 	} {
 		st := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, o)})
-		_, _, err := st.GetOperationRecord(t.Context(), k)
+		_, _, _, err := st.GetOperationRecord(t.Context(), k)
 		_, headErr := st.GetOperationHead(t.Context(), k)
 		for _, err := range []error{err, headErr} {
 			if _, ok := errors.AsType[*TrustError](err); !ok {
@@ -171,7 +171,7 @@ func TestOperationRecordOfAnUnknownSignerIsRefused(t *testing.T) {
 	for name, o := range map[string]KeyOptions{"no identity": {TrustedKeyFiles: mine.TrustedKeyFiles},
 		"wrong identity": {IdentityFiles: theirs.IdentityFiles, TrustedKeyFiles: mine.TrustedKeyFiles}} {
 		st := mustOpen(t, Options{Bucket: directory.New(root), Keys: mustLoad(t, o)})
-		_, _, err := st.GetOperationRecord(t.Context(), k)
+		_, _, _, err := st.GetOperationRecord(t.Context(), k)
 		if _, ok := errors.AsType[*KeyError](err); !ok {
 			t.Errorf("%s: %v, want *KeyError", name, err)
 		}
@@ -199,7 +199,7 @@ func TestOperationRecordOfAnUnknownSignerIsRefused(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, k.String()), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.GetOperationRecord(t.Context(), k); err == nil {
+		if _, _, _, err := s.GetOperationRecord(t.Context(), k); err == nil {
 			t.Errorf("record %d, which nobody signed, was read", seq)
 		}
 	}
@@ -218,7 +218,7 @@ func TestDamagedOperationRecordIsCorrupt(t *testing.T) {
 		for name, damage := range damages {
 			rewrite(t, root, k.String(), func([]byte) []byte { return damage(bytes.Clone(whole)) })
 			// Only a signature protects the head.
-			if _, text, err := s.GetOperationRecord(t.Context(), k); err == nil &&
+			if _, text, _, err := s.GetOperationRecord(t.Context(), k); err == nil &&
 				(s.Encrypted() || string(text) != "some text that is long enough") {
 				t.Errorf("%s: was read", name)
 			}
@@ -243,7 +243,7 @@ func TestOperationRecordHeadHasALimit(t *testing.T) {
 		rewrite(t, root, k.String(), func([]byte) []byte {
 			return slices.Concat(line, padding, []byte("\n"), sealed)
 		})
-		_, _, err = s.GetOperationRecord(t.Context(), k)
+		_, _, _, err = s.GetOperationRecord(t.Context(), k)
 		if _, corrupt := errors.AsType[*CorruptError](err); corrupt == ok || ok && err != nil {
 			t.Errorf("first line of %d bytes: %v", size, err)
 		}

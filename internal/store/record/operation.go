@@ -92,6 +92,8 @@ type OperationHead struct {
 	Final bool `json:"final,omitempty"`
 	// Whole says that the record holds all of the journal, and that earlier ones are not needed.
 	Whole bool `json:"whole,omitempty"`
+	// Previous is the SHA-256 of the record before it, as stored; empty in the first one.
+	Previous string `json:"previous,omitempty"`
 }
 
 // Validate returns what breaks the format. The text is compared with the hash apart from it.
@@ -107,6 +109,9 @@ func (o *Operation) Validate() error {
 	}
 	if !layout.IsHex(o.SHA256, 64) {
 		return errors.New("sha256 is not 64 lower-case hex digits")
+	}
+	if o.Previous != "" && !layout.IsHex(o.Previous, 64) {
+		return errors.New("previous is not 64 lower-case hex digits")
 	}
 	return nil
 }

@@ -42,6 +42,9 @@ const (
 	OperationState_OPERATION_STATE_ROLLED_BACK OperationState = 6
 	// Waits for an identity, which is in memory only; resume with one.
 	OperationState_OPERATION_STATE_NEEDS_IDENTITY OperationState = 7
+	// Only in lists of the operations of other hosts: the newest record of the mirror says that it runs,
+	// and is not of this minute. The host may be at work, waiting or lost.
+	OperationState_OPERATION_STATE_UNKNOWN OperationState = 8
 )
 
 // Enum value maps for OperationState.
@@ -55,6 +58,7 @@ var (
 		5: "OPERATION_STATE_FAILED",
 		6: "OPERATION_STATE_ROLLED_BACK",
 		7: "OPERATION_STATE_NEEDS_IDENTITY",
+		8: "OPERATION_STATE_UNKNOWN",
 	}
 	OperationState_value = map[string]int32{
 		"OPERATION_STATE_UNSPECIFIED":    0,
@@ -65,6 +69,7 @@ var (
 		"OPERATION_STATE_FAILED":         5,
 		"OPERATION_STATE_ROLLED_BACK":    6,
 		"OPERATION_STATE_NEEDS_IDENTITY": 7,
+		"OPERATION_STATE_UNKNOWN":        8,
 	}
 )
 
@@ -1130,7 +1135,10 @@ type ResumeOperationRequest struct {
 	// An id, or the beginning of one that fits only one operation, or "latest".
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Text of an age identity file; held in memory for this run only.
-	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Codes of the findings to override. no-mirror: go on although no record of the operation can be
+	// written any more, provided that no other host has written one since.
+	ForceCodes    []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1175,6 +1183,13 @@ func (x *ResumeOperationRequest) GetId() string {
 func (x *ResumeOperationRequest) GetIdentity() []byte {
 	if x != nil {
 		return x.Identity
+	}
+	return nil
+}
+
+func (x *ResumeOperationRequest) GetForceCodes() []string {
+	if x != nil {
+		return x.ForceCodes
 	}
 	return nil
 }
@@ -1324,7 +1339,9 @@ type RollbackOperationRequest struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Text of an age identity file, to take over an operation of another host; held in memory for this
 	// run only.
-	Identity      []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity []byte `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	// As in ResumeOperationRequest.
+	ForceCodes    []string `protobuf:"bytes,3,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1369,6 +1386,13 @@ func (x *RollbackOperationRequest) GetId() string {
 func (x *RollbackOperationRequest) GetIdentity() []byte {
 	if x != nil {
 		return x.Identity
+	}
+	return nil
+}
+
+func (x *RollbackOperationRequest) GetForceCodes() []string {
+	if x != nil {
+		return x.ForceCodes
 	}
 	return nil
 }
@@ -1498,21 +1522,25 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x03R\bafterSeq\">\n" +
 	"\x16WatchOperationResponse\x12$\n" +
-	"\x05event\x18\x01 \x01(\v2\x0e.mgmt.v1.EventR\x05event\"I\n" +
+	"\x05event\x18\x01 \x01(\v2\x0e.mgmt.v1.EventR\x05event\"j\n" +
 	"\x16ResumeOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
-	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"K\n" +
+	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1f\n" +
+	"\vforce_codes\x18\x03 \x03(\tR\n" +
+	"forceCodes\"K\n" +
 	"\x17ResumeOperationResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"&\n" +
 	"\x14StopOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"I\n" +
 	"\x15StopOperationResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"K\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"l\n" +
 	"\x18RollbackOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
-	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\"M\n" +
+	"\bidentity\x18\x02 \x01(\fB\x03\x80\x01\x01R\bidentity\x12\x1f\n" +
+	"\vforce_codes\x18\x03 \x03(\tR\n" +
+	"forceCodes\"M\n" +
 	"\x19RollbackOperationResponse\x120\n" +
-	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\x88\x02\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*\xa5\x02\n" +
 	"\x0eOperationState\x12\x1f\n" +
 	"\x1bOPERATION_STATE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17OPERATION_STATE_PLANNED\x10\x01\x12\x1b\n" +
@@ -1521,7 +1549,8 @@ const file_mgmt_v1_operation_proto_rawDesc = "" +
 	"\x17OPERATION_STATE_STOPPED\x10\x04\x12\x1a\n" +
 	"\x16OPERATION_STATE_FAILED\x10\x05\x12\x1f\n" +
 	"\x1bOPERATION_STATE_ROLLED_BACK\x10\x06\x12\"\n" +
-	"\x1eOPERATION_STATE_NEEDS_IDENTITY\x10\a*u\n" +
+	"\x1eOPERATION_STATE_NEEDS_IDENTITY\x10\a\x12\x1b\n" +
+	"\x17OPERATION_STATE_UNKNOWN\x10\b*u\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSEVERITY_INFO\x10\x01\x12\x14\n" +

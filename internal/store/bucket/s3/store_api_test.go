@@ -218,7 +218,7 @@ func s3Store(t *testing.T, server *s3test.Server) {
 	if err != nil || len(records) != 1 {
 		t.Fatalf("records %v, %v", records, err)
 	}
-	if got, text, err := s.GetOperationRecord(t.Context(), records[0]); err != nil ||
+	if got, text, _, err := s.GetOperationRecord(t.Context(), records[0]); err != nil ||
 		string(text) != "text" || got != head {
 		t.Errorf("record %+v %q, %v", got, text, err)
 	}

@@ -1,0 +1,198 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/mirror"
+	"github.com/mgmtd/mgmtd/internal/object"
+	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
+)
+
+// mirrored runs an operation to its end on a host.
+func (m *mirroredHosts) mirrored(s *Server, c *catalog.Catalog, run func(ctx context.Context,
+	j *catalog.Journal) error) catalog.OperationID {
+	m.t.Helper()
+	st, err := s.openLocation(m.t.Context(), &m.location, nil, true)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	id := newMirroredRun(m.t, c, st)
+	begun, err := s.startMirrored(m.t.Context(), c, id, mirrorTo{store: st}, run)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	_ = begun.Wait()
+	return id
+}
+
+// TestTakeOverFindsTheStoreByItsID: the configuration of another daemon has another name for it.
+func TestTakeOverFindsTheStoreByItsID(t *testing.T) {
+	m := newMirroredHosts(t)
+	m.location.Name = "backup"
+	a, c, _ := m.host()
+	id := m.mirrored(a, c, func(ctx context.Context, j *catalog.Journal) error {
+		return errors.Join(doStep(ctx, j, "pause"), errors.New("it fails"))
+	})
+	offsite, other := m.location, newMirroredHosts(t).location
+	offsite.Name, other.Name = "offsite", "other"
+	s := New(Config{CatalogFile: t.TempDir() + "/c.db", Daemon: true,
+		Locations: []Location{other, offsite}})
+	defer s.Close()
+	if _, err := s.openLocation(t.Context(), &other, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	imported, err := s.openCatalog(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := s.currentOperation(t.Context(), imported, string(id), m.identity)
+	if err != nil || op.Location != "offsite" {
+		t.Fatalf("imported %+v, %v", op, err)
+	}
+	l, st, err := s.openStoreOf(t.Context(), op, "backup", nil) // as the stored plan has it
+	if err != nil || l.Name != "offsite" || st.ID() != op.Store {
+		t.Fatalf("found %+v, %v", l, err)
+	}
+	s.cfg.Locations = []Location{other}
+	if _, _, err := s.openStoreOf(t.Context(), op, "backup", nil); ExitCode(err) != ExitUsage ||
+		!strings.Contains(classify(err).Hint, "BackupStorageLocation") {
+		t.Errorf("another store: %v", err)
+	}
+}
+
+// TestRunWithoutARecordOfItsEndIsUnknownElsewhere: the store was away when the run ended. Other
+// hosts are told what to do; the host itself writes the end when it is asked to resume.
+func TestRunWithoutARecordOfItsEndIsUnknownElsewhere(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, st := m.host()
+	var folder string
+	id := m.mirrored(a, c, func(ctx context.Context, j *catalog.Journal) error {
+		err := doStep(ctx, j, "pause")
+		folder = filepath.Join(strings.TrimPrefix(m.location.Store.URL, "file://"), "operations",
+			string(j.Operation()))
+		return errors.Join(err, os.Rename(folder, folder+"-away"), os.WriteFile(folder, nil, 0o600))
+	})
+	if err := errors.Join(os.Remove(folder), os.Rename(folder+"-away", folder)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := mirror.Newest(t.Context(), st, id)
+	if err != nil || found.Head.State != "running" {
+		t.Fatalf("the newest record is %+v, %v", found, err)
+	}
+	if p := mirroredToProto(&m.location, found, time.Now()); p.GetState() !=
+		mgmtv1.OperationState_OPERATION_STATE_RUNNING {
+		t.Errorf("at once: %v", p)
+	}
+	for _, skew := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
+		p := mirroredToProto(&m.location, found, time.Now().Add(skew))
+		if p.GetState() != mgmtv1.OperationState_OPERATION_STATE_UNKNOWN ||
+			!strings.Contains(p.GetMessage(), found.Head.Time.Format(time.RFC3339)) ||
+			p.GetHintKey() != string(object.HintResumeWithIdentity) {
+			t.Errorf("after %s: %v", skew, p)
+		}
+	}
+	resp, err := (&operationService{s: a}).ResumeOperation(t.Context(),
+		&mgmtv1.ResumeOperationRequest{Id: string(id)})
+	if err != nil || resp.GetOperation().GetState() !=
+		mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	if found, err = mirror.Newest(t.Context(), st, id); err != nil || !found.Head.Final ||
+		found.Head.State != "succeeded" {
+		t.Errorf("the newest record is %+v, %v", found, err)
+	}
+}
+
+// TestListShowsThatAnotherHostHasGoneOn: the catalog of the first host has what it knew.
+func TestListShowsThatAnotherHostHasGoneOn(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, _ := m.host()
+	id := m.mirrored(a, c, func(ctx context.Context, j *catalog.Journal) error {
+		return errors.Join(doStep(ctx, j, "pause"), errors.New("it fails"))
+	})
+	list := func() *mgmtv1.Operation {
+		t.Helper()
+		resp, err := (&operationService{s: a}).ListOperations(t.Context(),
+			&mgmtv1.ListOperationsRequest{Mirrored: true})
+		if err != nil || len(resp.GetOperations()) != 1 {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		return resp.GetOperations()[0]
+	}
+	if op := list(); op.GetHost() != "" {
+		t.Errorf("before the take-over: %v", op)
+	}
+	b, other, st := m.host()
+	if _, err := b.currentOperation(t.Context(), other, string(id), m.identity); err != nil {
+		t.Fatal(err)
+	}
+	run, err := b.startMirrored(t.Context(), other, id, mirrorTo{store: st}, func(ctx context.Context,
+		j *catalog.Journal) error {
+		return doStep(ctx, j, "hand-over")
+	})
+	if err != nil || run.Wait() != nil {
+		t.Fatal(err)
+	}
+	if op := list(); op.GetHost() == "" || op.GetState() !=
+		mgmtv1.OperationState_OPERATION_STATE_SUCCEEDED {
+		t.Errorf("after the take-over: %v", op)
+	}
+}
+
+// TestNoRestoreOrMoveBesideARollback: one could release what the other removes. Two restores side
+// by side are allowed; a rollback waits for both.
+func TestNoRestoreOrMoveBesideARollback(t *testing.T) {
+	ctx := t.Context()
+	for _, tt := range []struct {
+		name          string
+		kind          catalog.Kind
+		back, running bool
+		target        string
+		begin, undo   bool // whether they are refused
+	}{
+		{"restore", catalog.KindRestore, false, true, "next", false, true},
+		{"rollback of a restore", catalog.KindRestore, true, true, "next", true, true},
+		{"rollback of a move", catalog.KindMove, true, true, "next", true, true},
+		{"move", catalog.KindMove, false, true, "next", false, true},
+		{"rollback elsewhere", catalog.KindRestore, true, true, "third", false, false},
+		{"rollback that ended", catalog.KindRestore, true, false, "next", false, false},
+		{"snapshot", catalog.KindSnapshot, false, true, "next", false, false},
+	} {
+		c, err := catalog.Open(ctx, t.TempDir()+"/c.db", catalog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		op, err := c.CreateOperation(ctx, catalog.Operation{Kind: tt.kind,
+			Source: catalog.Side{UID: "prod"}, Target: catalog.Side{UID: tt.target}})
+		if err == nil {
+			_, err = c.SetState(ctx, op.ID, catalog.Running, catalog.Outcome{})
+		}
+		err = errors.Join(err, c.UpdateOperation(ctx, op.ID, func(op *catalog.Operation) {
+			op.Back = tt.back
+		}))
+		if !tt.running {
+			_, stopErr := c.SetState(ctx, op.ID, catalog.Stopped, catalog.Outcome{})
+			err = errors.Join(err, stopErr)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for back, want := range map[bool]bool{true: tt.begin, false: tt.undo} {
+			err := refuseOthers(ctx, c, "", "next", back)
+			if refused := ExitCode(err) == ExitHeld; refused != want || !refused && err != nil {
+				t.Errorf("%s: refused %v (only rollbacks count: %v): %v", tt.name, refused, back, err)
+			}
+		}
+		if err := refuseOthers(ctx, c, op.ID, "next", false); err != nil {
+			t.Errorf("%s: refused by itself: %v", tt.name, err)
+		}
+	}
+}
