@@ -21,6 +21,8 @@ type JournalOptions struct {
 	OnStep func(ctx context.Context, r StepRecord) error
 	// Sync, when set, is called by StepHandle.Sync.
 	Sync func(ctx context.Context) error
+	// Alive, when set, is called by Journal.Alive.
+	Alive func(ctx context.Context) error
 }
 
 // Journal is the handle with which a run works on its operation. It may be used by many goroutines.
@@ -29,6 +31,7 @@ type Journal struct {
 	id     OperationID
 	onStep func(ctx context.Context, r StepRecord) error
 	sync   func(ctx context.Context) error
+	alive  func(ctx context.Context) error
 }
 
 // Journal returns the journal of an operation. It reads and writes nothing yet.
@@ -39,8 +42,16 @@ func (c *Catalog) Journal(id OperationID, opts JournalOptions) *Journal {
 	if opts.Sync == nil {
 		opts.Sync = func(context.Context) error { return nil }
 	}
-	return &Journal{c: c, id: id, onStep: opts.OnStep, sync: opts.Sync}
+	if opts.Alive == nil {
+		opts.Alive = func(context.Context) error { return nil }
+	}
+	return &Journal{c: c, id: id, onStep: opts.OnStep, sync: opts.Sync, alive: opts.Alive}
 }
+
+// Alive returns an error when another host has taken over the operation. A step that creates many
+// objects calls it before each: the host may have been suspended within the step. It asks nobody
+// unless the newest record of the mirror is old.
+func (j *Journal) Alive(ctx context.Context) error { return j.alive(ctx) }
 
 // Operation returns the id of the operation.
 func (j *Journal) Operation() OperationID { return j.id }

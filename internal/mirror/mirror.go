@@ -57,7 +57,7 @@ type Mirror struct {
 
 	mu      sync.Mutex
 	fenced  *FencedError
-	written time.Time // when the store last took a record
+	written time.Time // when the store last took a record, or had none of another host
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -167,7 +167,34 @@ func fencedBy(ctx context.Context, st *store.Store, id catalog.OperationID) *Fen
 
 // Journal returns the options of the journal of the run.
 func (m *Mirror) Journal() catalog.JournalOptions {
-	return catalog.JournalOptions{OnStep: m.onStep, Sync: m.Sync}
+	return catalog.JournalOptions{OnStep: m.onStep, Sync: m.Sync, Alive: m.alive}
+}
+
+// alive makes sure that no other host has taken over, when the newest record is old. It writes what
+// there is to write, and otherwise reads the next number.
+func (m *Mirror) alive(ctx context.Context) error {
+	m.mu.Lock()
+	feed, written := m.feed, m.written
+	m.mu.Unlock()
+	if err := m.lost(); err != nil || feed == nil || !isOld(written) {
+		return err
+	}
+	if err := m.Sync(ctx); err != nil {
+		return err
+	}
+	select {
+	case m.slot <- struct{}{}:
+		defer func() { <-m.slot }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	m.mu.Lock()
+	written = m.written
+	m.mu.Unlock()
+	if !isOld(written) || m.unable {
+		return nil
+	}
+	return m.checkNext(ctx)
 }
 
 // onStep writes the record of a step that must not begin without it.

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -174,5 +175,34 @@ func TestHostWhoseMirrorWasPrunedIsFencedOut(t *testing.T) {
 	}
 	if left, err := List(t.Context(), a.st); len(left) > 0 || err != nil {
 		t.Errorf("it wrote %v, %v", left, err)
+	}
+}
+
+// TestHostThatWasSuspendedWithinAStepCreatesNothingMore: the step had begun before the take-over,
+// and its record is in the store.
+func TestHostThatWasSuspendedWithinAStepCreatesNothingMore(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.host("a"), f.host("b")
+	j := a.begin("")
+	suspended := func() {
+		a.m.mu.Lock()
+		a.m.written = time.Now().Add(-time.Minute)
+		a.m.mu.Unlock()
+	}
+	step := catalog.Step{Unit: "team-a/web", Phase: "create"}
+	err := j.Do(t.Context(), step, func(ctx context.Context, _ *catalog.StepHandle) error {
+		suspended()
+		if err := j.Alive(ctx); err != nil {
+			t.Errorf("nobody has taken over: %v", err)
+		}
+		must(t, b.do(b.takeOver(j.Operation()), "release"))
+		if err := j.Alive(ctx); err != nil {
+			t.Errorf("asked the store a moment after it was asked: %v", err)
+		}
+		suspended()
+		return j.Alive(ctx)
+	})
+	if !errorIsFenced(err) || len(a.lost) != 1 {
+		t.Errorf("goes on: %v", err)
 	}
 }

@@ -87,12 +87,7 @@ func (m *Mirror) put(ctx context.Context) error {
 		m.mu.Unlock()
 		return nil
 	case errors.Is(err, store.ErrExists):
-		fenced := fencedBy(ctx, m.Store, m.id)
-		m.mu.Lock()
-		m.fenced = fenced
-		m.mu.Unlock()
-		m.Lost(fenced)
-		return fenced
+		return m.fence(ctx)
 	case m.state.Seq == 0 && errors.Is(err, store.ErrDenied):
 		// Nothing can be written there: no other host will find the operation, and none is fenced
 		// out.
@@ -109,6 +104,32 @@ func (m *Mirror) put(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("mirror operation %s: %w", m.id, err)
+}
+
+// fence ends the run: another host has written the next number.
+func (m *Mirror) fence(ctx context.Context) error {
+	fenced := fencedBy(ctx, m.Store, m.id)
+	m.mu.Lock()
+	m.fenced = fenced
+	m.mu.Unlock()
+	m.Lost(fenced)
+	return fenced
+}
+
+// checkNext makes sure that the next number is free.
+func (m *Mirror) checkNext(ctx context.Context) error {
+	next := store.OperationRecordKey{Operation: string(m.id), Seq: m.state.Seq + 1}
+	_, err := m.Store.GetOperationHead(ctx, next)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		m.mu.Lock()
+		m.written = time.Now()
+		m.mu.Unlock()
+		return nil
+	case ctx.Err() != nil, errors.Is(err, store.ErrUnreachable):
+		return err
+	}
+	return m.fence(ctx)
 }
 
 // giveUp lets the run go on without records if the operator wants it and the newest one is of this

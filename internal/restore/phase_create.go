@@ -183,6 +183,11 @@ func (r *run) createOrFind(ctx context.Context, k kube.Kind, source *unstructure
 	if err := r.prepare(body, o, r.workloadID[unit], unit == ""); err != nil {
 		return nil, err
 	}
+	if r.uid(o.Ref) == "" {
+		if err := r.Journal.Alive(ctx); err != nil {
+			return nil, err
+		}
+	}
 	ctx = r.withMark(ctx)
 	if k.Status {
 		delete(body.Object, "status") // create ignores it
