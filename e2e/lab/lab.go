@@ -37,7 +37,7 @@ const (
 	portControl  = 1
 	portDebug    = 2
 	portMgmt     = 10
-	portsPerMgmt = 12
+	portsPerMgmt = 13
 	maxMgmt      = 20
 	portWorkload = 300
 	// The last hundred are those of the infrastructure provider of an old management cluster.
@@ -218,7 +218,8 @@ func (l *Lab) AddMgmt(ctx context.Context, name string) (*Mgmt, error) {
 // AddOld starts a further management cluster of Cluster API 1.10, the last version that stores
 // v1beta1. It needs the programs that Build makes with oldRelease. Its machines die with it, since
 // they are not in the lab's cloud; a provider of the cloud that gets the objects of a workload
-// cluster makes them again under the same names. A lab has room for one.
+// cluster makes them again under the same names. HandOver gives them to the cloud instead. A lab
+// has room for one.
 func (l *Lab) AddOld(ctx context.Context, name string) (*Mgmt, error) {
 	for _, t := range old().targets() {
 		if _, err := os.Stat(l.home.bin(t.name)); err != nil {

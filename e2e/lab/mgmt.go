@@ -42,6 +42,7 @@ const (
 	portEtcdPeer
 	portFirstProvider // then webhook and health port of each provider
 	portInMemory      = 11
+	portHandOver      = 12
 )
 
 // setup says what runs on a management cluster.
@@ -121,6 +122,7 @@ func (m *Mgmt) managerArgs(i int, p provider) []string {
 		first := m.lab.opts.FirstPort
 		return append(args,
 			fmt.Sprintf("--debug-port=%d", m.port+portInMemory),
+			"--hand-over-addr="+m.handOverAddress(),
 			fmt.Sprintf("--first-workload-port=%d", first+portOldWorkload),
 			fmt.Sprintf("--last-workload-port=%d", first+blockSize-1))
 	case roleBootstrap:
@@ -198,6 +200,14 @@ func (m *Mgmt) server() string {
 }
 func (m *Mgmt) webhookPort(i int) int { return m.port + portFirstProvider + 2*i }
 func (m *Mgmt) healthPort(i int) int  { return m.port + portFirstProvider + 2*i + 1 }
+
+func (m *Mgmt) handOverAddress() string { return fmt.Sprintf("127.0.0.1:%d", m.port+portHandOver) }
+
+// HandOver gives a paused workload cluster of an old management cluster to the lab's cloud: its
+// machines and Nodes, and the port of its API server. No controller of m may work on it afterwards.
+func (m *Mgmt) HandOver(ctx context.Context, namespace, name string) error {
+	return m.lab.control.HandOver(ctx, m.handOverAddress(), namespace, name)
+}
 
 func (m *Mgmt) all() []*process {
 	return append([]*process{m.etcd, m.apiServer}, m.controllers...)

@@ -28,6 +28,24 @@ type Mgmt struct {
 	WatchFilter string `json:"watchFilter,omitempty"`
 }
 
+// Workload is a workload cluster that another cloud hands over: its machines and the objects of its
+// API server live on in the cloud that takes it over.
+type Workload struct {
+	// Port of its API server.
+	Port int32 `json:"port"`
+	// CA and EtcdCA sign the certificates of its API servers and etcd members.
+	CA     KeyPair `json:"ca"`
+	EtcdCA KeyPair `json:"etcdCA"`
+	// Objects are its virtual machines and the objects of its API server, as JSON.
+	Objects []json.RawMessage `json:"objects"`
+}
+
+// KeyPair is a certificate and its private key, in PEM.
+type KeyPair struct {
+	Certificate []byte `json:"certificate"`
+	Key         []byte `json:"key"`
+}
+
 // Client talks to the cloud whose control endpoint listens on Address
 // ("127.0.0.1:port").
 type Client struct{ Address string }
@@ -49,29 +67,46 @@ func (c Client) Detach(ctx context.Context, name string) error {
 	return c.do(ctx, http.MethodDelete, "/mgmt/"+name, nil)
 }
 
+// HandOver has the cloud of another version give up a paused workload cluster, and the cloud of c
+// continue it. other is the address of that cloud's hand-over endpoint.
+func (c Client) HandOver(ctx context.Context, other, namespace, name string) error {
+	path := "/workload/" + namespace + "/" + name
+	given, err := Client{Address: other}.ask(ctx, http.MethodDelete, path, nil)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodPut, path, given)
+}
+
 // Ready returns nil when the cloud answers.
 func (c Client) Ready(ctx context.Context) error {
 	return c.do(ctx, http.MethodGet, "/readyz", nil)
 }
 
 func (c Client) do(ctx context.Context, method, path string, body []byte) error {
+	_, err := c.ask(ctx, method, path, body)
+	return err
+}
+
+// ask returns the body of the answer.
+func (c Client) ask(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+path,
 		bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make request %s %s: %w", method, path, err)
+		return nil, fmt.Errorf("make request %s %s: %w", method, path, err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the cloud: %w", err)
+		return nil, fmt.Errorf("ask the cloud: %w", err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
-		return fmt.Errorf("read the cloud's answer to %s %s: %w", method, path, err)
+		return nil, fmt.Errorf("read the cloud's answer to %s %s: %w", method, path, err)
 	}
 	if resp.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: the cloud answered %s: %s", method, path, resp.Status,
+		return nil, fmt.Errorf("%s %s: the cloud answered %s: %s", method, path, resp.Status,
 			strings.TrimSpace(string(text)))
 	}
-	return nil
+	return text, nil
 }

@@ -76,6 +76,17 @@ func handler(ctx context.Context, c *cloud.Cloud) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
+	mux.HandleFunc("PUT /workload/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
+		var workload control.Workload
+		if err := json.NewDecoder(r.Body).Decode(&workload); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		name := r.PathValue("namespace") + "/" + r.PathValue("name")
+		if err := c.TakeOver(r.Context(), name, workload); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
 	mux.HandleFunc("DELETE /mgmt/{name}", func(_ http.ResponseWriter, r *http.Request) {
 		c.Detach(r.PathValue("name"))
 	})

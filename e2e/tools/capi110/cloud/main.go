@@ -2,7 +2,8 @@
 // cluster. It does what the provider's own program does (cluster-api/test v1.10.7,
 // infrastructure/docker/main.go), but its ports are flags: those of the lab. The inventory of
 // machines dies with it. A provider of a newer version makes the same machines and workload API
-// servers again, from the objects that name them.
+// servers again, from the objects that name them. It can also hand over a paused workload cluster
+// to another cloud, which then continues it on the same port.
 package main
 
 import (
@@ -38,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
@@ -45,7 +47,7 @@ import (
 // options are the flags. --kubeconfig is a flag of controller-runtime.
 type options struct {
 	webhookPort, firstPort, lastPort, debugPort int
-	certDir, healthAddr                         string
+	certDir, healthAddr, handOverAddr           string
 	syncPeriod                                  time.Duration
 }
 
@@ -54,6 +56,7 @@ func main() {
 	flag.IntVar(&o.webhookPort, "webhook-port", 0, "port of the webhooks")
 	flag.StringVar(&o.certDir, "webhook-cert-dir", "", "folder of tls.crt and tls.key")
 	flag.StringVar(&o.healthAddr, "health-addr", "", "address of the health endpoint")
+	flag.StringVar(&o.handOverAddr, "hand-over-addr", "", "address of the hand-over endpoint")
 	flag.IntVar(&o.firstPort, "first-workload-port", 0, "first port for workload API servers")
 	flag.IntVar(&o.lastPort, "last-workload-port", 0, "last port for workload API servers")
 	flag.IntVar(&o.debugPort, "debug-port", 0, "port that lists the workload API servers")
@@ -77,8 +80,14 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
-	if err := setupReconcilers(ctx, mgr, o); err != nil {
+	running, err := setupReconcilers(ctx, mgr, o)
+	if err != nil {
 		return fmt.Errorf("set up controllers: %w", err)
+	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		return running.serve(ctx, o.handOverAddr)
+	})); err != nil {
+		return err
 	}
 	for _, hook := range []interface{ SetupWebhookWithManager(ctrl.Manager) error }{
 		&infrawebhooks.DevCluster{}, &infrawebhooks.DevClusterTemplate{},
@@ -137,46 +146,47 @@ func schemeOf(adds ...func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o options) error {
+func setupReconcilers(ctx context.Context, mgr ctrl.Manager, o options) (*inventory, error) {
 	containers, err := container.NewDockerClient() // needs no engine
 	if err != nil {
-		return err
+		return nil, err
 	}
 	scheme, err := schemeOf(cloudv1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme,
 		rbacv1.AddToScheme)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	machines := inmemoryruntime.NewManager(scheme)
 	if err := machines.Start(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	apiServers, err := inmemoryserver.NewWorkloadClustersMux(machines, "127.0.0.1",
 		inmemoryserver.CustomPorts{MinPort: o.firstPort, MaxPort: o.lastPort, DebugPort: o.debugPort})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	secretClient, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(),
 		Cache: &client.CacheOptions{Reader: mgr.GetCache()}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	clusterCache, err := clustercache.SetupWithManager(ctx, mgr, clustercache.Options{
 		SecretClient: secretClient,
 		Client:       clustercache.ClientOptions{QPS: 20, Burst: 30, UserAgent: "mgmtd-lab-cloud"},
 	}, controller.Options{MaxConcurrentReconciles: 20})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	options := controller.Options{MaxConcurrentReconciles: 20}
 	if err := (&controllers.DevMachineReconciler{
 		Client: mgr.GetClient(), ContainerRuntime: containers, ClusterCache: clusterCache,
 		InMemoryManager: machines, APIServerMux: apiServers,
 	}).SetupWithManager(ctx, mgr, options); err != nil {
-		return err
+		return nil, err
 	}
-	return (&controllers.DevClusterReconciler{
-		Client: mgr.GetClient(), ContainerRuntime: containers, InMemoryManager: machines,
-		APIServerMux: apiServers,
-	}).SetupWithManager(ctx, mgr, options)
+	return &inventory{mgmt: mgr.GetClient(), machines: machines, apiServers: apiServers},
+		(&controllers.DevClusterReconciler{
+			Client: mgr.GetClient(), ContainerRuntime: containers, InMemoryManager: machines,
+			APIServerMux: apiServers,
+		}).SetupWithManager(ctx, mgr, options)
 }
