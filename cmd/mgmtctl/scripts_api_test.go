@@ -21,9 +21,11 @@ import (
 
 // The scripts of testdata/api run mgmtctl against two real API servers without Cluster API
 // controllers: what it says, how it exits, and above all that it changes nothing when it refuses.
-// Each runs twice, standalone and through a daemon of its own, which is the same to it but for the
-// variables below. A script that has a meaning in one of the two only begins with a line such as
-// "# only standalone: why"; single lines have the conditions [standalone] and [daemon].
+// Each runs standalone, which is the same to it as through a daemon but for the variables below. A
+// script whose outcome depends on that begins with the line "# both: why" and runs twice, the
+// second time through a daemon of its own; with MGMTD_TEST_STATES all of them do. One that has a
+// meaning in one of the two only begins with a line such as "# only daemon: why". Single lines have
+// the conditions [standalone] and [daemon].
 //
 // Each script has a namespace of its own, $NS, with the workload clusters $NS/w-00000 and
 // $NS/w-00001 on the source and nothing on the target, so that they run side by side; those named
@@ -108,9 +110,12 @@ func (l *lab) run(t *testing.T, mode string) {
 	}
 }
 
-var onlyLine = regexp.MustCompile(`(?m)^# only (\w+)(: .+)?$`)
+var (
+	onlyLine = regexp.MustCompile(`(?m)^# only (\w+)(: .+)?$`)
+	bothLine = regexp.MustCompile(`(?m)^# both: .+$`)
+)
 
-// runsIn reports whether a script runs in a mode. One that does not must say why.
+// runsIn reports whether a script runs in a mode. One that runs in only one of them must say why.
 func runsIn(t *testing.T, file, mode string) bool {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -119,7 +124,7 @@ func runsIn(t *testing.T, file, mode string) bool {
 	}
 	m := onlyLine.FindSubmatch(text)
 	if m == nil {
-		return true
+		return mode == modeStandalone || bothLine.Match(text) || os.Getenv("MGMTD_TEST_STATES") != ""
 	}
 	only, reason := string(m[1]), string(m[2])
 	if reason == "" || (only != modeStandalone && only != modeDaemon) {
