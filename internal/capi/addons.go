@@ -11,8 +11,8 @@ const (
 func addonRows() []Row {
 	return []Row{
 		{GroupKind: ClusterResourceSet, Source: addonTypes, Pause: PauseByAnnotation, Shared: true,
-			RunsCode: "applies manifests to workload clusters",
-			Refs:     []Reference{{Path: "spec.resources"}}},
+			RunsCode: "applies manifests to workload clusters", ClusterSelector: "spec.clusterSelector",
+			Refs: []Reference{{Path: "spec.resources"}}},
 		{GroupKind: ClusterResourceSetBinding, Source: addonTypes, Pause: PauseNone,
 			BoundToCluster: true,
 			Refs: []Reference{
@@ -21,7 +21,7 @@ func addonRows() []Row {
 			}},
 		{GroupKind: object.GroupKind{Group: GroupAddons, Kind: "HelmChartProxy"},
 			Source: "cluster-api-addon-provider-helm v0.3, api/v1alpha1/helmchartproxy_types.go",
-			Pause:  PauseUnknown, RunsCode: installsCharts},
+			Pause:  PauseUnknown, RunsCode: installsCharts, ClusterSelector: "spec.clusterSelector"},
 		{GroupKind: object.GroupKind{Group: GroupAddons, Kind: "HelmReleaseProxy"},
 			Source: "cluster-api-addon-provider-helm v0.3, api/v1alpha1/helmreleaseproxy_types.go",
 			Pause:  PauseUnknown, RunsCode: installsCharts},

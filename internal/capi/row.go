@@ -43,6 +43,9 @@ type Row struct {
 	// cluster. So the status is not restored, a copy is not compared with the snapshot, and one that
 	// the target has already is used as it is.
 	PerManagementCluster bool
+	// ClusterSelector is the path of a label selector. Such an object acts on each Cluster of its
+	// namespace that it selects.
+	ClusterSelector string
 	// RunsCode says what such an object runs on workload clusters, or lets others do with the
 	// target; empty when it does neither.
 	RunsCode string

@@ -260,9 +260,10 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeAttachesToLive, Area: AreaPlan, Severities: []Severity{Error, Warning},
-			Meaning: "The object names, or is owned by, something that is on the target and is not " +
-				"restored, such as a working Cluster. Controllers of the target would act on it at once. " +
-				"An object that no restored workload cluster needs is left out with a warning.",
+			Meaning: "The object names, selects by labels, or is owned by something that is on the target " +
+				"and is not restored, such as a working Cluster. Controllers of the target would " +
+				"act on it at once. An object that no restored workload cluster needs is left out with a " +
+				"warning.",
 			Next: "Find out whether both are the same workload cluster: names are no identity. If so, " +
 				"create the object on the target by other means; else leave it out.",
 		},

@@ -1,10 +1,13 @@
 package restore
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -12,9 +15,10 @@ import (
 )
 
 // An object attaches to what it names: a MachineHealthCheck remediates the Machines of its Cluster,
-// and a Machine below a control plane makes that scale a real one down. Names are no identity, so
-// the Cluster of that name on the target may be another one. Nothing pauses such an object when
-// that Cluster is at work.
+// a Machine below a control plane makes that scale a real one down, and a ClusterResourceSet
+// applies its manifests to all Clusters with certain labels. Names are no identity, so the Cluster
+// of that name on the target may be another one. Nothing pauses such an object when that Cluster is
+// at work.
 
 // clusterNamed returns the ref of the Cluster of that name.
 func clusterNamed(namespace, name string) object.Ref {
@@ -113,15 +117,20 @@ func (p *planner) leaveOutAttached() error {
 	return nil
 }
 
-// attachesTo describes what an object would attach to on the target: a Cluster, or an owner, which
-// is there and is not restored. "" when there is none.
+// attachesTo describes what an object would attach to on the target: a Cluster that it names or
+// selects, or an owner, which is there and is not restored. "" when there is none.
 func (p *planner) attachesTo(n *graph.Node) (string, error) {
 	clusters, err := p.namedClusters(n)
 	if err != nil {
 		return "", err
 	}
-	for _, c := range clusters {
-		if p.targetClusters[object.Key{Namespace: c.Namespace, Name: c.Name}] && !p.inPlan(c) {
+	selected, err := p.selectedClusters(n)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range append(clusters, selected...) {
+		if _, lives := p.targetClusters[object.Key{Namespace: c.Namespace,
+			Name: c.Name}]; lives && !p.inPlan(c) {
 			return c.String(), nil
 		}
 	}
@@ -136,6 +145,33 @@ func (p *planner) attachesTo(n *graph.Node) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// selectedClusters returns the Clusters of the target on which an object acts by their labels, in
+// the order of their names. A selector that cannot be read selects all of its namespace.
+func (p *planner) selectedClusters(n *graph.Node) ([]object.Ref, error) {
+	path := p.rows().Row(n.GroupKind()).ClusterSelector
+	if path == "" {
+		return nil, nil
+	}
+	raw, err := p.Contents.Bytes(n.Ref)
+	if err != nil {
+		return nil, err
+	}
+	selector, written := labels.Everything(), metav1.LabelSelector{}
+	if json.Unmarshal([]byte(gjson.GetBytes(raw, path).Raw), &written) == nil {
+		if s, err := metav1.LabelSelectorAsSelector(&written); err == nil {
+			selector = s
+		}
+	}
+	var clusters []object.Ref
+	for key, set := range p.targetClusters {
+		if key.Namespace == n.Namespace && selector.Matches(set) {
+			clusters = append(clusters, clusterNamed(key.Namespace, key.Name))
+		}
+	}
+	slices.SortFunc(clusters, object.CompareRefs)
+	return clusters, nil
 }
 
 // leaveOutDependants leaves out what only objects own that were left out for a reason: their

@@ -168,6 +168,40 @@ const classOneThere = `{"kind":"ClusterClass","metadata":{"namespace":"one","nam
 	"spec":{},
 	"status":{"observedGeneration":1,"conditions":[{"type":"VariablesReady","status":"True"}]}}`
 
+// TestNothingSelectsAWorkloadClusterOfTheTarget: a HelmChartProxy acts on every Cluster of its
+// namespace with certain labels.
+func TestNothingSelectsAWorkloadClusterOfTheTarget(t *testing.T) {
+	proxy := func(selector string) string {
+		return fmt.Sprintf(`{"kind":"HelmChartProxy","metadata":{"namespace":"n","name":"charts"},
+			"spec":{"clusterSelector":%s}}`, selector)
+	}
+	const live = `{"kind":"Cluster","metadata":{"namespace":"n","name":"live",
+		"labels":{"charts":"yes","stage":"prod"}},"spec":{}}`
+	for _, tt := range []struct {
+		name, selector string
+		target         []string
+		attaches       bool
+	}{
+		{"of these labels", `{"matchLabels":{"charts":"yes"}}`, []string{needsNamespace, live}, true},
+		{"of these expressions", `{"matchExpressions":[{"key":"stage","operator":"In",
+			"values":["prod"]}]}`, []string{needsNamespace, live}, true},
+		{"that cannot be read", `"junk"`, []string{needsNamespace, live}, true},
+		{"of other labels", `{"matchLabels":{"charts":"no"}}`, []string{needsNamespace, live}, false},
+		{"of another namespace", `{"matchLabels":{"charts":"yes"}}`,
+			[]string{strings.ReplaceAll(live, `"n"`, `"other"`)}, false},
+		{"and the target has one of that name", `{"matchLabels":{"charts":"yes"}}`,
+			[]string{needsNamespace, live, proxy(`{"matchLabels":{"charts":"yes"}}`)}, false},
+	} {
+		x := newTrial(t, newMemory(t, "source", needsNamespace, realCluster("w"), proxy(tt.selector)),
+			newMemory(t, "target", tt.target...))
+		plan := x.makePlan(t)
+		if list := found(plan, object.CodeAttachesToLive); len(list) > 0 != tt.attaches ||
+			(actions(plan)["HelmChartProxy.addons.cluster.x-k8s.io/n/charts"] == Skip) != tt.attaches {
+			t.Errorf("%s: %v", tt.name, plan.Findings)
+		}
+	}
+}
+
 // TestI8NothingIsCreatedInNamespacesOfThePlatform: they are known by their names, their labels and
 // the Deployments of the target, also without an inventory of clusterctl.
 func TestI8NothingIsCreatedInNamespacesOfThePlatform(t *testing.T) {

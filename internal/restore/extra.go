@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -70,7 +71,8 @@ func (p *planner) listed(k kube.Kind, b *belonging, raw []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k.GroupKind == capi.Cluster {
-		p.targetClusters[object.Key{Namespace: ref.Namespace, Name: ref.Name}] = true
+		set := labels.Set(labelsOf(raw))
+		p.targetClusters[object.Key{Namespace: ref.Namespace, Name: ref.Name}] = set
 	}
 	switch {
 	case wanted:

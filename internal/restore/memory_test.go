@@ -80,7 +80,7 @@ var memoryKinds = []kube.Kind{kube.NamespaceKind, kube.SecretKind, kube.ConfigMa
 
 // newMemory makes a management cluster with objects, each a JSON text without apiVersion:
 // kind, then metadata and the rest.
-func newMemory(t *testing.T, uid string, objects ...string) *memory {
+func newMemory(t testing.TB, uid string, objects ...string) *memory {
 	t.Helper()
 	m := &memory{uid: uid, kinds: memoryKinds, objects: map[object.Ref]*unstructured.Unstructured{}}
 	for _, text := range objects {
@@ -365,7 +365,7 @@ type trial struct {
 	newerWith func(r object.Ref) string
 }
 
-func newTrial(t *testing.T, source, target *memory) *trial {
+func newTrial(t testing.TB, source, target *memory) *trial {
 	t.Helper()
 	x := &trial{source: source, target: target, spec: Spec{SourceIsGone: true},
 		tuning: Tuning{Wait: 2 * time.Second, Settle: time.Millisecond}}
@@ -383,7 +383,7 @@ func newTrial(t *testing.T, source, target *memory) *trial {
 }
 
 // load reads the snapshot: a run drops the contents of finished units.
-func (x *trial) load(t *testing.T) {
+func (x *trial) load(t testing.TB) {
 	t.Helper()
 	var err error
 	if x.snapshot, x.contents, err = snapshot.CaptureInMemory(t.Context(), snapshot.Options{
@@ -394,7 +394,7 @@ func (x *trial) load(t *testing.T) {
 	}
 }
 
-func (x *trial) makePlan(t *testing.T) *Plan {
+func (x *trial) makePlan(t testing.TB) *Plan {
 	t.Helper()
 	p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
 		Source: Snapshot{ID: "s", Source: object.Side{UID: "source"}, Time: time.Now()},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/graph"
@@ -100,8 +101,8 @@ type planner struct {
 	dropped map[object.Ref]bool
 	// outsideCluster are the units of these owners, as far as they belong to a Cluster
 	outsideCluster map[object.Ref]string
-	// targetClusters are all Clusters on the target
-	targetClusters map[object.Key]bool
+	// targetClusters are all Clusters on the target, with their labels
+	targetClusters map[object.Key]labels.Set
 	extra          []extraObject     // on the target, of units and not in the plan
 	atWork         map[string]bool   // units whose Cluster is on the target and not paused
 	platform       map[string]string // namespaces of the target's own components, and which ones
@@ -137,7 +138,7 @@ func NewPlan(ctx context.Context, in Input) (*Plan, error) {
 		existing: map[object.Ref]string{},
 		kinds:    map[object.GroupKind]kube.Kind{}, outside: map[object.Ref]string{},
 		dropped: map[object.Ref]bool{}, outsideCluster: map[object.Ref]string{},
-		targetClusters: map[object.Key]bool{}, platform: map[string]string{},
+		targetClusters: map[object.Key]labels.Set{}, platform: map[string]string{},
 		gone: map[string][]object.Ref{}, held: map[string]bool{}, compared: map[string]bool{},
 	}
 	p.addAll(in.Findings...)

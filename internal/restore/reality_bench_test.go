@@ -1,0 +1,64 @@
+package restore
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/workload"
+	"github.com/mgmtd/mgmtd/internal/workload/workloadtest"
+)
+
+// BenchmarkPlanAsksWorkloadClusters plans a restore of 3,000 workload clusters that answer, or that
+// accept connections and never answer: the slowest way to be silent.
+func BenchmarkPlanAsksWorkloadClusters(b *testing.B) {
+	const clusters = 3000
+	for _, silent := range []bool{true, false} {
+		b.Run(map[bool]string{true: "silent", false: "answering"}[silent], func(b *testing.B) {
+			s := workloadtest.New(b, workloadtest.NewCA(b))
+			s.Set("w", []workload.Node{realNode("cp", true)})
+			text := string(s.Kubeconfig(b, time.Now().Add(time.Hour)))
+			code := object.CodeMachinesCompared
+			if silent {
+				text = strings.Replace(text, s.URL, "https://"+silence(b), 1)
+				code = object.CodeRealityUnknown
+			}
+			objects := []string{needsNamespace}
+			for i := range clusters {
+				name := fmt.Sprint("w", i)
+				objects = append(objects, realCluster(name), realSecret(name, "kubeconfig", "value",
+					[]byte(text)))
+			}
+			x := newTrial(b, newMemory(b, "source", objects...), newMemory(b, "target"))
+			for b.Loop() {
+				if list := found(x.makePlan(b), code); len(list) != 1 ||
+					!strings.Contains(list[0].Message, fmt.Sprint(clusters)) {
+					b.Fatalf("findings %v", list)
+				}
+			}
+		})
+	}
+}
+
+// silence returns the address of a server that accepts connections and never answers.
+func silence(b *testing.B) string {
+	b.Helper()
+	l, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
