@@ -192,10 +192,12 @@ func indexNodes(nodes []workload.Node) nodeIndex {
 }
 
 // of finds the Node by the provider ID of the Machine, else by its name, where no other provider ID
-// speaks against that.
+// speaks against that. A host may have got another Machine since, with the same provider ID and
+// another Node. Controllers set the Node of a Machine once, and look for the etcd member by it
+// (cluster-api v1.14, core/reconcilers/machine/machine_controller_noderef.go).
 func (x nodeIndex) of(m recordedMachine) (workload.Node, bool) {
 	if n, there := x.byProvider[m.providerID]; there {
-		return n, true
+		return n, m.node == "" || m.node == n.Name
 	}
 	n, there := x.byName[cmp.Or(m.node, m.ref.Name)]
 	return n, there && (n.ProviderID == "" || m.providerID == "" || n.ProviderID == m.providerID)

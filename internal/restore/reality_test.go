@@ -92,6 +92,10 @@ func TestI1APlanComparesMachinesWithNodes(t *testing.T) {
 		{"a Node made again with another provider ID", []workload.Node{cp, {Name: "worker",
 			ProviderID: "p://2"}},
 			nil, Spec{}, object.CodeMachinesGone, object.Error, nil},
+		// The host of a Machine got another one, as bare metal does.
+		{"a control plane Node of another name on the same host", []workload.Node{{Name: "cp2",
+			ProviderID: "p://cp", ControlPlane: true}, worker}, []string{"cp2"}, Spec{},
+			object.CodeControlPlaneUnknown, object.Error, []string{`"cp2"`, "p://cp"}},
 		{"a control plane scaled up", []workload.Node{cp, worker, realNode("cp2", true)}, []string{"cp",
 			"cp2"},
 			forced, object.CodeControlPlaneUnknown, object.Error, []string{`"cp2"`, "p://cp2", "newer-cp2"}},
