@@ -95,7 +95,8 @@ func (f *fake) CheckMgmt(_ context.Context, req *mgmtv1.CheckMgmtRequest) (
 func (f *fake) FenceMgmt(_ context.Context, req *mgmtv1.FenceMgmtRequest) (
 	*mgmtv1.FenceMgmtResponse, error) {
 	f.saw(req)
-	resp := &mgmtv1.FenceMgmtResponse{Mgmt: &mgmtv1.Mgmt{Name: "prod"}, Paused: f.fenced}
+	resp := &mgmtv1.FenceMgmtResponse{Mgmt: &mgmtv1.Mgmt{Name: "prod"}, Paused: f.fenced,
+		Already: f.already}
 	if !req.GetDryRun() {
 		resp.Findings = f.findings
 	}

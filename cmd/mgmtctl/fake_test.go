@@ -50,6 +50,7 @@ type fake struct {
 	schedules []*mgmtv1.Schedule
 	mgmts     []*mgmtv1.Mgmt
 	fenced    []string
+	already   []string
 	findings  []*mgmtv1.Finding
 	rebuilt   []*mgmtv1.RebuiltLocation
 	operation *mgmtv1.Operation // what GetOperation gives, once the watch has ended

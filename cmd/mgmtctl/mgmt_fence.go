@@ -30,10 +30,13 @@ the same by itself when a management cluster comes back.
 With --namespace, --workload, --selector or --all it fences what they name, with any owner: before
 a restore from a source whose API server answers but whose controllers are dead.
 With --lift it gives the pause back exactly as it was. It refuses that for what another management
-cluster owns.
+cluster owns; what was fenced by an ownership record needs a record that names this one. With
+--lift --workload it also lets the name of a workload cluster be used again that was moved away, or
+whose Cluster somebody deleted.
 
 Changes: on the management cluster it pauses Clusters, and objects of theirs that have a pause of
-their own, and marks the Clusters with the annotation mgmtd.dev/fenced; with --lift the reverse.
+their own, and marks the Clusters with the annotation mgmtd.dev/fenced; the admission policy
+mgmtd-moved keeps others from ending that. With --lift the reverse.
 Does not change: machines, the store, and Clusters that a move or a restore holds.
 It waits up to --wait until the controllers acknowledge the pause. It may run again.
 
@@ -99,9 +102,10 @@ func runMgmtFence(ctx context.Context, p *program, c *connection, req *mgmtv1.Fe
 			return err
 		}
 		req.DryRun = false
-		if n := len(resp.GetPaused()) + len(resp.GetLifted()); n > 0 {
+		// What a user has paused is marked as well, so that it stays paused.
+		if n := len(resp.GetPaused()) + len(resp.GetAlready()) + len(resp.GetLifted()); n > 0 {
 			p.writeFence(p.stderr, resp)
-			question := fmt.Sprintf("Pause %d workload clusters on %s?", n, resp.GetMgmt().GetName())
+			question := fmt.Sprintf("Fence %d workload clusters on %s?", n, resp.GetMgmt().GetName())
 			if req.GetLift() {
 				question = fmt.Sprintf("Let %s reconcile %d workload clusters again?",
 					resp.GetMgmt().GetName(), n)

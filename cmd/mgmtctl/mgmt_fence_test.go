@@ -21,7 +21,7 @@ func TestFenceAsksAndSaysWhatIsLeft(t *testing.T) {
 		stderr             string
 	}{
 		{"confirmed", "mgmt fence prod", "yes\n", []string{"team-a/web"}, nil, 0, 2,
-			"Pause 1 workload clusters on prod?"},
+			"Fence 1 workload clusters on prod?"},
 		{"refused", "mgmt fence prod", "no\n", []string{"team-a/web"}, nil, 2, 1, "not confirmed"},
 		{"nothing to ask", "mgmt fence prod", "", nil, nil, 0, 2, ""},
 		{"not acknowledged", "mgmt fence prod --all --yes", "", []string{"team-a/web"}, unacknowledged, 4,
@@ -47,6 +47,10 @@ func TestFenceAsksAndSaysWhatIsLeft(t *testing.T) {
 			}
 		})
 	}
+	f := newFake() // a user has paused it: a fence writes its mark
+	f.already = []string{"team-a/web"}
+	runner{fake: f, interactive: true, stdin: strings.NewReader("no\n")}.run(t,
+		"mgmt fence prod --all"+standalone).want(t, 2).stderrHas(t, "Fence 1 workload clusters on prod?")
 	runner{fake: newFake()}.run(t, "mgmt fence prod"+standalone).want(t, 2).stderrHas(t,
 		"confirmation missing")
 }

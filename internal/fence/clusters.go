@@ -150,6 +150,12 @@ func (o Owners) Lost(clusters []Cluster) (lost []Cluster, findings []object.Find
 	return lost, findings
 }
 
+// own reports whether a trusted record says that a Cluster belongs to this management cluster.
+func (o Owners) own(c Cluster) bool {
+	r := o.Records[c.ID]
+	return r.Trusted && r.By.UID == o.UID && !r.WentBack()
+}
+
 // known returns the epoch with which a Cluster came to this management cluster, 0 for none.
 func (o Owners) known(c Cluster) int64 {
 	return ownership.MarkedEpoch(o.StoreID, c.annotations[capi.AnnotationEpoch])

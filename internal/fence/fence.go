@@ -45,25 +45,34 @@ type Result struct {
 	// Paused are the units that were paused, Already those that were paused before, by a fence, an
 	// operation or a user. Lifted are those whose fence was lifted.
 	Paused, Already, Lifted []string
+	// Held are those of Paused and Already that an operation holds: they carry no mark of a fence.
+	Held []string
 	// LastPause is when the last Cluster was paused; zero when none was.
 	LastPause time.Time
 	Findings  []object.Finding
 }
 
 func (r *Result) sort() {
-	for _, units := range [][]string{r.Paused, r.Already, r.Lifted} {
+	for _, units := range [][]string{r.Paused, r.Already, r.Lifted, r.Held} {
 		slices.Sort(units)
 	}
 	slices.SortFunc(r.Findings, func(a, b object.Finding) int {
-		return strings.Compare(a.Unit,
-			b.Unit)
+		return strings.Compare(a.Unit, b.Unit)
 	})
+}
+
+// Fenced returns the units that are fenced now: those that were paused or paused before, without
+// those that an operation holds.
+func (r *Result) Fenced() []string {
+	units := slices.Concat(r.Paused, r.Already)
+	return slices.DeleteFunc(units, func(u string) bool { return slices.Contains(r.Held, u) })
 }
 
 // Pause pauses the Clusters and marks them as fenced, for a reason (capi.FencedByRecord or
 // capi.FencedByOperator). It waits for nothing. A Cluster that an operation holds, as the source of
 // a move or the copy of a restore, stays as that operation left it, and is paused again where
-// somebody ended the pause. A Cluster that is gone, or was created again, is none of them.
+// somebody ended the pause. A Cluster that is gone, or was created again, is none of them; nor is,
+// for capi.FencedByRecord, one that was released here since it was listed: its epoch says so.
 func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Result {
 	var mu sync.Mutex
 	var r Result
@@ -71,9 +80,12 @@ func (f *Fence) Pause(ctx context.Context, clusters []Cluster, why string) Resul
 	g.SetLimit(writes)
 	for _, c := range clusters {
 		g.Go(func() error {
-			paused, err := f.pause(ctx, c, why)
+			paused, isHeld, err := f.pause(ctx, c, why)
 			mu.Lock()
 			defer mu.Unlock()
+			if err == nil && isHeld {
+				r.Held = append(r.Held, c.Unit())
+			}
 			switch {
 			case apierrors.IsNotFound(err) || errors.Is(err, errOther):
 			case err != nil:
@@ -112,15 +124,18 @@ func (f *Fence) Arm(ctx context.Context, clusters []Cluster) []object.Finding {
 // errOther ends the pause of a Cluster that is not the one that was listed.
 var errOther = errors.New("another object has this name")
 
-// pause reports whether it set the switch.
-func (f *Fence) pause(ctx context.Context, c Cluster, why string) (paused bool, err error) {
+// pause reports whether it set the switch, and whether an operation holds the Cluster.
+func (f *Fence) pause(ctx context.Context, c Cluster, why string) (paused, isHeld bool, err error) {
 	err = f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
 		paused = false
-		if string(u.GetUID()) != c.UID {
+		epoch := u.GetAnnotations()[capi.AnnotationEpoch]
+		if string(u.GetUID()) != c.UID ||
+			why == capi.FencedByRecord && epoch != c.annotations[capi.AnnotationEpoch] {
 			return false, errOther
 		}
 		was, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
-		if paused = !was; held(u) {
+		isHeld = held(u.GetAnnotations())
+		if paused = !was; isHeld {
 			if was {
 				return false, nil
 			}
@@ -136,31 +151,31 @@ func (f *Fence) pause(ctx context.Context, c Cluster, why string) (paused bool, 
 		capi.Annotate(u.Object, capi.AnnotationFenced, why)
 		return !was || !marked, nil
 	})
-	return paused, err
+	return paused, isHeld, err
 }
 
-// held reports whether an operation holds a Cluster: it is the source of a move, or the copy of a
-// restore that has not released it.
-func held(cluster *unstructured.Unstructured) bool {
-	annotations := cluster.GetAnnotations()
+// held reports by the annotations of a Cluster whether an operation holds it: it is the source of a
+// move, or the copy of a restore that has not released it.
+func held(annotations map[string]string) bool {
 	_, fenced := annotations[capi.AnnotationFenced]
-	return strings.Contains(annotations[capi.AnnotationOperation], "/") ||
-		capi.PausedByUs(cluster.Object) && !fenced
+	_, paused := annotations[capi.AnnotationWasPaused]
+	return strings.Contains(annotations[capi.AnnotationOperation], "/") || paused && !fenced
 }
 
 // Acknowledge sets the switches of the objects of fenced units that have one of their own, and
 // waits until the controllers acknowledge the pause. What they do not acknowledge is a finding for
 // each unit (CodeFenceUnacknowledged): its controllers may be dead, or may not know of the pause
-// yet.
-func (f *Fence) Acknowledge(ctx context.Context, units []string) []object.Finding {
+// yet. It reports whether all switches are set: otherwise it has to run again.
+func (f *Fence) Acknowledge(ctx context.Context, units []string) (set bool,
+	findings []object.Finding) {
 	if len(units) == 0 {
-		return nil
+		return true, nil
 	}
 	nodes, err := f.nodes(ctx, units)
 	if err == nil {
 		err = f.Pauser.PauseOwn(ctx, nodes)
 	}
-	if err == nil {
+	if set = err == nil; set {
 		limit := f.Wait
 		if limit <= 0 {
 			limit = DefaultWait
@@ -169,7 +184,7 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) []object.Findin
 			f.Pauser.NotPaused)
 	}
 	if err == nil {
-		return nil
+		return true, nil
 	}
 	waited, ok := errors.AsType[*restore.WaitError](err)
 	left, first, readErr := []*graph.Node(nil), "", error(nil)
@@ -177,19 +192,19 @@ func (f *Fence) Acknowledge(ctx context.Context, units []string) []object.Findin
 		left, first, readErr = f.Pauser.Problems(ctx, nodes, f.Pauser.NotPaused)
 	}
 	if !ok || readErr != nil {
-		return unacknowledged(units, func(string) string {
+		return set, unacknowledged(units, func(string) string {
 			return "whether its controllers acknowledged the fence is not known: " + err.Error()
 		})
 	}
 	if len(left) == 0 {
-		return nil // since the last poll
+		return set, nil // since the last poll
 	}
 	count := map[string]int{}
 	for _, n := range left {
 		count[n.Unit]++
 	}
 	units = slices.DeleteFunc(slices.Clone(units), func(u string) bool { return count[u] == 0 })
-	return unacknowledged(units, func(unit string) string {
+	return set, unacknowledged(units, func(unit string) string {
 		return fmt.Sprintf("%d of its objects do not acknowledge the fence; of all that do not, the "+
 			"first: %s", count[unit], cmp.Or(first, waited.First))
 	})
@@ -218,78 +233,4 @@ func (f *Fence) nodes(ctx context.Context, units []string) ([]*graph.Node, error
 	}
 	return slices.DeleteFunc(slices.Clone(g.Nodes),
 		func(n *graph.Node) bool { return !wanted[n.Unit] }), nil
-}
-
-// Lift gives back the pause of fenced Clusters exactly as it was, and leaves all others alone. It
-// refuses where a record says that the workload cluster belongs to another management cluster, or
-// cannot say to which it belongs. Objects with a switch of their own come first, the Cluster last.
-func (f *Fence) Lift(ctx context.Context, clusters []Cluster, o Owners) Result {
-	var r Result
-	clusters = slices.DeleteFunc(slices.Clone(clusters),
-		func(c Cluster) bool { return c.Fenced() == "" })
-	lost, findings := o.Lost(clusters)
-	for _, c := range lost {
-		record := o.Records[c.ID]
-		findings = append(findings, object.Finding{Severity: object.Error, Ref: c.Ref, Unit: c.Unit(),
-			Code: object.CodeOwnedElsewhere, Message: fmt.Sprintf("management cluster %s (%s) owns it "+
-				"by its ownership record, epoch %d", record.By.Name, record.By.UID, record.Epoch),
-			Hint: "move it back from there, or restore it here when that management cluster is gone"})
-	}
-	refused := map[string]bool{}
-	for _, finding := range findings {
-		refused[finding.Unit] = refused[finding.Unit] || finding.Severity >= object.Error
-	}
-	r.Findings = findings
-	var todo []string
-	var refs []object.Ref
-	for _, c := range clusters {
-		if !refused[c.Unit()] {
-			todo, refs = append(todo, c.Unit()), append(refs, c.Ref)
-		}
-	}
-	if len(todo) == 0 {
-		return r
-	}
-	if f.Policy != nil {
-		// Without the right to do it there is most likely no policy; otherwise it denies the lift.
-		_ = f.Policy.Disarm(ctx, refs)
-	}
-	nodes, err := f.nodes(ctx, todo)
-	for _, c := range clusters {
-		if refused[c.Unit()] {
-			continue
-		}
-		err := err
-		if err == nil {
-			err = f.lift(ctx, c, nodes)
-		}
-		if err != nil {
-			r.Findings = append(r.Findings, object.Finding{Severity: object.Error, Ref: c.Ref,
-				Unit: c.Unit(), Code: object.CodeNotFenced, Message: "lift the fence: " + err.Error(),
-				Hint: object.HintOf(err)})
-			continue
-		}
-		r.Lifted = append(r.Lifted, c.Unit())
-	}
-	r.sort()
-	return r
-}
-
-func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) error {
-	own := slices.DeleteFunc(slices.Clone(nodes),
-		func(n *graph.Node) bool { return n.Unit != c.Unit() })
-	if err := f.Pauser.UnpauseOwn(ctx, own); err != nil {
-		return err
-	}
-	return f.Pauser.Change(ctx, c.Ref, func(u *unstructured.Unstructured) (bool, error) {
-		if string(u.GetUID()) != c.UID {
-			return false, errOther
-		}
-		if _, fenced := u.GetAnnotations()[capi.AnnotationFenced]; !fenced {
-			return false, nil
-		}
-		capi.Unannotate(u.Object, capi.AnnotationFenced)
-		f.Pauser.rows.Unpause(u.Object)
-		return true, nil
-	})
 }

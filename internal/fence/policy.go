@@ -3,8 +3,8 @@ package fence
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +20,10 @@ import (
 
 // policyName is the name of the admission policy, its binding and its ConfigMap.
 const policyName = "mgmtd-moved"
+
+// lifted is the value of a Cluster in the ConfigMap that is not denied, although it was fenced or
+// moved away: an operator lifted that. All others have the id of their workload cluster.
+const lifted = ""
 
 // policyNamespace is that of the ConfigMap: every management cluster has it.
 const policyNamespace = "kube-system"
@@ -43,11 +47,15 @@ func paused(cluster string) string {
 	return fmt.Sprintf("(has(%[1]s.spec) && has(%[1]s.spec.paused) && %[1]s.spec.paused)", cluster)
 }
 
-// policySpec denies the creation of a Cluster that is in the ConfigMap, and the end of its pause. A
-// ConfigMap that is gone allows everything (parameterNotFoundAction of the binding): the
-// alternative would stop every write of a Cluster.
+// policySpec denies to create a Cluster that is in the ConfigMap, unless it is paused, and to end
+// its pause. A paused Cluster may be created: no controller reconciles it, and that is how a restore
+// or a move brings it back, which takes it off the list right before the release. A ConfigMap that
+// is gone allows everything (parameterNotFoundAction of the binding): the alternative would stop
+// every write of a Cluster.
 func policySpec() map[string]any {
-	listed := "has(params.data) && (request.namespace + '.' + object.metadata.name) in params.data"
+	const key = "(request.namespace + '.' + object.metadata.name)"
+	listed := "(has(params.data) && " + key + " in params.data && params.data[" + key + "] != '" +
+		lifted + "')"
 	return map[string]any{
 		"failurePolicy": "Fail",
 		"paramKind":     map[string]any{"apiVersion": "v1", "kind": "ConfigMap"},
@@ -55,10 +63,10 @@ func policySpec() map[string]any {
 			"apiGroups": []any{capi.GroupCore}, "apiVersions": []any{"*"},
 			"resources": []any{"clusters"}, "operations": []any{"CREATE", "UPDATE"}}}},
 		"validations": []any{map[string]any{
-			"expression": "!(" + listed + ") || (request.operation == 'UPDATE' && (" +
-				paused("object") + " || !" + paused("oldObject") + "))",
-			"message": "another management cluster owns this workload cluster: it is fenced here, " +
-				"and stays paused until the fence is lifted",
+			"expression": "!" + listed + " || " + paused("object") +
+				" || (request.operation == 'UPDATE' && !" + paused("oldObject") + ")",
+			"message": "another management cluster owns this workload cluster: here it is fenced, or was " +
+				"moved away, and it is neither created nor unpaused until the fence is lifted",
 			"reason": "Forbidden",
 		}},
 	}
@@ -85,35 +93,47 @@ type Prober interface {
 		*unstructured.Unstructured, error)
 }
 
-// Policy is the admission policy of one management cluster that denies to create a fenced Cluster
-// again, and to end its pause: a GitOps tool would do both. Its ConfigMap lists them.
+// Policy is the admission policy of one management cluster that denies to create again what was
+// fenced there or moved away, and to end its pause: a GitOps tool would do both. Its ConfigMap lists
+// these Clusters. A Policy may be used concurrently.
 type Policy struct {
 	Reader Reader
 	Writer PolicyWriter
 	Prober Prober
 	Kinds  []kube.Kind
+
+	listing sync.Mutex // held while the list is written: writers of one process do not conflict
 }
 
 // policyKey is the key of a Cluster in the ConfigMap. A namespace has no dot.
 func policyKey(ref object.Ref) string { return ref.Namespace + "." + ref.Name }
 
-// Arm lists Clusters, makes what is missing of the policy, and waits until a dry run proves that
-// the creation of one of them is denied.
+// Arm makes what is missing of the policy, lists Clusters, and waits until a dry run proves that the
+// creation of one of them is denied. It proves nothing where none of them is there.
 func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 	if len(clusters) == 0 {
 		return nil
 	}
-	add := map[string]string{}
-	for _, c := range clusters {
-		add[policyKey(c.Ref)] = c.ID
-	}
-	if err := p.list(ctx, add); err != nil {
-		return err
-	}
 	if err := p.ensure(ctx); err != nil {
 		return err
 	}
-	return p.await(ctx, clusters[0].Ref, true)
+	if err := p.change(ctx, func(data map[string]string) bool {
+		changed := false
+		for _, c := range clusters {
+			if data[policyKey(c.Ref)] == lifted {
+				data[policyKey(c.Ref)], changed = c.ID, true
+			}
+		}
+		return changed
+	}); err != nil {
+		return err
+	}
+	for _, c := range clusters {
+		if asked, err := p.await(ctx, c.Ref, true); asked || err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Disarm takes Clusters off the list, and waits until the API server allows them. When none is left
@@ -122,48 +142,42 @@ func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 // does not follow a policy that is made later, until it starts again.
 func (p *Policy) Disarm(ctx context.Context, clusters []object.Ref) error {
 	var listed []object.Ref
-	err := kube.Retry(ctx, func() error {
+	err := p.change(ctx, func(data map[string]string) bool {
 		listed = nil
-		u, err := p.Reader.Get(ctx, kube.ConfigMapKind, policyNamespace, policyName)
-		if err != nil {
-			return err
-		}
-		data, _, _ := unstructured.NestedStringMap(u.Object, "data")
 		for _, ref := range clusters {
 			if _, ok := data[policyKey(ref)]; ok {
 				listed = append(listed, ref)
 				delete(data, policyKey(ref))
 			}
 		}
-		if len(listed) == 0 {
-			return nil
-		}
-		if len(data) == 0 {
-			return p.Writer.Delete(ctx, kube.ConfigMapKind, policyNamespace, policyName, u.GetUID(),
-				u.GetResourceVersion())
-		}
-		if err := unstructured.SetNestedStringMap(u.Object, data, "data"); err != nil {
-			return err
-		}
-		_, err = p.Writer.Update(ctx, kube.ConfigMapKind, u)
-		return err
+		return len(listed) > 0
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil || len(listed) == 0 {
+	if err != nil {
 		return err
 	}
 	for _, ref := range listed {
-		if err := p.await(ctx, ref, false); err != nil {
+		if _, err := p.await(ctx, ref, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// forget lets Clusters that are not there be created, and remembers that an operator asked for it.
+func (p *Policy) forget(ctx context.Context, clusters []Cluster) error {
+	return p.change(ctx, func(data map[string]string) bool {
+		changed := false
+		for _, c := range clusters {
+			if _, ok := data[policyKey(c.Ref)]; ok {
+				data[policyKey(c.Ref)], changed = lifted, true
+			}
+		}
+		return changed
+	})
+}
+
 // Allow takes one Cluster off the list, before it is released on this management cluster. Without
-// the right to read the list it does nothing: nobody with these credentials armed the policy.
+// the right to read or write the list it does nothing: then the API server decides.
 func (p *Policy) Allow(ctx context.Context, ref object.Ref) error {
 	err := p.Disarm(ctx, []object.Ref{ref})
 	if apierrors.IsForbidden(err) {
@@ -175,30 +189,37 @@ func (p *Policy) Allow(ctx context.Context, ref object.Ref) error {
 	return nil
 }
 
-// list adds keys to the ConfigMap.
-func (p *Policy) list(ctx context.Context, add map[string]string) error {
+// change changes the data of the ConfigMap, until nobody else does at the same time. It makes the
+// ConfigMap when there is none, and deletes one that becomes empty.
+func (p *Policy) change(ctx context.Context, fn func(data map[string]string) (changed bool)) error {
+	p.listing.Lock()
+	defer p.listing.Unlock()
 	return kube.Retry(ctx, func() error {
 		u, err := p.Reader.Get(ctx, kube.ConfigMapKind, policyNamespace, policyName)
-		if apierrors.IsNotFound(err) {
+		missing := apierrors.IsNotFound(err)
+		if missing {
 			u = newPolicyObject(kube.ConfigMapKind, nil)
 			u.SetNamespace(policyNamespace)
-			if err := unstructured.SetNestedStringMap(u.Object, add, "data"); err != nil {
-				return err
-			}
-			_, err = p.Writer.Create(ctx, kube.ConfigMapKind, u)
-			return conflictIfExists(err)
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
 		data, _, _ := unstructured.NestedStringMap(u.Object, "data")
-		all := maps.Clone(add)
-		maps.Copy(all, data)
-		if len(all) == len(data) {
+		if data == nil {
+			data = map[string]string{}
+		}
+		if !fn(data) {
 			return nil
 		}
-		if err := unstructured.SetNestedStringMap(u.Object, all, "data"); err != nil {
+		if len(data) == 0 {
+			return p.Writer.Delete(ctx, kube.ConfigMapKind, policyNamespace, policyName, u.GetUID(),
+				u.GetResourceVersion())
+		}
+		if err := unstructured.SetNestedStringMap(u.Object, data, "data"); err != nil {
 			return err
+		}
+		if missing {
+			_, err = p.Writer.Create(ctx, kube.ConfigMapKind, u)
+			return conflictIfExists(err)
 		}
 		_, err = p.Writer.Update(ctx, kube.ConfigMapKind, u)
 		return err
@@ -214,65 +235,45 @@ func conflictIfExists(err error) error {
 	return err
 }
 
-func newPolicyObject(k kube.Kind, spec map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetAPIVersion(k.APIVersion())
-	u.SetKind(k.Kind)
-	u.SetName(policyName)
-	if spec != nil {
-		u.Object["spec"] = spec
-	}
-	return u
-}
-
-// ensure makes policy and binding where they are missing.
-func (p *Policy) ensure(ctx context.Context) error {
-	for _, o := range []struct {
-		kind kube.Kind
-		spec map[string]any
-	}{{policyKind, policySpec()}, {bindingKind, bindingSpec()}} {
-		_, err := p.Reader.Get(ctx, o.kind, "", policyName)
-		if apierrors.IsNotFound(err) {
-			_, err = p.Writer.Create(ctx, o.kind, newPolicyObject(o.kind, o.spec))
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
-	}
-	return nil
-}
-
-// await waits until the API server denies, or allows, to create a Cluster. It asks with a dry run:
-// the policy decides before the server finds out that the Cluster exists.
-func (p *Policy) await(ctx context.Context, ref object.Ref, denied bool) error {
+// await waits until the API server denies, or allows, to create a Cluster, and reports false when
+// the Cluster is not there, so that there is nothing to ask with. It asks with a dry run: the policy
+// decides before the server finds out that the Cluster exists. Of several API servers it asks one.
+func (p *Policy) await(ctx context.Context, ref object.Ref, denied bool) (asked bool, err error) {
 	k, ok := kube.FindKind(p.Kinds, ref.GroupKind())
 	if !ok {
-		return fmt.Errorf("%s is not served", ref.GroupKind())
+		return false, fmt.Errorf("%s is not served", ref.GroupKind())
 	}
 	u, err := p.Reader.Get(ctx, k, ref.Namespace, ref.Name)
 	if apierrors.IsNotFound(err) {
-		return nil // nothing to ask with
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp",
 		"managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
 	}
+	unstructured.RemoveNestedField(u.Object, "spec", "paused") // it denies no paused Cluster
 	delete(u.Object, "status")
 	b := retry.Backoff{First: 100 * time.Millisecond, Longest: 500 * time.Millisecond}
 	done, err := retry.Poll(ctx, b, policyTime, func(ctx context.Context) (bool, error) {
 		_, err := p.Prober.DryRunCreate(ctx, k, u)
-		is := err != nil && strings.Contains(err.Error(), policyName)
+		is := deniedByPolicy(err)
 		if err != nil && !is && denied && !apierrors.IsAlreadyExists(err) {
 			return false, fmt.Errorf("dry run of the admission policy: %w", err)
 		}
 		return is == denied, nil
 	})
 	if err == nil && !done {
-		return fmt.Errorf("the API server does not follow the admission policy %s after %s", policyName,
+		err = fmt.Errorf("the API server does not follow the admission policy %s after %s", policyName,
 			policyTime)
 	}
-	return err
+	return true, err
+}
+
+// deniedByPolicy reports whether the answer of an API server is the denial of the policy. It quotes
+// the name (k8s.io/apiserver v0.36, pkg/admission/plugin/policy/validating/dispatcher.go).
+func deniedByPolicy(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "'"+policyName+"'")
 }

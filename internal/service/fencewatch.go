@@ -271,7 +271,8 @@ func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string
 		m.mu.Lock()
 		m.cameBack[m.options.Name] = c
 		m.mu.Unlock()
-		findings := append(f.fence.Arm(ctx, armed), f.fence.Acknowledge(ctx, all.Paused)...)
+		_, findings := f.fence.Acknowledge(ctx, all.Paused)
+		findings = append(f.fence.Arm(ctx, armed), findings...)
 		for _, finding := range findings {
 			m.log.Warn("fence is not complete", "workloadCluster", finding.Unit, "code", finding.Code,
 				"message", finding.Message)

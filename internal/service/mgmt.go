@@ -231,6 +231,32 @@ func (s *Server) ownersStore(ctx context.Context, location string) (*store.Store
 	return st, err
 }
 
+// ownersStores opens the stores whose ownership records count before a workload cluster is given
+// back: the one that a request names, else all of them. A location without a store has no records.
+func (s *Server) ownersStores(ctx context.Context, location string) ([]*store.Store, error) {
+	names := []string{location}
+	if location == "" {
+		names = nil
+		for i := range s.cfg.Locations {
+			if l := &s.cfg.Locations[i]; l.Store.URL != "" || l.Store.S3 != nil {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	var stores []*store.Store
+	for _, name := range names {
+		st, err := s.openStore(ctx, name, nil)
+		switch {
+		case errors.Is(err, store.ErrStoreMissing) && location == "":
+		case err != nil:
+			return nil, err
+		default:
+			stores = append(stores, st)
+		}
+	}
+	return stores, nil
+}
+
 // mgmtCheck gathers findings about one management cluster.
 type mgmtCheck struct {
 	mgmtView

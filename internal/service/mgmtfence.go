@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -74,11 +75,14 @@ func (m *mgmtService) FenceMgmt(ctx context.Context, req *mgmtv1.FenceMgmtReques
 	if err != nil {
 		return nil, err
 	}
+	if req.GetLift() {
+		return m.liftMgmt(ctx, req, o, selection)
+	}
 	st, err := m.s.ownersStore(ctx, req.GetLocation())
 	if err != nil {
 		return nil, err
 	}
-	byRecord := !req.GetAll() && !req.GetLift() && isEverything(selection)
+	byRecord := !req.GetAll() && isEverything(selection)
 	if byRecord && st == nil {
 		return nil, &Error{Reason: ReasonUsage, Message: "no store with ownership records is named",
 			Hint:    "name the store, or select what to fence",
@@ -94,23 +98,70 @@ func (m *mgmtService) FenceMgmt(ctx context.Context, req *mgmtv1.FenceMgmtReques
 		return nil, err
 	}
 	var r fence.Result
-	switch {
-	case req.GetLift():
-		r = f.liftFence(ctx, clusters, req.GetDryRun())
-	case byRecord:
+	if byRecord {
 		lost, findings := f.owners.Lost(clusters)
 		r = f.pause(ctx, lost, capi.FencedByRecord, req.GetDryRun())
 		r.Findings = append(findings, r.Findings...)
-	default:
+	} else {
 		r = f.pause(ctx, clusters, capi.FencedByOperator, req.GetDryRun())
 	}
+	return f.response(r), ctx.Err()
+}
+
+// liftMgmt is FenceMgmt that gives back what is fenced. Workload clusters that are named and not
+// there any more are taken off the list of the admission policy.
+func (m *mgmtService) liftMgmt(ctx context.Context, req *mgmtv1.FenceMgmtRequest, o kube.Options,
+	selection restore.Selection) (*mgmtv1.FenceMgmtResponse, error) {
+	stores, err := m.s.ownersStores(ctx, req.GetLocation())
+	if err != nil {
+		return nil, err
+	}
+	f, err := m.s.openFencing(ctx, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	var owners []fence.Owners
+	for _, st := range stores {
+		o := fence.Owners{StoreID: st.ID(), UID: f.mgmt.UID()}
+		if o.Records, err = ownership.Owners(ctx, st); err != nil {
+			return nil, err
+		}
+		owners = append(owners, o)
+	}
+	everything := isEverything(selection)
+	gone, err := f.fence.Gone(ctx, f.clusters, selection.Workloads)
+	if err != nil {
+		return nil, err
+	}
+	selection.Workloads = slices.DeleteFunc(selection.Workloads, func(w object.Key) bool {
+		return slices.ContainsFunc(gone, func(c fence.Cluster) bool { return c.Unit() == w.String() })
+	})
+	var clusters []fence.Cluster
+	if everything || !isEverything(selection) {
+		if clusters, err = fence.Select(f.clusters, selection); err != nil {
+			return nil, err
+		}
+	}
+	var r fence.Result
+	if req.GetDryRun() {
+		_, r = f.fence.Liftable(ctx, clusters, owners)
+	} else {
+		r = f.fence.Lift(ctx, clusters, owners)
+	}
+	forgotten := f.fence.Forget(ctx, gone, owners, req.GetDryRun())
+	r.Lifted = append(r.Lifted, forgotten.Lifted...)
+	r.Findings = append(r.Findings, forgotten.Findings...)
+	return f.response(r), ctx.Err()
+}
+
+func (f *fencing) response(r fence.Result) *mgmtv1.FenceMgmtResponse {
 	resp := &mgmtv1.FenceMgmtResponse{Mgmt: &mgmtv1.Mgmt{Name: f.mgmt.Name(), Uid: f.mgmt.UID(),
 		KubernetesVersion: f.mgmt.KubernetesVersion(), WorkloadClusters: int64(len(f.clusters))},
 		Paused: r.Paused, Already: r.Already, Lifted: r.Lifted}
 	for _, finding := range r.Findings {
 		resp.Findings = append(resp.Findings, findingToProto(finding))
 	}
-	return resp, ctx.Err()
+	return resp
 }
 
 func isEverything(s restore.Selection) bool {
@@ -122,8 +173,15 @@ func (f *fencing) pause(ctx context.Context, clusters []fence.Cluster, why strin
 	r fence.Result) {
 	if !dry {
 		r = f.fence.Pause(ctx, clusters, why)
-		r.Findings = append(r.Findings, f.fence.Arm(ctx, clusters)...)
-		r.Findings = append(r.Findings, f.fence.Acknowledge(ctx, append(r.Paused, r.Already...))...)
+		held := map[string]bool{}
+		for _, unit := range r.Held {
+			held[unit] = true
+		}
+		arm := slices.DeleteFunc(slices.Clone(clusters),
+			func(c fence.Cluster) bool { return held[c.Unit()] })
+		r.Findings = append(r.Findings, f.fence.Arm(ctx, arm)...)
+		_, findings := f.fence.Acknowledge(ctx, slices.Concat(r.Paused, r.Already))
+		r.Findings = append(r.Findings, findings...)
 		return r
 	}
 	for _, c := range clusters {
@@ -131,19 +189,6 @@ func (f *fencing) pause(ctx context.Context, clusters []fence.Cluster, why strin
 			r.Already = append(r.Already, c.Unit())
 		} else {
 			r.Paused = append(r.Paused, c.Unit())
-		}
-	}
-	return r
-}
-
-func (f *fencing) liftFence(ctx context.Context, clusters []fence.Cluster, dry bool) (
-	r fence.Result) {
-	if !dry {
-		return f.fence.Lift(ctx, clusters, f.owners)
-	}
-	for _, c := range clusters {
-		if c.Fenced() != "" {
-			r.Lifted = append(r.Lifted, c.Unit())
 		}
 	}
 	return r

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
@@ -104,6 +105,59 @@ func (f *fenceFixture) unpause(unit string) error {
 	})
 }
 
+// createsAgain asserts what may be created in place of a fenced Cluster. Policy and binding are as
+// they were made, which a second fence finds out: it writes to neither.
+func (f *fenceFixture) createsAgain(unit string) {
+	f.t.Helper()
+	m := servers.Connect(f.t, 0)
+	kinds, err := m.Reader().Kinds(f.t.Context())
+	must(f.t, err)
+	k, _ := kube.FindKind(kinds, capi.Cluster)
+	p := &fence.Policy{Reader: m.Reader(), Writer: m.Writer(), Prober: m.Prober(), Kinds: kinds}
+	version := m.KubernetesVersion()
+	state, err := p.State(f.t.Context())
+	if err != nil || !state.Enforced {
+		f.t.Errorf("on Kubernetes %s the policy is not what was made: %v, %v", version, state, err)
+	}
+	u := f.cluster(0, unit)
+	for _, field := range []string{"uid", "resourceVersion", "managedFields"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	}
+	for _, paused := range []bool{false, true} {
+		_ = unstructured.SetNestedField(u.Object, paused, "spec", "paused")
+		_, err := m.Prober().DryRunCreate(f.t.Context(), k, u)
+		if denied := err != nil && strings.Contains(err.Error(), "'mgmtd-moved'"); denied == paused {
+			f.t.Errorf("create it, paused %v: %v", paused, err)
+		}
+	}
+	// of a Cluster that is gone an operator may use the name again
+	gone := object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: f.namespace,
+		Name: "gone"}
+	must(f.t, p.Arm(f.t.Context(), []fence.Cluster{{Ref: gone, ID: "id-of-gone"}}))
+	u.SetName(gone.Name)
+	unstructured.RemoveNestedField(u.Object, "spec", "paused")
+	if _, err := m.Prober().DryRunCreate(f.t.Context(), k, u); !apierrors.IsForbidden(err) {
+		f.t.Errorf("create what is gone: %v", err)
+	}
+	lift := &mgmtv1.FenceMgmtRequest{Lift: true, DryRun: true, Selection: &mgmtv1.Selection{
+		Workloads: []string{f.name("gone")}}}
+	for _, lift.DryRun = range []bool{true, false} {
+		if resp := f.fence(lift); !slices.Equal(resp.GetLifted(), lift.GetSelection().GetWorkloads()) {
+			f.t.Errorf("lifted %v", resp)
+		}
+	}
+	allowed := func() bool {
+		_, err := m.Prober().DryRunCreate(f.t.Context(), k, u)
+		return err == nil
+	}
+	for deadline := time.Now().Add(10 * time.Second); !allowed(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.t.Fatal("it is not allowed after the lift")
+		}
+	}
+	must(f.t, p.Disarm(f.t.Context(), []object.Ref{gone}))
+}
+
 // otherSigner opens the store with keys that nobody trusts.
 func (f *fenceFixture) otherSigner() *store.Store {
 	f.t.Helper()
@@ -188,6 +242,7 @@ func TestAPIFenceOfASelectionPausesItWithAnyOwner(t *testing.T) {
 		t.Errorf("a write of a Cluster that is not fenced: %v", err)
 	}
 	f.wantStates("fenced", "paused operator", "paused operator", "at work ")
+	f.createsAgain(units[0])
 	resp = f.fence(&mgmtv1.FenceMgmtRequest{Lift: true, Selection: &mgmtv1.Selection{
 		Namespaces: []string{f.namespace}}})
 	if len(resp.GetLifted()) != 2 || len(resp.GetFindings()) > 0 {

@@ -1,0 +1,137 @@
+package fence
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+)
+
+func fenced(why string) map[string]string {
+	return map[string]string{capi.AnnotationFenced: why, capi.AnnotationWasPaused: capi.WasAbsent}
+}
+
+func isPaused(u *unstructured.Unstructured) bool {
+	paused, _, _ := unstructured.NestedBool(u.Object, "spec", "paused")
+	return paused
+}
+
+// TestFenceByAnOlderRecordLeavesAClusterThatWasReleasedMeanwhile: the record was read before a move
+// back claimed the workload cluster and released it. Fenced, it would be reconciled nowhere.
+func TestFenceByAnOlderRecordLeavesAClusterThatWasReleasedMeanwhile(t *testing.T) {
+	m := newMemory()
+	listed := m.addCluster("w", true, map[string]string{capi.AnnotationWasPaused: capi.WasAbsent})
+	m.addCluster("w", false, map[string]string{capi.AnnotationEpoch: "s1/2"})
+	r := m.fence().Pause(t.Context(), []Cluster{listed}, capi.FencedByRecord)
+	if u := m.cluster(t, listed); isPaused(u) || len(r.Paused)+len(r.Already) > 0 {
+		t.Errorf("it is paused: %v; result %v", isPaused(u), r)
+	}
+	if r = m.fence().Pause(t.Context(), []Cluster{listed}, capi.FencedByOperator); len(r.Paused) != 1 {
+		t.Errorf("an operator fences it: %v", r)
+	}
+}
+
+// TestLiftWithoutRecordsLeavesWhatARecordHasFenced (I1): nothing shows that the other management
+// cluster gave the workload cluster back.
+func TestLiftWithoutRecordsLeavesWhatARecordHasFenced(t *testing.T) {
+	m := newMemory()
+	lost := m.addCluster("lost", true, fenced(capi.FencedByRecord))
+	own := m.addCluster("own", true, fenced(capi.FencedByOperator))
+	by := ownership.Record{By: object.Side{Name: "here", UID: "here"}, Epoch: 2} // not trusted
+	stores := []Owners{{StoreID: "s1", UID: "here", Records: map[string]ownership.Record{lost.ID: by}}}
+	r := m.fence().Lift(t.Context(), []Cluster{lost, own}, stores)
+	if !isPaused(m.cluster(t, lost)) || isPaused(m.cluster(t, own)) ||
+		!slices.Equal(r.Lifted, []string{"ns/own"}) {
+		t.Errorf("lifted %v, findings %v", r.Lifted, r.Findings)
+	}
+	if len(r.Findings) != 1 || r.Findings[0].Unit != "ns/lost" ||
+		r.Findings[0].Severity != object.Error {
+		t.Errorf("findings %v", r.Findings)
+	}
+	by.Trusted = true
+	stores[0].Records[lost.ID] = by
+	if r = m.fence().Lift(t.Context(), []Cluster{lost}, stores); isPaused(m.cluster(t, lost)) {
+		t.Errorf("given back by record: findings %v", r.Findings)
+	}
+}
+
+// TestLiftAsksTheRecordsOfEachStore (I1): a record in any store of a daemon names the owner.
+func TestLiftAsksTheRecordsOfEachStore(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("w", true, fenced(capi.FencedByOperator))
+	record := ownership.Record{By: object.Side{Name: "there", UID: "there"}, Epoch: 1, Seen: 1,
+		Trusted: true}
+	stores := []Owners{{StoreID: "s1", UID: "here"}, {StoreID: "s2", UID: "here",
+		Records: map[string]ownership.Record{c.ID: record}}}
+	r := m.fence().Lift(t.Context(), []Cluster{c}, stores)
+	if !isPaused(m.cluster(t, c)) || len(r.Lifted) > 0 || len(r.Findings) != 1 ||
+		r.Findings[0].Code != object.CodeOwnedElsewhere {
+		t.Errorf("lifted %v, findings %v", r.Lifted, r.Findings)
+	}
+}
+
+// TestLiftTakesAClusterOffTheListThatIsNotFenced: somebody created it again while there was no
+// policy. On the list, it could be paused and never unpaused. What an operation holds stays listed.
+func TestLiftTakesAClusterOffTheListThatIsNotFenced(t *testing.T) {
+	m := newMemory()
+	again := m.addCluster("again", false, nil)
+	moving := m.addCluster("moving", true, map[string]string{
+		capi.AnnotationOperation: "0123456789ab/1", capi.AnnotationWasPaused: capi.WasAbsent})
+	copied := m.addCluster("copied", true, map[string]string{
+		capi.AnnotationWasPaused: capi.WasAbsent})
+	all := []Cluster{again, moving, copied}
+	f := m.fence()
+	if err := f.Policy.Arm(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	r := f.Lift(t.Context(), all, nil)
+	if !slices.Equal(r.Lifted, []string{"ns/again"}) || len(r.Findings) > 0 {
+		t.Errorf("lifted %v, findings %v", r.Lifted, r.Findings)
+	}
+	if listed := m.listed(); len(listed) != 2 || listed["ns.again"] != "" {
+		t.Errorf("listed %v", listed)
+	}
+}
+
+// TestLiftLetsANameBeCreatedAgain: a Cluster was moved away, or deleted by hand. Its key stays
+// listed until an operator names it.
+func TestLiftLetsANameBeCreatedAgain(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("gone", true, fenced(capi.FencedByRecord))
+	f := m.fence()
+	if err := f.Policy.Arm(t.Context(), []Cluster{c}); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.objects, c.Ref)
+	names := []object.Key{{Namespace: "ns", Name: "gone"}, {Namespace: "ns", Name: "unknown"}}
+	gone, err := f.Gone(t.Context(), nil, names)
+	if err != nil || len(gone) != 1 || gone[0].Ref != c.Ref || gone[0].ID != c.ID {
+		t.Fatalf("gone %v, %v", gone, err)
+	}
+	record := ownership.Record{By: object.Side{Name: "there", UID: "there"}, Epoch: 1, Seen: 1,
+		Trusted: true}
+	o := Owners{StoreID: "s1", UID: "here", Records: map[string]ownership.Record{c.ID: record}}
+	r := f.Forget(t.Context(), gone, []Owners{o}, true)
+	if m.listed()["ns.gone"] != c.ID || len(r.Lifted) != 1 {
+		t.Errorf("a dry run: listed %v, lifted %v", m.listed(), r.Lifted)
+	}
+	r = f.Forget(t.Context(), gone, []Owners{o}, false)
+	if !slices.Equal(r.Lifted, []string{"ns/gone"}) || len(r.Findings) != 1 ||
+		r.Findings[0].Severity != object.Warning {
+		t.Errorf("lifted %v, findings %v", r.Lifted, r.Findings)
+	}
+	s, err := f.Policy.State(t.Context())
+	if err != nil || s.Denies(c.Ref) || !s.Known(c.Ref) {
+		t.Errorf("state %v, %v", s, err)
+	}
+	if gone, err = f.Gone(t.Context(), nil, names); err != nil || len(gone) > 0 {
+		t.Errorf("the second time: %v, %v", gone, err)
+	}
+	if err := f.Policy.Arm(t.Context(), []Cluster{c}); err != nil || m.listed()["ns.gone"] != c.ID {
+		t.Errorf("armed again: listed %v, %v", m.listed(), err)
+	}
+}

@@ -1,0 +1,114 @@
+package fence
+
+import (
+	"errors"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// TestArmMendsAPolicyThatSomebodyEdited: one that matches nothing would be proven by nothing but
+// the dry run of a creation, and a binding that only warns denies nothing.
+func TestArmMendsAPolicyThatSomebodyEdited(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("w", true, nil)
+	p := m.fence().Policy
+	arm := func() {
+		t.Helper()
+		if err := p.Arm(t.Context(), []Cluster{c}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arm()
+	policy := object.Ref{Group: policyKind.Group, Kind: policyKind.Kind, Name: policyName}
+	binding := object.Ref{Group: bindingKind.Group, Kind: bindingKind.Kind, Name: policyName}
+	spec := func(ref object.Ref, path ...string) any {
+		v, _, _ := unstructured.NestedFieldNoCopy(m.objects[ref].Object, append([]string{"spec"}, path...)...)
+		return v
+	}
+	set := func(ref object.Ref, v any, path ...string) {
+		if err := unstructured.SetNestedField(m.objects[ref].Object, v,
+			append([]string{"spec"}, path...)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// what a server adds
+	set(policy, "Equivalent", "matchConstraints", "matchPolicy")
+	set(policy, map[string]any{}, "matchConstraints", "namespaceSelector")
+	set(policy, map[string]any{}, "matchConstraints", "objectSelector")
+	version := m.version
+	arm()
+	if m.version != version {
+		t.Errorf("it writes to a policy that is as it should be")
+	}
+	set(policy, map[string]any{"matchLabels": map[string]any{"none": "none"}}, "matchConstraints",
+		"namespaceSelector")
+	set(binding, []any{"Warn"}, "validationActions")
+	arm()
+	if spec(policy, "matchConstraints", "namespaceSelector") != nil ||
+		spec(binding, "validationActions").([]any)[0] != "Deny" {
+		t.Errorf("policy %v, binding %v", m.objects[policy], m.objects[binding])
+	}
+}
+
+// TestArmProvesWithAClusterThatIsThere: the first one of the list may be gone.
+func TestArmProvesWithAClusterThatIsThere(t *testing.T) {
+	m := newMemory()
+	there := m.addCluster("there", true, nil)
+	gone := Cluster{Ref: object.Ref{Group: there.Group, Kind: there.Kind, Namespace: "ns", Name: "gone"},
+		ID: "id-of-gone"}
+	m.refuse = func(u *unstructured.Unstructured) error {
+		if u.GetName() == "there" {
+			return errors.New("a webhook is down")
+		}
+		return nil
+	}
+	if err := m.fence().Policy.Arm(t.Context(), []Cluster{gone, there}); err == nil {
+		t.Error("nothing proves the policy, and Arm returns no error")
+	}
+}
+
+// TestArmListsNothingWhereThereAreNoPolicies: a list without its policy would look like protection.
+func TestArmListsNothingWhereThereAreNoPolicies(t *testing.T) {
+	m := newMemory()
+	c := m.addCluster("w", true, nil)
+	m.refuse = func(u *unstructured.Unstructured) error {
+		if u.GetKind() == policyKind.Kind {
+			return apierrors.NewNotFound(resourceOf(refOfObject(u)), "")
+		}
+		return nil
+	}
+	p := m.fence().Policy
+	if err := p.Arm(t.Context(), []Cluster{c}); err == nil || m.listed() != nil {
+		t.Errorf("listed %v, %v", m.listed(), err)
+	}
+	if err := p.Check(t.Context()); err == nil {
+		t.Error("the check finds nothing")
+	}
+	m.refuse = nil
+	if err := p.Check(t.Context()); err != nil || len(m.objects) != 1 {
+		t.Errorf("the check: %v, %d objects", err, len(m.objects))
+	}
+}
+
+// TestDisarmEndsTheListWithItsLastCluster: the policy and its binding stay.
+func TestDisarmEndsTheListWithItsLastCluster(t *testing.T) {
+	m := newMemory()
+	a, b := m.addCluster("a", true, nil), m.addCluster("b", true, nil)
+	p := m.fence().Policy
+	if err := p.Arm(t.Context(), []Cluster{a, b}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Allow(t.Context(), a.Ref); err != nil || len(m.listed()) != 1 {
+		t.Errorf("listed %v, %v", m.listed(), err)
+	}
+	if s, err := p.State(t.Context()); err != nil || !s.Enforced || !s.Denies(b.Ref) || s.Denies(a.Ref) {
+		t.Errorf("state %v, %v", s, err)
+	}
+	if err := p.Allow(t.Context(), b.Ref); err != nil || m.objects[listRef] != nil || !m.enforced() {
+		t.Errorf("left %v, %v", m.objects, err)
+	}
+}
