@@ -115,10 +115,7 @@ func (f *Fence) Arm(ctx context.Context, clusters []Cluster) []object.Finding {
 	if err == nil {
 		return nil
 	}
-	return []object.Finding{{Severity: object.Warning, Code: object.CodePolicyNotArmed,
-		Message: "nothing prevents others from ending the pause: " + err.Error(),
-		Hint: "suspend the GitOps tools that apply these Clusters; grant the credentials to write " +
-			"ValidatingAdmissionPolicies, their bindings and ConfigMaps in " + policyNamespace}}
+	return []object.Finding{PolicyNotArmed("", err)}
 }
 
 // errOther ends the pause of a Cluster that is not the one that was listed.

@@ -158,6 +158,17 @@ func (m *memory) DryRunCreate(_ context.Context, _ kube.Kind, u *unstructured.Un
 	return u, nil
 }
 
+// DryRunUpdate asks refuse.
+func (m *memory) DryRunUpdate(_ context.Context, _ kube.Kind, u *unstructured.Unstructured) (
+	*unstructured.Unstructured, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return u, m.refuse(u)
+	}
+	return u, nil
+}
+
 // enforced reports whether the policy and its binding are there.
 func (m *memory) enforced() bool {
 	for _, k := range []kube.Kind{policyKind, bindingKind} {

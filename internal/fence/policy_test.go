@@ -112,3 +112,33 @@ func TestDisarmEndsTheListWithItsLastCluster(t *testing.T) {
 		t.Errorf("left %v, %v", m.objects, err)
 	}
 }
+
+// TestAListThatMayNotBeChangedBlocksTheReturn: after the hand-over the release would be denied.
+func TestAListThatMayNotBeChangedBlocksTheReturn(t *testing.T) {
+	m := newMemory()
+	moved, other := m.addCluster("moved", true, nil), m.addCluster("other", true, nil)
+	p := m.fence().Policy
+	check := func() []object.Finding {
+		t.Helper()
+		findings, err := p.CheckAllow(t.Context(), []object.Ref{moved.Ref, other.Ref})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return findings
+	}
+	if got := check(); len(got) > 0 {
+		t.Errorf("without a list: %v", got)
+	}
+	if err := p.Arm(t.Context(), []Cluster{moved}); err != nil {
+		t.Fatal(err)
+	}
+	if got := check(); len(got) > 0 {
+		t.Errorf("with the right to change it: %v", got)
+	}
+	m.refuse = func(u *unstructured.Unstructured) error {
+		return apierrors.NewForbidden(resourceOf(refOfObject(u)), u.GetName(), errors.New("no right"))
+	}
+	if got := check(); len(got) != 1 || got[0].Unit != "ns/moved" || got[0].Severity != object.Error {
+		t.Errorf("without the right to change it: %v", got)
+	}
+}

@@ -3,6 +3,7 @@ package fence
 import (
 	"context"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -144,4 +145,60 @@ func (p *Policy) Check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// IsUnable reports whether an error of Arm is there to stay: the API server lacks admission policies,
+// or the credentials may not write them.
+func IsUnable(err error) bool {
+	return apierrors.IsForbidden(err) && !deniedByPolicy(err) || apierrors.IsNotFound(err)
+}
+
+// PolicyNotArmed is the finding about an admission policy that cannot be armed; side is that of the
+// management cluster, "source" or "target", and may be empty.
+func PolicyNotArmed(side string, err error) object.Finding {
+	where := ""
+	if side != "" {
+		where = " on the " + side
+	}
+	return object.Finding{Severity: object.Warning, Code: object.CodePolicyNotArmed,
+		Message: "nothing prevents others from ending the pause" + where + ", or from creating the " +
+			"Clusters again: " + err.Error(),
+		Hint: "suspend the GitOps tools that apply these Clusters; grant the credentials to write " +
+			"ValidatingAdmissionPolicies, their bindings and ConfigMaps in " + policyNamespace}
+}
+
+// CheckAllow returns an error for each of the Clusters that is on the list, if the credentials may
+// not take it off: its release would be denied. It asks with a dry run.
+func (p *Policy) CheckAllow(ctx context.Context, clusters []object.Ref) ([]object.Finding, error) {
+	u, err := p.Reader.Get(ctx, kube.ConfigMapKind, policyNamespace, policyName)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil // without the right to read it, the API server decides at the release
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s PolicyState
+	s.listed, _, _ = unstructured.NestedStringMap(u.Object, "data")
+	clusters = slices.DeleteFunc(slices.Clone(clusters),
+		func(ref object.Ref) bool { return !s.Denies(ref) })
+	if len(clusters) == 0 {
+		return nil, nil
+	}
+	_, err = p.Prober.DryRunUpdate(ctx, kube.ConfigMapKind, u)
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	var findings []object.Finding
+	for _, ref := range clusters {
+		findings = append(findings, object.Finding{Severity: object.Error,
+			Code: object.CodePolicyNotLifted, Ref: ref, Unit: Cluster{Ref: ref}.Unit(),
+			Message: "it was moved away from the target or fenced there: the admission policy " +
+				policyName + " denies to release it, and the credentials may not change that: " + err.Error(),
+			Hint: "grant the credentials for the target to write the ConfigMap " + policyName + " in " +
+				policyNamespace})
+	}
+	return findings, nil
 }

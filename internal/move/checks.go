@@ -38,6 +38,7 @@ var checks = []preflight.Check[*checker]{
 	{Name: "units", Run: checkUnits},
 	{Name: "rights", Run: checkRights},
 	{Name: "cascade", Run: checkCascade},
+	{Name: "policy", Run: checkPolicy},
 }
 
 func (c *checker) run(ctx context.Context) ([]object.Finding, error) {

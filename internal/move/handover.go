@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
-	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
@@ -37,6 +36,7 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 		if err := m.unchanged(ctx, u.Name, b); err != nil {
 			return err
 		}
+		m.arm(ctx, u.Name) // the list may have been edited since the pause
 		if !m.Plan.Spec.NoFence {
 			if err := ownership.Claim(ctx, m.Store, m.request(u)); err != nil {
 				return err
@@ -56,16 +56,14 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 	return m.allow(ctx, u)
 }
 
-// allow lifts the admission policy of an earlier fence of the target for a unit, which is about to
-// be released there.
+// allow lifts the admission policy of the target for a unit, which is about to be released there: it
+// was fenced there, or moved away from there.
 func (m *run) allow(ctx context.Context, u restore.Unit) error {
 	ref, err := clusterRef(u.Name)
 	if err != nil {
 		return err
 	}
-	policy := fence.Policy{Reader: m.Target.Reader, Writer: m.Target.Writer, Prober: m.Target.Prober,
-		Kinds: m.Target.Kinds}
-	return policy.Allow(ctx, ref)
+	return m.returns.Allow(ctx, ref)
 }
 
 func (m *run) request(u restore.Unit) ownership.Request {

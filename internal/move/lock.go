@@ -109,15 +109,22 @@ func (m *run) confirmLock(ctx context.Context, h *catalog.StepHandle, ref object
 	if _, fenced := errors.AsType[*mirror.FencedError](err); !fenced {
 		return err
 	}
-	return errors.Join(err, m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool,
-		error) {
-		if u.GetAnnotations()[capi.AnnotationOperation] != m.lock() {
-			return false, nil
-		}
-		m.Rows.Unpause(u.Object)
-		capi.Unannotate(u.Object, capi.AnnotationOperation)
-		return true, nil
-	}))
+	ours := false
+	back := func(write bool) error {
+		return m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
+			if ours = u.GetAnnotations()[capi.AnnotationOperation] == m.lock(); !ours || !write {
+				return false, nil
+			}
+			m.Rows.Unpause(u.Object)
+			capi.Unannotate(u.Object, capi.AnnotationOperation)
+			return true, nil
+		})
+	}
+	readErr := back(false)
+	if !ours {
+		return errors.Join(err, readErr)
+	}
+	return errors.Join(err, m.policy.Allow(ctx, ref), back(true))
 }
 
 // locked reports whether any run of this operation holds the lock of a source Cluster.

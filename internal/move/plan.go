@@ -89,6 +89,11 @@ func (e Ends) planCopy(ctx context.Context, in restore.Input) (*restore.Plan, er
 	in.Kinds, in.Providers = e.Target.Kinds, e.Target.Providers
 	in.Source.StoreID = e.Store.ID()
 	in.OwnerDials = e.dialOwners(ctx, in)
+	returning, err := e.returning(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	in.Findings = append(slices.Clone(in.Findings), returning...)
 	return restore.NewPlan(ctx, in)
 }
 

@@ -37,11 +37,15 @@ type run struct {
 	began    time.Time
 	batches  []*batch
 	pauser   *fence.Pauser // of the source
+	// policy and returns are the admission policies of the source and of the target.
+	policy, returns *fence.Policy
 	// refused are the units of which the target refuses an object before they are paused.
 	refused map[string]bool
 
 	mu      sync.Mutex
 	results results
+	// unarmed: the policy of the source cannot be armed; warned: a finding has said so.
+	unarmed, warned bool
 }
 
 // results collects how the units of this run ended.
@@ -63,6 +67,8 @@ func newRun(ctx context.Context, o Options, stored *StoredPlan) (*run, error) {
 		Operation: string(op.ID), Attempt: op.Runs, Units: op.Units,
 		captures: &captureCache{capture: o.Source.capture}, began: time.Now(),
 		pauser:  fence.NewPauser(o.Source.Reader, o.Source.Writer, o.Source.Kinds, o.Rows),
+		policy:  policyOf(o.Source),
+		returns: policyOf(o.Target),
 		refused: map[string]bool{},
 		results: results{failed: map[string]bool{}, byShared: map[string]bool{},
 			retired: map[string]bool{}}}

@@ -14,6 +14,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/retry"
 )
 
@@ -45,6 +46,9 @@ func (m *run) pause(ctx context.Context, unit string, since time.Time) error {
 		}
 		nodes := nodesOf(captured.graph, unit)
 		if err := m.awaitAtWork(ctx, ref, nodes); err != nil {
+			return err
+		}
+		if err := m.armFor(ctx, unit, ref); err != nil {
 			return err
 		}
 		err = m.pauser.Change(ctx, ref, func(u *unstructured.Unstructured) (bool, error) {
@@ -131,7 +135,7 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 			return err
 		}
 		nodes := nodesOf(captured.graph, unit)
-		if err := m.unpauseOwn(ctx, ref, nodes); err != nil {
+		if err := m.beforeUnpause(ctx, unit, ref, nodes); err != nil {
 			return err
 		}
 		unpaused, staysPaused := false, false
@@ -160,17 +164,42 @@ func (m *run) unpause(ctx context.Context, unit string, wait bool, state catalog
 	})
 }
 
-// unpauseOwn unpauses the objects of a unit that have a switch of their own. It comes before the
-// Cluster is unpaused, which also frees the lock, and does nothing unless we hold the lock.
-func (m *run) unpauseOwn(ctx context.Context, cluster object.Ref, nodes []*graph.Node) error {
-	ours := false
+// beforeUnpause gives back what a pause set besides the switch of the Cluster: the objects of the
+// unit that have one of their own, and the admission policy, which would deny to unpause the
+// Cluster. It does so only when we hold the lock, or when a run died between the policy and the
+// lock. A unit that another management cluster claimed since planning is not given back (I1).
+func (m *run) beforeUnpause(ctx context.Context, unit string, cluster object.Ref,
+	nodes []*graph.Node) error {
+	ours, free := false, false
 	if err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
+		annotations := u.GetAnnotations()
+		_, fenced := annotations[capi.AnnotationFenced]
 		ours = m.locked(u)
+		free = annotations[capi.AnnotationOperation] == "" && !fenced && !capi.PausedByUs(u.Object)
 		return false, nil
-	}); err != nil || !ours {
+	}); err != nil || !ours && !free {
+		return err
+	}
+	if ours {
+		if err := m.mayReturn(ctx, unit); err != nil {
+			return err
+		}
+	}
+	if err := m.policy.Allow(ctx, cluster); err != nil || !ours {
 		return err
 	}
 	return m.pauser.UnpauseOwn(ctx, nodes)
+}
+
+// mayReturn returns an error when another management cluster claimed a unit since planning: a
+// restore, after the host of this move was lost.
+func (m *run) mayReturn(ctx context.Context, unit string) error {
+	for _, u := range m.Plan.Copy.Units {
+		if u.Name == unit {
+			return ownership.CheckReturn(ctx, m.Store, m.request(u))
+		}
+	}
+	return nil
 }
 
 // awaitReconciled waits until controllers reconcile an unpaused unit again. A timeout is only a

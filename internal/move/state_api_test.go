@@ -3,9 +3,11 @@
 package move_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +28,8 @@ type bothSides struct {
 	source, target map[object.Ref]*unstructured.Unstructured
 	namespaces     [2]*unstructured.Unstructured // by side; nil where there is none
 	handed         map[string]bool
+	// listed are, by side, the Clusters of the fleet on the list of the admission policy.
+	listed [2][]string
 }
 
 func (fx *fixture) state() (st bothSides, err error) {
@@ -41,9 +45,42 @@ func (fx *fixture) state() (st bothSides, err error) {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return st, err
 		}
+		if st.listed[i], err = fx.listed(ctx, s); err != nil {
+			return st, err
+		}
 	}
 	st.handed, err = fx.handedOver(ctx)
 	return st, err
+}
+
+// listed returns the Clusters of the fleet that the admission policy of a side denies to create.
+func (fx *fixture) listed(ctx context.Context, s *side) ([]string, error) {
+	u, err := s.Reader().Get(ctx, kube.ConfigMapKind, "kube-system", "mgmtd-moved")
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var units []string
+	data, _, _ := unstructured.NestedStringMap(u.Object, "data")
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if unit, ok := strings.CutPrefix(key, fx.namespace+"."); ok {
+			units = append(units, unit)
+		}
+	}
+	return units, nil
+}
+
+// checkListed asserts what is on the lists of the admission policies.
+func (fx *fixture) checkListed(st bothSides, source, target []string) (problems []string) {
+	for i, want := range map[int][]string{fx.at: source, 1 - fx.at: target} {
+		if !slices.Equal(st.listed[i], want) {
+			problems = append(problems, fmt.Sprintf("mgmt-%d denies to create %v, want %v", i+1,
+				st.listed[i], want))
+		}
+	}
+	return problems
 }
 
 // removeNamespace deletes the empty namespace on the target, so that a move has to create it.
@@ -102,6 +139,9 @@ func (fx *fixture) checkCrashed(st bothSides, began time.Time) (problems []strin
 			add("I1: %s is at work on the target, which no ownership record names", unit)
 		case onSource && st.handed[unit]:
 			add("I1: %s is at work on the source, and the ownership record names the target", unit)
+		}
+		if st.handed[unit] && !slices.Contains(st.listed[fx.at], unit) {
+			add("I1: %s is handed over, and the source does not deny to unpause or create it", unit)
 		}
 	}
 	released := func(unit string) bool {
@@ -214,6 +254,7 @@ func (fx *fixture) checkFleet(live map[object.Ref]*unstructured.Unstructured) (
 // checkMoved asserts that the whole fleet is on the target and nothing of it on the source.
 func (fx *fixture) checkMoved(st bothSides) (problems []string) {
 	problems = append(fx.checkFleet(st.target), checkNamespaces(st)...)
+	problems = append(problems, fx.checkListed(st, allUnits, nil)...)
 	for ref := range st.source {
 		problems = append(problems, fmt.Sprintf("%s is still on the source", ref))
 	}
@@ -230,6 +271,9 @@ func (fx *fixture) checkMoved(st bothSides) (problems []string) {
 func (fx *fixture) checkBack(st bothSides) (problems []string) {
 	add := func(format string, a ...any) { problems = append(problems, fmt.Sprintf(format, a...)) }
 	problems = append(fx.checkFleet(st.source), checkNamespaces(st)...)
+	if len(st.listed[fx.at]) > 0 { // what was moved away from the target before stays listed there
+		add("the source still denies to unpause %v", st.listed[fx.at])
+	}
 	for ref, was := range fx.was {
 		u := st.source[ref]
 		if u == nil {

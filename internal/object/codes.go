@@ -130,6 +130,7 @@ const (
 	CodeFenced              Code = "fenced"
 	CodeNotFenced           Code = "not-fenced"
 	CodePolicyNotArmed      Code = "policy-not-armed"
+	CodePolicyNotLifted     Code = "policy-not-lifted"
 	CodeCameBack            Code = "came-back"
 	CodeFenceUnacknowledged Code = "fence-unacknowledged"
 )

@@ -349,11 +349,18 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodePolicyNotArmed, Area: AreaMgmt, Severities: []Severity{Warning},
-			Meaning: "Clusters are fenced, but the admission policy mgmtd-moved could not be made or " +
-				"does not work: the API server lacks admission policies, or the credentials may not " +
-				"write them. Nothing denies to unpause a fenced Cluster, or to create it again.",
+			Meaning: "Clusters are fenced or moved away, but the admission policy mgmtd-moved could not " +
+				"be made or does not work: the API server lacks admission policies, or the credentials " +
+				"may not write them. Nothing denies to unpause such a Cluster, or to create it again.",
 			Next: "Suspend the GitOps tools that apply these Clusters, or grant the right and fence " +
 				"again.",
+		},
+		{
+			Code: CodePolicyNotLifted, Area: AreaPlan, Severities: []Severity{Error},
+			Meaning: "The workload cluster was moved away from the target or fenced there. The " +
+				"admission policy mgmtd-moved denies to release it, and the credentials may not take it " +
+				"off the list of the policy.",
+			Next: "Grant the credentials for the target to write the ConfigMap mgmtd-moved in kube-system.",
 		},
 		{
 			Code: CodeCameBack, Area: AreaMgmt, Severities: []Severity{Info},

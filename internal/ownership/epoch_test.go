@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 )
@@ -219,5 +220,45 @@ func TestMarkedEpochIsOfOneStore(t *testing.T) {
 		if got := MarkedEpoch("s1", mark); got != want {
 			t.Errorf("%q has epoch %d, want %d", mark, got, want)
 		}
+	}
+}
+
+// TestI1SourceIsGivenBackOnlyWhatNobodyClaimed: a move died before its hand-over, and a restore of
+// its snapshot claimed the workload cluster before the move is rolled back.
+func TestI1SourceIsGivenBackOnlyWhatNobodyClaimed(t *testing.T) {
+	s := newEpochStore(t)
+	q := Request{WorkloadID: "w-1", Workload: "ns/w", From: sideA, To: sideB,
+		Operation: "000000000001", Epoch: 1}
+	back := func() error { return CheckReturn(t.Context(), s, q) }
+	claim := func(to object.Side, operation string, planned int64) []byte {
+		t.Helper()
+		if err := s.claim(t, Request{From: sideA, To: to, Operation: operation, Epoch: planned,
+			Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		return s.read(t)
+	}
+	if err := back(); err != nil {
+		t.Errorf("without a record: %v", err)
+	}
+	planned := claim(sideC, "000000000002", 0)
+	if err := back(); err != nil {
+		t.Errorf("with the record of planning: %v", err)
+	}
+	claim(sideA, "000000000003", 1)
+	if err := back(); err != nil {
+		t.Errorf("claimed by the source since: %v", err)
+	}
+	claim(sideC, "000000000004", 2)
+	if owned := (*OwnedError)(nil); !errors.As(back(), &owned) || owned.By != sideC {
+		t.Errorf("claimed by another since: %v", back())
+	}
+	s.replay(t, planned)
+	if went := (*WentBackError)(nil); !errors.As(back(), &went) {
+		t.Errorf("with the record of planning put back: %v", back())
+	}
+	s.replay(t, []byte("no record"))
+	if went := (*WentBackError)(nil); !errors.As(back(), &went) {
+		t.Errorf("with a damaged record: %v", back())
 	}
 }

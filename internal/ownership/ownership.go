@@ -321,6 +321,23 @@ func Check(ctx context.Context, s Store, q Request) error {
 	return q.owned(have)
 }
 
+// CheckReturn makes sure that the source of a request may reconcile its workload cluster again: since
+// planning nobody but the source has claimed it, as far as the store and the epochs seen before say.
+// A record that cannot be read or that no trusted key signed says nothing. Errors: *OwnedError;
+// *WentBackError; those of the store.
+func CheckReturn(ctx context.Context, s Store, q Request) error {
+	have, err := Read(ctx, s, q.WorkloadID)
+	switch {
+	case err != nil:
+		return err
+	case have.Trusted && have.Epoch > q.Epoch && have.By.UID != q.From.UID:
+		return q.owned(have)
+	case have.Seen > q.Epoch && (!have.Trusted || have.Epoch < have.Seen):
+		return &WentBackError{Workload: q.Workload, Epoch: have.Epoch, Seen: have.Seen}
+	}
+	return nil
+}
+
 // CheckUnclaimed is the check of an operation that writes no record: it makes sure that no other
 // operation has claimed the workload cluster of a request since planning. A record that no trusted
 // key signed is not obeyed. Errors: *OwnedError; those of the store.

@@ -10,6 +10,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
+	"github.com/mgmtd/mgmtd/internal/graph"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
@@ -116,6 +117,11 @@ func (o *restoreInputs) plan(ctx context.Context, spec restore.Spec,
 	if err != nil {
 		return nil, nil, err
 	}
+	denied, err := o.checkPolicy(ctx, nodes, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	findings = append(findings, denied...)
 	if !spec.NoRelease {
 		unfenced, err := noFence(ctx, o.store)
 		if err != nil {
@@ -249,10 +255,30 @@ func (o *restoreInputs) allow(ctx context.Context, u restore.Unit) error {
 	if err != nil {
 		return err
 	}
-	policy := fence.Policy{Reader: o.target.Reader(), Writer: o.target.Writer(),
-		Prober: o.target.Prober(), Kinds: o.kinds}
-	return policy.Allow(ctx, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+	return o.policy().Allow(ctx, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
 		Namespace: key.Namespace, Name: key.Name})
+}
+
+// policy is the admission policy of the target.
+func (o *restoreInputs) policy() *fence.Policy {
+	return &fence.Policy{Reader: o.target.Reader(), Writer: o.target.Writer(),
+		Prober: o.target.Prober(), Kinds: o.kinds}
+}
+
+// checkPolicy returns findings about Clusters that the target would not let be released: they were
+// fenced there, or moved away from there.
+func (o *restoreInputs) checkPolicy(ctx context.Context, nodes []*graph.Node, spec restore.Spec) (
+	[]object.Finding, error) {
+	if spec.NoRelease {
+		return nil, nil
+	}
+	var clusters []object.Ref
+	for _, n := range nodes {
+		if n.GroupKind() == capi.Cluster {
+			clusters = append(clusters, n.Ref)
+		}
+	}
+	return o.policy().CheckAllow(ctx, clusters)
 }
 
 // beforeRelease returns what has to succeed before a unit is released: the proof that the source is

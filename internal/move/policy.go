@@ -1,0 +1,86 @@
+package move
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/restore"
+)
+
+// policyOf is the admission policy of a side.
+func policyOf(side Mgmt) *fence.Policy {
+	return &fence.Policy{Reader: side.Reader, Writer: side.Writer, Prober: side.Prober,
+		Kinds: side.Kinds}
+}
+
+// armFor arms the admission policy of the source for a unit that is about to be paused. A unit that
+// somebody else has locked is left alone: the list does not say who put a key there.
+func (m *run) armFor(ctx context.Context, unit string, cluster object.Ref) error {
+	err := m.pauser.Change(ctx, cluster, func(u *unstructured.Unstructured) (bool, error) {
+		return false, m.mayLock(unit, u)
+	})
+	if err == nil {
+		m.arm(ctx, unit)
+	}
+	return err
+}
+
+// arm arms the admission policy of the source for a unit: from the pause on, and after the unit is
+// retired, nobody ends its pause there or creates it again. Where that is not possible, the move
+// goes on, and the first time a finding says so.
+func (m *run) arm(ctx context.Context, unit string) {
+	m.mu.Lock()
+	unarmed := m.unarmed
+	m.mu.Unlock()
+	ref, err := clusterRef(unit)
+	if err != nil || unarmed {
+		return
+	}
+	c := fence.Cluster{Ref: ref}
+	for _, u := range m.Plan.Copy.Units {
+		if u.Name == unit {
+			c.ID = u.WorkloadID
+		}
+	}
+	if err = m.policy.Arm(ctx, []fence.Cluster{c}); err == nil || ctx.Err() != nil {
+		return
+	}
+	m.mu.Lock()
+	unarmed, m.unarmed = m.unarmed, fence.IsUnable(err)
+	again := unarmed || m.warned
+	m.warned = true
+	m.mu.Unlock()
+	if !again {
+		_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent("",
+			fence.PolicyNotArmed("source", err)))
+	}
+}
+
+// checkPolicy asks the source whether the admission policy can be armed there.
+func checkPolicy(ctx context.Context, c *checker) error {
+	if err := policyOf(c.Source).Check(ctx); err != nil && ctx.Err() == nil {
+		c.add(fence.PolicyNotArmed("source", err))
+	}
+	return ctx.Err()
+}
+
+// returning returns findings about Clusters of a copy that the admission policy of the target denies,
+// since they were moved away from there or fenced, and that could not be taken off its list.
+func (e Ends) returning(ctx context.Context, in restore.Input) ([]object.Finding, error) {
+	nodes, err := restore.Nodes(in.Snapshot, in.Spec)
+	if err != nil {
+		return nil, err
+	}
+	var clusters []object.Ref
+	for _, n := range nodes {
+		if n.GroupKind() == capi.Cluster {
+			clusters = append(clusters, n.Ref)
+		}
+	}
+	return policyOf(e.Target).CheckAllow(ctx, clusters)
+}
