@@ -12,12 +12,12 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// Lift gives back the pause of fenced Clusters exactly as it was, and takes Clusters off the list of
-// the policy that are not fenced and that no operation holds; it leaves all others alone. It refuses
-// where a record of any store says that the workload cluster belongs to another management cluster,
-// or cannot say to which it belongs. A Cluster that was fenced by a record needs a trusted record
-// that names this management cluster. Objects with a switch of their own come first, the Cluster
-// last.
+// Lift gives back the pause of fenced Clusters exactly as it was, and takes Clusters off the list
+// of the policy that are not fenced and that no operation holds; it leaves all others alone. It
+// refuses where a record of any store says that the workload cluster belongs to another management
+// cluster, or cannot say to which it belongs. A Cluster that was fenced by a record needs a trusted
+// record that names this management cluster. Objects with a switch of their own come first, the
+// Cluster last.
 func (f *Fence) Lift(ctx context.Context, clusters []Cluster, stores []Owners) Result {
 	clusters, r := f.Liftable(ctx, clusters, stores)
 	r.Lifted = nil
@@ -121,7 +121,8 @@ func (f *Fence) lift(ctx context.Context, c Cluster, nodes []*graph.Node) error 
 
 // Gone returns the Clusters of some names that are on the list of the policy and not on the
 // management cluster: they were moved away, or somebody deleted them after a fence.
-func (f *Fence) Gone(ctx context.Context, clusters []Cluster, names []object.Key) ([]Cluster, error) {
+func (f *Fence) Gone(ctx context.Context, clusters []Cluster, names []object.Key) ([]Cluster,
+	error) {
 	names = slices.DeleteFunc(slices.Clone(names), func(name object.Key) bool {
 		return slices.ContainsFunc(clusters, func(c Cluster) bool { return c.Unit() == name.String() })
 	})

@@ -48,10 +48,10 @@ func paused(cluster string) string {
 }
 
 // policySpec denies to create a Cluster that is in the ConfigMap, unless it is paused, and to end
-// its pause. A paused Cluster may be created: no controller reconciles it, and that is how a restore
-// or a move brings it back, which takes it off the list right before the release. A ConfigMap that
-// is gone allows everything (parameterNotFoundAction of the binding): the alternative would stop
-// every write of a Cluster.
+// its pause. A paused Cluster may be created: no controller reconciles it, and that is how a
+// restore or a move brings it back, which takes it off the list right before the release. A
+// ConfigMap that is gone allows everything (parameterNotFoundAction of the binding): the
+// alternative would stop every write of a Cluster.
 func policySpec() map[string]any {
 	const key = "(request.namespace + '.' + object.metadata.name)"
 	listed := "(has(params.data) && " + key + " in params.data && params.data[" + key + "] != '" +
@@ -96,8 +96,8 @@ type Prober interface {
 }
 
 // Policy is the admission policy of one management cluster that denies to create again what was
-// fenced there or moved away, and to end its pause: a GitOps tool would do both. Its ConfigMap lists
-// these Clusters. A Policy may be used concurrently.
+// fenced there or moved away, and to end its pause: a GitOps tool would do both. Its ConfigMap
+// lists these Clusters. A Policy may be used concurrently.
 type Policy struct {
 	Reader Reader
 	Writer PolicyWriter
@@ -110,8 +110,8 @@ type Policy struct {
 // policyKey is the key of a Cluster in the ConfigMap. A namespace has no dot.
 func policyKey(ref object.Ref) string { return ref.Namespace + "." + ref.Name }
 
-// Arm makes what is missing of the policy, lists Clusters, and waits until a dry run proves that the
-// creation of one of them is denied. It proves nothing where none of them is there.
+// Arm makes what is missing of the policy, lists Clusters, and waits until a dry run proves that
+// the creation of one of them is denied. It proves nothing where none of them is there.
 func (p *Policy) Arm(ctx context.Context, clusters []Cluster) error {
 	if len(clusters) == 0 {
 		return nil
@@ -241,8 +241,9 @@ func conflictIfExists(err error) error {
 }
 
 // await waits until the API server denies, or allows, to create a Cluster, and reports false when
-// the Cluster is not there, so that there is nothing to ask with. It asks with a dry run: the policy
-// decides before the server finds out that the Cluster exists. Of several API servers it asks one.
+// the Cluster is not there, so that there is nothing to ask with. It asks with a dry run: the
+// policy decides before the server finds out that the Cluster exists. Of several API servers it
+// asks one.
 func (p *Policy) await(ctx context.Context, ref object.Ref, denied bool) (asked bool, err error) {
 	k, ok := kube.FindKind(p.Kinds, ref.GroupKind())
 	if !ok {

@@ -147,8 +147,8 @@ func (p *Policy) Check(ctx context.Context) error {
 	return nil
 }
 
-// IsUnable reports whether an error of Arm is there to stay: the API server lacks admission policies,
-// or the credentials may not write them.
+// IsUnable reports whether an error of Arm is there to stay: the API server lacks admission
+// policies, or the credentials may not write them.
 func IsUnable(err error) bool {
 	return apierrors.IsForbidden(err) && !deniedByPolicy(err) || apierrors.IsNotFound(err)
 }

@@ -56,8 +56,8 @@ func (m *run) handOver(ctx context.Context, u restore.Unit, b *batch) error {
 	return m.allow(ctx, u)
 }
 
-// allow lifts the admission policy of the target for a unit, which is about to be released there: it
-// was fenced there, or moved away from there.
+// allow lifts the admission policy of the target for a unit, which is about to be released there:
+// it was fenced there, or moved away from there.
 func (m *run) allow(ctx context.Context, u restore.Unit) error {
 	ref, err := clusterRef(u.Name)
 	if err != nil {

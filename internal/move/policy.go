@@ -69,8 +69,9 @@ func checkPolicy(ctx context.Context, c *checker) error {
 	return ctx.Err()
 }
 
-// returning returns findings about Clusters of a copy that the admission policy of the target denies,
-// since they were moved away from there or fenced, and that could not be taken off its list.
+// returning returns findings about Clusters of a copy that the admission policy of the target
+// denies, since they were moved away from there or fenced, and that could not be taken off its
+// list.
 func (e Ends) returning(ctx context.Context, in restore.Input) ([]object.Finding, error) {
 	nodes, err := restore.Nodes(in.Snapshot, in.Spec)
 	if err != nil {

@@ -321,10 +321,10 @@ func Check(ctx context.Context, s Store, q Request) error {
 	return q.owned(have)
 }
 
-// CheckReturn makes sure that the source of a request may reconcile its workload cluster again: since
-// planning nobody but the source has claimed it, as far as the store and the epochs seen before say.
-// A record that cannot be read or that no trusted key signed says nothing. Errors: *OwnedError;
-// *WentBackError; those of the store.
+// CheckReturn makes sure that the source of a request may reconcile its workload cluster again:
+// since planning nobody but the source has claimed it, as far as the store and the epochs seen
+// before say. A record that cannot be read or that no trusted key signed says nothing. Errors:
+// *OwnedError; *WentBackError; those of the store.
 func CheckReturn(ctx context.Context, s Store, q Request) error {
 	have, err := Read(ctx, s, q.WorkloadID)
 	switch {
