@@ -24,8 +24,9 @@ import (
 // back must have its lost workload clusters paused within 10 s of its first answer.
 const (
 	// fencePollDown is between two tries to reach one that does not answer, fencePollUp between two
-	// tries to reach one that does.
-	fencePollDown, fencePollUp = 2 * time.Second, 5 * time.Second
+	// tries to reach one that does. A try takes up to fenceProbe: the overlap that is printed begins
+	// with the last one that failed, so up to 2*fenceProbe+fencePollDown before the answer.
+	fencePollDown, fencePollUp = time.Second, 5 * time.Second
 	// fenceProbe bounds one try: a host that drops packets must not delay the next one.
 	fenceProbe = 3 * time.Second
 	// recordsDown and recordsUp are the age at which the ownership records are read again, one
