@@ -5,8 +5,8 @@
 //  2. TestRestoresAfterAnOutage kills the source with kill -9 and restores parts of its fleet.
 //  3. TestNothingChangesInTheWindow waits, then checks the results of all scenarios again.
 //
-// The tests of test-long (TestLong…) run alone, when MGMTD_TEST_LONG is set. Each has a lab of its
-// own.
+// The tests of test-long (TestLong…) run alone, when MGMTD_TEST_LONG is set. Each has a lab of
+// its own.
 //
 // Package observe checks the results from outside. Run the tests with -timeout 20m.
 package live
@@ -164,14 +164,7 @@ func (f *fixture) build(ctx context.Context) error {
 	if err := f.start(ctx, lab.Options{}); err != nil {
 		return err
 	}
-	home, err := lab.FindHome()
-	if err != nil {
-		return err
-	}
-	if f.s3, err = lab.StartS3(ctx, home, filepath.Join(f.dir, "s3")); err != nil {
-		return err
-	}
-	if err := f.s3.CreateBucket(bucket); err != nil {
+	if err := f.startS3(ctx); err != nil {
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -185,6 +178,18 @@ func (f *fixture) build(ctx context.Context) error {
 		return err
 	}
 	return f.startProbe(ctx, f.probed()...)
+}
+
+// startS3 starts an S3 server with a bucket.
+func (f *fixture) startS3(ctx context.Context) error {
+	home, err := lab.FindHome()
+	if err != nil {
+		return err
+	}
+	if f.s3, err = lab.StartS3(ctx, home, filepath.Join(f.dir, "s3")); err != nil {
+		return err
+	}
+	return f.s3.CreateBucket(bucket)
 }
 
 // startProbe starts a probe of the workload clusters of namespaces of the source. It outlives ctx.

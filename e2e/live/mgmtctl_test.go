@@ -217,7 +217,8 @@ func (o *operator) runAndKill(at moment, args ...string) {
 }
 
 // runAndInterrupt starts a command, calls kill at a moment and asserts the command's exit code.
-func (o *operator) runAndInterrupt(at moment, kill func(*os.Process), code int, args ...string) {
+func (o *operator) runAndInterrupt(at moment, kill func(*os.Process), code int,
+	args ...string) output {
 	o.t.Helper()
 	watcher := o.watch(at)
 	defer func() { watcher.Stop() }()
@@ -241,8 +242,9 @@ func (o *operator) runAndInterrupt(at moment, kill func(*os.Process), code int, 
 				continue
 			}
 			kill(cmd.Process)
-			o.assertOutput(ended(cmd, <-done, stdout, stderr), code)
-			return
+			out := ended(cmd, <-done, stdout, stderr)
+			o.assertOutput(out, code)
+			return out
 		}
 	}
 }
