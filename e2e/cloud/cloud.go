@@ -73,7 +73,7 @@ func New(ctx context.Context, opts Options) (*Cloud, error) {
 			return nil, fmt.Errorf("build scheme of the workload clusters: %w", err)
 		}
 	}
-	machines := inmemoryruntime.NewManager(scheme)
+	machines := identified{inmemoryruntime.NewManager(scheme)}
 	if err := machines.Start(ctx); err != nil {
 		return nil, fmt.Errorf("start machine inventory: %w", err)
 	}
