@@ -42,6 +42,18 @@ func (f *fake) RollbackOperation(ctx context.Context, req *mgmtv1.RollbackOperat
 	return &mgmtv1.RollbackOperationResponse{Operation: op}, err
 }
 
+func (f *fake) PlanRollbackFromMarks(_ context.Context,
+	req *mgmtv1.PlanRollbackFromMarksRequest) (*mgmtv1.PlanRollbackFromMarksResponse, error) {
+	f.saw(req)
+	return f.marksPlan, nil
+}
+
+func (f *fake) RollbackFromMarks(ctx context.Context, req *mgmtv1.RollbackFromMarksRequest) (
+	*mgmtv1.RollbackFromMarksResponse, error) {
+	op, err := f.start(ctx, req)
+	return &mgmtv1.RollbackFromMarksResponse{Operation: op}, err
+}
+
 func (f *fake) ListSchedules(_ context.Context, req *mgmtv1.ListSchedulesRequest) (
 	*mgmtv1.ListSchedulesResponse, error) {
 	f.saw(req)

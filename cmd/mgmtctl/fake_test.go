@@ -47,6 +47,7 @@ type fake struct {
 	plan      []*mgmtv1.PlanRestoreResponse
 	movePlan  []*mgmtv1.PlanMoveResponse
 	prunePlan []*mgmtv1.PlanPruneResponse
+	marksPlan *mgmtv1.PlanRollbackFromMarksResponse
 	schedules []*mgmtv1.Schedule
 	mgmts     []*mgmtv1.Mgmt
 	fenced    []string

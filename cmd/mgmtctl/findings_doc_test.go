@@ -66,7 +66,7 @@ func writeDefinition(b *strings.Builder, d object.Definition) {
 	}
 	override := "no"
 	var works []string
-	for _, w := range []object.Work{object.Restores, object.Moves, object.Resumes} {
+	for _, w := range []object.Work{object.Restores, object.Moves, object.Resumes, object.Marks} {
 		if d.ForceableIn(w) {
 			works = append(works, string(w))
 		}

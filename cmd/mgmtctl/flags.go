@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -110,26 +111,38 @@ func (c *checkedOne) Type() string { return c.what }
 // forceFlag is a repeatable flag that takes the codes of findings, several of them with commas.
 type forceFlag struct {
 	checked
-	work object.Work
+	works []object.Work
 }
 
 // Set adds codes. The error lists those that the command takes.
 func (f *forceFlag) Set(s string) error {
 	for text := range strings.SplitSeq(s, ",") {
-		if _, err := object.ParseForced(f.work, append(slices.Clone(*f.values), text)); err != nil {
-			return err
+		var refused error
+		for _, work := range f.works {
+			_, err := object.ParseForced(work, append(slices.Clone(*f.values), text))
+			if err == nil {
+				refused = nil
+				break
+			}
+			refused = errors.Join(refused, err)
+		}
+		if refused != nil {
+			return refused
 		}
 		*f.values = append(*f.values, text)
 	}
 	return nil
 }
 
-// addForce adds --force to a command that plans a work.
-func addForce(cmd *cobra.Command, codes *[]string, work object.Work) {
+// addForce adds --force to a command that does one of some works, each with codes of its own.
+func addForce(cmd *cobra.Command, codes *[]string, works ...object.Work) {
+	var words []string
+	for _, work := range works {
+		words = append(words, object.Forceable(work)...)
+	}
 	set := cmd.Flags()
-	set.Var(&forceFlag{checked{values: codes, what: "CODE[,CODE]"}, work}, "force", "override the "+
-		"findings with these codes, and no others (repeatable): "+
-		strings.Join(object.Forceable(work), ", "))
+	set.Var(&forceFlag{checked{values: codes, what: "CODE[,CODE]"}, works}, "force", "override the "+
+		"findings with these codes, and no others (repeatable): "+strings.Join(words, ", "))
 }
 
 func checkWorkload(s string) error {

@@ -39,12 +39,17 @@ var findingCommands = map[object.Code]string{
 	object.CodeEnvelopeUntrusted:  "mgmtctl snapshot delete KEY --damaged",
 	object.CodeEnvelopeUnreadable: "mgmtctl snapshot delete KEY --damaged",
 	object.CodeContractMissing:    "mgmtctl snapshot coverage",
+	object.CodeOperationKnown:     "mgmtctl operation rollback ID",
+	object.CodeCopyUnproven:       "standalone --store URL",
 }
 
 // overrideCommands are what mgmtctl adds to the hint of a finding that blocks. A finding that was
 // overridden is a warning and does not need them.
 var overrideCommands = map[object.Code]string{
-	object.CodeLeftByOperation:    "mgmtctl operation resume ID",
+	object.CodeLeftByOperation: "mgmtctl operation resume ID; mgmtctl operation rollback " +
+		"--from-marks when its journal is lost",
+	object.CodeOwnersUnread: "standalone --store URL; --force owners-unread when that store " +
+		"is lost",
 	object.CodeSourceSeenRecently: "then add --force source-seen-recently",
 	object.CodeOwnerDamaged:       "then add --force owner-damaged",
 	object.CodeEpochWentBack:      "then add --force epoch-went-back",
@@ -54,8 +59,9 @@ var overrideCommands = map[object.Code]string{
 	object.CodePauseUnknown:  "then add --force pause-unknown",
 	object.CodeNeedMissing:   "--force need-missing takes the risk",
 	object.CodeRefused:       "--force refused restores its workload cluster without it",
-	object.CodeExtraOnTarget: "mgmtctl operation list, mgmtctl operation rollback ID; " +
-		"--force extra-on-target takes it as it is",
+	object.CodeExtraOnTarget: "mgmtctl operation list, mgmtctl operation rollback ID; mgmtctl " +
+		"operation rollback --from-marks when its journal is lost; --force extra-on-target takes it " +
+		"as it is",
 	object.CodeHeld:                "mgmtctl operation list; --force held unpauses it as it was",
 	object.CodeFenceUnacknowledged: "then restore with --force fence-unacknowledged",
 	object.CodeLocked: "mgmtctl operation resume ID, or mgmtctl operation rollback ID; --force " +

@@ -53,7 +53,8 @@ func TestHintsGetTheCommandsOfMgmtctl(t *testing.T) {
 		// where the catalog of the other operation is lost, and where the copy is completed
 		{object.CodeLeftByOperation, errorSeverity, "resume operation 0123456789ab where its catalog " +
 			"is; if that is lost, leave this unit out", "resume operation 0123456789ab where its catalog " +
-			"is; if that is lost, leave this unit out (mgmtctl operation resume 0123456789ab)"},
+			"is; if that is lost, leave this unit out (mgmtctl operation resume 0123456789ab; mgmtctl " +
+			"operation rollback --from-marks when its journal is lost)"},
 		{object.CodeLeftByOperation, warning, "make sure that operation 0123456789ab does not run",
 			"make sure that operation 0123456789ab does not run"},
 		{"code-of-a-newer-server", errorSeverity, "wait", "wait"},

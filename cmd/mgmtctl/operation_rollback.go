@@ -5,14 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mgmtd/mgmtd/internal/object"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
 func newOperationRollback(p *program) *cobra.Command {
-	var force []string
+	marks := newMarksFlags()
 	cmd := &cobra.Command{
-		Use:   "rollback ID|latest",
+		Use:   "rollback (ID|latest | --from-marks) [flags]",
 		Short: "Undo a restore or a move as far as nothing was released or handed over",
 		Long: `Undo a restore or a move that stopped or failed, or a restore that ended with --no-release.
 
@@ -22,6 +21,14 @@ ownership is given back. Those that were released are left alone and named.
 Of a move: workload clusters that were not handed over are removed from the target and unpaused on
 the source, which is then equal to what it was. Those that were handed over can only go forward:
 they stay, and "mgmtctl operation resume ID" goes on with them.
+
+With --from-marks, of restores and moves that are lost: neither the catalog nor the store has their
+journal. The paused copies that they left on the target are found by what is on the target itself: a
+Cluster with the annotation mgmtd.dev/was-paused that is paused and was never released. It has no
+lock and no fence, the field manager of its creation is that of a restore or a move, and no
+ownership record names the target. Objects go that hang below it, or have that field manager;
+others stay and are named. Without --yes it shows the plan and asks, which needs a terminal; with
+--dry-run it shows the plan and ends. A move that is lost leaves the source paused and locked.
 
 Changes: removes from the target what the operation has created there, without deleting any
 infrastructure; of a move, removes the pause, the lock and the fence from the source.
@@ -33,27 +40,45 @@ It can be interrupted, or die, and be run again.
 
 Standalone it needs the flags of the operation: of a restore --store and --target-kubeconfig (no
 identity), and --signing-key when it has claimed an owner; of a move --store, --source-kubeconfig,
---target-kubeconfig, and --recipient and --signing-key (or --plain).
+--target-kubeconfig, and --recipient and --signing-key (or --plain); with --from-marks
+--target-kubeconfig, and the --store of the restore or the move.
 With --identity and --trusted-key it also rolls back an operation of another host, which then stops,
 from its mirror in the store. When the store takes no more records, or the signing key is lost,
 --force no-mirror rolls back without, as "mgmtctl operation resume" does.
 
 Exit codes: 0 undone; 1 other error, such as no such operation, or one of another kind; 2 usage,
-such as a restore that has released everything; 3 findings, such as an object on the target that
-would be deleted too; 4 work is left; 10 store; 11 running, or fenced, owned or locked by another;
-12 signing key; 130 interrupted before any change.`,
+such as a restore that has released everything, or confirmation missing; 3 findings, such as an
+object on the target that would be deleted too, or the plan changed; 4 work is left; 10 store; 11
+running, or fenced, owned or locked by another; 12 signing key; 130 interrupted before any change.`,
 		Example: `  mgmtctl operation rollback latest
   mgmtctl operation rollback 1a2b --standalone --store /backup/mgmt --signing-key signing.key \
-      --recipient age1... --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig`,
-		Args:              oneArg(operationArg),
+      --recipient age1... --source-kubeconfig prod.kubeconfig --target-kubeconfig new.kubeconfig
+  mgmtctl operation rollback --from-marks --dry-run --standalone --store /backup/mgmt \
+      --target-kubeconfig new.kubeconfig`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !marks.enabled:
+				return oneArg(operationArg)(cmd, args)
+			case len(args) > 0:
+				return usageError(cmd, "--from-marks is for operations that are lost: it takes no "+
+					"argument, got %q", args[0])
+			}
+			return nil
+		},
 		ValidArgsFunction: p.completeOperations,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if marks.enabled {
+				return marks.run(p, cmd)
+			}
+			if name := marks.first(cmd); name != "" {
+				return usageError(cmd, "--%s needs --from-marks", name)
+			}
 			return p.withServer(cmd, nil, func(ctx context.Context, c *connection) error {
-				return runOperationRollback(ctx, p, c, cmd, args[0], force)
+				return runOperationRollback(ctx, p, c, cmd, args[0], marks.spec.GetForceCodes())
 			})
 		},
 	}
-	addForce(cmd, &force, object.Resumes)
+	marks.add(cmd)
 	return cmd
 }
 

@@ -27,7 +27,7 @@ func TestEveryCallThatChangesNothingIsLoggedAtDebug(t *testing.T) {
 	slices.Sort(writes)
 	want := []string{"AcceptUnit", "CreateSnapshot", "DeleteSnapshots", "FenceMgmt",
 		"PauseSchedule", "PinSnapshot", "RebuildCatalog", "ResumeOperation", "ResumeSchedule",
-		"RollbackOperation", "RunMove", "RunPrune",
+		"RollbackFromMarks", "RollbackOperation", "RunMove", "RunPrune",
 		"RunRestore", "RunSchedule", "StopOperation", "UnpinSnapshot", "VerifySnapshot"}
 	if diff := cmp.Diff(want, writes); diff != "" {
 		t.Error(diff)

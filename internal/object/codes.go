@@ -73,6 +73,13 @@ const (
 	CodeGCWouldCascade Code = "gc-would-cascade"
 	CodeAPIDead        Code = "api-dead"
 
+	CodeCopyAtWork     Code = "copy-at-work"
+	CodeCopyHeld       Code = "copy-held"
+	CodeCopyUnproven   Code = "copy-unproven"
+	CodeOperationKnown Code = "operation-known"
+	CodeOwnersUnread   Code = "owners-unread"
+	CodeObjectStays    Code = "object-stays"
+
 	// During a restore or a move.
 	CodeUnitFailed         Code = "unit-failed"
 	CodeSharedFailed       Code = "shared-failed"
@@ -142,6 +149,7 @@ type Area string
 const (
 	AreaPlan     Area = "Pre-flight of a restore or a move"
 	AreaMove     Area = "Pre-flight of a move"
+	AreaMarks    Area = "Rollback from marks"
 	AreaRun      Area = "During a restore or a move"
 	AreaSnapshot Area = "Taking a snapshot"
 	AreaVerify   Area = "Verifying a snapshot"
@@ -151,7 +159,8 @@ const (
 
 // Areas returns all areas in the order of docs/findings.md.
 func Areas() []Area {
-	return []Area{AreaPlan, AreaMove, AreaRun, AreaSnapshot, AreaVerify, AreaPrune, AreaMgmt}
+	return []Area{AreaPlan, AreaMove, AreaMarks, AreaRun, AreaSnapshot, AreaVerify, AreaPrune,
+		AreaMgmt}
 }
 
 // Definition describes a code. Its texts name no command and no flag: mgmtctl adds those, because
@@ -163,8 +172,8 @@ type Definition struct {
 	Severities []Severity
 	// Forceable reports whether an operator may override the finding (--force of mgmtctl).
 	Forceable bool
-	// ForcedIn is the only work in which it can be overridden. Empty means restores and moves, and
-	// moves only for AreaMove.
+	// ForcedIn is the only work in which it can be overridden. Empty means restores and moves, moves
+	// only for AreaMove, and rollbacks from marks only for AreaMarks.
 	ForcedIn Work
 	// ForceName: an override also names the management cluster that the finding is about.
 	ForceName bool
@@ -177,6 +186,7 @@ type Definition struct {
 func Definitions() []Definition {
 	all := append(planDefinitions(), realityDefinitions()...)
 	all = append(all, moveDefinitions()...)
+	all = append(all, marksDefinitions()...)
 	return append(all, otherDefinitions()...)
 }
 

@@ -41,9 +41,10 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		{
 			Code: CodeGitOpsOwner, Area: AreaMove, Severities: []Severity{Warning},
 			Meaning: "A GitOps controller applies the object. On the source it would unpause " +
-				"it, and create it again after it is gone.",
+				"it, and create it again after it is gone. On the target of a rollback from marks it " +
+				"would create it again, unpaused.",
 			Next: "Suspend the GitOps controller up to its root before the move, and point it " +
-				"at the target afterwards.",
+				"at the target afterwards. Before a rollback, suspend it on the target.",
 		},
 		{
 			Code: CodePoolShared, Area: AreaMove, Severities: []Severity{Error, Warning}, Forceable: true,
@@ -53,8 +54,8 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeGCWouldCascade, Area: AreaMove, Severities: []Severity{Error},
-			Meaning: "An object that stays on the source is owned by one that leaves. The " +
-				"garbage collector would delete it.",
+			Meaning: "An object that stays on a management cluster is owned by one that is removed " +
+				"there. The garbage collector would delete it.",
 			Next: "Move it along (label clusterctl.cluster.x-k8s.io/move on it or its CRD), or " +
 				"remove the owner reference.",
 		},

@@ -247,9 +247,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"A restore completes the object when it is paused and equal but for its status: that is " +
 				"a warning.",
 			Next: "Make sure that the earlier operation does not run. For an error, resume it where its " +
-				"catalog is. If that catalog is lost, leave the workload cluster out, or write the status " +
-				"by hand and plan again. An annotation can be removed: the new plan then adopts the " +
-				"object or says how it differs.",
+				"catalog is. If its catalog and its mirror are lost, roll back from marks, or leave the " +
+				"workload cluster out, and plan again.",
 		},
 		{
 			Code: CodeUnowned, Area: AreaPlan, Severities: []Severity{Warning},
@@ -274,8 +273,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"snapshot, for example of an earlier attempt. Controllers count it after the release: a " +
 				"MachineSet with a Machine too many scales down, and may remove the one that lives. It is " +
 				"a warning for objects that no controller acts on.",
-			Next: "Find out who made it. Roll back the operation that left it there, or use a newer " +
-				"snapshot that has it.",
+			Next: "Find out who made it. Roll back the operation that left it there, from marks when its " +
+				"journal is lost, or use a newer snapshot that has it.",
 		},
 		{
 			Code: CodeWebhookDown, Area: AreaPlan, Severities: []Severity{Error},

@@ -15,6 +15,7 @@ const (
 	Restores Work = "restore"
 	Moves    Work = "move"
 	Resumes  Work = "resume" // or a rollback
+	Marks    Work = "rollback from marks"
 )
 
 // Forced is the set of codes whose findings the operator overrides. Stored plans hold it. The
@@ -25,10 +26,13 @@ type Forced map[Code]string
 // ForceableIn reports whether findings with the code can be overridden in a work.
 func (d Definition) ForceableIn(w Work) bool {
 	only := d.ForcedIn
-	if d.Area == AreaMove && only == "" {
+	switch {
+	case d.Area == AreaMove && only == "":
 		only = Moves
+	case d.Area == AreaMarks:
+		only = Marks
 	}
-	return d.Forceable && (only == w || only == "" && w != Resumes)
+	return d.Forceable && (only == w || only == "" && w != Resumes && w != Marks)
 }
 
 // Forceable returns what an operator can override in a work, in the form that ParseForced reads.

@@ -68,6 +68,9 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 		{Restores, "held=b", nil, "want held"},
 		{Restores, "locked", nil, `override "locked": a restore can override `},
 		{Moves, "held", nil, `override "held": a move can override `},
+		{Marks, "owners-unread", Forced{CodeOwnersUnread: ""}, ""},
+		{Marks, "held", nil, "a rollback from marks can override owners-unread"},
+		{Restores, "owners-unread", nil, "a restore can override "},
 		{Restores, "ca-missing", nil, "owned-elsewhere=NAME, "},
 		{Restores, "no-such-code", nil, `override "no-such-code": a restore can override `},
 	} {
@@ -80,7 +83,8 @@ func TestForceNamesOnlyWhatTheRegistryAllowsInItsWork(t *testing.T) {
 		}
 	}
 	for _, d := range Definitions() {
-		if d.Forceable != (d.ForceableIn(Restores) || d.ForceableIn(Moves) || d.ForceableIn(Resumes)) {
+		if d.Forceable != (d.ForceableIn(Restores) || d.ForceableIn(Moves) || d.ForceableIn(Resumes) ||
+			d.ForceableIn(Marks)) {
 			t.Errorf("%s can be overridden, and in no work", d.Code)
 		}
 		if forceAll().Has(d.Code) != d.Forceable {

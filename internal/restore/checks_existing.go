@@ -184,8 +184,8 @@ func (p *planner) collide(ctx context.Context, n *graph.Node, want, live *unstru
 			p.addCompleted(n, other)
 			return
 		}
-		p.addLeft(n, other, "leave this unit out, or write the status of the object by hand "+
-			"and plan again")
+		p.addLeft(n, other, "roll back from marks, or leave this unit out, and "+
+			"plan again")
 		return
 	}
 	p.add(n, object.Finding{Severity: object.Error, Code: object.CodeExistsDifferent,

@@ -52,22 +52,22 @@ func (e *terminatingError) Hint() string {
 // HintKey names the commands that plan again.
 func (e *terminatingError) HintKey() object.HintKey { return object.HintPlan }
 
-// NotOwnedError says that an object on the target is not the one that this operation created or
+// notOwnedError says that an object on the target is not the one that this operation created or
 // adopted.
-type NotOwnedError struct{ Ref object.Ref }
+type notOwnedError struct{ Ref object.Ref }
 
-func (e *NotOwnedError) Error() string {
+func (e *notOwnedError) Error() string {
 	return "the target has an object of this name that this operation did not create"
 }
 
 // Hint says what to do next.
-func (e *NotOwnedError) Hint() string {
+func (e *notOwnedError) Hint() string {
 	return "it came after the plan was made: find out who made it, then plan again (roll a move " +
 		"back before that); the new plan adopts it or says how it differs"
 }
 
 // HintKey names the commands that plan again.
-func (e *NotOwnedError) HintKey() object.HintKey { return object.HintPlan }
+func (e *notOwnedError) HintKey() object.HintKey { return object.HintPlan }
 
 // OperationAtWorkError says that another operation is at work on an object.
 type OperationAtWorkError struct{ Operation string }

@@ -388,11 +388,13 @@ func (x *trial) load(t testing.TB) {
 	var err error
 	if x.snapshot, x.contents, err = snapshot.CaptureInMemory(t.Context(), snapshot.Options{
 		Source: x.source, SourceName: "source", SourceUID: x.source.uid, Kubernetes: "v1.36.3",
-		Providers: func(context.Context, []kube.Kind) ([]kube.Provider, error) { return nil, nil },
+		Providers: noProviders,
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
+
+func noProviders(context.Context, []kube.Kind) ([]kube.Provider, error) { return nil, nil }
 
 func (x *trial) makePlan(t testing.TB) *Plan {
 	t.Helper()

@@ -119,7 +119,7 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 	planned := map[object.Ref]bool{}
 	for _, u := range r.Plan.parts() {
 		for _, o := range u.Objects {
-			planned[o.Ref] = true
+			planned[o.Ref] = planned[o.Ref] || !u.Blocked
 		}
 	}
 	findings, err := Dependants(ctx, on, toDelete, func(ref object.Ref) bool {
@@ -138,8 +138,19 @@ func (r *run) checkCascade(ctx context.Context, on Lister, parts []Unit) error {
 }
 
 // isCreated reports whether this operation creates an object, and does not only complete what
-// another one created.
-func (o Object) isCreated() bool { return o.Action == Create && o.UID == "" }
+// another one created. In a plan from marks, a lost operation created it.
+func (o Object) isCreated() bool { return o.Action == Create && (o.UID == "" || o.Ours) }
+
+// undoStep undoes a step. In a plan from marks nothing was done before: removing is a step of its
+// own there.
+func (r *run) undoStep(ctx context.Context, step catalog.Step, fn func(ctx context.Context,
+	h *catalog.StepHandle) error) error {
+	if r.Plan.FromMarks {
+		step.Phase = "undo-" + step.Phase
+		return r.Journal.Do(ctx, step, fn)
+	}
+	return r.Journal.Undo(ctx, step, fn)
+}
 
 // checkUnreleased makes sure that no release of a unit was begun: its controllers may have been at
 // work, whatever the Cluster says by now.
@@ -159,7 +170,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 		if err := r.undoOwners(ctx, u.Name); err != nil {
 			return err
 		}
-		if err := r.Journal.Undo(ctx, clusterStatusStep(u.Name),
+		if err := r.undoStep(ctx, clusterStatusStep(u.Name),
 			func(context.Context, *catalog.StepHandle) error { return nil }); err != nil {
 			return err // the Cluster goes with its wave
 		}
@@ -167,7 +178,7 @@ func (r *run) undoUnit(ctx context.Context, o UndoOptions, u Unit) error {
 	list := Waves(u.Objects)
 	slices.Reverse(list)
 	for _, wave := range list {
-		err := r.Journal.Undo(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,
+		err := r.undoStep(ctx, r.createStep(u.Name, wave[0].Wave), func(ctx context.Context,
 			_ *catalog.StepHandle) error {
 			// Somebody may end the pause at any time: then a MachineSet replaces what is removed.
 			if err := r.checkStillPaused(ctx, u); err != nil {
@@ -198,7 +209,7 @@ func (r *run) leave(ctx context.Context, o Object) error {
 		capi.Unannotate(live.Object, annotationOperation)
 		return r.Rows.Unpause(live.Object) || marked
 	})
-	if _, notOwned := errors.AsType[*NotOwnedError](err); notOwned || apierrors.IsNotFound(err) {
+	if _, notOwned := errors.AsType[*notOwnedError](err); notOwned || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
@@ -223,13 +234,19 @@ func (r *run) checkStillPaused(ctx context.Context, u Unit) error {
 		if err != nil {
 			return err
 		}
-		paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
 		ours := r.checkOurs(o.Ref, live) == nil
-		if ours && (!paused || !capi.PausedByUs(live.Object)) || !ours && r.hasCreated(u) {
+		if ours && !r.isPausedCopy(live) || !ours && r.hasCreated(u) {
 			return &copyAtWorkError{u.Name}
 		}
 	}
 	return nil
+}
+
+// isPausedCopy reports whether a Cluster of ours is still paused as it was created. Without a
+// journal the Cluster itself has to say all of that.
+func (r *run) isPausedCopy(live *unstructured.Unstructured) bool {
+	paused, _, _ := unstructured.NestedBool(live.Object, "spec", "paused")
+	return paused && capi.PausedByUs(live.Object) && (!r.Plan.FromMarks || copyProblem(live) == nil)
 }
 
 // hasCreated reports whether any object of a unit is known to be ours: journaled, or marked.
@@ -245,8 +262,11 @@ var errNotOurs = errors.New("not ours")
 func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 	err := Remove(ctx, r.Reader, w, r.kinds[o.GroupKind()], o.Ref,
 		func(live *unstructured.Unstructured) error {
-			if r.checkOurs(o.Ref, live) != nil {
+			switch {
+			case r.checkOurs(o.Ref, live) != nil:
 				return errNotOurs
+			case o.GroupKind() == capi.Cluster && !r.isPausedCopy(live):
+				return &copyAtWorkError{r.unitOf[o.Ref]}
 			}
 			return nil
 		})
@@ -259,7 +279,7 @@ func (r *run) removeObject(ctx context.Context, w Remover, o Object) error {
 // undoOwners removes the owner references of a unit from shared objects, which the garbage
 // collector would delete together with their last owner.
 func (r *run) undoOwners(ctx context.Context, unit string) error {
-	return r.Journal.Undo(ctx, ownersStep(unit), func(ctx context.Context,
+	return r.undoStep(ctx, ownersStep(unit), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		var objects []Object
 		for _, o := range r.Plan.Shared.Objects {

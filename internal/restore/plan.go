@@ -81,6 +81,10 @@ type Plan struct {
 	// SourceSeen is when the source was last known to live at planning; zero in plans of version 0.4
 	// and older.
 	SourceSeen time.Time `json:"sourceSeen,omitzero"`
+	// FromMarks: it is the plan of a rollback from marks (Marks), and Lost are the operations
+	// that made what it removes. Nothing of it is ever restored.
+	FromMarks bool     `json:"fromMarks,omitempty"`
+	Lost      []string `json:"lost,omitempty"`
 }
 
 // Snapshot names the snapshot that is restored.
@@ -109,6 +113,8 @@ type Unit struct {
 	// OtherMachines are the Machines of the workload cluster that were on the target at planning and
 	// are not in the snapshot, UID by name.
 	OtherMachines map[string]string `json:"otherMachines,omitempty"`
+	// Lost are the operations that made it, in a plan from marks.
+	Lost []string `json:"lost,omitempty"`
 }
 
 // Object is an object in the plan.
@@ -134,6 +140,8 @@ type Object struct {
 	Checked bool `json:"checked,omitempty"`
 	// Paused: it was paused on the source and stays so.
 	Paused bool `json:"paused,omitempty"`
+	// Ours: it was created by an operation whose journal is lost, and has the UID of then.
+	Ours bool `json:"ours,omitempty"`
 	// Users are the units that need a shared object. They are blocked when it fails.
 	Users []string `json:"users,omitempty"`
 }

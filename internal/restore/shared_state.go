@@ -16,17 +16,17 @@ import (
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
-// SharedError says that a workload cluster is blocked by a shared object that it needs.
-type SharedError struct {
+// sharedError says that a workload cluster is blocked by a shared object that it needs.
+type sharedError struct {
 	Ref object.Ref
 	Err error // why the object is not ready
 }
 
-func (e *SharedError) Error() string {
+func (e *sharedError) Error() string {
 	return fmt.Sprintf("it needs %s, which failed: %v", e.Ref, e.Err)
 }
 
-func (e *SharedError) Unwrap() error { return e.Err }
+func (e *sharedError) Unwrap() error { return e.Err }
 
 // sharedState is what is known of the shared objects of a run. It may be used concurrently.
 type sharedState struct {
@@ -146,7 +146,7 @@ func (s *sharedState) cause(o Object) error {
 	}
 	for _, ref := range before {
 		if err := s.failure(ref); err != nil {
-			return &SharedError{ref, err}
+			return &sharedError{ref, err}
 		}
 	}
 	return nil
@@ -200,12 +200,12 @@ func (s *sharedState) readyFirst(units []Unit) []Unit {
 	return append(ready, waiting...)
 }
 
-// blocked returns a *SharedError when a shared object that a unit needs failed: the first one, in
+// blocked returns a *sharedError when a shared object that a unit needs failed: the first one, in
 // the order of waves.
 func (s *sharedState) blocked(unit string, late bool) error {
 	for _, o := range s.needs[unit] {
 		if err := s.failure(o.Ref); err != nil && o.Late == late {
-			return &SharedError{o.Ref, err}
+			return &sharedError{o.Ref, err}
 		}
 	}
 	return nil
@@ -217,7 +217,7 @@ func (s *sharedState) isInVain(o Object) bool {
 		func(unit string) bool { return s.blocked(unit, false) == nil })
 }
 
-// await waits until all shared objects that a unit needs are ready. Errors: *SharedError; the
+// await waits until all shared objects that a unit needs are ready. Errors: *sharedError; the
 // context's; what prevented the check.
 func (s *sharedState) await(ctx context.Context, unit string) error {
 	for _, o := range s.needs[unit] {

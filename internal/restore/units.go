@@ -49,7 +49,7 @@ func (s *results) add(unit string, err error, released bool) {
 	}
 	s.failed[unit] = true
 	s.stopped = s.stopped || isMachines(err)
-	if _, shared := errors.AsType[*SharedError](err); shared {
+	if _, shared := errors.AsType[*sharedError](err); shared {
 		s.byShared[unit] = true
 	}
 	if s.first == nil {
@@ -194,7 +194,7 @@ func (r *run) drop(u Unit) {
 
 // unitEnded records how a unit ended, and stops the run when nothing further may be released.
 func (r *run) unitEnded(ctx context.Context, u Unit, result *results, err error, released bool) {
-	if _, shared := errors.AsType[*SharedError](err); shared && r.Hooks.OnBlocked != nil {
+	if _, shared := errors.AsType[*sharedError](err); shared && r.Hooks.OnBlocked != nil {
 		r.Hooks.OnBlocked(u)
 	}
 	r.reportFailure(ctx, u, err)

@@ -115,7 +115,7 @@ func TestOnlyOurObjectsAreChanged(t *testing.T) {
 				set(live)
 			}
 			err := r.checkOurs(ref, live)
-			var notOwned *NotOwnedError
+			var notOwned *notOwnedError
 			if (err == nil) != tt.ours || err != nil && !errors.As(err, &notOwned) {
 				t.Errorf("%s, by %s: %v", tt.name, by, err)
 			}

@@ -29,7 +29,7 @@ func (r *run) checkOurs(ref object.Ref, live *unstructured.Unstructured) error {
 	if known == string(live.GetUID()) || known == "" && r.isMarked(live) {
 		return nil
 	}
-	return &NotOwnedError{ref}
+	return &notOwnedError{ref}
 }
 
 // converge repeats a write to live until it succeeds. Controllers of the target touch objects

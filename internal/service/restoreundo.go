@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -57,8 +58,10 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 	if u.kinds, err = u.target.Reader().Kinds(ctx); err != nil {
 		return nil, err
 	}
-	if _, u.store, err = s.openStoreOf(ctx, op, u.stored.Location, nil); err != nil {
-		return nil, err
+	if storeless := u.stored.Plan.FromMarks && u.stored.Plan.Snapshot.StoreID == ""; !storeless {
+		if _, u.store, err = s.openStoreOf(ctx, op, u.stored.Location, nil); err != nil {
+			return nil, err
+		}
 	}
 	if err := refuseOthers(ctx, c, op.ID, u.target.UID(), false); err != nil {
 		return nil, err
@@ -109,7 +112,7 @@ func (u *restoreUndo) run(ctx context.Context) error {
 		err = errors.Join(err, by)
 	}
 	for _, unit := range u.stored.Plan.Units {
-		if unit.Blocked || op.Units[unit.Name] == catalog.UnitReleased || stuck[unit.Name] {
+		if !slices.Contains(names, unit.Name) || stuck[unit.Name] {
 			continue
 		}
 		if err := u.giveBack(ctx, unit); err != nil {
@@ -128,7 +131,22 @@ func (u *restoreUndo) run(ctx context.Context) error {
 	if err := u.undoShared(ctx); err != nil {
 		return fmt.Errorf("remove shared objects: %w", err)
 	}
+	if blocked := u.blocked(); u.stored.Plan.FromMarks && len(blocked) > 0 {
+		return &Error{Reason: ReasonIncomplete, Message: fmt.Sprintf("copies that stay, since findings "+
+			"forbid to remove them: %s; all others are removed", strings.Join(blocked, ", ")),
+			Hint: "once the causes of the findings are mended, roll back from marks again"}
+	}
 	return errRolledBack
+}
+
+// blocked returns the units that the plan leaves.
+func (u *restoreUndo) blocked() (names []string) {
+	for _, unit := range u.stored.Plan.Units {
+		if unit.Blocked {
+			names = append(names, unit.Name)
+		}
+	}
+	return names
 }
 
 // divide returns the units to undo, those that were released and stay, and those that another
@@ -143,6 +161,10 @@ func (u *restoreUndo) divide(ctx context.Context, op catalog.Operation) (names, 
 		}
 		if op.Units[unit.Name] == catalog.UnitReleased {
 			stay = append(stay, unit.Name)
+			continue
+		}
+		if u.store == nil { // the operator has answered for that (owners-unread)
+			names = append(names, unit.Name)
 			continue
 		}
 		by, err := ownership.Claimed(ctx, u.store, claim(u.journal, &u.stored.Plan, unit))
@@ -232,6 +254,9 @@ func (u *restoreUndo) undoShared(ctx context.Context) error {
 
 // giveBack returns the ownership of a unit, whose copy is removed, to its owner at planning.
 func (u *restoreUndo) giveBack(ctx context.Context, unit restore.Unit) error {
+	if u.stored.Plan.FromMarks { // it never belonged to the target
+		return u.journal.SetUnit(ctx, unit.Name, catalog.UnitRolledBack, "")
+	}
 	err := u.journal.Undo(ctx, ownStep(unit.Name), func(ctx context.Context,
 		_ *catalog.StepHandle) error {
 		q := claim(u.journal, &u.stored.Plan, unit)

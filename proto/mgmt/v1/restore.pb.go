@@ -1053,6 +1053,401 @@ func (x *RunRestoreResponse) GetOperation() *Operation {
 	return nil
 }
 
+// MarksSpec is what decides a rollback from marks.
+type MarksSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the target management cluster; may be empty when there is only one.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// Name of the storage location whose ownership records and mirrors are read; empty for the default
+	// one, if there is one.
+	Location string `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
+	// Which workload clusters; empty for all that are copies.
+	Selection *Selection `protobuf:"bytes,3,opt,name=selection,proto3" json:"selection,omitempty"`
+	// Codes of the findings to override: owners-unread, or none.
+	ForceCodes    []string `protobuf:"bytes,4,rep,name=force_codes,json=forceCodes,proto3" json:"force_codes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarksSpec) Reset() {
+	*x = MarksSpec{}
+	mi := &file_mgmt_v1_restore_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarksSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarksSpec) ProtoMessage() {}
+
+func (x *MarksSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_restore_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarksSpec.ProtoReflect.Descriptor instead.
+func (*MarksSpec) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_restore_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MarksSpec) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *MarksSpec) GetLocation() string {
+	if x != nil {
+		return x.Location
+	}
+	return ""
+}
+
+func (x *MarksSpec) GetSelection() *Selection {
+	if x != nil {
+		return x.Selection
+	}
+	return nil
+}
+
+func (x *MarksSpec) GetForceCodes() []string {
+	if x != nil {
+		return x.ForceCodes
+	}
+	return nil
+}
+
+// PlanRollbackFromMarksRequest asks for a plan.
+type PlanRollbackFromMarksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What to remove.
+	Spec          *MarksSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRollbackFromMarksRequest) Reset() {
+	*x = PlanRollbackFromMarksRequest{}
+	mi := &file_mgmt_v1_restore_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRollbackFromMarksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRollbackFromMarksRequest) ProtoMessage() {}
+
+func (x *PlanRollbackFromMarksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_restore_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRollbackFromMarksRequest.ProtoReflect.Descriptor instead.
+func (*PlanRollbackFromMarksRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_restore_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PlanRollbackFromMarksRequest) GetSpec() *MarksSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+// MarkedUnit is a workload cluster of which the target has a copy.
+type MarkedUnit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "namespace/name" of the Cluster; empty for what the copies share.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Objects that are removed.
+	Objects int64 `protobuf:"varint,2,opt,name=objects,proto3" json:"objects,omitempty"`
+	// Machines among them.
+	Machines int64 `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
+	// A finding forbids to remove it.
+	Blocked bool `protobuf:"varint,4,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	// Operations that made it, by the marks of its objects.
+	Operations    []string `protobuf:"bytes,5,rep,name=operations,proto3" json:"operations,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkedUnit) Reset() {
+	*x = MarkedUnit{}
+	mi := &file_mgmt_v1_restore_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkedUnit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkedUnit) ProtoMessage() {}
+
+func (x *MarkedUnit) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_restore_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkedUnit.ProtoReflect.Descriptor instead.
+func (*MarkedUnit) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_restore_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *MarkedUnit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *MarkedUnit) GetObjects() int64 {
+	if x != nil {
+		return x.Objects
+	}
+	return 0
+}
+
+func (x *MarkedUnit) GetMachines() int64 {
+	if x != nil {
+		return x.Machines
+	}
+	return 0
+}
+
+func (x *MarkedUnit) GetBlocked() bool {
+	if x != nil {
+		return x.Blocked
+	}
+	return false
+}
+
+func (x *MarkedUnit) GetOperations() []string {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+// PlanRollbackFromMarksResponse is the plan.
+type PlanRollbackFromMarksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Display name of the target.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// UID of the target's kube-system namespace.
+	TargetUid string `protobuf:"bytes,2,opt,name=target_uid,json=targetUid,proto3" json:"target_uid,omitempty"`
+	// Units by name, and what they share, if any of it is removed.
+	Units []*MarkedUnit `protobuf:"bytes,3,rep,name=units,proto3" json:"units,omitempty"`
+	// Findings, worst first.
+	Findings []*Finding `protobuf:"bytes,4,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Findings block everything.
+	Blocked bool `protobuf:"varint,5,opt,name=blocked,proto3" json:"blocked,omitempty"`
+	// Identifies the plan; RollbackFromMarks refuses another one.
+	Digest        string `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRollbackFromMarksResponse) Reset() {
+	*x = PlanRollbackFromMarksResponse{}
+	mi := &file_mgmt_v1_restore_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRollbackFromMarksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRollbackFromMarksResponse) ProtoMessage() {}
+
+func (x *PlanRollbackFromMarksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_restore_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRollbackFromMarksResponse.ProtoReflect.Descriptor instead.
+func (*PlanRollbackFromMarksResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_restore_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PlanRollbackFromMarksResponse) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *PlanRollbackFromMarksResponse) GetTargetUid() string {
+	if x != nil {
+		return x.TargetUid
+	}
+	return ""
+}
+
+func (x *PlanRollbackFromMarksResponse) GetUnits() []*MarkedUnit {
+	if x != nil {
+		return x.Units
+	}
+	return nil
+}
+
+func (x *PlanRollbackFromMarksResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+func (x *PlanRollbackFromMarksResponse) GetBlocked() bool {
+	if x != nil {
+		return x.Blocked
+	}
+	return false
+}
+
+func (x *PlanRollbackFromMarksResponse) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+// RollbackFromMarksRequest starts a rollback from marks.
+type RollbackFromMarksRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What to remove.
+	Spec *MarksSpec `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
+	// Digest of the plan that the operator has seen; the call is refused when a new plan differs.
+	// Empty accepts any plan.
+	PlanDigest    string `protobuf:"bytes,2,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackFromMarksRequest) Reset() {
+	*x = RollbackFromMarksRequest{}
+	mi := &file_mgmt_v1_restore_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackFromMarksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackFromMarksRequest) ProtoMessage() {}
+
+func (x *RollbackFromMarksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_restore_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackFromMarksRequest.ProtoReflect.Descriptor instead.
+func (*RollbackFromMarksRequest) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_restore_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RollbackFromMarksRequest) GetSpec() *MarksSpec {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *RollbackFromMarksRequest) GetPlanDigest() string {
+	if x != nil {
+		return x.PlanDigest
+	}
+	return ""
+}
+
+// RollbackFromMarksResponse holds the operation, running.
+type RollbackFromMarksResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation.
+	Operation     *Operation `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackFromMarksResponse) Reset() {
+	*x = RollbackFromMarksResponse{}
+	mi := &file_mgmt_v1_restore_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackFromMarksResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackFromMarksResponse) ProtoMessage() {}
+
+func (x *RollbackFromMarksResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mgmt_v1_restore_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackFromMarksResponse.ProtoReflect.Descriptor instead.
+func (*RollbackFromMarksResponse) Descriptor() ([]byte, []int) {
+	return file_mgmt_v1_restore_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RollbackFromMarksResponse) GetOperation() *Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
 var File_mgmt_v1_restore_proto protoreflect.FileDescriptor
 
 const file_mgmt_v1_restore_proto_rawDesc = "" +
@@ -1131,6 +1526,37 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\vplan_digest\x18\x04 \x01(\tR\n" +
 	"planDigest\"F\n" +
 	"\x12RunRestoreResponse\x120\n" +
+	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation\"\x92\x01\n" +
+	"\tMarksSpec\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1a\n" +
+	"\blocation\x18\x02 \x01(\tR\blocation\x120\n" +
+	"\tselection\x18\x03 \x01(\v2\x12.mgmt.v1.SelectionR\tselection\x12\x1f\n" +
+	"\vforce_codes\x18\x04 \x03(\tR\n" +
+	"forceCodes\"F\n" +
+	"\x1cPlanRollbackFromMarksRequest\x12&\n" +
+	"\x04spec\x18\x01 \x01(\v2\x12.mgmt.v1.MarksSpecR\x04spec\"\x90\x01\n" +
+	"\n" +
+	"MarkedUnit\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aobjects\x18\x02 \x01(\x03R\aobjects\x12\x1a\n" +
+	"\bmachines\x18\x03 \x01(\x03R\bmachines\x12\x18\n" +
+	"\ablocked\x18\x04 \x01(\bR\ablocked\x12\x1e\n" +
+	"\n" +
+	"operations\x18\x05 \x03(\tR\n" +
+	"operations\"\xe1\x01\n" +
+	"\x1dPlanRollbackFromMarksResponse\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1d\n" +
+	"\n" +
+	"target_uid\x18\x02 \x01(\tR\ttargetUid\x12)\n" +
+	"\x05units\x18\x03 \x03(\v2\x13.mgmt.v1.MarkedUnitR\x05units\x12,\n" +
+	"\bfindings\x18\x04 \x03(\v2\x10.mgmt.v1.FindingR\bfindings\x12\x18\n" +
+	"\ablocked\x18\x05 \x01(\bR\ablocked\x12\x16\n" +
+	"\x06digest\x18\x06 \x01(\tR\x06digest\"c\n" +
+	"\x18RollbackFromMarksRequest\x12&\n" +
+	"\x04spec\x18\x01 \x01(\v2\x12.mgmt.v1.MarksSpecR\x04spec\x12\x1f\n" +
+	"\vplan_digest\x18\x02 \x01(\tR\n" +
+	"planDigest\"M\n" +
+	"\x19RollbackFromMarksResponse\x120\n" +
 	"\toperation\x18\x01 \x01(\v2\x12.mgmt.v1.OperationR\toperation*z\n" +
 	"\rManagedFields\x12\x1e\n" +
 	"\x1aMANAGED_FIELDS_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -1142,11 +1568,13 @@ const file_mgmt_v1_restore_proto_rawDesc = "" +
 	"\x17PLAN_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12PLAN_ACTION_CREATE\x10\x01\x12\x15\n" +
 	"\x11PLAN_ACTION_ADOPT\x10\x02\x12\x14\n" +
-	"\x10PLAN_ACTION_SKIP\x10\x032\xa8\x01\n" +
+	"\x10PLAN_ACTION_SKIP\x10\x032\xf1\x02\n" +
 	"\x0eRestoreService\x12O\n" +
 	"\vPlanRestore\x12\x1b.mgmt.v1.PlanRestoreRequest\x1a\x1c.mgmt.v1.PlanRestoreResponse\"\x03\x90\x02\x010\x01\x12E\n" +
 	"\n" +
-	"RunRestore\x12\x1a.mgmt.v1.RunRestoreRequest\x1a\x1b.mgmt.v1.RunRestoreResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
+	"RunRestore\x12\x1a.mgmt.v1.RunRestoreRequest\x1a\x1b.mgmt.v1.RunRestoreResponse\x12k\n" +
+	"\x15PlanRollbackFromMarks\x12%.mgmt.v1.PlanRollbackFromMarksRequest\x1a&.mgmt.v1.PlanRollbackFromMarksResponse\"\x03\x90\x02\x01\x12Z\n" +
+	"\x11RollbackFromMarks\x12!.mgmt.v1.RollbackFromMarksRequest\x1a\".mgmt.v1.RollbackFromMarksResponseB-Z+github.com/mgmtd/mgmtd/proto/mgmt/v1;mgmtv1b\x06proto3"
 
 var (
 	file_mgmt_v1_restore_proto_rawDescOnce sync.Once
@@ -1161,57 +1589,73 @@ func file_mgmt_v1_restore_proto_rawDescGZIP() []byte {
 }
 
 var file_mgmt_v1_restore_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_mgmt_v1_restore_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_mgmt_v1_restore_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_mgmt_v1_restore_proto_goTypes = []any{
-	(ManagedFields)(0),            // 0: mgmt.v1.ManagedFields
-	(PlanAction)(0),               // 1: mgmt.v1.PlanAction
-	(*RestoreSpec)(nil),           // 2: mgmt.v1.RestoreSpec
-	(*RestoreTuning)(nil),         // 3: mgmt.v1.RestoreTuning
-	(*PlanRestoreRequest)(nil),    // 4: mgmt.v1.PlanRestoreRequest
-	(*PlanRestoreResponse)(nil),   // 5: mgmt.v1.PlanRestoreResponse
-	(*PlanHeader)(nil),            // 6: mgmt.v1.PlanHeader
-	(*PlanUnit)(nil),              // 7: mgmt.v1.PlanUnit
-	(*PlanObject)(nil),            // 8: mgmt.v1.PlanObject
-	(*PlanSummary)(nil),           // 9: mgmt.v1.PlanSummary
-	(*RunRestoreRequest)(nil),     // 10: mgmt.v1.RunRestoreRequest
-	(*RunRestoreResponse)(nil),    // 11: mgmt.v1.RunRestoreResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Selection)(nil),             // 13: mgmt.v1.Selection
-	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
-	(*Finding)(nil),               // 15: mgmt.v1.Finding
-	(*Snapshot)(nil),              // 16: mgmt.v1.Snapshot
-	(*Ref)(nil),                   // 17: mgmt.v1.Ref
-	(*Operation)(nil),             // 18: mgmt.v1.Operation
+	(ManagedFields)(0),                    // 0: mgmt.v1.ManagedFields
+	(PlanAction)(0),                       // 1: mgmt.v1.PlanAction
+	(*RestoreSpec)(nil),                   // 2: mgmt.v1.RestoreSpec
+	(*RestoreTuning)(nil),                 // 3: mgmt.v1.RestoreTuning
+	(*PlanRestoreRequest)(nil),            // 4: mgmt.v1.PlanRestoreRequest
+	(*PlanRestoreResponse)(nil),           // 5: mgmt.v1.PlanRestoreResponse
+	(*PlanHeader)(nil),                    // 6: mgmt.v1.PlanHeader
+	(*PlanUnit)(nil),                      // 7: mgmt.v1.PlanUnit
+	(*PlanObject)(nil),                    // 8: mgmt.v1.PlanObject
+	(*PlanSummary)(nil),                   // 9: mgmt.v1.PlanSummary
+	(*RunRestoreRequest)(nil),             // 10: mgmt.v1.RunRestoreRequest
+	(*RunRestoreResponse)(nil),            // 11: mgmt.v1.RunRestoreResponse
+	(*MarksSpec)(nil),                     // 12: mgmt.v1.MarksSpec
+	(*PlanRollbackFromMarksRequest)(nil),  // 13: mgmt.v1.PlanRollbackFromMarksRequest
+	(*MarkedUnit)(nil),                    // 14: mgmt.v1.MarkedUnit
+	(*PlanRollbackFromMarksResponse)(nil), // 15: mgmt.v1.PlanRollbackFromMarksResponse
+	(*RollbackFromMarksRequest)(nil),      // 16: mgmt.v1.RollbackFromMarksRequest
+	(*RollbackFromMarksResponse)(nil),     // 17: mgmt.v1.RollbackFromMarksResponse
+	(*timestamppb.Timestamp)(nil),         // 18: google.protobuf.Timestamp
+	(*Selection)(nil),                     // 19: mgmt.v1.Selection
+	(*durationpb.Duration)(nil),           // 20: google.protobuf.Duration
+	(*Finding)(nil),                       // 21: mgmt.v1.Finding
+	(*Snapshot)(nil),                      // 22: mgmt.v1.Snapshot
+	(*Ref)(nil),                           // 23: mgmt.v1.Ref
+	(*Operation)(nil),                     // 24: mgmt.v1.Operation
 }
 var file_mgmt_v1_restore_proto_depIdxs = []int32{
-	12, // 0: mgmt.v1.RestoreSpec.at:type_name -> google.protobuf.Timestamp
-	13, // 1: mgmt.v1.RestoreSpec.selection:type_name -> mgmt.v1.Selection
+	18, // 0: mgmt.v1.RestoreSpec.at:type_name -> google.protobuf.Timestamp
+	19, // 1: mgmt.v1.RestoreSpec.selection:type_name -> mgmt.v1.Selection
 	0,  // 2: mgmt.v1.RestoreSpec.managed_fields:type_name -> mgmt.v1.ManagedFields
-	14, // 3: mgmt.v1.RestoreTuning.observe:type_name -> google.protobuf.Duration
-	14, // 4: mgmt.v1.RestoreTuning.post_flight_timeout:type_name -> google.protobuf.Duration
+	20, // 3: mgmt.v1.RestoreTuning.observe:type_name -> google.protobuf.Duration
+	20, // 4: mgmt.v1.RestoreTuning.post_flight_timeout:type_name -> google.protobuf.Duration
 	2,  // 5: mgmt.v1.PlanRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
 	6,  // 6: mgmt.v1.PlanRestoreResponse.header:type_name -> mgmt.v1.PlanHeader
 	7,  // 7: mgmt.v1.PlanRestoreResponse.unit:type_name -> mgmt.v1.PlanUnit
 	8,  // 8: mgmt.v1.PlanRestoreResponse.object:type_name -> mgmt.v1.PlanObject
-	15, // 9: mgmt.v1.PlanRestoreResponse.finding:type_name -> mgmt.v1.Finding
+	21, // 9: mgmt.v1.PlanRestoreResponse.finding:type_name -> mgmt.v1.Finding
 	9,  // 10: mgmt.v1.PlanRestoreResponse.summary:type_name -> mgmt.v1.PlanSummary
-	16, // 11: mgmt.v1.PlanHeader.snapshot:type_name -> mgmt.v1.Snapshot
+	22, // 11: mgmt.v1.PlanHeader.snapshot:type_name -> mgmt.v1.Snapshot
 	2,  // 12: mgmt.v1.PlanHeader.spec:type_name -> mgmt.v1.RestoreSpec
-	17, // 13: mgmt.v1.PlanObject.ref:type_name -> mgmt.v1.Ref
+	23, // 13: mgmt.v1.PlanObject.ref:type_name -> mgmt.v1.Ref
 	1,  // 14: mgmt.v1.PlanObject.action:type_name -> mgmt.v1.PlanAction
-	17, // 15: mgmt.v1.PlanObject.owners:type_name -> mgmt.v1.Ref
+	23, // 15: mgmt.v1.PlanObject.owners:type_name -> mgmt.v1.Ref
 	2,  // 16: mgmt.v1.RunRestoreRequest.spec:type_name -> mgmt.v1.RestoreSpec
 	3,  // 17: mgmt.v1.RunRestoreRequest.tuning:type_name -> mgmt.v1.RestoreTuning
-	18, // 18: mgmt.v1.RunRestoreResponse.operation:type_name -> mgmt.v1.Operation
-	4,  // 19: mgmt.v1.RestoreService.PlanRestore:input_type -> mgmt.v1.PlanRestoreRequest
-	10, // 20: mgmt.v1.RestoreService.RunRestore:input_type -> mgmt.v1.RunRestoreRequest
-	5,  // 21: mgmt.v1.RestoreService.PlanRestore:output_type -> mgmt.v1.PlanRestoreResponse
-	11, // 22: mgmt.v1.RestoreService.RunRestore:output_type -> mgmt.v1.RunRestoreResponse
-	21, // [21:23] is the sub-list for method output_type
-	19, // [19:21] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	24, // 18: mgmt.v1.RunRestoreResponse.operation:type_name -> mgmt.v1.Operation
+	19, // 19: mgmt.v1.MarksSpec.selection:type_name -> mgmt.v1.Selection
+	12, // 20: mgmt.v1.PlanRollbackFromMarksRequest.spec:type_name -> mgmt.v1.MarksSpec
+	14, // 21: mgmt.v1.PlanRollbackFromMarksResponse.units:type_name -> mgmt.v1.MarkedUnit
+	21, // 22: mgmt.v1.PlanRollbackFromMarksResponse.findings:type_name -> mgmt.v1.Finding
+	12, // 23: mgmt.v1.RollbackFromMarksRequest.spec:type_name -> mgmt.v1.MarksSpec
+	24, // 24: mgmt.v1.RollbackFromMarksResponse.operation:type_name -> mgmt.v1.Operation
+	4,  // 25: mgmt.v1.RestoreService.PlanRestore:input_type -> mgmt.v1.PlanRestoreRequest
+	10, // 26: mgmt.v1.RestoreService.RunRestore:input_type -> mgmt.v1.RunRestoreRequest
+	13, // 27: mgmt.v1.RestoreService.PlanRollbackFromMarks:input_type -> mgmt.v1.PlanRollbackFromMarksRequest
+	16, // 28: mgmt.v1.RestoreService.RollbackFromMarks:input_type -> mgmt.v1.RollbackFromMarksRequest
+	5,  // 29: mgmt.v1.RestoreService.PlanRestore:output_type -> mgmt.v1.PlanRestoreResponse
+	11, // 30: mgmt.v1.RestoreService.RunRestore:output_type -> mgmt.v1.RunRestoreResponse
+	15, // 31: mgmt.v1.RestoreService.PlanRollbackFromMarks:output_type -> mgmt.v1.PlanRollbackFromMarksResponse
+	17, // 32: mgmt.v1.RestoreService.RollbackFromMarks:output_type -> mgmt.v1.RollbackFromMarksResponse
+	29, // [29:33] is the sub-list for method output_type
+	25, // [25:29] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_mgmt_v1_restore_proto_init() }
@@ -1235,7 +1679,7 @@ func file_mgmt_v1_restore_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mgmt_v1_restore_proto_rawDesc), len(file_mgmt_v1_restore_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   10,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

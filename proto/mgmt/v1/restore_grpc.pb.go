@@ -19,8 +19,10 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RestoreService_PlanRestore_FullMethodName = "/mgmt.v1.RestoreService/PlanRestore"
-	RestoreService_RunRestore_FullMethodName  = "/mgmt.v1.RestoreService/RunRestore"
+	RestoreService_PlanRestore_FullMethodName           = "/mgmt.v1.RestoreService/PlanRestore"
+	RestoreService_RunRestore_FullMethodName            = "/mgmt.v1.RestoreService/RunRestore"
+	RestoreService_PlanRollbackFromMarks_FullMethodName = "/mgmt.v1.RestoreService/PlanRollbackFromMarks"
+	RestoreService_RollbackFromMarks_FullMethodName     = "/mgmt.v1.RestoreService/RollbackFromMarks"
 )
 
 // RestoreServiceClient is the client API for RestoreService service.
@@ -39,6 +41,16 @@ type RestoreServiceClient interface {
 	// verified, and released. It can be resumed after a crash (OperationService.ResumeOperation);
 	// when it is run again, it adopts what is equal.
 	RunRestore(ctx context.Context, in *RunRestoreRequest, opts ...grpc.CallOption) (*RunRestoreResponse, error)
+	// PlanRollbackFromMarks finds the paused copies that restores and moves left on a target whose
+	// journals are lost: those that neither the catalog nor a mirror in the storage location has. It
+	// reads the target and the ownership records, and changes nothing.
+	PlanRollbackFromMarks(ctx context.Context, in *PlanRollbackFromMarksRequest, opts ...grpc.CallOption) (*PlanRollbackFromMarksResponse, error)
+	// RollbackFromMarks plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks
+	// everything, and removes these copies from the target without deleting any infrastructure. It is
+	// an operation of kind restore that ends as rolled-back. After a crash it can be resumed by
+	// OperationService.RollbackOperation, or run again. FAILED_PRECONDITION (reason LOCKED) while
+	// another restore or move is on the same target.
+	RollbackFromMarks(ctx context.Context, in *RollbackFromMarksRequest, opts ...grpc.CallOption) (*RollbackFromMarksResponse, error)
 }
 
 type restoreServiceClient struct {
@@ -78,6 +90,26 @@ func (c *restoreServiceClient) RunRestore(ctx context.Context, in *RunRestoreReq
 	return out, nil
 }
 
+func (c *restoreServiceClient) PlanRollbackFromMarks(ctx context.Context, in *PlanRollbackFromMarksRequest, opts ...grpc.CallOption) (*PlanRollbackFromMarksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanRollbackFromMarksResponse)
+	err := c.cc.Invoke(ctx, RestoreService_PlanRollbackFromMarks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *restoreServiceClient) RollbackFromMarks(ctx context.Context, in *RollbackFromMarksRequest, opts ...grpc.CallOption) (*RollbackFromMarksResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RollbackFromMarksResponse)
+	err := c.cc.Invoke(ctx, RestoreService_RollbackFromMarks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RestoreServiceServer is the server API for RestoreService service.
 // All implementations must embed UnimplementedRestoreServiceServer
 // for forward compatibility.
@@ -94,6 +126,16 @@ type RestoreServiceServer interface {
 	// verified, and released. It can be resumed after a crash (OperationService.ResumeOperation);
 	// when it is run again, it adopts what is equal.
 	RunRestore(context.Context, *RunRestoreRequest) (*RunRestoreResponse, error)
+	// PlanRollbackFromMarks finds the paused copies that restores and moves left on a target whose
+	// journals are lost: those that neither the catalog nor a mirror in the storage location has. It
+	// reads the target and the ownership records, and changes nothing.
+	PlanRollbackFromMarks(context.Context, *PlanRollbackFromMarksRequest) (*PlanRollbackFromMarksResponse, error)
+	// RollbackFromMarks plans, refuses with FAILED_PRECONDITION (reason FINDINGS) when a finding blocks
+	// everything, and removes these copies from the target without deleting any infrastructure. It is
+	// an operation of kind restore that ends as rolled-back. After a crash it can be resumed by
+	// OperationService.RollbackOperation, or run again. FAILED_PRECONDITION (reason LOCKED) while
+	// another restore or move is on the same target.
+	RollbackFromMarks(context.Context, *RollbackFromMarksRequest) (*RollbackFromMarksResponse, error)
 	mustEmbedUnimplementedRestoreServiceServer()
 }
 
@@ -109,6 +151,12 @@ func (UnimplementedRestoreServiceServer) PlanRestore(*PlanRestoreRequest, grpc.S
 }
 func (UnimplementedRestoreServiceServer) RunRestore(context.Context, *RunRestoreRequest) (*RunRestoreResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RunRestore not implemented")
+}
+func (UnimplementedRestoreServiceServer) PlanRollbackFromMarks(context.Context, *PlanRollbackFromMarksRequest) (*PlanRollbackFromMarksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PlanRollbackFromMarks not implemented")
+}
+func (UnimplementedRestoreServiceServer) RollbackFromMarks(context.Context, *RollbackFromMarksRequest) (*RollbackFromMarksResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RollbackFromMarks not implemented")
 }
 func (UnimplementedRestoreServiceServer) mustEmbedUnimplementedRestoreServiceServer() {}
 func (UnimplementedRestoreServiceServer) testEmbeddedByValue()                        {}
@@ -160,6 +208,42 @@ func _RestoreService_RunRestore_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RestoreService_PlanRollbackFromMarks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanRollbackFromMarksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RestoreServiceServer).PlanRollbackFromMarks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RestoreService_PlanRollbackFromMarks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RestoreServiceServer).PlanRollbackFromMarks(ctx, req.(*PlanRollbackFromMarksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RestoreService_RollbackFromMarks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackFromMarksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RestoreServiceServer).RollbackFromMarks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RestoreService_RollbackFromMarks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RestoreServiceServer).RollbackFromMarks(ctx, req.(*RollbackFromMarksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RestoreService_ServiceDesc is the grpc.ServiceDesc for RestoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +254,14 @@ var RestoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RunRestore",
 			Handler:    _RestoreService_RunRestore_Handler,
+		},
+		{
+			MethodName: "PlanRollbackFromMarks",
+			Handler:    _RestoreService_PlanRollbackFromMarks_Handler,
+		},
+		{
+			MethodName: "RollbackFromMarks",
+			Handler:    _RestoreService_RollbackFromMarks_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
