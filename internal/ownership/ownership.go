@@ -25,6 +25,7 @@ var _ Store = (*store.Store)(nil)
 
 // Record is what an ownership record says.
 type Record struct {
+	Workload  string // "namespace/name" of the Cluster when it was written
 	By        object.Side
 	Epoch     int64
 	Operation string // that wrote it
@@ -54,8 +55,9 @@ func (r Record) WentBack() bool {
 }
 
 func record(s Store, o store.SignedOwner) Record {
-	return Record{By: object.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Epoch: o.Epoch,
-		Operation: o.Operation, Time: o.Time, Trusted: s.Vouches(o), Seen: o.Seen}
+	return Record{Workload: o.Workload, Epoch: o.Epoch, Operation: o.Operation, Time: o.Time,
+		By: object.Side{Name: o.Owner.Owner.Name, UID: o.Owner.Owner.UID}, Trusted: s.Vouches(o),
+		Seen: o.Seen}
 }
 
 // Owners reads all ownership records, by id of the workload cluster, and those of which only the

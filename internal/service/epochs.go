@@ -49,7 +49,7 @@ func (m epochMemory) RaiseEpochs(ctx context.Context, storeID string,
 	}
 	raised, err := c.RaiseEpochs(ctx, storeID, epochs)
 	if raised {
-		m.s.fences.epochRaised()
+		m.s.fences.outdate()
 	}
 	return raised, err
 }

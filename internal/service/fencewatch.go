@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/retry"
-	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // How often the watch for management clusters that come back asks. A management cluster that comes
@@ -29,34 +30,23 @@ const (
 	fencePollDown, fencePollUp = time.Second, 5 * time.Second
 	// fenceProbe bounds one try: a host that drops packets must not delay the next one.
 	fenceProbe = 3 * time.Second
-	// recordsDown and recordsUp are the age at which the ownership records are read again, one
-	// request each: before a management cluster comes back they have to be known already.
-	recordsDown, recordsUp = 30 * time.Second, 5 * time.Minute
-	// confirmTime bounds the last look at the records of what is about to be paused.
+	// confirmTime bounds the last read of the records of what is about to be paused.
 	confirmTime = 3 * time.Second
+	// passGuarded is the time between two passes over a management cluster with fenced workload
+	// clusters: somebody may unpause one where no admission policy denies it. passIncomplete is that
+	// after a pass that left something undone. Others have a pass as often as records are read.
+	passGuarded, passIncomplete = time.Minute, 10 * time.Second
 )
 
 // fenceWatch pauses, on each management cluster of a daemon, the workload clusters that a trusted
-// ownership record gives to another one: when it answers again, at the start of the daemon, and
-// when there are new records.
+// ownership record gives to another one: when it answers again, at the start of the daemon, when
+// there are new records, and from time to time.
 type fenceWatch struct {
 	s *Server
+	*ownerCache
 
-	// reading is held while records are read, so that only one management cluster reads them.
-	reading sync.Mutex
-
-	mu       sync.Mutex                // guards what follows
-	changed  time.Time                 // when this process last saw a new epoch
-	records  map[string]locationOwners // by name of the location
-	cameBack map[string]cameBack       // by name of the management cluster
-}
-
-// locationOwners are the ownership records of a location, as they were read.
-type locationOwners struct {
-	store   *store.Store
-	records map[string]ownership.Record
-	began   time.Time // of the read
-	version int       // counts the reads that found other records
+	mu       sync.Mutex          // guards what follows
+	cameBack map[string]cameBack // by name of the management cluster
 }
 
 // cameBack is the last time that workload clusters of a management cluster were paused.
@@ -68,14 +58,8 @@ type cameBack struct {
 }
 
 func newFenceWatch(s *Server) *fenceWatch {
-	return &fenceWatch{s: s, records: map[string]locationOwners{}, cameBack: map[string]cameBack{}}
-}
-
-// epochRaised notes that an ownership record with a new epoch was read or written.
-func (w *fenceWatch) epochRaised() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.changed = time.Now()
+	return &fenceWatch{s: s, cameBack: map[string]cameBack{},
+		ownerCache: newOwnerCache(s.cfg.Locations, s.readOwners, s.cfg.Log)}
 }
 
 // last returns when workload clusters of a management cluster were last paused; false when none
@@ -90,6 +74,7 @@ func (w *fenceWatch) last(name string) (cameBack, bool) {
 // run watches all management clusters until ctx ends.
 func (w *fenceWatch) run(ctx context.Context) {
 	var watches sync.WaitGroup
+	watches.Go(func() { w.ownerCache.run(ctx) })
 	for _, o := range w.s.cfg.Sources {
 		watches.Go(func() { w.watch(ctx, o) })
 	}
@@ -101,13 +86,18 @@ type mgmtWatch struct {
 	*fenceWatch
 	options kube.Options
 	log     *slog.Logger
-	// down is when the last try failed; zero once a pass with fresh records is through after it.
-	down     time.Time
-	answered bool
-	// fresh: the records were read since it answers again. The first pass takes those of the cache:
-	// a slow store must not delay it.
-	fresh  bool
-	passed map[string]int // versions of the records of the last pass, by location
+	// down is when the last try failed, back when the first one after it did not. Both are zero once a
+	// pass is through with records that were read since.
+	down, back time.Time
+	// answered is the UID of the management cluster that had a pass since; empty when none had.
+	answered string
+	passed   map[string]int // versions of the records of the last pass, by location
+	next     time.Time      // of the next pass
+	// complete: the last pass left nothing undone. said are its warnings.
+	complete bool
+	said     string
+	// unprotected is how many workload clusters the admission policy did not protect.
+	unprotected int
 }
 
 func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
@@ -116,8 +106,8 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 		wait := fencePollUp
 		if err := m.look(ctx); err != nil && ctx.Err() == nil {
 			wait = fencePollDown
-		} else if err == nil && !m.fresh {
-			continue // with fresh records
+		} else if !m.back.IsZero() {
+			wait = recordsTick
 		}
 		if retry.Sleep(ctx, wait) != nil {
 			return
@@ -125,8 +115,10 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 	}
 }
 
-// look asks the management cluster for an answer, and fences what it lost when it has not been done
-// since.
+// look asks the management cluster for an answer, and fences what it lost when that is due. It never
+// waits for a store: the records are read beside it, so that a slow store does not delay the answer
+// to a management cluster that comes back. The first pass takes the records that were read last, and
+// another one follows when they were read again.
 func (m *mgmtWatch) look(ctx context.Context) error {
 	began := time.Now()
 	probe, cancel := context.WithTimeout(ctx, fenceProbe)
@@ -135,13 +127,13 @@ func (m *mgmtWatch) look(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	m.setDown(m.options.Name, err != nil)
 	if err != nil {
-		if m.answered {
+		if m.answered != "" {
 			m.log.Warn("management cluster does not answer; when it does, what it lost is fenced",
 				"error", err)
 		}
-		m.answered, m.fresh, m.down, m.passed = false, false, began, nil
-		_, _ = m.refresh(ctx, recordsDown) // the next look reports the error
+		m.answered, m.down, m.back, m.passed = "", began, time.Time{}, nil
 		return err
 	}
 	since := began
@@ -149,25 +141,42 @@ func (m *mgmtWatch) look(ctx context.Context) error {
 		since = m.down
 	}
 	owners := m.cached()
+	fresh := !slices.ContainsFunc(slices.Collect(maps.Values(owners)),
+		func(o locationOwners) bool { return o.began.Before(m.back) })
+	same := m.answered == mgmt.UID() && maps.Equal(m.passed, versions(owners))
+	if same && began.Before(m.next) {
+		m.settle(fresh)
+		return nil
+	}
+	if !m.down.IsZero() && m.back.IsZero() {
+		m.back = time.Now()
+		m.outdate() // records may have been written while it was away
+	}
+	guarded, err := m.pass(ctx, mgmt, owners, since, same)
+	m.passed = versions(owners)
+	if err != nil {
+		m.log.Error("fence what the management cluster lost", "error", err)
+		m.answered = ""
+		return err
+	}
+	m.answered = mgmt.UID()
+	m.settle(fresh && !m.back.After(began))
 	switch {
-	case m.fresh:
-		owners, err = m.refresh(ctx, recordsUp)
-	case m.answered || len(owners) == 0:
-		owners, err = m.refresh(ctx, 0)
-		m.fresh = err == nil
-	}
-	if !m.answered || err != nil || !maps.Equal(m.passed, versions(owners)) {
-		if passErr := m.pass(ctx, mgmt, owners, since); passErr != nil || err != nil {
-			err = errors.Join(err, passErr)
-			m.log.Error("fence what the management cluster lost", "error", err)
-			return err
-		}
-	}
-	m.answered, m.passed = true, versions(owners)
-	if m.fresh {
-		m.down = time.Time{}
+	case !m.complete:
+		m.next = time.Now().Add(passIncomplete)
+	case guarded:
+		m.next = time.Now().Add(passGuarded)
+	default:
+		m.next = time.Now().Add(recordsUp)
 	}
 	return nil
+}
+
+// settle ends what is measured from the last try before a management cluster came back.
+func (m *mgmtWatch) settle(fresh bool) {
+	if fresh {
+		m.down, m.back = time.Time{}, time.Time{}
+	}
 }
 
 func versions(owners map[string]locationOwners) map[string]int {
@@ -178,112 +187,160 @@ func versions(owners map[string]locationOwners) map[string]int {
 	return v
 }
 
-// refresh returns the ownership records of all locations. It reads those again that are older than
-// maxAge or than the last new epoch. Where that fails, it returns the ones before, with the error.
-// While a management cluster is down, maxAge is short: then records are there when it comes back.
-func (w *fenceWatch) refresh(ctx context.Context, maxAge time.Duration) (map[string]locationOwners,
-	error) {
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	w.mu.Lock()
-	changed := w.changed
-	w.mu.Unlock()
-	var errs []error
-	for i := range w.s.cfg.Locations {
-		l := &w.s.cfg.Locations[i]
-		have, known := w.cached()[l.Name]
-		if known && time.Since(have.began) < maxAge && have.began.After(changed) {
-			continue
-		}
-		next, err := w.s.readOwners(ctx, l)
-		if errors.Is(err, store.ErrStoreMissing) {
-			continue // before the first snapshot
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		next.version = have.version
-		if !known || !maps.EqualFunc(have.records, next.records, sameRecord) {
-			next.version++
-		}
-		w.mu.Lock()
-		w.records[l.Name] = next
-		w.mu.Unlock()
-	}
-	return w.cached(), errors.Join(errs...)
-}
-
-// cached returns the ownership records that were read last, by location.
-func (w *fenceWatch) cached() map[string]locationOwners {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return maps.Clone(w.records)
-}
-
-func sameRecord(a, b ownership.Record) bool {
-	return a.By == b.By && a.Epoch == b.Epoch && a.Trusted == b.Trusted && a.Seen == b.Seen &&
-		(a.Damaged == nil) == (b.Damaged == nil)
-}
-
-func (s *Server) readOwners(ctx context.Context, l *Location) (o locationOwners, err error) {
-	o.began = time.Now()
-	if o.store, err = s.openLocation(ctx, l, nil, false); err == nil {
-		o.records, err = ownership.Owners(ctx, o.store)
-	}
-	return o, err
-}
-
 // pass fences the workload clusters that a management cluster lost by the records of any location.
+// It reports whether workload clusters there are fenced or were moved away. again says that the last
+// pass was made with the same records: what it logged is not logged again.
 func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string]locationOwners,
-	since time.Time) error {
+	since time.Time, again bool) (guarded bool, err error) {
 	if len(owners) == 0 {
-		return nil
+		m.complete = true
+		return false, nil
 	}
 	f, err := m.s.newFencing(ctx, mgmt)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var ignored int
 	var all fence.Result
-	var armed []fence.Cluster
+	lostOf := map[string]fence.Cluster{}
 	for _, o := range owners {
 		f.owners.StoreID, f.owners.Records = o.store.ID(), o.records
 		lost, findings := f.owners.Lost(f.clusters)
 		ignored += len(findings)
 		for _, finding := range findings {
-			m.log.Warn("ownership record is not obeyed", "workloadCluster", finding.Unit, "code",
-				finding.Code, "message", finding.Message)
+			if !again {
+				m.log.Warn("ownership record is not obeyed", "workloadCluster", finding.Unit, "code",
+					finding.Code, "message", finding.Message)
+			}
 		}
 		lost = m.confirmed(ctx, f, o, lost)
-		armed = append(armed, lost...)
+		for _, c := range lost {
+			lostOf[c.Unit()] = c
+		}
 		r := f.fence.Pause(ctx, lost, capi.FencedByRecord)
-		all.Paused, all.Findings = append(all.Paused, r.Paused...), append(all.Findings, r.Findings...)
+		all.Paused = append(all.Paused, r.Paused...)
+		all.Already = append(all.Already, r.Already...)
+		all.Held = append(all.Held, r.Held...)
+		all.Findings = append(all.Findings, r.Findings...)
 		if r.LastPause.After(all.LastPause) {
 			all.LastPause = r.LastPause
 		}
 	}
 	m.s.metrics.fenced(mgmt.Name(), len(all.Paused), len(all.Findings), ignored)
 	if len(all.Paused) > 0 {
-		c := cameBack{at: time.Now(), paused: len(all.Paused), overlap: all.LastPause.Sub(since)}
-		m.log.Warn("fenced workload clusters that another management cluster owns", "count", c.paused,
-			"overlap", c.overlap)
-		m.s.metrics.fence.overlap.WithLabelValues(mgmt.Name()).Set(c.overlap.Seconds())
-		m.mu.Lock()
-		m.cameBack[m.options.Name] = c
-		m.mu.Unlock()
-		_, findings := f.fence.Acknowledge(ctx, all.Paused)
-		findings = append(f.fence.Arm(ctx, armed), findings...)
-		for _, finding := range findings {
-			m.log.Warn("fence is not complete", "workloadCluster", finding.Unit, "code", finding.Code,
-				"message", finding.Message)
-		}
+		m.noteCameBack(cameBack{at: time.Now(), paused: len(all.Paused),
+			overlap: all.LastPause.Sub(since)})
 	}
+	var fenced []fence.Cluster
+	for _, unit := range all.Fenced() {
+		fenced = append(fenced, lostOf[unit])
+	}
+	m.finish(ctx, f, fenced, again && m.complete && len(all.Paused) == 0)
+	guarded = m.protected(ctx, f, owners, fenced) || len(fenced) > 0
 	var errs []error
 	for _, finding := range all.Findings {
 		errs = append(errs, errors.New(finding.String()))
 	}
-	return errors.Join(errs...)
+	return guarded, errors.Join(errs...)
+}
+
+func (m *mgmtWatch) noteCameBack(c cameBack) {
+	m.log.Warn("fenced workload clusters that another management cluster owns", "count", c.paused,
+		"overlap", c.overlap)
+	m.s.metrics.fence.overlap.WithLabelValues(m.options.Name).Set(c.overlap.Seconds())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cameBack[m.options.Name] = c
+}
+
+// finish does what belongs to a fence besides the pause of the Clusters: the admission policy, and
+// the switches of other objects. A daemon may have died before it came to that, so each pass does
+// it, until it is known to be done. Then only the policy is looked after.
+func (m *mgmtWatch) finish(ctx context.Context, f *fencing, fenced []fence.Cluster, done bool) {
+	warnings := f.fence.Arm(ctx, fenced)
+	if !done {
+		units := make([]string, len(fenced))
+		for i, c := range fenced {
+			units[i] = c.Unit()
+		}
+		set, findings := f.fence.Acknowledge(ctx, units)
+		m.complete = set
+		warnings = append(warnings, findings...)
+	}
+	said := fmt.Sprint(warnings)
+	for _, finding := range warnings {
+		if said != m.said {
+			m.log.Warn("fence is not complete", "workloadCluster", finding.Unit, "code", finding.Code,
+				"message", finding.Message)
+		}
+	}
+	m.said = said
+}
+
+// protected counts, for the metric, the workload clusters that were fenced on a management cluster
+// or moved away from it, and that its admission policy does not protect. It reports whether there
+// are any that it should.
+func (m *mgmtWatch) protected(ctx context.Context, f *fencing, owners map[string]locationOwners,
+	fenced []fence.Cluster) (any bool) {
+	want := map[object.Ref]bool{}
+	for _, c := range fenced {
+		want[c.Ref] = true
+	}
+	for _, c := range f.clusters {
+		if c.Fenced() != "" {
+			want[c.Ref] = true
+		}
+	}
+	for _, ref := range m.s.movedAway(ctx, f.mgmt.UID(), owners) {
+		want[ref] = true
+	}
+	missing := 0
+	if len(want) > 0 {
+		state, err := f.fence.Policy.State(ctx)
+		for ref := range want {
+			if err != nil || !state.Enforced || !state.Known(ref) {
+				missing++
+			}
+		}
+		if missing > m.unprotected {
+			m.log.Warn("the admission policy mgmtd-moved does not protect workload clusters that were "+
+				"fenced or moved away: somebody may unpause them, or create them again", "count", missing,
+				"error", err)
+		}
+	}
+	m.unprotected = missing
+	m.s.metrics.fence.unprotected.WithLabelValues(f.mgmt.Name()).Set(float64(missing))
+	return len(want) > 0
+}
+
+// movedAway returns the Clusters that a move of this catalog took from a management cluster and that
+// belong to another one since.
+func (s *Server) movedAway(ctx context.Context, uid string,
+	owners map[string]locationOwners) []object.Ref {
+	c, err := s.openCatalog(ctx)
+	if err != nil {
+		return nil
+	}
+	var moved []object.Ref
+	for _, o := range owners {
+		for _, r := range o.records {
+			if !r.Trusted || r.By.UID == uid {
+				continue
+			}
+			key, keyErr := object.ParseKey(r.Workload)
+			id, idErr := catalog.ParseOperationID(r.Operation)
+			if errors.Join(keyErr, idErr) != nil {
+				continue
+			}
+			op, err := c.Operation(ctx, id)
+			if err != nil || op.Kind != catalog.KindMove || op.Source.UID != uid {
+				continue // by another host, by a restore, or forgotten
+			}
+			moved = append(moved, object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind,
+				Namespace: key.Namespace, Name: key.Name})
+		}
+	}
+	return moved
 }
 
 // confirmed returns those of the Clusters that are lost by their records of this moment as well:
@@ -299,6 +356,10 @@ func (m *mgmtWatch) confirmed(ctx context.Context, f *fencing, o locationOwners,
 	var g errgroup.Group
 	g.SetLimit(mgmtRequests)
 	for _, c := range lost {
+		if c.Paused && c.Fenced() != "" { // it stays as it is
+			now.Records[c.ID] = o.records[c.ID]
+			continue
+		}
 		g.Go(func() error {
 			r, err := ownership.Read(ctx, o.store, c.ID)
 			if err != nil {

@@ -5,6 +5,7 @@ package service
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -14,7 +15,12 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/fence"
 	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
 )
 
 // cutOff is the way to the first API server through a network that can be cut.
@@ -74,6 +80,7 @@ func TestAPII1SourceThatComesBackIsFenced(t *testing.T) {
 	f := newFenceFixture(t, "returns")
 	way := newCutOff(t)
 	f.s.cfg.Sources = []kube.Options{way.Options}
+	f.moved(way.Options)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -117,4 +124,57 @@ func TestAPII1SourceThatComesBackIsFenced(t *testing.T) {
 	f.claim(f.store, units[2], elsewhere, 0)
 	await(units[2])
 	f.wantStates("a new record", "paused record", "at work ", "paused record")
+	cancel()
+	<-done
+	f.finishesWhatDied(way.Options)
+}
+
+// moved makes the history of a move of a Cluster that is not there any more.
+func (f *fenceFixture) moved(from kube.Options) {
+	f.t.Helper()
+	c, err := f.s.openCatalog(f.t.Context())
+	must(f.t, err)
+	op, err := c.CreateOperation(f.t.Context(), catalog.Operation{Kind: catalog.KindMove,
+		Source: catalog.Side{Name: from.Name, UID: servers.Connect(f.t, 0).UID()}})
+	must(f.t, err)
+	must(f.t, ownership.Claim(f.t.Context(), f.store, ownership.Request{WorkloadID: "id-of-moved",
+		Workload: f.name("moved"), To: elsewhere, Operation: string(op.ID)}))
+}
+
+// finishesWhatDied: a daemon died after it had paused two Clusters, before it armed the policy for
+// them. The next one finishes that. The policy protects these, and not what a move took away, whose
+// key somebody removed.
+func (f *fenceFixture) finishesWhatDied(way kube.Options) {
+	f.t.Helper()
+	m := servers.Connect(f.t, 0)
+	kinds, err := m.Reader().Kinds(f.t.Context())
+	must(f.t, err)
+	p := &fence.Policy{Reader: m.Reader(), Writer: m.Writer(), Prober: m.Prober(), Kinds: kinds}
+	ref := func(unit string) object.Ref {
+		return object.Ref{Group: capi.Cluster.Group, Kind: capi.Cluster.Kind, Namespace: f.namespace,
+			Name: unit}
+	}
+	must(f.t, p.Disarm(f.t.Context(), []object.Ref{ref(units[0]), ref(units[2]), ref("moved")}))
+	owners, err := f.s.fences.read(f.t.Context(), &f.s.cfg.Locations[0])
+	must(f.t, err)
+	w := &mgmtWatch{fenceWatch: f.s.fences, options: way, log: slog.New(slog.DiscardHandler)}
+	pass := func(again bool) (guarded bool) {
+		guarded, err := w.pass(f.t.Context(), m, map[string]locationOwners{"default": owners}, time.Now(),
+			again)
+		must(f.t, err)
+		return guarded
+	}
+	guarded := pass(false)
+	state, err := p.State(f.t.Context())
+	must(f.t, err)
+	if !guarded || !w.complete || !state.Denies(ref(units[0])) || !state.Denies(ref(units[2])) ||
+		w.unprotected != 1 {
+		f.t.Errorf("guarded %v, complete %v, %d not protected: %v", guarded, w.complete, w.unprotected,
+			state)
+	}
+	must(f.t, p.Arm(f.t.Context(), []fence.Cluster{{Ref: ref("moved"), ID: "id-of-moved"}}))
+	if pass(true); w.unprotected != 0 {
+		f.t.Errorf("%d not protected", w.unprotected)
+	}
+	must(f.t, p.Disarm(f.t.Context(), []object.Ref{ref("moved")}))
 }

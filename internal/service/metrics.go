@@ -45,8 +45,8 @@ type pruneMetrics struct {
 
 // fenceMetrics count what was fenced because another management cluster owns it.
 type fenceMetrics struct {
-	overlap, ignored *prometheus.GaugeVec
-	paused, failures *prometheus.CounterVec
+	overlap, ignored, unprotected *prometheus.GaugeVec
+	paused, failures              *prometheus.CounterVec
 }
 
 // fenced counts one search for workload clusters that a management cluster lost.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/mgmtd/mgmtd/internal/store/bucket"
 	"github.com/mgmtd/mgmtd/internal/store/layout"
 	"github.com/mgmtd/mgmtd/internal/store/record"
@@ -167,12 +169,13 @@ func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedO
 	if err != nil {
 		return err
 	}
+	owners, errs := s.readOwners(ctx, ids)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	var trusted []SignedOwner
-	for _, id := range ids {
-		o, err := s.readOwner(ctx, id)
-		if ctx.Err() != nil {
-			return err
-		}
+	for i, id := range ids {
+		o, err := owners[i], errs[i]
 		if err == nil {
 			trusted = append(trusted, o)
 		}
@@ -188,4 +191,25 @@ func (s *Store) Owners(ctx context.Context, fn func(workloadID string, o SignedO
 		}
 	}
 	return s.remember(ctx, trusted...)
+}
+
+// ownerReads is how many ownership records are read at once: enough that some hundreds are read
+// within seconds from a distant bucket, and few enough for one that limits requests.
+const ownerReads = 8
+
+// readOwners reads ownership records, and returns what readOwner does of each.
+func (s *Store) readOwners(ctx context.Context, ids []string) ([]SignedOwner, []error) {
+	owners, errs := make([]SignedOwner, len(ids)), make([]error, len(ids))
+	var g errgroup.Group
+	g.SetLimit(ownerReads)
+	for i, id := range ids {
+		g.Go(func() error {
+			if errs[i] = ctx.Err(); errs[i] == nil {
+				owners[i], errs[i] = s.readOwner(ctx, id)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // its functions return nil
+	return owners, errs
 }

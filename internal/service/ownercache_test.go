@@ -1,0 +1,63 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/ownership"
+)
+
+// TestASlowStoreDelaysNobodyWhoAsksForOwners: a store that does not answer kept the watch from
+// asking a management cluster that came back meanwhile. The records of the others are read as
+// often as before, and a new epoch makes all of them old.
+func TestASlowStoreDelaysNobodyWhoAsksForOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := map[string]int{}
+		read := func(ctx context.Context, l *Location) (locationOwners, error) {
+			o := locationOwners{began: time.Now(), records: map[string]ownership.Record{}}
+			if l.Name == "slow" {
+				<-ctx.Done()
+				return o, ctx.Err()
+			}
+			if reads[l.Name]++; reads[l.Name] == 2 {
+				return o, errors.New("no answer")
+			}
+			if reads[l.Name] > 3 {
+				o.records["w-1"] = ownership.Record{By: object.Side{Name: "there"}, Epoch: 1}
+			}
+			return o, nil
+		}
+		c := newOwnerCache([]Location{{Name: "slow"}, {Name: "quick"}}, read,
+			slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		go c.run(ctx)
+		want := func(after time.Duration, count, version int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if have := c.cached(); reads["quick"] != count || have["quick"].version != version ||
+				len(have) != 1 {
+				t.Errorf("%d reads, version %d, of %d locations; want %d reads and version %d",
+					reads["quick"], have["quick"].version, len(have), count, version)
+			}
+		}
+		want(0, 1, 1)
+		want(recordsDown+recordsTick, 1, 1) // all management clusters answer
+		c.setDown("prod", true)
+		want(2*recordsTick, 2, 1) // fails
+		want(recordsAgain, 3, 1)  // the same records
+		want(recordsDown+recordsTick, 4, 2)
+		c.setDown("prod", false)
+		want(recordsDown+recordsTick, 4, 2)
+		c.outdate()
+		want(2*recordsTick, 5, 2)
+		want(recordsUp+recordsTick, 6, 2)
+		cancel()
+		synctest.Wait()
+	})
+}
