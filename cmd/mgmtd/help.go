@@ -8,8 +8,9 @@ socket, on TCP with mutual TLS, or both. One process at a time holds a catalog; 
 
 Changes: storage locations: it writes snapshots, results of verifies and ownership records, and
 deletes snapshots where the configuration has retention or a ttl. Its catalog. A management cluster
-only for a restore or a move that a client asked for, or that was running when mgmtd ended.
-Does not change: the management cluster of a schedule.
+for a restore, a move or a fence that a client asked for, or that was running when mgmtd ended; and
+when a trusted ownership record says that another one owns a workload cluster: its Cluster is paused.
+Does not change: what a management cluster owns, by a schedule.
 
 When it starts, it checks the whole configuration and reports everything that is wrong with it. It
 opens the catalog and resumes moves that the process before it left unfinished. Restores from
@@ -24,8 +25,13 @@ Signals:
 
 Files:
   FILE of --config              the configuration; docs/config.md has every field
-  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog); it is disposable, and
-                                mgmtctl catalog rebuild makes its index from the store
+  /var/lib/mgmtd/catalog.db     the catalog (spec.catalog): index of snapshots, history and journal
+                                of operations, highest epochs of ownership records. When it is lost,
+                                mgmtctl catalog rebuild makes the index from the store and imports
+                                restores and moves that are mirrored there. The rest of the history
+                                is lost, and a record that was put back in the store is detected by
+                                the epochs on the Clusters only. Keep a damaged file until no
+                                operation is unfinished
   CATALOG.pid, CATALOG.sock     next to the catalog: which process holds it, and where a
                                 standalone mgmtctl can watch
   /run/mgmtd.sock               the API (spec.listen.unix), mode 0600
