@@ -22,8 +22,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeSourceSeenRecently, Area: AreaPlan, Severities: []Severity{Fatal, Warning},
 			Forceable: true, ForcedIn: Restores,
 			Meaning: "The source was seen, by a snapshot or an ownership record, less than 15 minutes or " +
-				"three intervals of its schedule ago, whichever is longer, but at most an hour: it may " +
-				"well be at work.",
+				"three intervals of its schedule ago, whichever is longer, but at most an hour; or an API " +
+				"server at its address refuses the credentials: it may well be at work.",
 			Next: "Make sure that no controller of the source runs.",
 		},
 		{

@@ -18,6 +18,9 @@ type Dial struct {
 	// Silent says, for a message, how it was dialled without an answer; empty when no kubeconfig is
 	// known that could be its own.
 	Silent string
+	// Refuses: an API server at its address refuses the credentials, so that it cannot be known
+	// whether it is the one.
+	Refuses bool
 	// Clusters are its Clusters, by unit. Unread says why they could not be listed.
 	Clusters map[string]ClusterState
 	Unread   error
@@ -178,6 +181,13 @@ func (s Source) silent(c SourceClaim, now time.Time) []object.Finding {
 				"one workload cluster destroy it", s.Side.Name),
 			Hint: "make sure that its controllers do not run, and confirm it; or restore " +
 				"without the release, which leaves everything paused"})
+	}
+	if !c.NoRelease && s.Dial.Refuses {
+		findings = append(findings, object.Finding{Severity: object.Fatal,
+			Code: object.CodeSourceSeenRecently,
+			Message: fmt.Sprintf("an API server at the address of management cluster %s answers and "+
+				"refuses the credentials: it may well be at work", s.Side.Name),
+			Hint: "use credentials that it accepts, or make sure that its controllers do not run"})
 	}
 	if !c.NoRelease && !s.Seen.IsZero() && age < s.recent() {
 		findings = append(findings, object.Finding{Severity: object.Fatal,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
@@ -44,7 +45,7 @@ func (s *Server) dialer() *dialer {
 func (d *dialer) dial(ctx context.Context, wanted ...object.Side) map[string]preflight.Dial {
 	var mu sync.Mutex
 	answers := map[string]preflight.Dial{}
-	silent := map[string]string{} // by name
+	silent, refuses := map[string]string{}, map[string]bool{} // by name
 	var g errgroup.Group
 	g.SetLimit(mgmtRequests)
 	for _, o := range d.options {
@@ -54,6 +55,7 @@ func (d *dialer) dial(ctx context.Context, wanted ...object.Side) map[string]pre
 				mu.Lock()
 				defer mu.Unlock()
 				silent[o.Name] = err.Error()
+				refuses[o.Name] = apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
 				return nil
 			}
 			if !slices.ContainsFunc(wanted, func(w object.Side) bool { return w.UID == m.UID() }) {
@@ -70,7 +72,8 @@ func (d *dialer) dial(ctx context.Context, wanted ...object.Side) map[string]pre
 	_ = g.Wait() // returns no error
 	for _, w := range wanted {
 		if _, ok := answers[w.UID]; !ok {
-			answers[w.UID] = preflight.Dial{Silent: silentText(silent, w.Name)}
+			answers[w.UID] = preflight.Dial{Silent: silentText(silent, w.Name),
+				Refuses: refuses[w.Name]}
 		}
 	}
 	return answers

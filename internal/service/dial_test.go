@@ -96,6 +96,36 @@ func TestI1OnlyTheUIDOfTheSourceCountsAsItsAnswer(t *testing.T) {
 	}
 }
 
+// TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive: an expired client certificate made
+// a source that works look like a dead one. Another management cluster's refusal says nothing.
+func TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1",
+			"status": "Failure", "reason": "Unauthorized", "code": http.StatusUnauthorized})
+	}))
+	t.Cleanup(server.Close)
+	source := object.Side{Name: "a", UID: "uid-a"}
+	for name, refuses := range map[string]bool{"a": true, "b": false} {
+		d := &dialer{[]kube.Options{kubeconfigOf(t, name, server.URL)}}
+		got := d.dial(t.Context(), source)[source.UID]
+		if got.Answers || got.Refuses != refuses {
+			t.Errorf("%s: %+v", name, got)
+		}
+		claim := preflight.SourceClaim{Gone: true}
+		err := preflight.Refuses(preflight.Source{Side: source, Dial: got}.Check(claim, time.Now()))
+		if (err != nil) != refuses {
+			t.Errorf("%s: %v", name, err)
+		}
+		claim.Force = object.Forced{object.CodeSourceSeenRecently: ""}
+		if err = preflight.Refuses(preflight.Source{Side: source, Dial: got}.Check(claim,
+			time.Now())); err != nil {
+			t.Errorf("%s, overridden: %v", name, err)
+		}
+	}
+}
+
 // TestI1ASourceThatComesBackDuringTheRestoreEndsTheReleases: each later release asks again, and
 // nothing is claimed for a unit that is not released.
 func TestI1ASourceThatComesBackDuringTheRestoreEndsTheReleases(t *testing.T) {
