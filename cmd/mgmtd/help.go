@@ -9,7 +9,7 @@ socket, on TCP with mutual TLS, or both. One process at a time holds a catalog; 
 Changes: storage locations: it writes snapshots, results of verifies and ownership records, and
 deletes snapshots where the configuration has retention or a ttl. Its catalog. A management cluster
 for a restore, a move or a fence that a client asked for, or that was running when mgmtd ended; and
-when a trusted ownership record says that another one owns a workload cluster: its Cluster is paused.
+when a trusted ownership record says that another one owns a workload cluster: it is paused then.
 Does not change: what a management cluster owns, by a schedule.
 
 When it starts, it checks the whole configuration and reports everything that is wrong with it. It

@@ -96,8 +96,8 @@ func TestI1OnlyTheUIDOfTheSourceCountsAsItsAnswer(t *testing.T) {
 	}
 }
 
-// TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive: an expired client certificate made
-// a source that works look like a dead one. Another management cluster's refusal says nothing.
+// TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive: an expired client certificate
+// made a source that works look like a dead one. Another management cluster's refusal says nothing.
 func TestI1AnAPIServerThatRefusesTheCredentialsIsASourceThatMayLive(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -86,8 +86,8 @@ type mgmtWatch struct {
 	*fenceWatch
 	options kube.Options
 	log     *slog.Logger
-	// down is when the last try failed, back when the first one after it did not. Both are zero once a
-	// pass is through with records that were read since.
+	// down is when the last try failed, back when the first one after it did not. Both are zero once
+	// a pass is through with records that were read since.
 	down, back time.Time
 	// answered is the UID of the management cluster that had a pass since; empty when none had.
 	answered string
@@ -115,10 +115,10 @@ func (w *fenceWatch) watch(ctx context.Context, o kube.Options) {
 	}
 }
 
-// look asks the management cluster for an answer, and fences what it lost when that is due. It never
-// waits for a store: the records are read beside it, so that a slow store does not delay the answer
-// to a management cluster that comes back. The first pass takes the records that were read last, and
-// another one follows when they were read again.
+// look asks the management cluster for an answer, and fences what it lost when that is due. It
+// never waits for a store: the records are read beside it, so that a slow store does not delay the
+// answer to a management cluster that comes back. The first pass takes the records that were read
+// last, and another one follows when they were read again.
 func (m *mgmtWatch) look(ctx context.Context) error {
 	began := time.Now()
 	probe, cancel := context.WithTimeout(ctx, fenceProbe)
@@ -188,8 +188,8 @@ func versions(owners map[string]locationOwners) map[string]int {
 }
 
 // pass fences the workload clusters that a management cluster lost by the records of any location.
-// It reports whether workload clusters there are fenced or were moved away. again says that the last
-// pass was made with the same records: what it logged is not logged again.
+// It reports whether workload clusters there are fenced or were moved away. again says that the
+// last pass was made with the same records: what it logged is not logged again.
 func (m *mgmtWatch) pass(ctx context.Context, mgmt *kube.Mgmt, owners map[string]locationOwners,
 	since time.Time, again bool) (guarded bool, err error) {
 	if len(owners) == 0 {
@@ -313,8 +313,8 @@ func (m *mgmtWatch) protected(ctx context.Context, f *fencing, owners map[string
 	return len(want) > 0
 }
 
-// movedAway returns the Clusters that a move of this catalog took from a management cluster and that
-// belong to another one since.
+// movedAway returns the Clusters that a move of this catalog took from a management cluster and
+// that belong to another one since.
 func (s *Server) movedAway(ctx context.Context, uid string,
 	owners map[string]locationOwners) []object.Ref {
 	c, err := s.openCatalog(ctx)

@@ -111,9 +111,9 @@ func newFenceMetrics(r registry) fenceMetrics {
 		ignored: r.gauge("fence_ignored_records", "Ownership records that name another management "+
 			"cluster, or none, and are not obeyed: not trusted, damaged, or older than one seen before.",
 			mgmtLabel),
-		unprotected: r.gauge("fence_unprotected_clusters", "Workload clusters that were fenced, or moved "+
-			"away by this daemon, and that the admission policy mgmtd-moved of the management cluster "+
-			"does not protect: it, its ConfigMap or their key is missing.", mgmtLabel),
+		unprotected: r.gauge("fence_unprotected_clusters", "Workload clusters that were fenced, or "+
+			"moved away by this daemon, and that the admission policy mgmtd-moved of the management "+
+			"cluster does not protect: it, its ConfigMap or their key is missing.", mgmtLabel),
 		paused: r.counter("fence_paused_total", "Workload clusters that were paused because another "+
 			"management cluster owns them.", mgmtLabel),
 		failures: r.counter("fence_failure_total", "Workload clusters that could not be paused "+
