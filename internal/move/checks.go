@@ -197,7 +197,7 @@ func checkCascade(ctx context.Context, c *checker) error {
 		func(r object.Ref) bool { return in[r] || isLock(c.Rows, r, unit) },
 		func(r object.Ref) string { return unit[r] })
 	for _, f := range findings {
-		if f.Unit == "" && f.Severity == object.Error {
+		if f.Unit == "" && f.Code == object.CodeGCWouldCascade {
 			f.Severity = object.Warning // what is shared and owns something is not retired
 			f.Message += "; so its owner stays on the source"
 		}

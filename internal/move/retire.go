@@ -75,8 +75,14 @@ func (m *run) cascades(ctx context.Context, b *batch, units []restore.Unit) (
 		func(r object.Ref) string { return unitOf[r] })
 	byUnit := map[string][]object.Finding{}
 	for _, f := range findings {
-		if f.Severity >= object.Error {
+		switch {
+		case f.Severity < object.Error:
+		case f.Unit != "":
 			byUnit[f.Unit] = append(byUnit[f.Unit], f)
+		case f.Code == object.CodeNotAllowed: // it may be about any of them
+			for _, u := range units {
+				byUnit[u.Name] = append(byUnit[u.Name], f)
+			}
 		}
 	}
 	return byUnit, err

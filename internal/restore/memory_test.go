@@ -361,6 +361,7 @@ type trial struct {
 	hooks    Hooks
 	// writer writes to the target; nil is the target itself.
 	writer Writer
+	prober   Prober // nil is the target
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
 }
@@ -398,9 +399,13 @@ func noProviders(context.Context, []kube.Kind) ([]kube.Provider, error) { return
 
 func (x *trial) makePlan(t testing.TB) *Plan {
 	t.Helper()
+	var prober Prober = x.target
+	if x.prober != nil {
+		prober = x.prober
+	}
 	p, err := NewPlan(t.Context(), Input{Snapshot: x.snapshot, Contents: x.contents,
 		Source: Snapshot{ID: "s", Source: object.Side{UID: "source"}, Time: time.Now()},
-		Target: object.Side{Name: "target", UID: x.target.uid}, Reader: x.target, Prober: x.target,
+		Target: object.Side{Name: "target", UID: x.target.uid}, Reader: x.target, Prober: prober,
 		Kinds: x.target.kinds, Spec: x.spec, NewerWith: x.newerWith})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/preflight"
 )
 
 // AnnotationDeleteForMove signals to delete webhooks that an object leaves this management cluster
@@ -58,6 +59,15 @@ func Remove(ctx context.Context, reader Reader, w Remover, k kube.Kind, ref obje
 	return err
 }
 
+// unlisted is the finding about a kind that our credentials may not list. It is about everything
+// that is deleted: any of it may own an object of that kind.
+func unlisted(k kube.Kind) object.Finding {
+	return object.Finding{Severity: object.Error, Code: object.CodeNotAllowed,
+		Message: "the credentials may not " + preflight.Right{Verb: "list"}.On(k) + ": whether the " +
+			"garbage collector would delete objects of that kind is not known",
+		Hint: "grant the right to list all resources, or use credentials of an administrator"}
+}
+
 // dependantLists is how many kinds are listed at once.
 const dependantLists = 8
 
@@ -70,7 +80,8 @@ type Lister interface {
 // Dependants lists every object on a management cluster and finds those with an owner among
 // toDelete, by UID, that are not in the plan themselves: the garbage collector would delete them
 // as soon as their last owner is gone. Each one is a blocking finding gc-would-cascade; unitOf
-// returns the unit of an object in toDelete.
+// returns the unit of an object in toDelete. A kind that may not be listed is a finding without a
+// unit, and blocks all of them.
 func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
 	planned func(object.Ref) bool, unitOf func(object.Ref) string) ([]object.Finding, error) {
 	kinds, dead, err := on.Resources(ctx)
@@ -111,8 +122,14 @@ func Dependants(ctx context.Context, on Lister, toDelete map[string]object.Ref,
 				})
 				return nil
 			})
-			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			switch {
+			case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 				return nil // gone since discovery
+			case apierrors.IsForbidden(err):
+				mu.Lock()
+				defer mu.Unlock()
+				findings = append(findings, unlisted(k))
+				return nil
 			}
 			return err
 		})
