@@ -66,7 +66,7 @@ func (m *run) refuse(ctx context.Context, plan *restore.Plan) {
 		}
 		m.refused[u.Name] = true
 		for _, f := range plan.Findings {
-			if f.Severity >= object.Error && (f.Unit == u.Name || f.Unit == "") {
+			if f.Severity >= object.Error && f.Concerns(u.Name) {
 				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
 			}
 		}

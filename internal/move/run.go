@@ -392,7 +392,7 @@ func (m *run) unpauseBlocked(ctx context.Context, b *batch) {
 			continue
 		}
 		for _, f := range b.Copy.Findings {
-			if f.Severity >= object.Error && (f.Unit == u.Name || f.Unit == "") {
+			if f.Severity >= object.Error && f.Concerns(u.Name) {
 				_ = m.Journal.Emit(context.WithoutCancel(ctx), catalog.FindingEvent(u.Name, f))
 			}
 		}

@@ -3,6 +3,7 @@ package object
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Severity says what a finding blocks.
@@ -71,9 +72,17 @@ type Finding struct {
 	Code     Code     `json:"code"`
 	Ref      Ref      `json:"ref,omitzero"`
 	// Unit is "namespace/name" of the workload cluster, empty when the finding concerns all.
-	Unit    string `json:"unit,omitempty"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
+	Unit string `json:"unit,omitempty"`
+	// Users are the other units that it concerns, when it is about an object that several share:
+	// one finding for all of them, since there may be thousands.
+	Users   []string `json:"users,omitempty"`
+	Message string   `json:"message"`
+	Hint    string   `json:"hint,omitempty"`
+}
+
+// Concerns reports whether the finding is about a unit, or about all.
+func (f Finding) Concerns(unit string) bool {
+	return f.Unit == "" || f.Unit == unit || slices.Contains(f.Users, unit)
 }
 
 // String gives one line for people.

@@ -187,7 +187,7 @@ func (p *Plan) CheckCanary(name string) error {
 	for _, u := range p.Units {
 		if u.Name == name && u.Blocked {
 			return &FindingsError{Findings: slices.DeleteFunc(slices.Clone(p.Findings),
-				func(f object.Finding) bool { return f.Unit != "" && f.Unit != name }), Canary: name}
+				func(f object.Finding) bool { return !f.Concerns(name) }), Canary: name}
 		}
 		if u.Name == name {
 			return nil
@@ -233,7 +233,9 @@ func (p *Plan) decide() {
 		case f.Severity == object.Fatal, f.Severity == object.Error && f.Unit == "":
 			p.Blocked = true
 		case f.Severity == object.Error:
-			blocked[f.Unit] = true
+			for _, unit := range append([]string{f.Unit}, f.Users...) {
+				blocked[unit] = true
+			}
 		}
 	}
 	runnable := 0

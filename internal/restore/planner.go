@@ -183,8 +183,8 @@ func (p *planner) filter(ctx context.Context) error {
 	return p.leaveOutUnowned()
 }
 
-// add records a finding about a node. An error of a shared node blocks the units that need it; of a
-// node that nobody needs it only leaves that node out.
+// add records a finding about a node. An error of a shared node blocks the units that need it, by
+// one finding; of a node that nobody needs it only leaves that node out.
 func (p *planner) add(n *graph.Node, f object.Finding) {
 	f.Ref = n.Ref
 	f = p.Spec.Force.Override(f)
@@ -201,10 +201,12 @@ func (p *planner) add(n *graph.Node, f object.Finding) {
 		f.Severity = object.Warning
 		p.findings = append(p.findings, f)
 	default:
-		for _, unit := range p.users[n] {
-			f.Unit = unit
-			p.findings = append(p.findings, f)
+		users := p.users[n]
+		f.Unit, f.Users = users[0], users[1:]
+		if len(users) > 1 {
+			f.Message += fmt.Sprintf("; %d workload clusters need it", len(users))
 		}
+		p.findings = append(p.findings, f)
 	}
 }
 
