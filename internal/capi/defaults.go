@@ -73,9 +73,11 @@ func fits(group string, groups []string, suffix string) bool {
 	return len(groups) == 0
 }
 
-// HoldsSecrets reports whether fields of a kind may be secrets: those of the core, and those of
-// kinds that become bootstrap data, which has files and passwords in it.
+// HoldsSecrets reports whether fields of a kind may be secrets: those of the core, those of kinds
+// that become bootstrap data, which has files and passwords in it, the variables of a topology, and
+// the values of charts.
 func HoldsSecrets(gk object.GroupKind) bool {
 	return gk.Group == "" || strings.HasPrefix(gk.Group, "bootstrap.") ||
-		strings.HasPrefix(gk.Group, "controlplane.")
+		strings.HasPrefix(gk.Group, "controlplane.") || strings.HasPrefix(gk.Group, "addons.") ||
+		gk == Cluster
 }

@@ -74,7 +74,7 @@ func (p *Pauser) Change(ctx context.Context, ref object.Ref, fn func(u *unstruct
 		return err
 	})
 	if err != nil && refused == nil {
-		return fmt.Errorf("%s: %w", ref, err)
+		return fmt.Errorf("%s: %w", ref, kube.SafeError(ref.GroupKind(), err))
 	}
 	return err
 }

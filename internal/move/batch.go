@@ -3,8 +3,6 @@ package move
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +19,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/restore"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // batch is what was planned for units once they were paused. It is stored: a resume carries out the
@@ -35,6 +34,7 @@ type batch struct {
 
 	contents *snapshot.Contents // not stored: load reads it from the source again
 	snapshot *snapshot.Snapshot
+	ids      *store.ContentIDs // nil without a signing key
 }
 
 // objectState identifies a source object at a point in time, so that a later change of it is
@@ -43,8 +43,8 @@ type objectState struct {
 	Unit            string `json:"unit,omitempty"`
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
-	// Content is set for a Cluster only: a hash without our lock, which changes the resourceVersion
-	// in each run.
+	// Content is set for a Cluster only: an id of its content without our lock, which changes the
+	// resourceVersion in each run.
 	Content string `json:"content,omitempty"`
 }
 
@@ -69,6 +69,9 @@ func (m *run) loadBatches(ctx context.Context) error {
 		if err := json.Unmarshal(text, b); err != nil {
 			return fmt.Errorf("decode %s of operation %s: %w", batchName(number), m.Operation, err)
 		}
+		if err := b.setIDs(m.Store); err != nil {
+			return err
+		}
 		m.batches = append(m.batches, b)
 	}
 }
@@ -82,6 +85,9 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 	}
 	b := &batch{Number: number, Snapshot: string(r.ID), Source: map[string]objectState{},
 		contents: r.Contents, snapshot: r.Live}
+	if err := b.setIDs(m.Store); err != nil {
+		return nil, err
+	}
 	name := restore.Snapshot{StoreID: r.StoreID, ID: string(r.ID), Key: r.Key().String(),
 		Source: m.Plan.Source, Time: r.Time}
 	m.keepShared(r.Live.Graph)
@@ -103,9 +109,11 @@ func (m *run) planBatch(ctx context.Context, number int, units []string) (*batch
 		n := r.Live.Graph.Node(o.Ref)
 		v := objectState{Unit: n.Unit, UID: n.UID, ResourceVersion: n.ResourceVersion}
 		if n.GroupKind() == capi.Cluster {
-			if v.Content, err = withoutLock(r.Contents, n.Ref); err != nil {
+			text, err := withoutLock(r.Contents, n.Ref)
+			if err != nil {
 				return nil, err
 			}
+			v.Content = b.contentID(text)
 		}
 		b.Source[n.Ref.String()] = v
 	}
@@ -238,11 +246,11 @@ func (b *batch) compare(v *sourceCapture, unit string) error {
 		case n.UID != was.UID:
 			return &ChangedError{Why: ref + " was deleted and created again"}
 		case was.Content != "":
-			content, err := withoutLock(v.contents, n.Ref)
+			text, err := withoutLock(v.contents, n.Ref)
 			if err != nil {
 				return err
 			}
-			if content != was.Content {
+			if !b.hasContent(was.Content, text) {
 				return &ChangedError{Why: ref + " was written to"}
 			}
 		case n.ResourceVersion != was.ResourceVersion:
@@ -255,24 +263,6 @@ func (b *batch) compare(v *sourceCapture, unit string) error {
 		}
 	}
 	return nil
-}
-
-// withoutLock returns a hash over a Cluster without our lock, its resourceVersion and its managed
-// fields.
-func withoutLock(c *snapshot.Contents, ref object.Ref) (string, error) {
-	u, err := decode(c, ref)
-	if err != nil {
-		return "", err
-	}
-	capi.Unannotate(u.Object, capi.AnnotationOperation)
-	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
-	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	text, err := u.MarshalJSON()
-	if err != nil {
-		return "", fmt.Errorf("encode %s: %w", ref, err)
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), nil
 }
 
 func decode(c *snapshot.Contents, ref object.Ref) (*unstructured.Unstructured, error) {

@@ -22,7 +22,7 @@ func moveDefinitions() []Definition { //nolint:funlen // a table
 				"this, on the host that wrote its newest record. See that no other host takes it over then.",
 		},
 		{
-			Code: CodeIDNotUnique, Area: AreaMove, Severities: []Severity{Error},
+			Code: CodeIDNotUnique, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "Two Clusters have the same mgmtd.dev/workload-id annotation.",
 			Next:    "The annotation was copied with a manifest: remove it from the copy.",
 		},

@@ -41,10 +41,13 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"that.",
 		},
 		{
-			Code: CodeSameMgmt, Area: AreaPlan, Severities: []Severity{Fatal, Info},
-			Meaning: "Source and target are the same management cluster. A restore allows that, " +
-				"a move does not.",
-			Next: "Name two different management clusters for a move.",
+			Code: CodeSameMgmt, Area: AreaPlan, Severities: []Severity{Fatal, Warning},
+			Meaning: "Source and target are the same management cluster: both have one UID of " +
+				"kube-system. A restore allows that, a move does not. A target that was made from the " +
+				"etcd or the disks of the source has that UID as well, and then nothing proves that the " +
+				"original is dead.",
+			Next: "Name two different management clusters for a move. If the target is a copy, make " +
+				"sure that no controller of the original runs.",
 		},
 		{
 			Code: CodeOwnerDamaged, Area: AreaPlan, Severities: []Severity{Error, Warning}, Forceable: true,
@@ -115,7 +118,8 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 			Code: CodeKindNotServed, Area: AreaPlan, Severities: []Severity{Error},
 			Meaning: "The target does not serve a kind at the version of the snapshot.",
 			Next: "Install the provider of this kind on the target, at the version of the " +
-				"source or newer.",
+				"source or newer. Where a newer one has dropped the version of the snapshot, install one " +
+				"that serves it, and upgrade that after the restore.",
 		},
 		{
 			Code: CodeProviderMissing, Area: AreaPlan, Severities: []Severity{Error},

@@ -55,8 +55,10 @@ func checkSource(_ context.Context, p *planner) error {
 		return nil
 	}
 	if p.Source.Source.UID == p.Target.UID {
-		p.addAll(object.Finding{Severity: object.Info, Code: object.CodeSameMgmt,
-			Message: "the target is the management cluster that the snapshot was taken of"})
+		p.addAll(object.Finding{Severity: object.Warning, Code: object.CodeSameMgmt,
+			Message: "the target is the management cluster that the snapshot was taken of, or a copy of " +
+				"it: one that was made from its etcd or its disks has the same UID",
+			Hint: "if it is a copy, make sure that no controller of the original runs"})
 		return nil
 	}
 	p.addAll(p.Evidence.Check(preflight.SourceClaim{Units: p.clusters(), Gone: p.Spec.SourceIsGone,
@@ -168,12 +170,16 @@ func checkKinds(_ context.Context, p *planner) error {
 		}
 		reported[place{n.Unit, n.GroupKind()}] = true
 		msg := fmt.Sprintf("the target does not serve %s", n.GroupKind())
+		hint := "install the provider of this kind on the target, at the version of the source or newer"
 		if k, ok := kube.FindKind(p.Kinds, n.GroupKind()); ok {
 			msg = fmt.Sprintf("the target serves %s at %s, the snapshot has it at %s", n.GroupKind(),
 				strings.Join(k.Served, ", "), n.Version)
+			hint = "install a version of the provider that serves both: an older one where the target has " +
+				"dropped the version, a newer one where it does not have it yet; upgrade it after the " +
+				"restore"
 		}
 		p.add(n, object.Finding{Severity: object.Error, Code: object.CodeKindNotServed, Message: msg,
-			Hint: "install the provider of this kind on the target, at the version of the source or newer"})
+			Hint: hint})
 	}
 	return nil
 }
@@ -193,67 +199,6 @@ func checkProviders(_ context.Context, p *planner) error {
 		p.addAll(f)
 	}
 	return nil
-}
-
-// finalizersRight is what the admission plugin OwnerReferencesPermissionEnforcement asks of a write
-// that sets blockOwnerDeletion: the right to update the finalizers of the owner
-// (k8s.io/kubernetes v1.36, plugin/pkg/admission/gc/gc_admission.go). OpenShift has it on; whether
-// it is on cannot be asked.
-var finalizersRight = preflight.Right{Verb: "update", Subresource: "finalizers"}
-
-// checkRights asks the target whether our credentials allow all that the restore does. What only a
-// rollback does is a warning for a restore, which an outage must not wait for, and an error for a
-// move.
-func checkRights(ctx context.Context, p *planner) error {
-	undo := []preflight.Right{{Verb: "patch"}, {Verb: "delete"}}
-	owners := p.blockingOwners()
-	missing, err := preflight.Rights(ctx, p.Prober, slices.Collect(maps.Values(p.kinds)),
-		func(k kube.Kind) []preflight.Right {
-			rights := []preflight.Right{{Verb: "get"}, {Verb: "list"}, {Verb: "create"}, {Verb: "update"}}
-			if k.Status {
-				rights = append(rights, preflight.Right{Verb: "update", Subresource: "status"})
-			}
-			if k.GroupKind != kube.NamespaceKind.GroupKind { // namespaces stay
-				rights = append(rights, undo...)
-			}
-			if owners[k.GroupKind] {
-				rights = append(rights, finalizersRight)
-			}
-			return rights
-		})
-	for _, m := range missing {
-		f := m.Finding("target")
-		switch {
-		case m.Right == finalizersRight:
-			f.Severity = object.Warning
-			f.Message += "; an API server with the admission plugin OwnerReferencesPermissionEnforcement, " +
-				"such as that of OpenShift, refuses owner references to it"
-		case slices.Contains(undo, m.Right) && !p.Spec.SourceAtWork:
-			f.Severity = object.Warning
-			f.Message += "; the restore could not be rolled back"
-		}
-		p.addAll(f)
-	}
-	return err
-}
-
-// blockingOwners returns the kinds of owners whose deletion waits for what they own
-// (blockOwnerDeletion).
-func (p *planner) blockingOwners() map[object.GroupKind]bool {
-	kinds := map[object.GroupKind]bool{}
-	for n := range p.active {
-		raw, err := p.Contents.Bytes(n.Ref)
-		if err != nil || len(n.Owners) == 0 {
-			continue // another check reports it
-		}
-		for _, o := range gjson.GetBytes(raw, "metadata.ownerReferences").Array() {
-			if o.Get("blockOwnerDeletion").Bool() {
-				group, _, _ := strings.Cut(o.Get("apiVersion").String(), "/")
-				kinds[object.GroupKind{Group: group, Kind: o.Get("kind").String()}] = true
-			}
-		}
-	}
-	return kinds
 }
 
 // checkOwners: an owner that is neither restored nor on the target would leave its dependants to
@@ -304,6 +249,7 @@ func (p *planner) reportMissingOwner(n *graph.Node) (missing bool) {
 // checkUnits reports objects in states in which a restore does not have the result that the
 // operator expects.
 func checkUnits(_ context.Context, p *planner) error {
+	p.checkIDs()
 	for n := range p.active {
 		if err := checkHeld(p, n); err != nil {
 			return err
@@ -343,6 +289,24 @@ func checkUnits(_ context.Context, p *planner) error {
 		}
 	}
 	return nil
+}
+
+// checkIDs: two workload clusters with one id would share an ownership record, and the claim of one
+// would fence the other. A move checks it on its source.
+func (p *planner) checkIDs() {
+	units := map[string]string{} // by id
+	for n := range p.active {
+		if n.GroupKind() != capi.Cluster || p.Spec.SourceAtWork {
+			continue
+		}
+		if other := units[n.WorkloadID]; other != "" {
+			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeIDNotUnique,
+				Message: "it has the same " + capi.AnnotationWorkloadID + " as " + other,
+				Hint: "the annotation was copied with a manifest: leave the copy out; where the source " +
+					"lives, remove the annotation from it and take another snapshot"})
+		}
+		units[n.WorkloadID] = n.Unit
+	}
 }
 
 // checkHeld: a snapshot that was taken of a target, in the middle of a move or a restore, holds

@@ -48,15 +48,15 @@ func (s standard) ask(ctx context.Context, rows *capi.Table, k kube.Kind,
 	case ctx.Err() != nil:
 		return answer{}, context.Cause(ctx)
 	case isDown:
-		return answer{down: true, refusal: safe(k.GroupKind, hangs.err)}, nil
+		return answer{down: true, refusal: kube.SafeText(k.GroupKind, hangs.err)}, nil
 	case isUnanswered(err):
-		return answer{}, &apiError{text: safe(k.GroupKind, err), err: err}
+		return answer{}, kube.SafeError(k.GroupKind, err)
 	case apierrors.IsAlreadyExists(err):
 		return answer{exists: true}, nil
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "dry run"):
 		return answer{unknown: true}, nil
 	case err != nil:
-		return answer{refusal: safe(k.GroupKind, err)}, nil
+		return answer{refusal: kube.SafeText(k.GroupKind, err)}, nil
 	}
 	ref := object.Ref{Group: k.Group, Kind: k.Kind}
 	a := answer{deviation: s.judge(ctx, ref, body, stored, equality.Spec)}

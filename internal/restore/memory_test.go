@@ -46,6 +46,8 @@ type memory struct {
 	convertIn, convertOut func(u *unstructured.Unstructured)
 	// onList, when set, is called before each LIST.
 	onList func(k kube.Kind, o kube.ListOptions)
+	// refuseList, when set, is asked before each LIST.
+	refuseList func(k kube.Kind) error
 	// onGet, when set, is called before each GET.
 	onGet func(ref object.Ref)
 
@@ -130,6 +132,11 @@ func (m *memory) List(_ context.Context, k kube.Kind, o kube.ListOptions,
 	fn func(raw []byte) error) (kube.ListResult, error) {
 	if m.onList != nil {
 		m.onList(k, o)
+	}
+	if m.refuseList != nil {
+		if err := m.refuseList(k); err != nil {
+			return kube.ListResult{}, err
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -36,7 +36,7 @@ func TestI1RestoreAsksForProofThatTheSourceIsGone(t *testing.T) {
 		{"gone, and answers", Spec{SourceIsGone: true, Force: object.Forced{
 			object.CodeSourceSeenRecently: ""}}, false, alive, "fatal source-answers"},
 		{"everything stays paused", Spec{NoRelease: true}, false, alive, "warning source-answers"},
-		{"into the source itself", Spec{}, true, alive, "info same-management-cluster"},
+		{"into the source itself", Spec{}, true, alive, "warning same-management-cluster"},
 		{"a move", Spec{SourceAtWork: true}, false, alive, ""},
 		{"a move into the source itself", Spec{SourceAtWork: true}, true, alive,
 			"fatal same-management-cluster"},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -315,28 +314,6 @@ func (p *planner) matchKinds() {
 			p.kinds[n.GroupKind()] = k
 		}
 	}
-}
-
-// findExisting finds the planned refs that are on the target already, with their UIDs, all Clusters
-// there, and what else belongs to planned units: one metadata-only LIST of each kind.
-func (p *planner) findExisting(ctx context.Context) error {
-	b := p.belonging()
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
-	for gk, options := range p.listedKinds() {
-		k, ok := p.kinds[gk]
-		if !ok {
-			k, _ = kube.FindKind(p.Kinds, gk)
-		}
-		g.Go(func() error {
-			_, err := p.Reader.List(ctx, k, options, func(raw []byte) error {
-				p.listed(k, b, raw)
-				return nil
-			})
-			return err
-		})
-	}
-	return g.Wait()
 }
 
 // findOwners finds on the target the owners that the snapshot does not hold.

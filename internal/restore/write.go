@@ -91,7 +91,7 @@ func request(ctx context.Context, gk object.GroupKind, send func() (*unstructure
 		return err
 	})
 	if err != nil {
-		err = &apiError{text: safe(gk, err), err: err}
+		err = kube.SafeError(gk, err)
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			err = &terminatingError{err}
 		}
@@ -99,13 +99,3 @@ func request(ctx context.Context, gk object.GroupKind, send func() (*unstructure
 	}
 	return obj, nil
 }
-
-// apiError has a safe text in place of that of an API error, which errors.As still finds.
-type apiError struct {
-	text string
-	err  error
-}
-
-func (e *apiError) Error() string { return e.text }
-
-func (e *apiError) Unwrap() error { return e.err }

@@ -138,3 +138,9 @@ func (s *Store) Signs() bool { return s.keys.CanSign() }
 func (s *Store) ContentIDs(secret []byte) (*ContentIDs, error) {
 	return s.keys.ContentIDs(s.ID(), s.Encrypted(), secret)
 }
+
+// HostIDs are ContentIDs that every host with the signing key makes alike, whatever its recipients
+// are.
+func (s *Store) HostIDs(secret []byte) (*ContentIDs, error) {
+	return s.keys.ContentIDs(s.ID(), false, secret)
+}

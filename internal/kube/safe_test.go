@@ -1,13 +1,15 @@
-package restore
+package kube
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/mgmtd/mgmtd/internal/capi"
 	"github.com/mgmtd/mgmtd/internal/object"
 )
 
@@ -28,9 +30,27 @@ func TestARefusedSecretNamesWhoRefusedItAndNoValue(t *testing.T) {
 	} {
 		err := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "web-ca",
 			errors.New(tt.words))
-		got := safe(object.GroupKind{Kind: "Secret"}, err)
+		got := SafeText(object.GroupKind{Kind: "Secret"}, err)
 		if want := strings.TrimSpace("Forbidden (403) " + tt.want); got != want {
 			t.Errorf("%s: got %q, want %q", tt.words, got, want)
 		}
+	}
+}
+
+// TestAnErrorOfAKindWithSecretsQuotesNoValue: variables of a topology and values of a chart may be
+// secrets, and webhooks quote what they refuse. What kind of error it is can still be asked.
+func TestAnErrorOfAKindWithSecretsQuotesNoValue(t *testing.T) {
+	err := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "x", errors.New("token hunter2"))
+	for gk, quotes := range map[object.GroupKind]bool{
+		capi.Cluster: false, capi.ClusterClass: true, capi.Secret: false,
+		{Group: capi.GroupAddons, Kind: "HelmChartProxy"}: false, capi.KubeadmControlPlane: false,
+		capi.Machine: true} {
+		safe := fmt.Errorf("write: %w", SafeError(gk, err))
+		if strings.Contains(safe.Error(), "hunter2") != quotes || !apierrors.IsForbidden(safe) {
+			t.Errorf("%s: %v", gk, safe)
+		}
+	}
+	if SafeError(capi.Cluster, nil) != nil {
+		t.Error("no error became one")
 	}
 }

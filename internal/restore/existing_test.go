@@ -1,0 +1,86 @@
+package restore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/mgmtd/mgmtd/internal/capi"
+	"github.com/mgmtd/mgmtd/internal/kube"
+	"github.com/mgmtd/mgmtd/internal/object"
+)
+
+// errorsOf returns the findings of a plan that block something, as "unit: code".
+func errorsOf(p *Plan) (texts []string) {
+	for _, f := range p.Findings {
+		if f.Severity >= object.Error {
+			texts = append(texts, f.Unit+": "+string(f.Code))
+		}
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// TestAKindThatCannotBeListedIsAFinding: the conversion webhook of one kind is down. The units with
+// objects of the kind are blocked, and all other findings come, too.
+func TestAKindThatCannotBeListedIsAFinding(t *testing.T) {
+	machine := fmt.Sprintf(`{"kind":"Machine","metadata":{"namespace":%q,"name":"m",
+		"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
+		"spec":{"clusterName":"w"}}`, "one")
+	down := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Status: metav1.StatusFailure,
+		Message: "conversion webhook for cluster.x-k8s.io/v1beta1, Kind=Machine failed: connection refused"}}
+	for _, tt := range []struct {
+		name string
+		kind string
+		err  error
+		want []string
+	}{
+		{"a kind of one unit", "Machine", down, []string{"one/w: webhook-down", "two/w: exists-different"}},
+		{"a kind that we may not list", "Machine", apierrors.NewForbidden(resourceOf(memoryKinds[5]), "",
+			nil), []string{"one/w: not-allowed", "two/w: exists-different"}},
+		{"a kind of nobody", "MachineHealthCheck", down, []string{"two/w: exists-different"}},
+	} {
+		target := newMemory(t, "target", `{"kind":"Namespace","metadata":{"name":"two",
+			"labels":{"team":"two"},"annotations":{"cattle.io/status":"old"}}}`,
+			`{"kind":"ClusterClass","metadata":{"namespace":"two","name":"class"},"spec":{"text":"other"}}`)
+		source := twoTenantsOwning(t, machine)
+		source.set(t, "ClusterClass.cluster.x-k8s.io/two/class", func(u *unstructured.Unstructured) {
+			u.Object["spec"] = map[string]any{"text": "as it was"}
+		})
+		x := newTrial(t, source, target)
+		target.refuseList = func(k kube.Kind) error {
+			if k.Kind == tt.kind {
+				return fmt.Errorf("list: %w", tt.err)
+			}
+			return nil
+		}
+		p := x.makePlan(t)
+		if got := errorsOf(p); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+		if !slices.ContainsFunc(p.Findings, func(f object.Finding) bool {
+			return strings.Contains(f.Message, "cannot list "+tt.kind)
+		}) {
+			t.Errorf("%s: findings %v", tt.name, p.Findings)
+		}
+	}
+}
+
+// TestTwoWorkloadClustersHaveNotOneID: they would share one ownership record.
+func TestTwoWorkloadClustersHaveNotOneID(t *testing.T) {
+	source := twoTenants(t)
+	for _, ns := range []string{"one", "two"} {
+		source.set(t, "Cluster.cluster.x-k8s.io/"+ns+"/w", func(u *unstructured.Unstructured) {
+			capi.Annotate(u.Object, capi.AnnotationWorkloadID, "copied")
+		})
+	}
+	got := errorsOf(newTrial(t, source, newMemory(t, "target")).makePlan(t))
+	if !slices.Equal(got, []string{"two/w: id-not-unique"}) {
+		t.Errorf("got %q", got)
+	}
+}
