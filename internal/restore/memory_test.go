@@ -368,7 +368,7 @@ type trial struct {
 	hooks    Hooks
 	// writer writes to the target; nil is the target itself.
 	writer Writer
-	prober   Prober // nil is the target
+	prober Prober // nil is the target
 	// newerWith is Input.NewerWith.
 	newerWith func(r object.Ref) string
 }

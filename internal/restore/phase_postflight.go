@@ -233,7 +233,7 @@ func (r *run) tryKubeconfig(ctx context.Context, unit string, o Object) {
 	err := func() error {
 		live, err := r.Reader.Get(ctx, kube.SecretKind, o.Namespace, o.Name)
 		if err != nil {
-			return errors.New(safe(o.GroupKind(), err))
+			return errors.New(kube.SafeText(o.GroupKind(), err))
 		}
 		raw, err := live.MarshalJSON()
 		if err != nil {
