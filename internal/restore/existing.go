@@ -45,7 +45,8 @@ func (p *planner) findExisting(ctx context.Context) error {
 // that have objects of the kind, and all other checks go on. It returns false for any other error.
 func (p *planner) reportUnlisted(k kube.Kind, err error) bool {
 	f := object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
-		Message: fmt.Sprintf("the target cannot list %s: %s", k.GroupKind, kube.SafeText(k.GroupKind, err)),
+		Message: fmt.Sprintf("the target cannot list %s: %s", k.GroupKind,
+			kube.SafeText(k.GroupKind, err)),
 		Hint:    "wait until the controllers of its provider run and convert it, then plan again"}
 	switch {
 	case apierrors.IsForbidden(err):

@@ -33,7 +33,8 @@ func TestAKindThatCannotBeListedIsAFinding(t *testing.T) {
 		"labels":{"cluster.x-k8s.io/cluster-name":"w"},"ownerReferences":[{"kind":"Cluster","name":"w"}]},
 		"spec":{"clusterName":"w"}}`, "one")
 	down := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Status: metav1.StatusFailure,
-		Message: "conversion webhook for cluster.x-k8s.io/v1beta1, Kind=Machine failed: connection refused"}}
+		Message: "conversion webhook for cluster.x-k8s.io/v1beta1, Kind=Machine failed: it is " +
+			"not there"}}
 	for _, tt := range []struct {
 		name string
 		kind string
