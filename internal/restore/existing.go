@@ -47,7 +47,7 @@ func (p *planner) reportUnlisted(k kube.Kind, err error) bool {
 	f := object.Finding{Severity: object.Error, Code: object.CodeWebhookDown,
 		Message: fmt.Sprintf("the target cannot list %s: %s", k.GroupKind,
 			kube.SafeText(k.GroupKind, err)),
-		Hint:    "wait until the controllers of its provider run and convert it, then plan again"}
+		Hint: "wait until the controllers of its provider run and convert it, then plan again"}
 	switch {
 	case apierrors.IsForbidden(err):
 		f.Code, f.Hint = object.CodeNotAllowed, "use credentials of an administrator of the target"
