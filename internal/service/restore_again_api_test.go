@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
@@ -180,6 +181,63 @@ func TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed(t *testing.T) {
 	if _, err := (&operationService{s: s}).ResumeOperation(t.Context(), resume); err == nil ||
 		!isPaused(f.cluster(1, claimed[0])) {
 		t.Errorf("resumed without a signing key: %v", err)
+	}
+	// It does when the operator gives the mirror up, and releases nothing of another one even then.
+	resume.ForceCodes = []string{string(object.CodeNoMirror)}
+	_, err = (&operationService{s: s}).ResumeOperation(t.Context(), resume)
+	must(t, err)
+	f.await(s, id, catalog.Failed)
+	for _, unit := range claimed {
+		if !isPaused(f.cluster(1, unit)) {
+			t.Errorf("%s is released by a resume without the mirror", unit)
+		}
+	}
+}
+
+// TestAPII1OfTwoRestoresIntoTwoTargetsTheSecondIsRefused: both restore one snapshot with a signing
+// key. The first one has claimed the workload clusters. Beside a rollback on its target, a restore is
+// refused before it reads anything.
+func TestAPII1OfTwoRestoresIntoTwoTargetsTheSecondIsRefused(t *testing.T) {
+	f := newAPIFixture(t, "two")
+	s := f.daemon()
+	t.Cleanup(func() { must(t, s.Close()) })
+	f.snapshot(s)
+	f.loseSource(s)
+	c, err := s.openCatalog(t.Context())
+	must(t, err)
+	run := func(target string) (*mgmtv1.RunRestoreResponse, error) {
+		return (&restoreService{s: s}).RunRestore(t.Context(), &mgmtv1.RunRestoreRequest{
+			Spec: &mgmtv1.RestoreSpec{Snapshot: latest, Target: target, SourceIsGone: true,
+				ForceCodes: []string{string(object.CodeSourceSeenRecently)},
+				Selection:  &mgmtv1.Selection{Namespaces: []string{f.namespace}}},
+			Identity: f.identity()})
+	}
+	first := servers.Options(1).Name
+	back, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: catalog.KindRestore,
+		Target: catalog.Side{Name: first, UID: servers.Connect(t, 1).UID()}})
+	must(t, err)
+	_, err = c.SetState(t.Context(), back.ID, catalog.Running, catalog.Outcome{})
+	must(t, err)
+	must(t, c.UpdateOperation(t.Context(), back.ID, func(op *catalog.Operation) { op.Back = true }))
+	if _, err := run(first); ExitCode(err) != ExitHeld {
+		t.Errorf("a restore beside a rollback: %v", err)
+	}
+	_, err = c.SetState(t.Context(), back.ID, catalog.Stopped, catalog.Outcome{})
+	must(t, err)
+
+	started, err := run(first)
+	must(t, err)
+	f.await(s, started.GetOperation().GetId(), catalog.Succeeded)
+	third := kubetest.Start(t, 1)
+	options := third.Options(0)
+	options.Name = "third"
+	s.cfg.Targets = append(slices.Clone(s.cfg.Targets), options)
+	started, err = run(options.Name)
+	must(t, err)
+	op := f.await(s, started.GetOperation().GetId(), catalog.Failed)
+	if text := strings.Join(unitFindings(t, c, op.ID), "; "); op.Changed ||
+		!strings.Contains(text, string(object.CodeOwnedElsewhere)) {
+		t.Errorf("the second restore: changed %v: %s; %s", op.Changed, op.Message, text)
 	}
 }
 
