@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,7 +57,7 @@ func restoreSize(ctx context.Context, opts Options, objects int) (f floor, r res
 }
 
 // restore measures the floor, then a restore, each into an empty management cluster. It measures
-// the baseline's restore, too.
+// the baseline's restore, too, and one whose journal is mirrored into the store.
 func (b *bench) restore(ctx context.Context) (f floor, r restored, err error) {
 	s := b.newPlace(b.Mgmtctl)
 	if _, err := s.snapshot(ctx); err != nil {
@@ -69,13 +70,23 @@ func (b *bench) restore(ctx context.Context) (f floor, r restored, err error) {
 	fmt.Fprintf(b.Out, "\nRestore of %d objects\n", f.objects)
 	out.line("floor: the needed requests", f.took, "%.0f objects/s: %d creates, %d of status, %d of "+
 		"managedFields, %d at once", f.rate(), f.objects, f.status, f.fields, writes)
-	for _, p := range []struct{ name, program string }{
-		{"baseline: ", filepath.Join(b.Baseline, "mgmtctl")}, {"", b.Mgmtctl},
+	plain := []string{"--trusted-key", b.path("keys/signing.pub")}
+	mirrored, err := b.signing()
+	if err != nil {
+		return f, r, err
+	}
+	for _, p := range []struct {
+		name, program string
+		flags         []string
+	}{
+		{"baseline: ", filepath.Join(b.Baseline, "mgmtctl"), plain},
+		{"mirrored: ", b.Mgmtctl, slices.Concat(mirrored, plain)},
+		{"", b.Mgmtctl, plain},
 	} {
-		if p.name != "" && b.Baseline == "" {
+		if p.program != b.Mgmtctl && b.Baseline == "" {
 			continue
 		}
-		if r, err = b.restoreOnce(ctx, s, p.program); err != nil {
+		if r, err = b.restoreOnce(ctx, s, p.program, p.flags...); err != nil {
 			return f, r, err
 		}
 		out.line(p.name+"restore, standalone", r.took,
@@ -90,20 +101,18 @@ func (b *bench) restore(ctx context.Context) (f floor, r restored, err error) {
 
 // restoreOnce restores the newest snapshot of a place into a new management cluster and leaves it
 // paused there.
-func (b *bench) restoreOnce(ctx context.Context, from *place, program string) (r restored,
-	err error) {
+func (b *bench) restoreOnce(ctx context.Context, from *place, program string, keys ...string) (
+	r restored, err error) {
 	to := b.newPlace(program)
 	m, err := b.lab.AddBare(ctx, to.name)
 	if err != nil {
 		return r, err
 	}
 	b.Progress("restore with " + program)
-	if r.run, err = b.run(ctx, program, "restore", "run", "--standalone", "--store",
+	if r.run, err = b.run(ctx, program, append([]string{"restore", "run", "--standalone", "--store",
 		b.s3.URL(bucketName, from.name), "--catalog", to.catalog, "--identity",
-		b.path("keys/identity.txt"), "--trusted-key", b.path("keys/signing.pub"),
-		"--target-kubeconfig", m.Kubeconfig(), "--source-is-gone", "--force", "source-seen-recently",
-		"--no-release",
-		"--yes"); err != nil {
+		b.path("keys/identity.txt"), "--target-kubeconfig", m.Kubeconfig(), "--source-is-gone",
+		"--force", "source-seen-recently", "--no-release", "--yes"}, keys...)...); err != nil {
 		return r, err
 	}
 	if r.writing, err = b.writing(ctx, to); err != nil {

@@ -110,14 +110,23 @@ func (b *bench) newPlace(mgmtctl string) *place {
 }
 
 func (p *place) snapshot(ctx context.Context) (run, error) {
-	recipient, err := os.ReadFile(p.bench.path("keys/recipient.txt"))
+	signing, err := p.bench.signing()
 	if err != nil {
-		return run{}, fmt.Errorf("read recipient: %w", err)
+		return run{}, err
 	}
-	return p.bench.run(ctx, p.mgmtctl, "snapshot", "create", "--standalone", "--store",
-		p.bench.s3.URL(bucketName, p.name), "--catalog", p.catalog,
-		"--source-kubeconfig", p.bench.lab.Mgmt(source).Kubeconfig(), "--recipient",
-		strings.TrimSpace(string(recipient)), "--signing-key", p.bench.path("keys/signing.key"))
+	return p.bench.run(ctx, p.mgmtctl, append([]string{"snapshot", "create", "--standalone",
+		"--store", p.bench.s3.URL(bucketName, p.name), "--catalog", p.catalog,
+		"--source-kubeconfig", p.bench.lab.Mgmt(source).Kubeconfig()}, signing...)...)
+}
+
+// signing are the flags with the keys that write to a store.
+func (b *bench) signing() ([]string, error) {
+	recipient, err := os.ReadFile(b.path("keys/recipient.txt"))
+	if err != nil {
+		return nil, fmt.Errorf("read recipient: %w", err)
+	}
+	return []string{"--recipient", strings.TrimSpace(string(recipient)), "--signing-key",
+		b.path("keys/signing.key")}, nil
 }
 
 // wrote is what is in a store and was not before.
