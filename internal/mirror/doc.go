@@ -7,7 +7,8 @@
 // and only if the number is free. The first record of each run is whole: it holds all that the
 // catalog has of the operation, its plans included. The others hold changes. They are written in
 // the order of the catalog's commits, so that a reader finds a state that the writer's catalog
-// once had, never a mixture.
+// once had, never a mixture. Each record has the hash of the one before it, so that the storage
+// cannot put those of two hosts together.
 //
 // # What comes first
 //
@@ -22,8 +23,14 @@
 //
 // Two hosts write the same number; one of them succeeds, and the other one stops with a
 // FencedError. So a host that was suspended, while another one took over, begins no dangerous step
-// any more. A step that it had begun by then may still change something. Such a change is
-// harmless: on the source it is checked against the lock, whose number grows with each run; the
+// any more, and creates no further object once its newest record is 10 s old. A step that it had
+// begun by then may still change something. Such a change is harmless: on the source it is checked against the lock, whose number grows with each run; the
 // ownership record is written by condition; and a direction that was taken is never changed by a
 // take-over.
+//
+// # Without the mirror
+//
+// An operation that has records is not continued without new ones, unless the operator gives the
+// mirror up and the newest record is of this host (Options.GiveUp). From then on nothing tells
+// another host that this one is at work, except the lock of a move.
 package mirror

@@ -186,13 +186,19 @@ func TestNoRestoreOrMoveBesideARollback(t *testing.T) {
 			t.Fatal(err)
 		}
 		for back, want := range map[bool]bool{true: tt.begin, false: tt.undo} {
-			err := refuseOthers(ctx, c, "", "next", back)
+			self := catalog.Operation{Kind: catalog.KindRestore}
+			err := refuseOthers(ctx, c, self, "next", back)
 			if refused := ExitCode(err) == ExitHeld; refused != want || !refused && err != nil {
 				t.Errorf("%s: refused %v (only rollbacks count: %v): %v", tt.name, refused, back, err)
 			}
 		}
-		if err := refuseOthers(ctx, c, op.ID, "next", false); err != nil {
+		if err := refuseOthers(ctx, c, op, "next", false); err != nil {
 			t.Errorf("%s: refused by itself: %v", tt.name, err)
+		}
+		move := catalog.Operation{Kind: catalog.KindMove}
+		if err := refuseOthers(ctx, c, move, "next", true); (err != nil) != (tt.begin &&
+			tt.kind == catalog.KindRestore) {
+			t.Errorf("%s: a move beside it: %v", tt.name, err)
 		}
 	}
 }

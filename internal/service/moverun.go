@@ -51,7 +51,7 @@ func (s *Server) moveOptions(c *catalog.Catalog, j *catalog.Journal, ends move.E
 func (s *Server) beginMove(ctx context.Context, c *catalog.Catalog, ends move.Ends,
 	request move.Request) (*operationRun, error) {
 	for _, uid := range []string{ends.Source.UID, ends.Target.UID} {
-		if err := refuseOthers(ctx, c, "", uid, true); err != nil {
+		if err := refuseOthers(ctx, c, catalog.Operation{Kind: catalog.KindMove}, uid, true); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Server) resumeMove(ctx context.Context, c *catalog.Catalog, op catalog.
 		return nil, err
 	}
 	for _, side := range []catalog.Side{op.Source, op.Target} {
-		if err := refuseOthers(ctx, c, op.ID, side.UID, !back); err != nil {
+		if err := refuseOthers(ctx, c, op, side.UID, !back); err != nil {
 			return nil, err
 		}
 	}

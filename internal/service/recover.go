@@ -126,7 +126,8 @@ const (
 )
 
 // retryResume resumes an operation, and retries until the management clusters and the store
-// answer: after a power cut they may start later than the daemon.
+// answer, and no other operation excludes it: after a power cut they may start later than the
+// daemon.
 func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog.Operation) {
 	log := s.cfg.Log.With("operation", string(op.ID), "kind", string(op.Kind))
 	for wait := resumeWait; ; wait = min(2*wait, resumeLongWait) {
@@ -142,7 +143,8 @@ func (s *Server) retryResume(ctx context.Context, c *catalog.Catalog, op catalog
 			return
 		}
 		e := classify(err)
-		if e.Reason != ReasonUnreachable && e.Reason != ReasonStoreUnreachable {
+		if e.Reason != ReasonUnreachable && e.Reason != ReasonStoreUnreachable &&
+			e.Reason != ReasonLocked { // beside another one that was resumed as well
 			log.Error("operation cannot be resumed by itself", "error", err, slog.String("hint", e.Hint))
 			return
 		}

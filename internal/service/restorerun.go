@@ -188,7 +188,8 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(ctx, c, "", o.target.UID(), true); err != nil {
+	if err := refuseOthers(ctx, c, catalog.Operation{Kind: catalog.KindRestore}, o.target.UID(),
+		true); err != nil {
 		return nil, err
 	}
 	op, err := c.CreateOperation(ctx, catalog.Operation{
@@ -392,7 +393,7 @@ func (s *Server) resumeRestore(ctx context.Context, c *catalog.Catalog, op catal
 	if _, err := restore.Nodes(o.snapshot, stored.Plan.Spec); err != nil {
 		return nil, err
 	}
-	if err := refuseOthers(ctx, c, op.ID, o.target.UID(), true); err != nil {
+	if err := refuseOthers(ctx, c, op, o.target.UID(), true); err != nil {
 		return nil, err
 	}
 	if err := (&sourceGuard{o: o, plan: &stored.Plan}).check(ctx); err != nil {

@@ -63,7 +63,7 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 			return nil, err
 		}
 	}
-	if err := refuseOthers(ctx, c, op.ID, u.target.UID(), false); err != nil {
+	if err := refuseOthers(ctx, c, op, u.target.UID(), false); err != nil {
 		return nil, err
 	}
 	return s.startMirrored(ctx, c, op.ID, mirrorTo{u.store, how.giveUp}, func(ctx context.Context,
@@ -73,14 +73,18 @@ func (s *Server) rollBackRestore(ctx context.Context, c *catalog.Catalog, op cat
 	})
 }
 
-// refuseOthers refuses while another restore or move of this catalog runs on a management cluster:
-// one could release what the other removes. With back, only rollbacks count.
-func refuseOthers(ctx context.Context, c *catalog.Catalog, id catalog.OperationID, uid string,
+// refuseOthers refuses an operation while another restore or move of this catalog runs on a
+// management cluster: one could release what the other removes. Two moves are kept apart by the
+// locks of their workload clusters. With back, only rollbacks count.
+func refuseOthers(ctx context.Context, c *catalog.Catalog, self catalog.Operation, uid string,
 	back bool) error {
 	running, err := c.Operations(ctx, catalog.OperationFilter{Kinds: []catalog.Kind{catalog.KindMove,
 		catalog.KindRestore}, States: []catalog.State{catalog.Running}})
 	for _, op := range running {
-		if op.ID != id && (op.Target.UID == uid || op.Source.UID == uid) && (op.Back || !back) {
+		if op.Kind == catalog.KindMove && self.Kind == catalog.KindMove {
+			continue
+		}
+		if op.ID != self.ID && (op.Target.UID == uid || op.Source.UID == uid) && (op.Back || !back) {
 			return &Error{Reason: ReasonLocked, Message: fmt.Sprintf("operation %s is running on the same "+
 				"management cluster: one could release what the other removes", op.ID),
 				Hint: "wait for its end", HintKey: object.HintWatch}
