@@ -275,8 +275,8 @@ func (h *hostLost) testRestoreFinished(t *testing.T) {
 	h.assertRestored(t, h.before.In(restoreGoesOnNS), nil, restoreGoesOnNS)
 }
 
-// testRestoreUndone suspends a host in the middle of a wave. Another one rolls the restore back. The
-// first one wakes up after that, and creates nothing more. Then a third host restores.
+// testRestoreUndone suspends a host in the middle of a wave. Another one rolls the restore back.
+// The first one wakes up after that, and creates nothing more. Then a third host restores.
 func (h *hostLost) testRestoreUndone(t *testing.T) {
 	first, other, third := h.host(t), h.host(t), h.host(t)
 	flags := h.flags(t)

@@ -95,6 +95,9 @@ func (s *Server) currentOperation(ctx context.Context, c *catalog.Catalog, ref s
 	if err != nil || op.State == catalog.Running {
 		return op, err
 	}
+	if err := s.awaitClosed(ctx, c, op.ID); err != nil {
+		return op, err
+	}
 	state, err := c.Mirror(ctx, op.ID)
 	if err != nil || state.Seq == 0 && state.Next == "" {
 		return op, err

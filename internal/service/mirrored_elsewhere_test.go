@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
+	"github.com/mgmtd/mgmtd/internal/store/bucket"
+	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
 
@@ -108,6 +111,84 @@ func TestRunWithoutARecordOfItsEndIsUnknownElsewhere(t *testing.T) {
 		found.Head.State != "succeeded" {
 		t.Errorf("the newest record is %+v, %v", found, err)
 	}
+}
+
+// slowRecords is a bucket in which a write of an operation record waits.
+type slowRecords struct {
+	*directory.Bucket
+	until            atomic.Int32 // the write that waits, counted from 1
+	arrived, proceed chan struct{}
+	listed           chan struct{} // gets one for each list of records
+}
+
+func (b *slowRecords) Put(ctx context.Context, key string, data []byte) error {
+	if strings.HasPrefix(key, "operations/") && b.until.Add(-1) == 0 {
+		b.arrived <- struct{}{}
+		<-b.proceed
+	}
+	return b.Bucket.Put(ctx, key, data)
+}
+
+func (b *slowRecords) List(ctx context.Context, prefix string,
+	fn func(bucket.Info) error) error {
+	err := b.Bucket.List(ctx, prefix, fn)
+	if strings.HasPrefix(prefix, "operations/") {
+		b.listed <- struct{}{}
+	}
+	return err
+}
+
+// TestNextRunWaitsUntilTheMirrorOfTheLastOneIsClosed: the end is in the catalog before it is in the
+// store. A rollback that begins in between is not fenced out by the record of that end.
+func TestNextRunWaitsUntilTheMirrorOfTheLastOneIsClosed(t *testing.T) {
+	m := newMirroredHosts(t)
+	a, c, _ := m.host()
+	b := &slowRecords{Bucket: directory.New(strings.TrimPrefix(m.location.Store.URL, "file://")),
+		arrived: make(chan struct{}), proceed: make(chan struct{}), listed: make(chan struct{}, 100)}
+	a.buckets[m.location.Name] = b
+	st, err := a.openLocation(t.Context(), &m.location, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newMirroredRun(t, c, st)
+	run := func(phase string) (*operationRun, error) {
+		return a.startMirrored(t.Context(), c, id, mirrorTo{store: st}, func(ctx context.Context,
+			j *catalog.Journal) error {
+			err := doStep(ctx, j, phase)
+			b.until.Store(2) // the step ends first, then the operation
+			if phase != "pause" {
+				b.until.Store(0)
+			}
+			return errors.Join(err, errors.New("it fails"))
+		})
+	}
+	first, err := run("pause")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(b.listed) > 0 {
+		<-b.listed
+	}
+	<-b.arrived
+	began := make(chan error)
+	go func() {
+		second, err := run("hand-over")
+		if err == nil {
+			if lost := second.Wait(); as[*mirror.FencedError](lost) {
+				err = lost
+			}
+		}
+		began <- err
+	}()
+	select { // it reads the records of the first run, or waits for its end
+	case <-b.listed:
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(b.proceed)
+	if err := <-began; err != nil {
+		t.Error(err)
+	}
+	_ = first.Wait()
 }
 
 // TestListShowsThatAnotherHostHasGoneOn: the catalog of the first host has what it knew.

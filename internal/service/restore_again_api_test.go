@@ -195,8 +195,8 @@ func TestAPII1ResumedRestoreLeavesAUnitPausedThatAnotherClaimed(t *testing.T) {
 }
 
 // TestAPII1OfTwoRestoresIntoTwoTargetsTheSecondIsRefused: both restore one snapshot with a signing
-// key. The first one has claimed the workload clusters. Beside a rollback on its target, a restore is
-// refused before it reads anything.
+// key. The first one has claimed the workload clusters. Beside a rollback on its target, a restore
+// is refused before it reads anything.
 func TestAPII1OfTwoRestoresIntoTwoTargetsTheSecondIsRefused(t *testing.T) {
 	f := newAPIFixture(t, "two")
 	s := f.daemon()

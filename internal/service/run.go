@@ -18,6 +18,8 @@ type runTable struct {
 	mu sync.Mutex
 	// stop ends the runs under way, waiting the attempts to resume an operation.
 	stop, waiting map[catalog.OperationID]context.CancelCauseFunc
+	// closing has the runs whose mirror is not closed. It is closed after the end is recorded.
+	closing map[catalog.OperationID]chan struct{}
 	// lost says why the catalog could not record the end of an operation.
 	lost map[catalog.OperationID]error
 	// failed gets the error after which the server is of no use.
@@ -33,6 +35,7 @@ func newRunTable() runTable {
 	return runTable{
 		stop:    map[catalog.OperationID]context.CancelCauseFunc{},
 		waiting: map[catalog.OperationID]context.CancelCauseFunc{},
+		closing: map[catalog.OperationID]chan struct{}{},
 		lost:    map[catalog.OperationID]error{}, failed: make(chan error, 1),
 		recordPause: recordPause,
 	}
@@ -65,22 +68,26 @@ func (s *Server) start(ctx context.Context, c *catalog.Catalog, id catalog.Opera
 	return s.startMirrored(ctx, c, id, mirrorTo{}, run)
 }
 
-// startMirrored is start with a mirror of the journal in a store. The mirror is
-// begun before the operation goes into running: another host may have taken it over.
+// startMirrored is start with a mirror of the journal in a store. The mirror is begun before the
+// operation goes into running: another host may have taken it over.
 func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catalog.OperationID,
 	to mirrorTo, run func(ctx context.Context, j *catalog.Journal) error) (*operationRun, error) {
+	if err := s.awaitClosed(ctx, c, id); err != nil {
+		return nil, err
+	}
 	m, err := s.beginMirror(ctx, c, id, to)
 	if err != nil {
 		return nil, err
 	}
-	op, ctx, err := s.beginRun(ctx, c, id)
+	r := &operationRun{ended: make(chan struct{})}
+	op, ctx, err := s.beginRun(ctx, c, id, r.ended)
 	if err != nil {
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	j := c.Journal(id, m.journal())
 	began := time.Now()
 	s.metrics.runBegan(op.Kind)
-	r := &operationRun{begun: op, ended: make(chan struct{})}
+	r.begun = op
 	s.running.Go(func() {
 		err := run(ctx, j)
 		if lost := m.confirm(context.WithoutCancel(ctx)); as[*mirror.FencedError](lost) {
@@ -99,12 +106,47 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 				"store answers", "operation", op.ID, "error", err)
 		}
 		r.err = err
-		close(r.ended)
+		s.runClosed(id, r)
 		if !s.cfg.Daemon { // a daemon does it by a timer
 			s.forgetOperations(context.WithoutCancel(ctx), c)
 		}
 	})
 	return r, nil
+}
+
+// awaitClosed waits until the mirror of the last run of an operation is closed: the next run would
+// take its last record for that of another host. *catalog.TransitionError when the operation runs.
+func (s *Server) awaitClosed(ctx context.Context, c *catalog.Catalog,
+	id catalog.OperationID) error {
+	op, err := c.Operation(context.WithoutCancel(ctx), id)
+	if err == nil && op.State == catalog.Running {
+		err = &catalog.TransitionError{ID: id, From: op.State, To: catalog.Running}
+	}
+	if err != nil {
+		return err
+	}
+	s.runs.mu.Lock()
+	closing := s.runs.closing[id]
+	s.runs.mu.Unlock()
+	if closing == nil {
+		return nil
+	}
+	select {
+	case <-closing:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// runClosed ends a run: its end is recorded, and its mirror closed.
+func (s *Server) runClosed(id catalog.OperationID, r *operationRun) {
+	s.runs.mu.Lock()
+	defer s.runs.mu.Unlock()
+	if s.runs.closing[id] == r.ended {
+		delete(s.runs.closing, id)
+	}
+	close(r.ended)
 }
 
 // logEnd logs the end of an operation of a daemon; standalone, mgmtctl prints it.
@@ -121,8 +163,8 @@ func (s *Server) logEnd(op catalog.Operation, state catalog.State, why catalog.O
 }
 
 // beginRun moves an operation into running and returns the context of its run.
-func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID) (
-	catalog.Operation, context.Context, error) {
+func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalog.OperationID,
+	ended chan struct{}) (catalog.Operation, context.Context, error) {
 	s.runs.mu.Lock()
 	defer s.runs.mu.Unlock()
 	for _, ctx := range []context.Context{s.ctx, request} {
@@ -134,6 +176,7 @@ func (s *Server) beginRun(request context.Context, c *catalog.Catalog, id catalo
 	if err != nil {
 		return op, nil, err
 	}
+	s.runs.closing[id] = ended
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	s.runs.stop[id] = cancel
 	return op, ctx, nil
