@@ -174,6 +174,10 @@ func TestNextCommandIsComplete(t *testing.T) {
 			"--level", "full"},
 			service.Error{Message: "several", Hint: "name one", HintKey: object.HintSource},
 			"mgmtctl snapshot verify latest --source NAME --level full " + server},
+		{"the same again without the mirror", []string{"operation", "rollback", "1a2b"},
+			service.Error{Message: "continue the mirror of operation 65f1a2b3c4d5: denied",
+				Hint: "go on without the mirror", HintKey: object.HintGiveUpMirror},
+			"mgmtctl operation rollback 1a2b --force no-mirror " + server},
 		{"a flag that replaces the one that was typed", []string{"snapshot", "show", "1a2b"},
 			service.Error{Message: "wrong", Hint: "another", HintKey: object.HintStoreURL},
 			"mgmtctl snapshot show 1a2b --store URL --standalone --identity 'my id.txt' " +
