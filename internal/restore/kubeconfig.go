@@ -18,9 +18,9 @@ import (
 
 const (
 	kubeconfigSuffix = "-kubeconfig"
-	// clusterSecretType is the type of the Secrets that Cluster API makes (cluster-api v1.14,
+	// generatedType is the type of the Secrets that Cluster API makes (cluster-api v1.14,
 	// api/core/v1beta2/common_types.go).
-	clusterSecretType = "cluster.x-k8s.io/secret"
+	generatedType = "cluster.x-k8s.io/secret"
 )
 
 // kubeconfigData is the path of a kubeconfig in its Secret.
@@ -43,7 +43,7 @@ func readKubeconfig(secret []byte) (k *workload.Kubeconfig, problem string) {
 // (cluster-api v1.14, controlplane/kubeadm/reconcilers/kubeadmcontrolplane/helpers.go). Without a
 // control plane the Cluster owns it (util/kubeconfig).
 func isGenerated(rows *capi.Table, secret []byte, cluster string) bool {
-	if gjson.GetBytes(secret, "type").String() != clusterSecretType {
+	if gjson.GetBytes(secret, "type").String() != generatedType {
 		return false
 	}
 	for _, o := range gjson.GetBytes(secret, "metadata.ownerReferences").Array() {

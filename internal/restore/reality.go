@@ -10,7 +10,6 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/mgmtd/mgmtd/internal/capi"
-	"github.com/mgmtd/mgmtd/internal/kube"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/workload"
 )
@@ -63,42 +62,55 @@ func readRecorded(rows *capi.Table, c Contents, unit string, refs []object.Ref) 
 		certificates := rows.Row(ref.GroupKind()).Certificates
 		hasCA = hasCA || slices.Contains(certificates, "ca")
 		r.etcd = r.etcd || slices.Contains(certificates, "etcd")
-		control := ref.Group == capi.GroupControlPlane
-		secret := ref.GroupKind() == kube.SecretKind.GroupKind && ref.Namespace == key.Namespace
-		kubeconfig := secret && ref.Name == key.Name+kubeconfigSuffix
-		authority := secret && ref.Name == key.Name+"-ca"
-		if !kubeconfig && !authority && !control && ref.GroupKind() != capi.Machine &&
-			ref.GroupKind() != capi.MachinePool {
+		read := r.reader(rows, ref)
+		if read == nil {
 			continue
 		}
 		raw, err := c.Bytes(ref)
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case kubeconfig:
-			r.kubeconfig, r.problem = readKubeconfig(raw)
-			r.missing, r.renewal.generated = false, isGenerated(rows, raw, key.Name)
-		case authority:
-			r.renewal.readAuthority(raw)
-		case control:
-			r.renewal.algorithm = gjson.GetBytes(raw, "spec.kubeadmConfigSpec.clusterConfiguration."+
-				"encryptionAlgorithm").String()
-			// Templates of control planes have no Machines of their own, and are in no unit. The field
-			// is of the contract of control planes with Machines (cluster-api v1.14,
-			// internal/contract/controlplane.go).
-			r.controlPlane = r.controlPlane || gjson.GetBytes(raw, "spec.machineTemplate").Exists()
-		case ref.GroupKind() == capi.Machine:
-			m := readMachine(ref, raw)
-			r.machines, r.controlPlane = append(r.machines, m), r.controlPlane || m.controlPlane
-		default:
-			r.readPool(raw)
-		}
+		read(raw)
 	}
 	if hasCA {
 		r.ca, r.controlPlane = workload.Certificates(r.renewal.ca), true
 	}
 	return r, nil
+}
+
+// reader returns what reads an object of the unit; nil for one of which nothing is needed.
+func (r *recorded) reader(rows *capi.Table, ref object.Ref) func(raw []byte) {
+	switch {
+	case ref == r.kubeconfigRef():
+		return func(raw []byte) {
+			r.kubeconfig, r.problem = readKubeconfig(raw)
+			r.missing, r.renewal.generated = false, isGenerated(rows, raw, r.cluster.Name)
+		}
+	case ref == object.Ref{Kind: "Secret", Namespace: r.cluster.Namespace,
+		Name: r.cluster.Name + "-ca"}:
+		return r.renewal.readAuthority
+	case ref.Group == capi.GroupControlPlane:
+		return r.readControlPlane
+	case ref.GroupKind() == capi.Machine:
+		return func(raw []byte) {
+			m := readMachine(ref, raw)
+			r.machines, r.controlPlane = append(r.machines, m), r.controlPlane || m.controlPlane
+		}
+	case ref.GroupKind() == capi.MachinePool:
+		return r.readPool
+	default:
+		return nil
+	}
+}
+
+// readControlPlane reads a control plane. Templates of control planes have no Machines of their
+// own, and are in no unit. spec.machineTemplate is of the contract of control planes with Machines
+// (cluster-api v1.14, internal/contract/controlplane.go).
+func (r *recorded) readControlPlane(raw []byte) {
+	f := gjson.GetManyBytes(raw, "spec.machineTemplate",
+		"spec.kubeadmConfigSpec.clusterConfiguration.encryptionAlgorithm")
+	r.controlPlane = r.controlPlane || f[0].Exists()
+	r.renewal.algorithm = f[1].String()
 }
 
 func readMachine(ref object.Ref, raw []byte) recordedMachine {
