@@ -229,7 +229,7 @@ func (m *marksInputs) mirrored(ctx context.Context) (known []restore.KnownOperat
 // begin begins the operation. digest is that of the plan that the operator has seen; empty when
 // there is none.
 func (m *marksInputs) begin(ctx context.Context, digest string) (*operationRun, error) {
-	if err := refuseOthers(ctx, m.catalog, "", m.target.UID(), false); err != nil {
+	if err := refuseOthers(ctx, m.catalog, catalog.Operation{}, m.target.UID(), false); err != nil {
 		return nil, err
 	}
 	o := catalog.Operation{Kind: catalog.KindRestore, Location: m.location,
