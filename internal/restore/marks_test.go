@@ -183,7 +183,7 @@ func touchCluster(t *testing.T, x *marksTrial, manager, fields string, age time.
 		at := metav1.NewTime(created.Add(age))
 		u.SetManagedFields(append(u.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: manager,
 			Operation: metav1.ManagedFieldsOperationUpdate, Time: &at,
-			FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}))
+			FieldsV1: metav1.NewFieldsV1(fields)}))
 	})
 }
 
