@@ -131,8 +131,12 @@ func TestEveryCodeOfARunbookIsAFinding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, table, _ := strings.Cut(string(text), "\n## What can go wrong\n")
-		for _, m := range code.FindAllStringSubmatch(table, -1) {
+		_, table, _ := strings.Cut(string(text), "\n## What can go wrong")
+		rows := code.FindAllStringSubmatch(table, -1)
+		if len(rows) < 3 {
+			t.Errorf("docs/%s: %d rows name a finding", file, len(rows))
+		}
+		for _, m := range rows {
 			for _, name := range strings.Split(strings.ReplaceAll(m[1], "`", ""), ", ") {
 				if _, ok := object.Define(object.Code(name)); !ok {
 					t.Errorf("docs/%s: %s is no finding", file, name)
