@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,17 +18,18 @@ import (
 // often as before, and a new epoch makes all of them old.
 func TestASlowStoreDelaysNobodyWhoAsksForOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := map[string]int{}
+		var reads atomic.Int64 // of the quick store
 		read := func(ctx context.Context, l *Location) (locationOwners, error) {
 			o := locationOwners{began: time.Now(), records: map[string]ownership.Record{}}
 			if l.Name == "slow" {
 				<-ctx.Done()
 				return o, ctx.Err()
 			}
-			if reads[l.Name]++; reads[l.Name] == 2 {
+			n := reads.Add(1)
+			if n == 2 {
 				return o, errors.New("no answer")
 			}
-			if reads[l.Name] > 3 {
+			if n > 3 {
 				o.records["w-1"] = ownership.Record{By: object.Side{Name: "there"}, Epoch: 1}
 			}
 			return o, nil
@@ -36,14 +38,14 @@ func TestASlowStoreDelaysNobodyWhoAsksForOwners(t *testing.T) {
 			slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		go c.run(ctx)
-		want := func(after time.Duration, count, version int) {
+		want := func(after time.Duration, count int64, version int) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if have := c.cached(); reads["quick"] != count || have["quick"].version != version ||
+			if have := c.cached(); reads.Load() != count || have["quick"].version != version ||
 				len(have) != 1 {
 				t.Errorf("%d reads, version %d, of %d locations; want %d reads and version %d",
-					reads["quick"], have["quick"].version, len(have), count, version)
+					reads.Load(), have["quick"].version, len(have), count, version)
 			}
 		}
 		want(0, 1, 1)
