@@ -49,7 +49,8 @@ func (r *commands) mgmtctl(code int, args ...string) string {
 	return stdout.String()
 }
 
-// kubectl runs the lab's kubectl and returns all its output.
+// kubectl runs the lab's kubectl and returns all its output. It has a cache beside the kubeconfig:
+// in the one of the user there may be the kinds of another server that had the port before.
 func kubectl(t *testing.T, kubeconfig, stdin string, args ...string) (string, error) {
 	t.Helper()
 	lab, err := kubetest.Lab()
@@ -57,7 +58,7 @@ func kubectl(t *testing.T, kubeconfig, stdin string, args ...string) (string, er
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(lab), "kubectl"),
-		append([]string{"--kubeconfig", kubeconfig}, args...)...)
+		append([]string{"--kubeconfig", kubeconfig, "--cache-dir", kubeconfig + ".cache"}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -192,9 +192,6 @@ func (s *Server) mgmtOptions(side, name string) (kube.Options, error) {
 	}
 	e := &Error{Reason: ReasonNotFound, Message: fmt.Sprintf("no management cluster is named %q",
 		name), Hint: "there are " + strings.Join(names, ", ")}
-	if s.cfg.Daemon {
-		e.Hint += "; an operation that another host began needs it under this name in the configuration"
-	}
 	switch {
 	case len(options) == 0 && s.cfg.Daemon:
 		e = &Error{Reason: ReasonUsage, Message: "the configuration has no management cluster",

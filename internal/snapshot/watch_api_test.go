@@ -119,7 +119,7 @@ func (c *changingSource) upgrade(name string) {
 	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/names/shortNames/-","value":"up%d"}]`,
 		time.Now().UnixNano())
 	out, err := exec.CommandContext(c.t.Context(), filepath.Join(filepath.Dir(program), "kubectl"),
-		"--kubeconfig", servers.Options(0).KubeconfigFile,
+		"--kubeconfig", servers.Options(0).KubeconfigFile, "--cache-dir", c.t.TempDir(),
 		"patch", "crd", name, "--type=json", "-p", patch).CombinedOutput()
 	if err != nil {
 		c.t.Fatalf("%v: %s", err, out)
