@@ -12,8 +12,8 @@ import (
 )
 
 // identified is an inventory whose workload clusters have an identity. The in-memory provider gives
-// no object a UID (cluster-api/test v1.14.0, inmemory/pkg/runtime/cache/hooks.go), and that of the
-// Namespace kube-system is how a cluster is told from another one.
+// no object a UID (cluster-api/test v1.14.0, inmemory/pkg/runtime/cache/hooks.go), and the UID of
+// the Namespace kube-system is what identifies a cluster.
 type identified struct{ inmemoryruntime.Manager }
 
 // AddResourceGroup adds the objects of a workload cluster. The provider calls it again and again,

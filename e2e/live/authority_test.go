@@ -38,8 +38,8 @@ type authorityFleet struct {
 
 // TestLongAuthorities restores workload clusters whose CA is missing or whose kubeconfig has
 // expired, and the Cluster of the source itself, which manages itself and is lost. The snapshot
-// also has orphans that are aimed at a workload cluster of the target. None attaches to that, no CA
-// is made anew, and no Machine comes or goes.
+// also has orphans that are aimed at a workload cluster of the target. None attaches to that, no
+// controller generates a CA, and no Machine is created or deleted.
 func TestLongAuthorities(t *testing.T) {
 	if !runsLong() {
 		t.Skip("a test of test-long")

@@ -234,7 +234,7 @@ func (h *hostLost) testMoveFinished(t *testing.T) {
 		0))
 	assertNone(t, "departures", observe.UnexplainedByMoves(h.leaving.Events(moveGoesOnNS), before, 0,
 		1))
-	// Whoever has the first catalog is told as well, and may take the end of the other one over.
+	// A command with the first catalog says so as well, and may import how the operation ended.
 	first.run(codeDone, slices.Concat([]string{"operation", "resume", id}, flags)...)
 }
 

@@ -23,7 +23,8 @@ func TestAnErrorOfASharedObjectIsOneFinding(t *testing.T) {
 			source.put(ref, u)
 		}
 	}
-	x := newTrial(t, source, newMemory(t, "target", `{"kind":"Namespace","metadata":{"name":"one","labels":{"team":"one"},"annotations":{"cattle.io/status":"old"}}}`,
+	x := newTrial(t, source, newMemory(t, "target", `{"kind":"Namespace","metadata":{"name":"one","labels":{"team":"one"},
+		"annotations":{"cattle.io/status":"old"}}}`,
 		`{"kind":"ClusterClass","metadata":{"namespace":"one","name":"class"},"spec":{"text":"other"}}`))
 	x.source.set(t, classOne, func(u *unstructured.Unstructured) {
 		u.Object["spec"] = map[string]any{"text": "as it was"}
