@@ -37,6 +37,9 @@ var (
 const (
 	// AnnotationPaused pauses one object (Cluster API contract).
 	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationManagedBy marks the object of an infrastructure that something outside of its provider
+	// manages: no controller of the provider reconciles it (Cluster API contract).
+	AnnotationManagedBy = "cluster.x-k8s.io/managed-by"
 	// AnnotationSkipRemediation keeps a MachineHealthCheck from replacing a Machine (cluster-api
 	// v1.14, core/reconcilers/machinehealthcheck/machinehealthcheck_targets.go).
 	AnnotationSkipRemediation = "cluster.x-k8s.io/skip-remediation"

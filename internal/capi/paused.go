@@ -2,9 +2,12 @@ package capi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/mgmtd/mgmtd/internal/object"
 )
 
 // Types of conditions. Source: cluster-api v1.14, api/core/v1beta2/condition_consts.go.
@@ -18,6 +21,33 @@ const (
 
 // PublishesPause reports whether an object has the condition Paused.
 func PublishesPause(obj map[string]any) bool { return newestCondition(obj, conditionPaused) != nil }
+
+// pauseOwners are the kinds of the owner that an object of a provider must have before its
+// controller reads its pause.
+var pauseOwners = []object.GroupKind{Cluster, Machine, MachinePool}
+
+// ReadsPause reports whether the controller of an object gets as far as its pause. Controllers of
+// infrastructure, bootstrap and control planes return before it when the object has no owner of
+// Cluster API's core or is externally managed (cluster-api v1.14,
+// docs/book/src/developer/providers/contracts: infra-cluster.md, infra-machine.md,
+// bootstrap-config.md). A Cluster that was paused right after a control plane or a MachineSet had
+// created a Machine has such objects: only the controller of that Machine, which is paused, makes it
+// their owner (core/reconcilers/machine/machine_controller_phases.go). Those of Cluster API's core
+// find the Cluster by its name, so they read the pause of every object.
+func ReadsPause(obj map[string]any) bool {
+	if kindOf(obj).Group == GroupCore {
+		return true
+	}
+	if _, managed := annotations(obj)[AnnotationManagedBy]; managed {
+		return false
+	}
+	meta, _ := obj["metadata"].(map[string]any)
+	owners, _ := meta["ownerReferences"].([]any)
+	return slices.ContainsFunc(owners, func(owner any) bool {
+		o, _ := owner.(map[string]any)
+		return slices.Contains(pauseOwners, kindOf(o))
+	})
+}
 
 // TopologyNotPaused says why the topology controller, which honours the pause of a Cluster with a
 // class by itself, has not acknowledged it; "" when it has, or when there is no class.

@@ -93,3 +93,38 @@ func TestAClassWithOlderReferencesIsNotWorse(t *testing.T) {
 		}
 	}
 }
+
+// TestPauseIsReadOfWhatHasAnOwner: a controller of a provider returns before the pause of an object
+// that has no owner of Cluster API's core yet.
+func TestPauseIsReadOfWhatHasAnOwner(t *testing.T) {
+	const (
+		core  = "cluster.x-k8s.io/v1beta1"
+		infra = "infrastructure.cluster.x-k8s.io/v1beta1"
+	)
+	for _, tt := range []struct {
+		name, apiVersion, annotation, ownerVersion, owner string
+		reads                                             bool
+	}{
+		{"a Machine of nobody", core, "", "", "", true},
+		{"an infrastructure machine of nobody", infra, "", "", "", false},
+		{"one that a control plane has created", infra, "", "controlplane.cluster.x-k8s.io/v1beta1",
+			"KubeadmControlPlane", false},
+		{"one that a MachineSet has created", infra, "", core, "MachineSet", false},
+		{"one of a Machine", infra, "", core, "Machine", true},
+		{"one of a Machine of another API", infra, "", "machine.openshift.io/v1beta1", "Machine", false},
+		{"a bootstrap configuration of a MachinePool", "bootstrap.cluster.x-k8s.io/v1beta2", "", core,
+			"MachinePool", true},
+		{"an infrastructure", infra, "x", core, "Cluster", true},
+		{"an externally managed infrastructure", infra, AnnotationManagedBy, core, "Cluster", false},
+	} {
+		obj := decoded(t, fmt.Sprintf(`{"apiVersion":%q,"kind":"Any","metadata":{"name":"a",
+			"annotations":{%q:""},"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":"o"}]}}`,
+			tt.apiVersion, tt.annotation, tt.ownerVersion, tt.owner))
+		if got := ReadsPause(obj); got != tt.reads {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+	if ReadsPause(decoded(t, `{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta1","kind":"Any"}`)) {
+		t.Error("an object without metadata")
+	}
+}

@@ -12,27 +12,76 @@ import (
 
 // waitAcknowledged waits until the target's controllers have seen every object of the unit and
 // acknowledge its pause. A controller that lags behind its watch would, once the pause ends, act on
-// the Machines that it can see: too few.
+// the Machines that it can see: too few. An object has to be acknowledged when the source published
+// its condition Paused, and, since the source may be older than that condition, when the target
+// publishes it for objects of its kind and the controller gets as far as the pause. One that is
+// never acknowledged leaves the unit paused, with an error that names it: a resume goes on once its
+// controller works, and before that nothing proves what the controller has seen.
 func (r *run) waitAcknowledged(ctx context.Context, u Unit) error {
-	var publish []Object
+	var wanted, silent []Object
 	for _, o := range early(u.Objects) {
 		source, err := decodeObject(r.Rows, r.Contents, o.Ref)
 		if err != nil {
 			return err
 		}
-		if capi.PublishesPause(source.Object) {
-			publish = append(publish, o)
+		switch {
+		case capi.PublishesPause(source.Object):
+			wanted = append(wanted, o)
+		case r.Rows.Row(o.GroupKind()).Pause.Acknowledged():
+			published, err := r.publishers.sample(ctx, r.Reader, r.kinds[o.GroupKind()])
+			if err != nil {
+				return err
+			}
+			if published {
+				wanted = append(wanted, o)
+			} else {
+				silent = append(silent, o)
+			}
 		}
 	}
-	err := r.wait(ctx, publish, "the target's controllers to acknowledge the pause",
-		func(_ Object, source, live *unstructured.Unstructured) string {
-			return capi.NotAcknowledged(live.Object, "True")
-		})
-	if err != nil {
+	if err := r.awaitPause(ctx, wanted); err != nil {
 		return err
 	}
 	// for controllers that publish nothing, and for the caches of those that do
+	if err := retry.Sleep(ctx, r.Tuning.Settle); err != nil {
+		return err
+	}
+	late, err := r.nowPublished(ctx, silent)
+	if err != nil || len(late) == 0 {
+		return err
+	}
+	if err := r.awaitPause(ctx, late); err != nil {
+		return err
+	}
 	return retry.Sleep(ctx, r.Tuning.Settle)
+}
+
+// awaitPause waits until the pause of each object is acknowledged.
+func (r *run) awaitPause(ctx context.Context, objects []Object) error {
+	return r.wait(ctx, objects, "the target's controllers to acknowledge the pause",
+		func(_ Object, source, live *unstructured.Unstructured) string {
+			if !capi.PublishesPause(source.Object) && !capi.ReadsPause(live.Object) {
+				return ""
+			}
+			return capi.NotAcknowledged(live.Object, "True")
+		})
+}
+
+// nowPublished returns those of objects whose kind is published by now. On a target that was empty,
+// the first objects of a kind are copies.
+func (r *run) nowPublished(ctx context.Context, objects []Object) (published []Object, err error) {
+	_, _, err = r.problems(ctx, objects, func(o Object, _, live *unstructured.Unstructured) string {
+		if capi.PublishesPause(live.Object) {
+			r.publishers.add(o.GroupKind())
+		}
+		return ""
+	})
+	for _, o := range objects {
+		if r.publishers.has(o.GroupKind()) {
+			published = append(published, o)
+		}
+	}
+	return published, err
 }
 
 // pausedByUs reports whether the unit's Cluster carries a pause that an operation set, which the

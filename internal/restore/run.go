@@ -33,6 +33,7 @@ type run struct {
 	shared     *sharedState
 	lastWrites lastWrites
 	accepted   map[string]bool // units whose state the operator accepts
+	publishers publishers
 
 	mu   sync.Mutex
 	uids map[object.Ref]string // on the target: created by us, or adopted
@@ -95,8 +96,8 @@ func newRun(ctx context.Context, o RunOptions) *run {
 		workloadID: map[string]string{},
 		shared:     newSharedState(o.Plan),
 		lastWrites: lastWrites{byRef: map[object.Ref]lastWrite{}},
-		accepted:   map[string]bool{},
-		uids:       map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
+		accepted:   map[string]bool{}, publishers: publishers{kinds: map[object.GroupKind]bool{}},
+		uids: map[object.Ref]string{}, lives: map[object.Ref]bool{}, slots: make(chan struct{},
 			requests), polls: make(chan struct{}, polls),
 		stages: newStages(o.Tuning.Concurrency, o.Hooks.ReleaseTogether),
 	}
