@@ -36,6 +36,7 @@ const (
 	CodeHeld               Code = "held"
 	CodeNeedMissing        Code = "need-missing"
 	CodeRunsCode           Code = "runs-code"
+	CodeForeignHold        Code = "foreign-hold"
 	CodeRefused            Code = "refused"
 	CodeCAMissing          Code = "ca-missing"
 	CodeCAInvalid          Code = "ca-invalid"
@@ -104,6 +105,7 @@ const (
 	// Taking a snapshot.
 	CodeMissing       Code = "missing"
 	CodeNotRemembered Code = "not-remembered"
+	CodeShrunk        Code = "shrunk"
 
 	// Verifying a snapshot.
 	CodeSignature   Code = "signature"

@@ -209,6 +209,13 @@ func otherDefinitions() []Definition { //nolint:funlen // a table
 				"everything.",
 		},
 		{
+			Code: CodeShrunk, Area: AreaSnapshot, Severities: []Severity{Warning},
+			Meaning: "The snapshot has less than half of the objects that the one before it has, and at " +
+				"least 100 fewer.",
+			Next: "If nobody deleted them on purpose, find out what did, and pin the snapshot before it: " +
+				"a rule that retains the last ones removes it in time.",
+		},
+		{
 			Code: CodeSignature, Area: AreaVerify, Severities: []Severity{Error, Warning},
 			Meaning: "The signature of the snapshot is missing or not trusted.",
 			Next:    "Give the public key of the mgmtd that wrote it, or use another snapshot.",

@@ -191,6 +191,14 @@ func planDefinitions() []Definition { //nolint:funlen // a table
 				"has it, or create it on the target as it was, and plan again.",
 		},
 		{
+			Code: CodeForeignHold, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "Objects carry a finalizer, or Machines a deletion hook, of a controller that is " +
+				"not of Cluster API. Both are restored, and a deletion on the target waits for that " +
+				"controller.",
+			Next: "Check that the controller runs on the target. If it does not, Machines that are " +
+				"replaced stay in deletion until the finalizer or the annotation is removed by hand.",
+		},
+		{
 			Code: CodeRunsCode, Area: AreaPlan, Severities: []Severity{Info},
 			Meaning: "Objects of this kind run code on workload clusters by design. Only the " +
 				"signature of the snapshot protects them.",

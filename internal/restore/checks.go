@@ -28,6 +28,7 @@ var checks = []preflight.Check[*planner]{
 	{Name: "rights", Run: checkRights},
 	{Name: "owners", Run: checkOwners},
 	{Name: "units", Run: checkUnits},
+	{Name: "holds", Run: checkHolds},
 	{Name: "needs", Run: checkNeeds},
 	{Name: "certificates", Run: checkCertificates},
 	{Name: "collisions", Run: checkCollisions},

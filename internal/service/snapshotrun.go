@@ -9,6 +9,7 @@ import (
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/snapshot"
+	"github.com/mgmtd/mgmtd/internal/store"
 )
 
 // snapshotRequest is a snapshot that an operator or a schedule asks for.
@@ -100,10 +101,30 @@ func takeSnapshot(ctx context.Context, c *catalog.Catalog, j *catalog.Journal, o
 			Message: fmt.Sprintf("%s needs it (%s) and it is not in the snapshot", m.By, m.Field),
 			Hint:    "the coverage of the source shows why"}))
 	}
+	if f, ok := checkShrunk(r.Counts, r.Before); ok {
+		events = append(events, catalog.FindingEvent("", f))
+	}
 	if r.NotRemembered != nil {
 		events = append(events, catalog.FindingEvent("", object.Finding{Severity: object.Warning,
 			Code: object.CodeNotRemembered, Message: r.NotRemembered.Error(),
 			Hint: "the next snapshot writes everything; check the catalog's disk"}))
 	}
 	return r, j.Emit(ctx, events...)
+}
+
+// shrunkBy is how many objects a snapshot has less than the one before it, at least, to be reported
+// as shrunk. Below that, a workload cluster that is deleted on purpose would be.
+const shrunkBy = 100
+
+// checkShrunk returns the finding about a snapshot that lacks most of what the one before it has:
+// a deletion by mistake, or CRDs that are gone, looks to a snapshot like any other change.
+func checkShrunk(now store.Counts, before *store.Counts) (object.Finding, bool) {
+	if before == nil || before.Objects-now.Objects < shrunkBy || now.Objects*2 > before.Objects {
+		return object.Finding{}, false
+	}
+	return object.Finding{Severity: object.Warning, Code: object.CodeShrunk,
+		Message: fmt.Sprintf("it has %d objects in %d workload clusters; the snapshot before it has %d "+
+			"in %d", now.Objects, now.Units, before.Objects, before.Units),
+		Hint: "if nobody deleted them on purpose, pin the snapshot before it, so that no rule of " +
+			"retention removes it"}, true
 }

@@ -94,6 +94,8 @@ func (o *Options) captureOptions(kinds []kube.Kind, baseline *capture.Baseline) 
 type Result struct {
 	store.Signed
 	Missing []graph.Missing
+	// Before counts what the snapshot before it has; nil when there is none of the same extent.
+	Before *store.Counts
 	// Wrote is how many bytes of packs, shards and the envelope are new in the store; what Bytes
 	// counts besides was stored before.
 	Wrote int64
@@ -151,12 +153,13 @@ func createOnce(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	signed, err := r.publish(ctx, parent, captured, written)
+	signed, before, err := r.publish(ctx, parent, captured, written)
 	if err != nil {
 		return nil, err
 	}
 	result := &Result{Signed: signed, Missing: captured.cut.Graph.Missing,
-		Wrote: written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
+		Before: countsBefore(before, &signed),
+		Wrote:  written.keys.NewBytes(parent) + signed.Size, Read: captured.read,
 		Contents: captured.contents}
 	result.NotRemembered = r.remember(ctx, parent, captured, written, signed)
 	if o.WithContents {
@@ -164,6 +167,14 @@ func createOnce(ctx context.Context, o Options) (*Result, error) {
 			Graph: captured.cut.Graph, store: o.Store}
 	}
 	return result, nil
+}
+
+// countsBefore returns the counts of the snapshot before signed, if both are whole or both partial.
+func countsBefore(before, signed *store.Signed) *store.Counts {
+	if before == nil || before.Partial != signed.Partial {
+		return nil
+	}
+	return &before.Counts
 }
 
 // run is what all phases of one try share. It does not change.

@@ -116,16 +116,16 @@ func (r *run) retain(ctx context.Context, parent *incremental.Parent, keys incre
 	return nil
 }
 
-// publish signs and stores the envelope, from which moment on the snapshot exists. It returns
-// errParentGone when the parent is not the newest snapshot, or is gone afterwards.
+// publish signs and stores the envelope, from which moment on the snapshot exists. It returns that
+// and the one that it follows, or nil. It returns errParentGone when the parent is not the newest
+// snapshot, or is gone afterwards.
 func (r *run) publish(ctx context.Context, parent *incremental.Parent, c *captured, w *written) (
-	store.Signed, error) {
-	newest, err := r.chain.Newest(ctx)
-	if err != nil {
-		return store.Signed{}, err
+	signed store.Signed, newest *store.Signed, err error) {
+	if newest, err = r.chain.Newest(ctx); err != nil {
+		return store.Signed{}, nil, err
 	}
 	if !parent.Precedes(newest) {
-		return store.Signed{}, errParentGone
+		return store.Signed{}, nil, errParentGone
 	}
 	envelope := newEnvelope(r.Options, c.cut, r.began.UTC())
 	envelope.ID, envelope.Sequence, envelope.Tree = store.NewSnapshotID(), 1, w.tree
@@ -139,20 +139,20 @@ func (r *run) publish(ctx context.Context, parent *incremental.Parent, c *captur
 		envelope.Expires = envelope.Time.Add(r.TTL)
 	}
 	if store.Exceeded(r.began, r.Now(), store.MaxRun) {
-		return store.Signed{}, ErrTooLong
+		return store.Signed{}, nil, ErrTooLong
 	}
-	signed, err := r.Store.PutEnvelope(ctx, envelope)
+	signed, err = r.Store.PutEnvelope(ctx, envelope)
 	if errors.Is(err, store.ErrNotFound) && parent.Snapshot != nil {
 		err = errParentGone // its tree is gone
 	}
 	if err != nil {
-		return store.Signed{}, err
+		return store.Signed{}, nil, err
 	}
 	if store.Exceeded(r.began, r.Now(), store.MaxRun) {
 		// the host was asleep, or the write was slow
-		return store.Signed{}, fmt.Errorf("%w (%w)", ErrTooLong, errParentGone)
+		return store.Signed{}, nil, fmt.Errorf("%w (%w)", ErrTooLong, errParentGone)
 	}
-	return signed, r.checkParentStillThere(ctx, parent)
+	return signed, newest, r.checkParentStillThere(ctx, parent)
 }
 
 // newEnvelope describes a cut.
