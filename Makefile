@@ -8,6 +8,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 GO_TEST := gotestsum --format pkgname-and-test-fails --
 # The race detector instruments everything but scrypt, which has no goroutines and took minutes.
 RACE := -race -gcflags=golang.org/x/crypto/scrypt=-race=false
+# The packages that have such tests: to link the test programs of all others takes both cores for a minute. Those that run longest come first.
+API_PACKAGES = $(shell grep -rl '^func TestAPI' --include='*_test.go' cmd internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
+API_FIRST := ./internal/restore ./internal/move
 RUN ?= .
 FUZZTIME ?= 60s
 OPERATIONS ?= 10000
@@ -32,13 +35,13 @@ test: test-unit test-api test-live ## all three tiers
 test-unit: $(TOOLS)/gotestsum ## no API server
 	GORACE=atexit_sleep_ms=50 $(GO_TEST) $(RACE) ./... && cd e2e && $(GO_TEST) $$(go list ./... | grep -v -e '/live' -e '/contract' -e '/lab$$')
 
-test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd; two packages at a time, each with servers of its own
-	GOGC=200 $(GO_TEST) -count=1 -p 2 -tags api -timeout 20m -run '^TestAPI' ./...
+test-api: build lab $(TOOLS)/gotestsum ## bare API servers and etcd; three packages at a time, each with servers of its own
+	GOGC=200 $(GO_TEST) -count=1 -p 3 -parallel 4 -ldflags=-w -tags api -timeout 20m -run '^TestAPI' $(API_FIRST) $(API_PACKAGES)
 
 test-live: build lab $(TOOLS)/gotestsum ## real management clusters
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl MGMTD=$(CURDIR)/bin/mgmtd $(GO_TEST) -count=1 -timeout 20m -skip '^TestLong' ./live/...
 
-test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrices of the move (TestAPIMoveCrashes) and the restore (TestAPICrashes), all scripts of mgmtctl through a daemon as well (TestAPIScripts), all deaths of a snapshot, prune and verify (TestEveryCall), the soak of the store (TestSoakStore), ROUNDS of random changes between snapshots (TestAPIRandomIncrementalIsFull), the lab's own kills, restores into targets full of obstacles (TestLongAdversity), a source that is cut off and comes back (TestLongSourceComesBack), moves and restores of a bigger lived-in fleet (TestLongLivedIn), hosts lost in the middle of a restore and a move (TestLongHostLost), snapshots older than the workload clusters (TestLongStaleSnapshots), CAs and kubeconfigs that do not fit, and planted objects (TestLongAuthorities), a restore and a move from Cluster API 1.10 (TestRestoreAcrossContracts, TestMoveAcrossContracts), 60 s of each fuzz target (Fuzz)
+test-long: build lab $(TOOLS)/gotestsum ## make test-long RUN=regexp: by hand, not in CI: the whole crash matrices of the move (TestAPIMoveCrashes) and the restore (TestAPICrashes), a host that is suspended in more steps of a move (TestAPIFirstHostWakesUpAfterATakeOver), all scripts of mgmtctl through a daemon as well (TestAPIScripts), all deaths of a snapshot, prune and verify (TestEveryCall), the soak of the store (TestSoakStore), ROUNDS of random changes between snapshots (TestAPIRandomIncrementalIsFull), the lab's own kills, restores into targets full of obstacles (TestLongAdversity), a source that is cut off and comes back (TestLongSourceComesBack), moves and restores of a bigger lived-in fleet (TestLongLivedIn), hosts lost in the middle of a restore and a move (TestLongHostLost), snapshots older than the workload clusters (TestLongStaleSnapshots), CAs and kubeconfigs that do not fit, and planted objects (TestLongAuthorities), a restore and a move from Cluster API 1.10 (TestRestoreAcrossContracts, TestMoveAcrossContracts), 60 s of each fuzz target (Fuzz)
 	MGMTD_TEST_STATES=. MGMTD_TEST_OPERATIONS=$(OPERATIONS) MGMTD_TEST_ROUNDS=$(ROUNDS) $(GO_TEST) -count=1 -tags api -timeout 60m -p 1 -run '$(RUN)' ./cmd/mgmtctl ./internal/service ./internal/move ./internal/restore ./internal/snapshot
 	cd e2e && go run ./cmd/lab build --old
 	cd e2e && MGMTCTL=$(CURDIR)/bin/mgmtctl $(GO_TEST) -count=1 -timeout 60m -p 1 -run '$(RUN)' ./lab ./contract

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,17 +23,14 @@ import (
 )
 
 const (
-	crashFixtures = 2  // fleets that move at the same time
-	leastStates   = 20 // fewer mean that the steps are not found any more
-	// sample is the share of the matrix that runs without MGMTD_TEST_STATES: one of so many states.
-	// It is odd, because every second state is rolled back.
-	sample             = 7
-	rollbackStep       = 4 // of the points of a rollback, every fourth is in the matrix
+	crashFixtures      = 2  // fleets that move at the same time
+	leastKinds         = 10 // fewer kinds of steps mean that they are not found any more
+	rollbackStep       = 4  // of the points of a rollback, every fourth is in the matrix
 	mostBrokenFixtures = 3
 )
 
 // MGMTD_TEST_STATES runs the states whose text matches an expression; "." is the whole matrix, of
-// which a seventh runs otherwise. MGMTD_TEST_VERBOSE prints each state.
+// which a sample runs otherwise. MGMTD_TEST_VERBOSE prints each state.
 var (
 	verbose = os.Getenv("MGMTD_TEST_VERBOSE") != ""
 	only    = os.Getenv("MGMTD_TEST_STATES")
@@ -72,21 +70,22 @@ func (c crash) String() string {
 // hold. Then another process resumes; in every second state it is on another host, and the catalog
 // of the first one is lost. To reach every point in a few minutes, a move that died
 // before its hand-over is either rolled back, or resumed and killed again at a point after the
-// hand-over; of the points of a rollback there is a sample. This test runs a seventh of all these,
-// make test-long all of them.
+// hand-over; of the points of a rollback there is a sample. This test runs so many of all these that
+// a process dies in each kind of step, make test-long all of them.
 func TestAPIMoveCrashes(t *testing.T) {
 	began := time.Now()
 	first := newFixture(t, "crash-0")
-	m := &matrix{t: t, fixtures: []*fixture{first}}
+	m := &matrix{t: t, fixtures: []*fixture{first}, reached: map[string]bool{}}
 	todo := crashes(t, first)
 	for len(m.fixtures) < crashFixtures {
 		m.fixtures = append(m.fixtures, newFixture(t, fmt.Sprintf("crash-%d", len(m.fixtures))))
 	}
-	all, match, n := len(todo), regexp.MustCompile(only), 0
-	todo = slices.DeleteFunc(todo, func(c crash) bool {
-		n++
-		return only == "" && n%sample != 0 || !match.MatchString(c.String())
-	})
+	all, match := len(todo), regexp.MustCompile(only)
+	if only == "" {
+		todo = oneOfEachKind(todo)
+	}
+	todo = slices.DeleteFunc(todo, func(c crash) bool { return !match.MatchString(c.String()) })
+	kinds := kindsOf(todo)
 	for i := range todo {
 		todo[i].Lost = i%4 < 2 // both with and without Back, which alternates
 	}
@@ -101,8 +100,17 @@ func TestAPIMoveCrashes(t *testing.T) {
 	}
 	t.Logf("%d states in %s: %d moves resumed, %d rolled back, %d points not reached", m.states,
 		time.Since(began).Round(time.Second), m.resumed, m.back, len(m.missed))
-	if m.states < leastStates && only == "" {
-		t.Errorf("only %d states were reached, want %d at least", m.states, leastStates)
+	t.Logf("%d kinds of steps: %s", len(kinds), slices.Sorted(maps.Keys(kinds)))
+	if only != "" {
+		return
+	}
+	if len(kinds) < leastKinds {
+		t.Errorf("only %d kinds of steps are known, want %d at least", len(kinds), leastKinds)
+	}
+	for kind := range kinds {
+		if !m.reached[kind] {
+			t.Errorf("no process died in a step of the kind %s", kind)
+		}
 	}
 }
 
@@ -114,6 +122,7 @@ type matrix struct {
 	mu                    sync.Mutex
 	states, resumed, back int
 	missed                []crash
+	reached               map[string]bool // kinds of steps in which a process died
 }
 
 func (m *matrix) run(todo []crash) {
@@ -151,6 +160,9 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.states += r.states
+	for _, kind := range c.kinds()[:r.states] {
+		m.reached[kind] = true
+	}
 	way := "resumed"
 	if r.back {
 		way = "rolled back"
@@ -169,63 +181,6 @@ func (m *matrix) note(c crash, r crashed, took time.Duration) {
 	} else if verbose {
 		m.t.Logf("%s; %s in %s", c, way, took.Round(10*time.Millisecond))
 	}
-}
-
-// crashes makes the matrix from the steps of three operations: a move, the move back, and the
-// rollback of a move that was killed before its hand-over.
-func crashes(t *testing.T, fx *fixture) []crash {
-	t.Helper()
-	there := fx.follow(t, doMove, nil, catalog.Succeeded)
-	backAgain := fx.follow(t, doMove, nil, catalog.Succeeded)
-	notHandedOver := kill{Point: atKey, Key: "owners/"}
-	undone := fx.follow(t, doRollback, &notHandedOver, catalog.RolledBack)
-	var all []crash
-	for _, p := range pointsOf(there) { // the way back knows no step that makes the namespace
-		if !slices.ContainsFunc(backAgain, func(s traced) bool { return s.Step == p.Step }) {
-			all = append(all, crash{First: p, Fresh: true, Back: len(all)%2 == 1})
-		}
-	}
-	var early, late []kill
-	for _, p := range pointsOf(backAgain) {
-		if isLate(p) {
-			late = append(late, p)
-		} else {
-			early = append(early, p)
-		}
-	}
-	late = append(late, kill{Point: atKey, Key: "owners/", Answered: true})
-	early = append(early, kill{Point: atKey, Key: "snapshots/"}, notHandedOver,
-		kill{Point: atKey, Key: "snapshots/", Answered: true})
-	for i, p := range early {
-		c := crash{First: p, Back: i%2 == 1}
-		if !c.Back && len(late) > 0 {
-			c.Second, late = &late[0], late[1:]
-		}
-		all = append(all, c)
-	}
-	for _, p := range late {
-		all = append(all, crash{First: p})
-	}
-	for i, p := range pointsOf(undone) {
-		if i%rollbackStep == 0 {
-			all = append(all, crash{First: notHandedOver, Second: &p, Back: true})
-		}
-	}
-	return all
-}
-
-// isLate reports whether a point is in or after the hand-over of a unit.
-func isLate(k kill) bool {
-	step, err := catalog.ParseStep(k.Step)
-	if err != nil {
-		return false
-	}
-	for _, phase := range []string{"release", "post-flight", "retire"} {
-		if strings.HasPrefix(step.Phase, phase) {
-			return true
-		}
-	}
-	return step.Phase == "hand-over" && k.Point == after
 }
 
 // follow runs a whole move, or the rollback of a move that was killed, and returns the steps of the
@@ -266,24 +221,6 @@ func (fx *fixture) ended(back bool, st bothSides) []string {
 	problems := fx.checkMoved(st)
 	fx.at, fx.was = 1-fx.at, st.target
 	return problems
-}
-
-// pointsOf returns where a process can die in steps: before, inside and after each. Inside is
-// right after its first write, and right before one in the middle.
-func pointsOf(steps []traced) []kill {
-	var points []kill
-	for _, s := range steps {
-		points = append(points, kill{Point: before, Step: s.Step, Undo: s.Undo})
-		if s.Writes > 0 {
-			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: 1,
-				Answered: true})
-		}
-		if s.Writes > 2 {
-			points = append(points, kill{Point: inside, Step: s.Step, Undo: s.Undo, Write: s.Writes/2 + 1})
-		}
-		points = append(points, kill{Point: after, Step: s.Step, Undo: s.Undo})
-	}
-	return points
 }
 
 // crashed is the result of one entry of the matrix.

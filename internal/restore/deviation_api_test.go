@@ -32,8 +32,7 @@ const machinesCRD = "machines.cluster.x-k8s.io"
 // refused, until the operator accepts that.
 func TestAPIWhatTheTargetAddsOrConvertsKeepsNothingPaused(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "adds-", "--workloads", "1", "--machines", "1", "--fast")
-	s := take(t)
-	empty(t)
+	s := take(t, "adds-")
 	servers.Acknowledge(t, 1)
 	defer mutate(t, "adds-label", "secrets",
 		`Object{metadata: Object.metadata{labels: {"example.org/added": "yes"}}}`)()
@@ -54,8 +53,7 @@ func TestAPIWhatTheTargetAddsOrConvertsKeepsNothingPaused(t *testing.T) {
 func TestAPIAChangedValueBlocksAUnitUntilItIsAccepted(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "changes-", "--workloads", "1", "--machines", "1",
 		"--fast")
-	s := take(t)
-	empty(t)
+	s := take(t, "changes-")
 	servers.Acknowledge(t, 1)
 	defer mutate(t, "changes-spec", "machinedeployments",
 		"Object{spec: Object.spec{replicas: 7}}")()
@@ -64,12 +62,12 @@ func TestAPIAChangedValueBlocksAUnitUntilItIsAccepted(t *testing.T) {
 	if !ok || incomplete.Blocked == 0 || incomplete.Failed > 0 {
 		t.Fatalf("with another number of replicas: %v", err)
 	}
-	findings := s.reported(t) // the source has the fleets of other tests, too
+	findings := s.reported(t)
 	if f := findings[object.CodeChangedByTarget]; len(f) != incomplete.Blocked ||
 		!strings.Contains(f[0].Message, "spec.replicas") {
 		t.Errorf("findings %v", findings)
 	}
-	if clusters := onTarget(t, "Cluster"); len(clusters) > 0 {
+	if clusters := onTarget(t, "changes-", "Cluster"); len(clusters) > 0 {
 		t.Errorf("created: %v", clusters)
 	}
 	spec := everything
@@ -89,8 +87,7 @@ func TestAPIARefusedUnitIsBlockedBeforeAnythingOfItIsCreated(t *testing.T) {
 	for _, prefix := range []string{"denied-", "healthy-"} {
 		servers.Fleet(t, 0, "--namespace-prefix", prefix, "--workloads", "1", "--machines", "1", "--fast")
 	}
-	s := take(t)
-	empty(t)
+	s := take(t, "denied-", "healthy-")
 	servers.Acknowledge(t, 1)
 	undo := deny(t, "denies-machines", "machines",
 		`!object.metadata.namespace.startsWith("denied-")`, "machines are not wanted here")
@@ -105,10 +102,8 @@ func TestAPIARefusedUnitIsBlockedBeforeAnythingOfItIsCreated(t *testing.T) {
 		"denied-") || !strings.Contains(f[0].Message, "machines are not wanted here") {
 		t.Errorf("findings %v", findings)
 	}
-	for _, ref := range onTarget(t, "Cluster") {
-		if strings.HasPrefix(ref.Namespace, "denied-") {
-			t.Errorf("%s was created", ref)
-		}
+	for _, ref := range onTarget(t, "denied-", "Cluster") {
+		t.Errorf("%s was created", ref)
 	}
 	undo()
 	if err := s.carryOut(t.Context(), everything, realWriter); err != nil {
@@ -143,7 +138,8 @@ func (s site) reported(t *testing.T) map[object.Code][]object.Finding {
 	return findings
 }
 
-func onTarget(t *testing.T, kind string) []object.Ref {
+// onTarget returns the objects of a kind in the namespace of a fleet on the target.
+func onTarget(t *testing.T, prefix, kind string) []object.Ref {
 	t.Helper()
 	m := servers.Connect(t, 1)
 	kinds, err := m.Reader().Kinds(t.Context())
@@ -155,7 +151,8 @@ func onTarget(t *testing.T, kind string) []object.Ref {
 		if k.Kind != kind {
 			continue
 		}
-		if _, err := m.Reader().List(t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
+		if _, err := m.Reader().List(t.Context(), k, kube.ListOptions{
+			Namespace: prefix + "team-0000"}, func(raw []byte) error {
 			u := &unstructured.Unstructured{}
 			err := u.UnmarshalJSON(raw)
 			refs = append(refs, object.Ref{Group: k.Group, Kind: k.Kind, Namespace: u.GetNamespace(),

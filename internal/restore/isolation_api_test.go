@@ -80,8 +80,7 @@ func TestAPIARefusedSharedObjectBlocksItsUsersOnly(t *testing.T) {
 		"--fast")
 	servers.Fleet(t, 0, "--namespace-prefix", "spared-", "--workloads", "2", "--machines", "1",
 		"--fast")
-	s := take(t)
-	empty(t)
+	s := take(t, "refused-", "spared-")
 	servers.Acknowledge(t, 1)
 	w, err := s.open(t.Context(), everything)
 	if err != nil {
@@ -148,12 +147,9 @@ func TestAPIAnExtensionIsDiscoveredBeforeItsClass(t *testing.T) {
 		"--fast")
 	const name = "extended-variables"
 	extension := extendOnSource(t, name, "extended-")
-	s := take(t)
+	s := take(t, "extended-")
 	extension()
-	empty(t)
 	servers.Acknowledge(t, 1)
-	// other tests compare the target with snapshots without the extension
-	defer func() { empty(t) }()
 	discovered := discoverOnTarget(t, name)
 	if err := s.carryOut(t.Context(), everything, realWriter); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/mgmtd/mgmtd/internal/capture"
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/equality"
 	"github.com/mgmtd/mgmtd/internal/kube"
@@ -52,14 +53,21 @@ func openStore(ctx context.Context, dir string, create bool) (*store.Store, erro
 		Create: create})
 }
 
-// take takes a snapshot of server 0 into a new site whose target is server 1.
-func take(t *testing.T) site {
+// take takes a snapshot of the fleets with these namespace prefixes on server 0 into a new site
+// whose target is server 1. Server 0 has the fleets of other tests as well. To capture and restore
+// those in each test took most of the time of all tests.
+func take(t *testing.T, prefixes ...string) site {
 	t.Helper()
-	return takeFrom(t, servers)
+	namespaces := make([]string, 0, len(prefixes))
+	for _, prefix := range prefixes {
+		namespaces = append(namespaces, prefix+"team-0000")
+	}
+	return takeFrom(t, servers, namespaces...)
 }
 
-// takeFrom is take for other servers than those that all tests share.
-func takeFrom(t *testing.T, servers *kubetest.Servers) site {
+// takeFrom takes a snapshot of namespaces of other servers than those that all tests share. Without
+// namespaces it takes everything.
+func takeFrom(t *testing.T, servers *kubetest.Servers, namespaces ...string) site {
 	t.Helper()
 	s := site{dir: t.TempDir(), target: servers.Options(1)}
 	if _, err := store.Keygen(s.dir+"/keys", time.Now()); err != nil {
@@ -73,6 +81,7 @@ func takeFrom(t *testing.T, servers *kubetest.Servers) site {
 	_, err = snapshot.Create(t.Context(), snapshot.Options{
 		Source: source.Reader(), SourceName: source.Name(), SourceUID: source.UID(),
 		Kubernetes: source.KubernetesVersion(), Providers: source.Providers, Store: st, Writer: "test",
+		Scope: capture.Scope{Namespaces: namespaces},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -210,25 +219,19 @@ func (s site) begin(ctx context.Context, c *catalog.Catalog, w *work, spec resto
 	return op.ID, plan, err
 }
 
-// empty empties the target.
+// empty deletes everything of Cluster API on the target, finalizers or not, and waits until it is
+// gone. Most tests do not need it, since they restore namespaces that no other test uses.
 func empty(t *testing.T) {
 	t.Helper()
-	emptyServer(t, 1)
-}
-
-// emptyServer deletes everything of Cluster API on a server, finalizers or not, and waits until it
-// is gone. A test whose time grows with the snapshot empties the source first: it has the fleets of
-// other tests.
-func emptyServer(t *testing.T, server int) {
-	t.Helper()
-	m := servers.Connect(t, server)
+	m := servers.Connect(t, 1)
 	kinds, err := m.Reader().Kinds(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(2 * time.Minute); ; {
-		left := 0
+		var left []kube.Kind // of which there was an object
 		for _, k := range kinds {
+			found := false
 			_, err := m.Reader().List(t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
 				u := &unstructured.Unstructured{}
 				if err := u.UnmarshalJSON(raw); err != nil {
@@ -237,7 +240,7 @@ func emptyServer(t *testing.T, server int) {
 				if k.Group == "" && (k.Kind != "Namespace" || ownNamespace(u.GetName())) {
 					return nil
 				}
-				left++
+				found = true
 				if len(u.GetFinalizers()) > 0 {
 					u.SetFinalizers(nil)
 					if _, err := m.Writer().Update(t.Context(), k, u); err != nil && !apierrors.IsConflict(err) &&
@@ -254,13 +257,17 @@ func emptyServer(t *testing.T, server int) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if found {
+				left = append(left, k)
+			}
 		}
-		if left == 0 {
+		if len(left) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d objects are left on server %d", left, server)
+			t.Fatalf("objects of %d kinds are left, the first is %s", len(left), left[0].GroupKind)
 		}
+		kinds = left
 		time.Sleep(200 * time.Millisecond)
 	}
 }

@@ -26,20 +26,18 @@ const metadataManager = "capi-kubeadmcontrolplane-metadata"
 // KubeadmConfig, as with stock controllers. Its restore is released, with this entry, also when the
 // process dies before the write of managedFields.
 func TestAPIRestoreWritesAnEmptyAppliedMap(t *testing.T) {
-	servers.Fleet(t, 0, "--namespace-prefix", "fields-", "--workloads", "1", "--machines", "1",
-		"--fast")
-	config := applyEmptyMap(t)
-	s := take(t)
-	for name, writer := range map[string]func(*kube.Mgmt) restore.Writer{
-		"in one run": realWriter,
-		"in two": func(m *kube.Mgmt) restore.Writer {
-			return &beforeFields{Writer: m.Writer(), name: config.GetName()}
-		},
-	} {
+	servers.Acknowledge(t, 1)
+	for name, prefix := range map[string]string{"in one run": "one-fields-", "in two": "two-fields-"} {
 		t.Run(name, func(t *testing.T) {
-			empty(t)
-			servers.Acknowledge(t, 1)
-			s := site{dir: t.TempDir(), target: s.target, store: s.dir}
+			servers.Fleet(t, 0, "--namespace-prefix", prefix, "--workloads", "1", "--machines", "1",
+				"--fast")
+			config := applyEmptyMap(t, prefix)
+			s, writer := take(t, prefix), realWriter
+			if name == "in two" {
+				writer = func(m *kube.Mgmt) restore.Writer {
+					return &beforeFields{Writer: m.Writer(), name: config.GetName()}
+				}
+			}
 			err := s.carryOut(t.Context(), everything, writer)
 			if name == "in two" {
 				if !errors.Is(err, errCrash) {
@@ -81,7 +79,7 @@ func dynamicClient(t *testing.T, server int) dynamic.Interface {
 
 // applyEmptyMap applies to a KubeadmConfig of the source what its controller does where a
 // KubeadmControlPlane has no annotations for its Machines.
-func applyEmptyMap(t *testing.T) *unstructured.Unstructured {
+func applyEmptyMap(t *testing.T, prefix string) *unstructured.Unstructured {
 	t.Helper()
 	client := dynamicClient(t, 0).Resource(kubeadmConfigs)
 	list, err := client.List(t.Context(), metav1.ListOptions{})
@@ -90,7 +88,7 @@ func applyEmptyMap(t *testing.T) *unstructured.Unstructured {
 	}
 	for i := range list.Items {
 		u := &list.Items[i]
-		if !strings.HasPrefix(u.GetNamespace(), "fields-") {
+		if !strings.HasPrefix(u.GetNamespace(), prefix) {
 			continue
 		}
 		if len(u.GetAnnotations()) > 0 {

@@ -23,8 +23,7 @@ import (
 func TestAPINewMachineStopsTheRunUntilItIsAccepted(t *testing.T) {
 	servers.Fleet(t, 0, "--namespace-prefix", "stops-", "--workloads", "4", "--machines", "1",
 		"--fast")
-	s := take(t)
-	empty(t)
+	s := take(t, "stops-")
 	servers.Acknowledge(t, 1)
 	replacing := &replacingWriter{}
 	writer := func(m *kube.Mgmt) restore.Writer {
@@ -37,7 +36,7 @@ func TestAPINewMachineStopsTheRunUntilItIsAccepted(t *testing.T) {
 		if !ok || !incomplete.Stopped || incomplete.Failed != 1 {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if n := releasedOnTarget(t); n != 1 {
+		if n := releasedOnTarget(t, "stops-"); n != 1 {
 			t.Errorf("%s: %d workload clusters are released, want 1", name, n)
 		}
 	}
@@ -94,24 +93,13 @@ func (w *replacingWriter) addMachine(ctx context.Context, namespace, cluster str
 	return err
 }
 
-// releasedOnTarget counts the Clusters on the target that are not paused.
-func releasedOnTarget(t *testing.T) (n int) {
+// releasedOnTarget counts the Clusters of a fleet on the target that are not paused.
+func releasedOnTarget(t *testing.T, prefix string) (n int) {
 	t.Helper()
-	m := servers.Connect(t, 1)
-	kinds, err := m.Reader().Kinds(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	k, _ := kube.FindKind(kinds, capi.Cluster)
-	if _, err := m.Reader().List(t.Context(), k, kube.ListOptions{}, func(raw []byte) error {
-		u := &unstructured.Unstructured{}
-		err := u.UnmarshalJSON(raw)
-		if !capi.PausedByUs(u.Object) {
+	for _, released := range released(t, prefix) {
+		if released {
 			n++
 		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
 	}
 	return n
 }

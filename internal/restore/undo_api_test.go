@@ -3,14 +3,8 @@
 package restore_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"os"
-	"os/exec"
-	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,44 +19,27 @@ import (
 // crashUndo, in the environment of a crash child, has it undo a restore.
 const crashUndo = "MGMTD_TEST_CRASH_UNDO"
 
-// undoWithCrashes restores s into the empty target without a release, and undoes it in processes
-// that die before and after each of their writes. Nothing of the restore may be left.
-func undoWithCrashes(t *testing.T, s site, furthest int) {
+// undoWithCrashes restores a fleet without a release, and undoes it in processes that die before
+// and after their writes. Nothing of the restore may be left.
+func undoWithCrashes(t *testing.T, prefix string) {
 	t.Helper()
-	empty(t)
-	s.store, s.dir = cmp.Or(s.store, s.dir), t.TempDir()
+	servers.Fleet(t, 0, "--namespace-prefix", prefix, "--workloads", "2", "--machines", "1", "--fast")
+	s := take(t, prefix)
 	if err := s.carryOut(t.Context(), restore.Spec{SourceIsGone: true, NoRelease: true},
 		realWriter); err != nil {
 		t.Fatal(err)
 	}
-	if n := remaining(t); n < 20 {
+	if n := remaining(t, prefix); n < 20 {
 		t.Fatalf("the restore has made %d objects", n)
 	}
-	crashes := 0
-	for ; ; crashes++ {
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), crashUndo+"=1", crashChild+"="+s.dir,
-			crashTarget+"="+s.target.KubeconfigFile,
-			crashAfter+"="+strconv.FormatBool(crashes%2 == 1),
-			crashWrite+"="+strconv.Itoa(1+crashes/2%furthest))
-		out, err := cmd.CombinedOutput()
-		if err == nil {
-			break
-		}
-		exit, ok := errors.AsType[*exec.ExitError](err)
-		if status, isWait := exit.Sys().(syscall.WaitStatus); !ok || !isWait || !status.Signaled() ||
-			crashes > 500 {
-			t.Fatalf("undo after %d crashes: %v\n%s", crashes, err, out)
-		}
-	}
-	t.Logf("%d crashes of the undo", crashes)
-	if n := remaining(t); n > 0 || crashes < 8 {
-		t.Errorf("%d objects are left after %d crashes", n, crashes)
+	crashThrough(t, s, []string{crashUndo + "=1"}, "patch", "delete")
+	if n := remaining(t, prefix); n > 0 {
+		t.Errorf("%d objects are left", n)
 	}
 }
 
-// remaining counts the objects of Cluster API on the target.
-func remaining(t *testing.T) (n int) {
+// remaining counts the objects of Cluster API in the namespace of a fleet on the target.
+func remaining(t *testing.T, prefix string) (n int) {
 	t.Helper()
 	m := servers.Connect(t, 1)
 	kinds, err := m.Reader().Kinds(t.Context())
@@ -70,14 +47,14 @@ func remaining(t *testing.T) (n int) {
 		t.Fatal(err)
 	}
 	for _, k := range kinds {
-		if k.Group == "" {
+		if k.Group == "" || !k.Namespaced {
 			continue
 		}
-		if _, err := m.Reader().List(t.Context(), k, kube.ListOptions{Metadata: true},
-			func([]byte) error {
-				n++
-				return nil
-			}); err != nil {
+		if _, err := m.Reader().List(t.Context(), k, kube.ListOptions{Metadata: true,
+			Namespace: prefix + "team-0000"}, func([]byte) error {
+			n++
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,19 +114,19 @@ func (s site) runUndoChild(ctx context.Context, when crash) error {
 // dyingRemover kills its own process at a write.
 type dyingRemover struct {
 	restore.Remover
-	at func(func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error)
+	at func(string, func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error)
 }
 
 func (d *dyingRemover) PatchMetadata(ctx context.Context, k kube.Kind, namespace, name string,
 	metadata map[string]any) (*unstructured.Unstructured, error) {
-	return d.at(func() (*unstructured.Unstructured, error) {
+	return d.at("patch", func() (*unstructured.Unstructured, error) {
 		return d.Remover.PatchMetadata(ctx, k, namespace, name, metadata)
 	})
 }
 
 func (d *dyingRemover) Delete(ctx context.Context, k kube.Kind, namespace, name string,
 	uid types.UID, resourceVersion string) error {
-	_, err := d.at(func() (*unstructured.Unstructured, error) {
+	_, err := d.at("delete", func() (*unstructured.Unstructured, error) {
 		return nil, d.Remover.Delete(ctx, k, namespace, name, uid, resourceVersion)
 	})
 	return err

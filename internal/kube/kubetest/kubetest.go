@@ -6,12 +6,8 @@ package kubetest
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/mgmtd/mgmtd/internal/kube"
 )
@@ -179,53 +173,4 @@ func (s *Servers) Fill(ctx context.Context, i int, args ...string) error {
 		return fmt.Errorf("lab %s: %w\n%s", strings.Join(all, " "), err, out)
 	}
 	return nil
-}
-
-// Compact makes the etcd of server i forget all that was before now. API servers do so every five
-// minutes, and leave the last five. It returns the oldest resourceVersion that can still be read.
-func (s *Servers) Compact(ctx context.Context, i int) (string, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", s.Options(i).KubeconfigFile)
-	if err != nil {
-		return "", err
-	}
-	server, err := url.Parse(config.Host)
-	if err != nil {
-		return "", err
-	}
-	port, err := strconv.Atoi(server.Port())
-	if err != nil {
-		return "", err
-	}
-	// as the lab lays its ports out
-	etcd := fmt.Sprintf("http://%s:%d/v3/kv/", server.Hostname(), port+1)
-	var newest struct {
-		Header struct {
-			Revision string `json:"revision"`
-		} `json:"header"`
-	}
-	if err := post(ctx, etcd+"range", `{"key":"AA==","count_only":true}`, &newest); err != nil {
-		return "", err
-	}
-	return newest.Header.Revision, post(ctx, etcd+"compaction",
-		fmt.Sprintf(`{"revision":%q,"physical":true}`, newest.Header.Revision), &struct{}{})
-}
-
-func post(ctx context.Context, address, body string, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s: %s", address, response.Status, text)
-	}
-	return json.Unmarshal(text, answer)
 }
