@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
 
@@ -37,7 +36,7 @@ func TestAPIGuide(t *testing.T) {
 	if err := os.Symlink(programs(t), filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
-	servers := kubetest.Start(t, 2)
+	servers.Clear(t)
 	servers.Fleet(t, 0, "--namespace-prefix", "guide-", "--workloads", "2", "--machines", "1",
 		"--fast")
 	servers.Acknowledge(t, 0)

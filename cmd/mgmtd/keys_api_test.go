@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/service"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -146,7 +145,7 @@ func blind(t *testing.T, a *asked) {
 // that carries an identity, which exists nowhere but in this test. A restore that it died in waits
 // for one.
 func TestAPIDaemonCannotReadWhatItWrote(t *testing.T) {
-	servers := kubetest.Start(t, 2)
+	servers.Clear(t)
 	servers.Fleet(t, 0, "--namespace-prefix", "keys-", "--workloads", "2", "--machines", "2", "--fast")
 	bin, dir := programs(t), shortDir(t)
 	identity, recipient := newKeys(t, dir)

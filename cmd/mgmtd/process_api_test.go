@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
 )
@@ -30,6 +31,9 @@ var built struct {
 	err  error
 }
 
+// servers are two API servers that all tests share. Each test clears them first.
+var servers *kubetest.Servers
+
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "mgmtd-bin")
 	if err != nil {
@@ -37,7 +41,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	built.dir = dir
-	code := m.Run()
+	code := kubetest.Main(m, 2, func(s *kubetest.Servers) { servers = s })
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
@@ -46,7 +50,7 @@ func TestMain(m *testing.M) {
 func programs(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", built.dir+"/",
+		if out, err := exec.CommandContext(context.Background(), "go", "build", "-ldflags=-w -s", "-o", built.dir+"/",
 			"../...").CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("build: %w\n%s", err, out)
 		}

@@ -9,8 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 )
 
 // runbookBlocks finds what a runbook asks its reader to type. Most blocks are in a list.
@@ -35,12 +33,12 @@ func blocksOf(t *testing.T, file string) []string {
 // of the daemon, and as from another host with variables only, which adopts what the first one
 // released.
 func TestAPIRunbooks(t *testing.T) {
-	servers := kubetest.Start(t, 2)
+	servers.Clear(t)
 	servers.Fleet(t, 0, "--namespace-prefix", "runbook-", "--workloads", "2", "--machines", "1",
 		"--fast")
 	servers.Acknowledge(t, 0)
 	servers.Acknowledge(t, 1)
-	dir := runbookFolder(t, servers)
+	dir := runbookFolder(t)
 	typed(t, dir, `mgmtctl keygen --out .
 sed -i "s/RECIPIENT/$(cat recipient.txt)/" mgmtd.yaml
 mgmtctl --standalone --config mgmtd.yaml snapshot create --source a
@@ -98,7 +96,7 @@ func typeOutage(t *testing.T, dir string) {
 }
 
 // runbookFolder makes the folder of an operator: kubeconfigs and the file of a daemon.
-func runbookFolder(t *testing.T, servers *kubetest.Servers) string {
+func runbookFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Symlink(programs(t), filepath.Join(dir, "bin")); err != nil {

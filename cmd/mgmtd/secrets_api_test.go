@@ -89,11 +89,13 @@ spec:
 
 // secretsFixture is two management clusters, a daemon's folder and what must not leak.
 type secretsFixture struct {
-	t                  *testing.T
-	seeds              seeds
-	a, b               string // kubeconfigs
-	namespace          string
-	bin, dir, identity string
+	t         *testing.T
+	seeds     seeds
+	a, b      string // kubeconfigs
+	namespace string
+	bin, dir  string
+	// identity is the file of an identity, protected that of one with a passphrase.
+	identity, protected string
 	*commands
 }
 
@@ -101,7 +103,7 @@ type secretsFixture struct {
 // management clusters and around them. It takes snapshots, reads, restores, fails and moves. None
 // of the values, raw or encoded, may be in anything that is written (invariant I6).
 func TestAPISecretsStayInside(t *testing.T) {
-	servers := kubetest.Start(t, 2)
+	servers.Clear(t)
 	servers.Fleet(t, 0, "--namespace-prefix", "secrets-", "--workloads", "4", "--machines", "1")
 	servers.Acknowledge(t, 0)
 	servers.Acknowledge(t, 1)
@@ -115,11 +117,11 @@ func TestAPISecretsStayInside(t *testing.T) {
 		"HOME=" + f.dir, "MGMTCTL_ADDRESS=unix://" + f.dir + "/mgmtd.sock",
 		"AWS_ACCESS_KEY_ID=" + s3.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s3.SecretKey}}
 	f.seeds.add(t, "secret key of the bucket", s3.SecretKey)
-	recipient := f.makeKeys()
+	recipients := f.makeKeys()
 	f.seedAround()
 	f.seedObjects()
 	metrics := freeAddress(t)
-	write(t, f.dir, "mgmtd.yaml", fmt.Sprintf(secretsConfig, f.a, f.b, recipient, metrics)+s3Location(
+	write(t, f.dir, "mgmtd.yaml", fmt.Sprintf(secretsConfig, f.a, f.b, recipients, metrics)+s3Location(
 		s3, "mgmtd"))
 	p := startProcess(t, f.bin, f.dir)
 
@@ -179,7 +181,12 @@ func freeAddress(t *testing.T) string {
 
 // opens adds the flags of a command that reads encrypted content.
 func (f *secretsFixture) opens(args ...string) []string {
-	return append(args, "--identity", f.identity, "--passphrase-file", f.dir+"/passphrase")
+	return append(args, "--identity", f.identity)
+}
+
+// opensProtected is opens with a passphrase.
+func (f *secretsFixture) opensProtected(args ...string) []string {
+	return append(args, "--identity", f.protected, "--passphrase-file", f.dir+"/passphrase")
 }
 
 // reads takes two snapshots, with a change of a Secret between them, and runs every command that
@@ -193,7 +200,7 @@ func (f *secretsFixture) reads() {
 	f.mgmtctl(0, "snapshot", "create", "--source", "a")
 	f.mgmtctl(0, "snapshot", "list", "-o", "json")
 	for _, level := range []string{"structure", "sample", "full"} {
-		f.mgmtctl(0, f.opens("snapshot", "verify", "latest", "--level", level)...)
+		f.mgmtctl(0, f.opensProtected("snapshot", "verify", "latest", "--level", level)...)
 	}
 	for _, format := range []string{"dot", "mermaid", "svg", "json"} {
 		f.mgmtctl(0, f.opens("snapshot", "graph", "latest", "-o", format)...)
@@ -216,9 +223,9 @@ func (f *secretsFixture) reads() {
 		"/other/identity.txt")
 	f.mgmtctl(12, "snapshot", "diff", "latest", first, "--identity", f.dir+"/signing.key")
 	f.mgmtctl(12, "snapshot", "diff", "latest", first, "--identity", f.a)
-	f.mgmtctl(12, "snapshot", "show", "latest", "--identity", f.identity, "--passphrase-file", f.dir+
+	f.mgmtctl(12, "snapshot", "show", "latest", "--identity", f.protected, "--passphrase-file", f.dir+
 		"/wrong")
-	f.mgmtctl(12, "snapshot", "show", "latest", "--identity", f.identity)
+	f.mgmtctl(12, "snapshot", "show", "latest", "--identity", f.protected)
 }
 
 // restores restores three workload clusters. One is blocked by a Secret that exists. Two fail
@@ -235,7 +242,7 @@ func (f *secretsFixture) restores() {
 	for _, format := range []string{"table", "json", "yaml"} {
 		f.mgmtctl(3, f.opens(append([]string{"restore", "plan", "-o", format}, flags...)...)...)
 	}
-	failed := f.mgmtctl(4, f.opens(append([]string{"restore", "run", "--yes"}, flags...)...)...)
+	failed := f.mgmtctl(4, f.opensProtected(append([]string{"restore", "run", "--yes"}, flags...)...)...)
 	for _, refused := range []string{"Secret/" + f.namespace + "/refused",
 		"KubeadmConfig.bootstrap.cluster.x-k8s.io/" + f.namespace} {
 		if !strings.Contains(failed, refused) {
@@ -253,7 +260,7 @@ func (f *secretsFixture) restores() {
 		}
 		return err == nil && out != ""
 	})
-	f.mgmtctl(4, f.opens("operation", "resume", "latest")...) // one is blocked still
+	f.mgmtctl(4, f.opensProtected("operation", "resume", "latest")...) // one is blocked still
 }
 
 // moves moves the fourth workload cluster.

@@ -29,16 +29,17 @@ metadata: {name: %[1]s}
 spec: {policyName: %[1]s, validationActions: [Deny]}
 `
 
-// makeKeys makes the daemon's keys, with an identity that a passphrase protects, and returns the
-// recipient.
-func (f *secretsFixture) makeKeys() (recipient string) {
+// makeKeys makes the daemon's keys: an identity that a passphrase protects, and one without, since
+// each use of a passphrase takes a second of computing. It returns the recipients of both.
+func (f *secretsFixture) makeKeys() (recipients string) {
 	f.t.Helper()
 	write(f.t, f.dir, "passphrase", f.seeds.mark("passphrase")+"\n")
 	write(f.t, f.dir, "wrong", f.seeds.mark("wrong passphrase")+"\n")
 	f.mgmtctl(0, "keygen", "--out", f.dir+"/keys", "--passphrase", "--passphrase-file", f.dir+
 		"/passphrase")
 	f.mgmtctl(0, "keygen", "--out", f.dir+"/other")
-	f.identity = f.dir + "/keys/identity.txt"
+	f.mgmtctl(0, "keygen", "--out", f.dir+"/plain")
+	f.identity, f.protected = f.dir+"/plain/identity.txt", f.dir+"/keys/identity.txt"
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(f.dir, name))
 		if err != nil {
@@ -51,9 +52,11 @@ func (f *secretsFixture) makeKeys() (recipient string) {
 	}
 	_, other, _ := strings.Cut(read("other/identity.txt"), "AGE-SECRET-KEY-")
 	f.seeds.add(f.t, "another identity", other)
+	_, plain, _ := strings.Cut(read("plain/identity.txt"), "AGE-SECRET-KEY-")
+	f.seeds.add(f.t, "identity", plain)
 	_, signing, _ := strings.Cut(read("signing.key"), "\n")
 	f.seeds.add(f.t, "signing key", signing[40:])
-	return read("keys/recipient.txt")
+	return read("keys/recipient.txt") + ", " + read("plain/recipient.txt")
 }
 
 // seedAround adds the keys of the kubeconfigs of the management clusters.

@@ -23,7 +23,6 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube"
-	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/service"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/s3/s3test"
@@ -56,8 +55,9 @@ type writer struct {
 
 // newWriters starts a daemon for each server. Each trusts the keys of both, and encrypts to its
 // own.
-func newWriters(t *testing.T, servers *kubetest.Servers, s3 *s3test.Server) (list [2]*writer) {
+func newWriters(t *testing.T, s3 *s3test.Server) (list [2]*writer) {
 	t.Helper()
+	servers.Clear(t)
 	var recipients [2]string
 	for i := range list {
 		servers.Fleet(t, i, "--namespace-prefix", "writers-", "--workloads", "2", "--machines", "1",
@@ -166,7 +166,7 @@ func dayLater(t *testing.T, root string) {
 func TestAPIWritersShareABucket(t *testing.T) {
 	s3 := s3test.Start(t, s3test.Options{})
 	s3.NewBucket(t, "shared")
-	writers := newWriters(t, kubetest.Start(t, 2), s3)
+	writers := newWriters(t, s3)
 	both := func(n int, other func(context.Context, <-chan struct{}) error) {
 		t.Helper()
 		g, ctx := errgroup.WithContext(t.Context())
