@@ -63,7 +63,7 @@ func (h restoreHeader) does(u *mgmtv1.PlanUnit) string {
 	case h.GetSpec().GetNoRelease():
 		return "restore, not released"
 	case u.GetStaysPaused():
-		return "restore, stays paused as it was"
+		return "restore, stays paused"
 	default:
 		return "restore and release"
 	}

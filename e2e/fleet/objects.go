@@ -193,6 +193,10 @@ func workload(s Shape, prefix string) []*unstructured.Unstructured {
 		fields{"spec": inMemory(fields{})})
 	// Its controller writes into the annotations, and panics when there are none.
 	infra.SetAnnotations(map[string]string{"example.com/purpose": "test"})
+	config := controlPlaneConfig()
+	if s.ExternalEtcd {
+		config["clusterConfiguration"] = fields{"etcd": externalEtcd()}
+	}
 	objects := []*unstructured.Unstructured{
 		cluster,
 		infra,
@@ -202,7 +206,7 @@ func workload(s Shape, prefix string) []*unstructured.Unstructured {
 			"version":  workloadVersion,
 			"machineTemplate": fields{"spec": fields{"infrastructureRef": ref("DevMachineTemplate",
 				key.Name+"-control-plane")}},
-			"kubeadmConfigSpec": controlPlaneConfig(),
+			"kubeadmConfigSpec": config,
 		}}),
 	}
 	for i, replicas := range s.Pools {

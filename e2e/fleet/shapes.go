@@ -25,6 +25,8 @@ type Shape struct {
 	HealthChecks bool
 	// Addons selects the workload cluster by the namespace's ClusterResourceSet.
 	Addons bool
+	// ExternalEtcd gives it an etcd that its control plane does not manage, for one without a class.
+	ExternalEtcd bool
 	// Paused pauses the workload cluster once it is Available.
 	Paused bool
 	// ScalingUp pauses the workload cluster earlier: when its control plane is Available and gets its

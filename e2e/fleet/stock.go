@@ -37,7 +37,12 @@ func (s Shape) sharedObjects(prefix string) ([]*unstructured.Unstructured, error
 // workloadObjects are the objects that the author of the workload cluster writes.
 func (s Shape) workloadObjects(prefix string) ([]*unstructured.Unstructured, error) {
 	if s.Templates == "" {
-		return workload(s, prefix), nil
+		objects := workload(s, prefix)
+		if !s.ExternalEtcd {
+			return objects, nil
+		}
+		secrets, err := externalEtcdSecrets(prefix+s.Namespace, s.Name)
+		return append(objects, secrets...), err
 	}
 	workers := 0
 	for _, pool := range s.Pools {

@@ -203,6 +203,17 @@ func (m *Mgmt) healthPort(i int) int  { return m.port + portFirstProvider + 2*i 
 
 func (m *Mgmt) handOverAddress() string { return fmt.Sprintf("127.0.0.1:%d", m.port+portHandOver) }
 
+// Authority returns the CA of its API server and its clients: the certificate and the key as PEM.
+func (m *Mgmt) Authority() (cert, key []byte, err error) {
+	if cert, err = os.ReadFile(filepath.Join(m.pkiDir(), "ca.crt")); err == nil {
+		key, err = os.ReadFile(filepath.Join(m.pkiDir(), "ca.key"))
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read CA of %s: %w", m.name, err)
+	}
+	return cert, key, nil
+}
+
 // HandOver gives a paused workload cluster of an old management cluster to the lab's cloud: its
 // machines and Nodes, and the port of its API server. No controller of m may work on it afterwards.
 func (m *Mgmt) HandOver(ctx context.Context, namespace, name string) error {

@@ -28,7 +28,7 @@ type pki struct {
 }
 
 // newPKI makes the authority and everything it signs in dir:
-// ca.crt, tls.crt and tls.key (servers), sa.key (service account tokens).
+// ca.crt and ca.key, tls.crt and tls.key (servers), sa.key (service account tokens).
 func newPKI(dir string) (*pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder: %w", err)
@@ -47,10 +47,14 @@ func newPKI(dir string) (*pki, error) {
 	if err != nil {
 		return nil, err
 	}
+	caKeyPEM, err := keyPEM(key)
+	if err != nil {
+		return nil, err
+	}
 	if p.cert, err = parseCertificate(caPEM); err != nil {
 		return nil, err
 	}
-	certPEM, keyPEM, err := p.issue(&x509.Certificate{
+	tlsPEM, tlsKeyPEM, err := p.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)},
@@ -63,8 +67,8 @@ func newPKI(dir string) (*pki, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, data := range map[string][]byte{"ca.crt": caPEM, "tls.crt": certPEM, "tls.key": keyPEM,
-		"sa.key": saPEM} {
+	for name, data := range map[string][]byte{"ca.crt": caPEM, "ca.key": caKeyPEM, "tls.crt": tlsPEM,
+		"tls.key": tlsKeyPEM, "sa.key": saPEM} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			return nil, fmt.Errorf("write %s: %w", name, err)
 		}
@@ -73,20 +77,25 @@ func newPKI(dir string) (*pki, error) {
 }
 
 // issue makes a key and a certificate for it.
-func (p *pki) issue(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+func (p *pki) issue(template *x509.Certificate) (cert, keyText []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make key: %w", err)
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment
-	if certPEM, err = p.sign(template, &key.PublicKey); err != nil {
+	if cert, err = p.sign(template, &key.PublicKey); err != nil {
 		return nil, nil, err
 	}
+	keyText, err = keyPEM(key)
+	return cert, keyText, err
+}
+
+func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("marshal key: %w", err)
+		return nil, fmt.Errorf("marshal key: %w", err)
 	}
-	return certPEM, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }
 
 func (p *pki) sign(template *x509.Certificate, public *ecdsa.PublicKey) ([]byte, error) {
@@ -107,7 +116,7 @@ func (p *pki) sign(template *x509.Certificate, public *ecdsa.PublicKey) ([]byte,
 
 // writeKubeconfig writes a kubeconfig with full rights, everything inline.
 func (p *pki) writeKubeconfig(path, name, server string) error {
-	certPEM, keyPEM, err := p.issue(&x509.Certificate{
+	cert, key, err := p.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "lab-admin", Organization: []string{"system:masters"}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
@@ -116,8 +125,8 @@ func (p *pki) writeKubeconfig(path, name, server string) error {
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: p.caPEM()}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: certPEM,
-		ClientKeyData: keyPEM}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: cert,
+		ClientKeyData: key}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	if err := clientcmd.WriteToFile(*config, path); err != nil {

@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	"os"
 	"testing"
 	"time"
 
@@ -31,7 +30,7 @@ func (a *authorityFleet) build(t *testing.T) {
 	defer cancel()
 	steps := []func(ctx context.Context) error{
 		func(ctx context.Context) error { return a.start(ctx, lab.Options{}) },
-		a.createFleets, a.readSecrets,
+		a.createFleets, a.manageItself, a.readSecrets,
 		func(ctx context.Context) (err error) {
 			a.before, err = observe.StableInventory(ctx, a.source.Kubeconfig())
 			return err
@@ -59,8 +58,11 @@ func (a *authorityFleet) createFleets(ctx context.Context) error {
 	create := func(m *lab.Mgmt, names ...string) {
 		opts := fleet.Options{Prefix: authorityPrefix, Progress: printProgress}
 		for _, name := range names {
+			// The etcd of the source is none of its machines, and it becomes the source while it is
+			// paused.
+			own := name == ownName
 			opts.Shapes = append(opts.Shapes, fleet.Shape{Name: name, Namespace: name, ControlPlanes: 1,
-				Pools: []int{1}})
+				Pools: []int{1}, ExternalEtcd: own, Paused: own})
 		}
 		group.Go(func() error {
 			_, err := fleet.Create(ctx, a.clients[m], opts)
@@ -113,8 +115,8 @@ func (a *authorityFleet) removeCA(ctx context.Context) error {
 		withoutCA+"-ca"))
 }
 
-// snapshotExpired takes a snapshot with expired kubeconfigs, and with one that leads to the source.
-// The source may renew them as soon as it sees them, so it may take several.
+// snapshotExpired takes a snapshot with expired kubeconfigs. The source may renew them as soon as it
+// sees them, so it may take several.
 func (a *authorityFleet) snapshotExpired(ctx context.Context) error {
 	names := []string{expiredName, renewedName}
 	for range 10 {
@@ -126,11 +128,6 @@ func (a *authorityFleet) snapshotExpired(ctx context.Context) error {
 			}
 			written = append(written, secret)
 		}
-		own, err := a.leadToSource(ctx)
-		if err != nil {
-			return err
-		}
-		written = append(written, own)
 		if _, err := a.snapshot(ctx); err != nil {
 			return err
 		}
@@ -180,31 +177,22 @@ func (a *authorityFleet) expire(ctx context.Context, name string) (*unstructured
 	return secret, c.Update(ctx, secret)
 }
 
-// leadToSource makes a workload cluster the source itself: its kubeconfig is that of the source.
-func (a *authorityFleet) leadToSource(ctx context.Context) (*unstructured.Unstructured, error) {
-	text, err := os.ReadFile(a.source.Kubeconfig())
-	if err != nil {
-		return nil, err
-	}
-	secret := object("v1", "Secret", authorityPrefix+ownName, ownName+"-kubeconfig")
-	if err := a.clients[a.source].Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
-		return nil, err
-	}
-	secret.Object["data"] = map[string]any{"value": base64.StdEncoding.EncodeToString(text)}
-	return secret, a.clients[a.source].Update(ctx, secret)
-}
-
 // assertOwnIsPaused asserts that the Cluster of the source is on the target, paused, with its
 // Machines.
 func (a *authorityFleet) assertOwnIsPaused(o *operator) {
 	o.t.Helper()
-	is := o.inventory(authorityPrefix + ownName)
+	is, was := o.inventory(ownNamespace), a.before.In(ownNamespace)
 	clusters := is.Of("cluster.x-k8s.io", "Cluster")
 	if len(clusters) != 1 || !observe.Paused(clusters[0]) {
 		o.t.Errorf("the Cluster of the source is not paused: %v", clusters)
 	}
-	assertNone(o.t, "Machines of the source", observe.CompareMachines(
-		a.before.In(authorityPrefix+ownName), is))
+	assertNone(o.t, "Machines of the source", observe.CompareMachines(was, is))
+	var differences []string
+	for _, d := range observe.Compare(was, is, observe.Options{WithoutStatus: true}) {
+		differences = append(differences, d.String())
+	}
+	assertEqual(o.t, "differences of the own Cluster", differences,
+		[]string{"Cluster.cluster.x-k8s.io/" + ownNamespace + "/" + ownName + " differs in spec.paused"})
 }
 
 // valueOf returns a value of a Secret; nil when there is none.

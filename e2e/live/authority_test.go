@@ -28,6 +28,8 @@ const (
 	withoutCA   = "without-ca"
 	livingName  = "living" // is at work on the target; objects of the snapshot name it
 	ownName     = "own"    // is the source itself
+	// ownNamespace is that of the Cluster own.
+	ownNamespace = authorityPrefix + ownName
 )
 
 // authorityFleet is the fixture of TestLongAuthorities.
@@ -37,9 +39,9 @@ type authorityFleet struct {
 }
 
 // TestLongAuthorities restores workload clusters whose CA is missing or whose kubeconfig has
-// expired, and the Cluster of the source itself, which manages itself and is lost. The snapshot
-// also has orphans that are aimed at a workload cluster of the target. None attaches to that, no
-// controller generates a CA, and no Machine is created or deleted.
+// expired, and the Cluster of the source itself: the source is self-managed (manageItself) and is
+// lost. The snapshot also has orphans that are aimed at a workload cluster of the target. None
+// attaches to that, no controller generates a CA, and no Machine is created or deleted.
 func TestLongAuthorities(t *testing.T) {
 	if !runsLong() {
 		t.Skip("a test of test-long")
@@ -59,12 +61,17 @@ func TestLongAuthorities(t *testing.T) {
 	a.assertRestoredWithout(t, expiredName)
 
 	// The own Cluster of the source stays paused, and is no failure.
-	o.restore(codeDone, append(gone, "--namespace", authorityPrefix+ownName)...)
+	assertNamesOwn(t, o.restore(codeDone, append(gone, "--namespace", ownNamespace)...))
 	a.assertOwnIsPaused(o)
 	printProgress("restored " + ownName)
+	own := o.inventory(ownNamespace)
+	o.run(codeDone, append([]string{"operation", "resume", "latest"}, o.flags()...)...)
+	o.assertUnchanged(own, ownNamespace)
 
-	o.restore(codeLeft, append(gone, "--include-unowned", "--renew-kubeconfigs")...)
+	assertNamesOwn(t, o.restore(codeLeft, append(gone, "--include-unowned",
+		"--renew-kubeconfigs")...))
 	a.assertOwnIsPaused(o)
+	o.assertUnchanged(own, ownNamespace)
 	if out := o.run(codeLeft, "operation", "watch", "latest",
 		"--standalone"); !strings.Contains(out.stdout, a.unit(renewedName)+"/renew-kubeconfig") {
 		t.Errorf("the kubeconfig of %s was not renewed:\n%s", renewedName, out.text())
@@ -76,6 +83,18 @@ func TestLongAuthorities(t *testing.T) {
 	assertNone(t, "events", observe.UnexplainedByRestore(a.watcher.Events(), a.before))
 	if err := a.watcher.Stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// assertNamesOwn asserts that a restore says which Cluster it leaves paused, why, and what to do.
+func assertNamesOwn(t *testing.T, out output) {
+	t.Helper()
+	for _, want := range []string{"own-cluster", ownNamespace + "/" + ownName,
+		"it is the Cluster of the source management cluster itself; it is restored and stays paused",
+		"leave it paused until it is decided what becomes of the old management cluster"} {
+		if !strings.Contains(out.stdout+out.stderr, want) {
+			t.Errorf("the restore does not say %q:\n%s", want, out.text())
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func sendPlanStream(plan *restore.Plan, to planStream) error {
 	parts := append([]restore.Unit{plan.Shared}, plan.Units...)
 	for _, u := range parts {
 		unit := &mgmtv1.PlanUnit{Name: u.Name, Objects: int64(len(u.Objects)),
-			Machines: int64(u.Machines), StaysPaused: u.StaysPaused, Blocked: u.Blocked}
+			Machines: int64(u.Machines), StaysPaused: u.StaysPaused || u.Held, Blocked: u.Blocked}
 		if err := to.unit(unit); err != nil {
 			return err
 		}

@@ -678,7 +678,8 @@ type PlanUnit struct {
 	Objects int64 `protobuf:"varint,2,opt,name=objects,proto3" json:"objects,omitempty"`
 	// Machines that it has.
 	Machines int64 `protobuf:"varint,3,opt,name=machines,proto3" json:"machines,omitempty"`
-	// Whether it stays paused since it was.
+	// Whether it stays paused: it was paused on the source, somebody has paused it on the target, or
+	// it is the source management cluster itself.
 	StaysPaused bool `protobuf:"varint,4,opt,name=stays_paused,json=staysPaused,proto3" json:"stays_paused,omitempty"`
 	// Whether a finding blocks it.
 	Blocked       bool `protobuf:"varint,5,opt,name=blocked,proto3" json:"blocked,omitempty"`
