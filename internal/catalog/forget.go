@@ -14,9 +14,9 @@ const forgetBatch = 200
 
 // ForgetOperations deletes operations that ended before a time, and those beyond the newest retain
 // operations. Without it, a schedule of every 30 seconds fills the disk. It never deletes an
-// operation that can still be resumed or rolled back, nor one that the state of a schedule or of a
-// verify names as its last. It returns how many it deleted. It may run at any time and any number
-// of times.
+// operation that can still be resumed or rolled back, a restore that is not released, nor an
+// operation that the state of a schedule or of a verify names as its last. It returns how many it
+// deleted. It may run at any time and any number of times.
 func (c *Catalog) ForgetOperations(ctx context.Context, before time.Time, retain int) (int, error) {
 	var old [][]byte
 	err := c.view(ctx, func(tx *bolt.Tx) (err error) {
@@ -104,9 +104,9 @@ func deleteOperations(tx *bolt.Tx, keys [][]byte) (deleted int, err error) {
 	return deleted, nil
 }
 
-// forgettable reports whether the operation is never resumed: it is final, or it has ended and is
-// of a kind that starts from scratch.
+// forgettable reports whether the operation is never resumed or released: it is settled, or it has
+// ended and is of a kind that starts from scratch.
 func (op Operation) forgettable() bool {
 	restarts := op.Kind == KindSnapshot || op.Kind == KindVerify || op.Kind == KindPrune
-	return op.State.Final() || restarts && op.State.Ended()
+	return op.Settled() || restarts && op.State.Ended()
 }

@@ -41,7 +41,7 @@ func mustForget(t *testing.T, c *Catalog, before time.Time, retain int,
 	}
 }
 
-func TestForgetOperationsLeavesWhatCanBeResumed(t *testing.T) {
+func TestForgetOperationsLeavesWhatCanBeResumedOrReleased(t *testing.T) {
 	t.Parallel()
 	c := openTest(t)
 	left := map[OperationID]bool{
@@ -55,6 +55,13 @@ func TestForgetOperationsLeavesWhatCanBeResumed(t *testing.T) {
 		newOperationOf(t, c, KindVerify, Running):                 true,
 		newOperationOf(t, c, KindSnapshot):                        true,
 	}
+	unreleased := newOperationOf(t, c, KindRestore, Running, Succeeded)
+	if err := c.UpdateOperation(t.Context(), unreleased, func(op *Operation) {
+		op.Unreleased = true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	left[unreleased] = true
 	limit := c.now()
 	left[newOperationOf(t, c, KindRestore, Running, Succeeded)] = true // younger
 	mustForget(t, c, limit, 1000, left)

@@ -47,6 +47,9 @@ type Operation struct {
 	Changed bool `json:"changed,omitempty"`
 	// Back is true once a rollback was requested: a resume continues the rollback.
 	Back bool `json:"back,omitempty"`
+	// Unreleased is true of a restore that leaves its workload clusters paused, until another
+	// operation has released them: that one needs its plan and its snapshot.
+	Unreleased bool `json:"unreleased,omitempty"`
 	// Accepted are the units whose state the operator accepts: they need no post-flight any more.
 	Accepted []string `json:"accepted,omitempty"`
 	// Runs counts how often it went into running: the first time and each resume or rollback.
@@ -351,8 +354,15 @@ func (o *opTx) putUnit(unit string, state UnitState) error {
 	return units.Put([]byte(unit), []byte(state))
 }
 
+// Settled reports whether nothing needs the operation any more: it is final, and no workload cluster
+// waits for its release.
+func (op Operation) Settled() bool {
+	return op.State == RolledBack || op.State == Succeeded && !op.Unreleased
+}
+
 // SnapshotsInUse returns the operations that may still read snapshots of a store, by the id of the
-// snapshot: restores and moves that have begun and are not at their end, and running verifications.
+// snapshot: restores and moves that have begun and are not at their end, restores whose workload
+// clusters are not released, and running verifications.
 func (c *Catalog) SnapshotsInUse(ctx context.Context, storeID string) (map[store.SnapshotID]string,
 	error) {
 	ops, err := c.Operations(ctx, OperationFilter{Kinds: []Kind{KindRestore, KindMove, KindVerify}})
@@ -361,7 +371,8 @@ func (c *Catalog) SnapshotsInUse(ctx context.Context, storeID string) (map[store
 	}
 	used := map[store.SnapshotID]string{}
 	for _, op := range ops {
-		over := op.State.Final() || op.State.Ended() && (op.Kind == KindVerify || !op.Changed)
+		untouched := op.State != Succeeded && !op.Changed
+		over := op.Settled() || op.State.Ended() && (op.Kind == KindVerify || untouched)
 		if op.Store == storeID && op.SnapshotID != "" && !over {
 			used[store.SnapshotID(op.SnapshotID)] = string(op.ID)
 		}

@@ -77,9 +77,9 @@ func (c *Catalog) AcceptUnit(ctx context.Context, id OperationID, f object.Findi
 	return nil
 }
 
-// UpdateOperation changes the sides, the store, the snapshot, the direction and the number of runs
-// of an operation, which a run may learn late. change must only assign: it may run more than once.
-// Changes of other fields are dropped. ErrNotFound when there is no such operation.
+// UpdateOperation changes the sides, the store, the snapshot, the direction, the number of runs and
+// Unreleased of an operation, which a run may learn late. change must only assign: it may run more
+// than once. Changes of other fields are dropped. ErrNotFound when there is no such operation.
 func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 	change func(*Operation)) error {
 	err := c.updateOperation(ctx, id, func(o *opTx) ([]Event, error) {
@@ -87,11 +87,51 @@ func (c *Catalog) UpdateOperation(ctx context.Context, id OperationID,
 		change(&changed)
 		o.op.Source, o.op.Target, o.op.Store, o.op.SnapshotID, o.op.Back = changed.Source, changed.Target,
 			changed.Store, changed.SnapshotID, changed.Back
-		o.op.Runs = changed.Runs
+		o.op.Runs, o.op.Unreleased = changed.Runs, changed.Unreleased
 		return nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("update operation: %w", err)
 	}
 	return nil
+}
+
+// SettleReleased settles the restores whose workload clusters a restore has released, or has left
+// paused for good, and returns them. by is that restore; nothing is settled unless it has succeeded.
+// It may run any number of times.
+func (c *Catalog) SettleReleased(ctx context.Context, by OperationID) ([]Operation, error) {
+	released, err := c.Operation(ctx, by)
+	if err != nil || released.Kind != KindRestore || !released.Settled() ||
+		released.State != Succeeded {
+		return nil, err
+	}
+	finished, err := c.Operations(ctx, OperationFilter{Kinds: []Kind{KindRestore},
+		States: []State{Succeeded}})
+	if err != nil {
+		return nil, err
+	}
+	var settled []Operation
+	for _, op := range finished {
+		if !op.Unreleased || op.Target.UID != released.Target.UID || !op.copiedOnly(released.Units) {
+			continue
+		}
+		if err := c.UpdateOperation(ctx, op.ID, func(op *Operation) {
+			op.Unreleased = false
+		}); err != nil {
+			return settled, err
+		}
+		op.Unreleased = false
+		settled = append(settled, op)
+	}
+	return settled, nil
+}
+
+// copiedOnly reports whether every unit that the operation has copied is one of others.
+func (op Operation) copiedOnly(others map[string]UnitState) bool {
+	for unit, state := range op.Units {
+		if _, ok := others[unit]; state == UnitCopied && !ok {
+			return false
+		}
+	}
+	return true
 }

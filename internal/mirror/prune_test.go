@@ -12,8 +12,8 @@ import (
 	"github.com/mgmtd/mgmtd/internal/store"
 )
 
-// TestPruneRemovesOnlyOldOperationsThatEndedForGood: an unfinished one stays, however old, and
-// protects its snapshot.
+// TestPruneRemovesOnlyOldOperationsThatEndedForGood: an unfinished one, and a restore that is not
+// released, stays, however old, and protects its snapshot.
 func TestPruneRemovesOnlyOldOperationsThatEndedForGood(t *testing.T) {
 	a := newFixture(t).host("a")
 	ids := map[catalog.State]catalog.OperationID{}
@@ -27,13 +27,21 @@ func TestPruneRemovesOnlyOldOperationsThatEndedForGood(t *testing.T) {
 		a.end(j, state)
 		ids[state] = j.Operation()
 	}
+	j := a.begin("")
+	must(t, a.c.UpdateOperation(t.Context(), j.Operation(), func(op *catalog.Operation) {
+		op.SnapshotID, op.Unreleased = "snapshot-unreleased", true
+	}))
+	must(t, a.do(j, "create"))
+	a.end(j, catalog.Succeeded)
+	unreleased := j.Operation()
 	if n, err := Prune(t.Context(), a.st, time.Now().Add(Retention-time.Hour)); n != 0 || err != nil {
 		t.Errorf("removed %d records before their time, %v", n, err)
 	}
 	used, err := InUse(t.Context(), a.st)
 	must(t, err)
 	if diff := cmp.Diff(map[store.SnapshotID]string{"snapshot-failed": string(ids[catalog.Failed]),
-		"snapshot-stopped": string(ids[catalog.Stopped])}, used); diff != "" {
+		"snapshot-stopped":    string(ids[catalog.Stopped]),
+		"snapshot-unreleased": string(unreleased)}, used); diff != "" {
 		t.Errorf("in use (-want +got):\n%s", diff)
 	}
 	if n, err := Prune(t.Context(), a.st, time.Now().Add(Retention+time.Hour)); n == 0 || err != nil {
@@ -41,7 +49,8 @@ func TestPruneRemovesOnlyOldOperationsThatEndedForGood(t *testing.T) {
 	}
 	left, err := List(t.Context(), a.st)
 	must(t, err)
-	if len(left) != 2 || left[0].ID != ids[catalog.Stopped] || left[1].ID != ids[catalog.Failed] {
+	if len(left) != 3 || left[0].ID != unreleased || left[1].ID != ids[catalog.Stopped] ||
+		left[2].ID != ids[catalog.Failed] {
 		t.Errorf("left %+v", left)
 	}
 }

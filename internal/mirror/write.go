@@ -31,10 +31,10 @@ func (m *Mirror) seal(ctx context.Context) error {
 	head := store.OperationHead{Host: m.Host, Time: time.Now(), Kind: string(op.Kind),
 		State: string(op.State), Previous: m.state.Last, Source: op.Source.Name,
 		Target: op.Target.Name, Snapshot: op.SnapshotID,
-		Final: op.State.Final(), Whole: batch[0].whole}
+		Final: op.Settled(), Whole: batch[0].whole}
 	for _, p := range batch {
 		if p.state.ID != "" {
-			head.State, head.Final = string(p.state.State), p.state.State.Final()
+			head.State, head.Final = string(p.state.State), p.state.Settled()
 		}
 	}
 	sealed, err := m.Store.SealOperationRecord(string(m.id), m.state.Seq+1, head, text)

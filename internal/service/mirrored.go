@@ -271,9 +271,9 @@ func ago(age time.Duration) string {
 	return age.Round(time.Second).String() + " ago"
 }
 
-// finishMirror writes the end of an operation that ended for good into its mirror, when the store
-// could not take it at the time. Other hosts see it as running until then. Without the keys for it,
-// it does nothing.
+// finishMirror writes the end of a final operation, or that it is settled by now, into its mirror
+// when that lacks it: the store could not take it at the time. Until then, other hosts see the
+// operation as running, and retain its snapshot. Without the keys for it, it does nothing.
 func (s *Server) finishMirror(ctx context.Context, c *catalog.Catalog, op catalog.Operation) error {
 	state, err := c.Mirror(ctx, op.ID)
 	if err != nil || state.Seq == 0 && state.Next == "" {
@@ -284,7 +284,8 @@ func (s *Server) finishMirror(ctx context.Context, c *catalog.Catalog, op catalo
 		return err
 	}
 	newest, err := mirror.Newest(ctx, st, op.ID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && newest.Head.Final {
+	if errors.Is(err, store.ErrNotFound) || err == nil && newest.Head.State == string(op.State) &&
+		newest.Head.Final == op.Settled() {
 		return nil
 	}
 	m, err := s.beginMirror(ctx, c, op.ID, mirrorTo{store: st})

@@ -223,28 +223,34 @@ func TestSecondPruneOfALocationIsRefused(t *testing.T) {
 // reads stays, and its deletion is refused.
 func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 	b := newPruneFixture(t, Retention{Policy: retention.Policy{Last: 1}})
-	b.take(8)
+	b.take(9)
 	c, err := b.openCatalog(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, o := range []struct {
-		kind    catalog.Kind
-		changed bool
-		states  []catalog.State
-		used    bool
+		kind                catalog.Kind
+		changed, unreleased bool
+		states              []catalog.State
+		used                bool
 	}{
-		{catalog.KindRestore, true, []catalog.State{catalog.Running, catalog.Stopped}, true},
-		{catalog.KindRestore, false, []catalog.State{catalog.Running, catalog.Failed}, false},
-		{catalog.KindRestore, true, []catalog.State{catalog.Running, catalog.Succeeded}, false},
-		{catalog.KindMove, true, []catalog.State{catalog.Running, catalog.Failed}, true},
-		{catalog.KindVerify, false, []catalog.State{catalog.Running}, true},
-		{catalog.KindVerify, false, []catalog.State{catalog.Running, catalog.Failed}, false},
-		{catalog.KindSnapshot, false, []catalog.State{catalog.Running}, false},
+		{catalog.KindRestore, true, false, []catalog.State{catalog.Running, catalog.Stopped}, true},
+		{catalog.KindRestore, false, true, []catalog.State{catalog.Running, catalog.Failed}, false},
+		{catalog.KindRestore, true, false, []catalog.State{catalog.Running, catalog.Succeeded}, false},
+		{catalog.KindMove, true, false, []catalog.State{catalog.Running, catalog.Failed}, true},
+		{catalog.KindVerify, false, false, []catalog.State{catalog.Running}, true},
+		{catalog.KindVerify, false, false, []catalog.State{catalog.Running, catalog.Failed}, false},
+		{catalog.KindSnapshot, false, false, []catalog.State{catalog.Running}, false},
+		{catalog.KindRestore, true, true, []catalog.State{catalog.Running, catalog.Succeeded}, true},
 	} {
 		op, err := c.CreateOperation(t.Context(), catalog.Operation{Kind: o.kind, Store: b.st.ID(),
 			SnapshotID: string(b.keys[i].ID)})
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.UpdateOperation(t.Context(), op.ID, func(op *catalog.Operation) {
+			op.Unreleased = o.unreleased
+		}); err != nil {
 			t.Fatal(err)
 		}
 		for n, state := range o.states {
@@ -272,7 +278,7 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.running.Wait()
-	b.wantLeft(1, 4, 5, 8)
+	b.wantLeft(1, 4, 5, 8, 9)
 	resp, err := (&snapshotService{s: b.Server}).DeleteSnapshots(t.Context(),
 		&mgmtv1.DeleteSnapshotsRequest{Ids: []string{string(b.keys[0].ID)}})
 	if err != nil {
@@ -283,7 +289,7 @@ func TestPruneLeavesWhatOperationsRead(t *testing.T) {
 		resp.GetOperation().GetId())); op.GetExitCode() != ExitFindings {
 		t.Errorf("delete what is in use: %v", op)
 	}
-	b.wantLeft(1, 4, 5, 8)
+	b.wantLeft(1, 4, 5, 8, 9)
 }
 
 // lastMomentPin is a bucket in which a snapshot is pinned when a deletion asks for its pin, right

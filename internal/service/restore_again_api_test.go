@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/mgmtd/mgmtd/internal/catalog"
 	"github.com/mgmtd/mgmtd/internal/kube/kubetest"
+	"github.com/mgmtd/mgmtd/internal/mirror"
 	"github.com/mgmtd/mgmtd/internal/object"
 	"github.com/mgmtd/mgmtd/internal/ownership"
+	"github.com/mgmtd/mgmtd/internal/store"
 	"github.com/mgmtd/mgmtd/internal/store/bucket/directory"
 	mgmtv1 "github.com/mgmtd/mgmtd/proto/mgmt/v1"
 )
@@ -74,7 +77,9 @@ func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
 			t.Errorf("%s is on the target after the rollback", unit)
 		}
 	}
+	f.assertInUse(s, "")
 	paused := run(everything, catalog.Succeeded)
+	f.assertInUse(s, paused)
 	run(&mgmtv1.RestoreSpec{ReleaseOf: paused}, catalog.Failed)
 	for _, unit := range units {
 		if !isPaused(f.cluster(1, unit)) {
@@ -94,10 +99,31 @@ func TestAPIReleaseAfterARestoreWithoutRelease(t *testing.T) {
 				record.Owner.Owner.UID, record.Operation)
 		}
 	}
+	f.assertInUse(s, "")
 	rollBack(paused, catalog.Failed) // they were released since
 	for _, unit := range units {
 		if live := f.cluster(1, unit); live == nil || isPaused(live) {
 			t.Errorf("the rollback of a released restore has removed or paused %s", unit)
+		}
+	}
+}
+
+// assertInUse asserts which operation needs the one snapshot, by the catalog and by the mirrors;
+// empty for none.
+func (f *apiFixture) assertInUse(s *Server, operation string) {
+	f.t.Helper()
+	c, err := s.openCatalog(f.t.Context())
+	must(f.t, err)
+	st, err := s.openStore(f.t.Context(), "", nil)
+	must(f.t, err)
+	own, err := c.SnapshotsInUse(f.t.Context(), st.ID())
+	must(f.t, err)
+	mirrored, err := mirror.InUse(f.t.Context(), st)
+	must(f.t, err)
+	for from, used := range map[string]map[store.SnapshotID]string{"catalog": own,
+		"mirrors": mirrored} {
+		if got := slices.Collect(maps.Values(used)); strings.Join(got, " ") != operation {
+			f.t.Errorf("the %s: the snapshot is in use by %q, want %q", from, got, operation)
 		}
 	}
 }

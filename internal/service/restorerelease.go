@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -72,4 +73,17 @@ func releaseSpec(p restore.Plan, now restore.Spec) restore.Spec {
 		}
 	}
 	return spec
+}
+
+// settleReleased settles the restores whose workload clusters an operation has released, here and
+// in their mirrors. An error is only logged: their snapshots stay longer than they are needed, until
+// they are released once more or rolled back.
+func (s *Server) settleReleased(ctx context.Context, c *catalog.Catalog, id catalog.OperationID) {
+	settled, err := c.SettleReleased(ctx, id)
+	for _, op := range settled {
+		err = errors.Join(err, s.finishMirror(ctx, c, op))
+	}
+	if err != nil {
+		s.cfg.Log.Warn("record that restores are released", "operation", id, "error", err)
+	}
 }

@@ -203,6 +203,11 @@ func (s *Server) beginRestore(ctx context.Context, o *restoreInputs, spec restor
 			return err
 		}
 		stored := storedRestore{Plan: *plan, Tuning: tuning, Location: o.location.Name}
+		if err := c.UpdateOperation(ctx, op.ID, func(op *catalog.Operation) {
+			op.Unreleased = spec.NoRelease && len(plan.Units) > 0
+		}); err != nil {
+			return err
+		}
 		if err := plan.Admit(ctx, c, j, tuning.Canary, digest, stored); err != nil {
 			return err
 		}

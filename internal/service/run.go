@@ -105,6 +105,9 @@ func (s *Server) startMirrored(ctx context.Context, c *catalog.Catalog, id catal
 			s.cfg.Log.Warn("the store does not know how the operation ended; resume it once more when the "+
 				"store answers", "operation", op.ID, "error", err)
 		}
+		if state == catalog.Succeeded {
+			s.settleReleased(context.WithoutCancel(ctx), c, id)
+		}
 		r.err = err
 		s.runClosed(id, r)
 		if !s.cfg.Daemon { // a daemon does it by a timer

@@ -88,7 +88,7 @@ type OperationHead struct {
 	Target string `json:"target,omitempty"`
 	// Snapshot is the id of the snapshot that the operation needs.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Final says that the operation can never run again.
+	// Final says that the operation can never run again, and that no other one needs it.
 	Final bool `json:"final,omitempty"`
 	// Whole says that the record holds all of the journal, and that earlier ones are not needed.
 	Whole bool `json:"whole,omitempty"`
