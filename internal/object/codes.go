@@ -61,6 +61,7 @@ const (
 	CodeNodesUnknown        Code = "nodes-unknown"
 	CodeControlPlaneUnknown Code = "control-plane-unknown"
 	CodeOwnCluster          Code = "own-cluster"
+	CodeStaysPaused         Code = "stays-paused"
 	CodeHostedControlPlane  Code = "hosted-control-plane"
 
 	// Pre-flight of a move.

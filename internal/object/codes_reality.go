@@ -75,6 +75,12 @@ func realityDefinitions() []Definition { //nolint:funlen // a table
 			Next: "Leave it paused until it is decided what becomes of the old management cluster.",
 		},
 		{
+			Code: CodeStaysPaused, Area: AreaPlan, Severities: []Severity{Warning},
+			Meaning: "The Cluster is on the target already, and somebody has paused it there. What is " +
+				"missing is restored, and it stays paused.",
+			Next: "Unpause it (spec.paused: false) after the restore.",
+		},
+		{
 			Code: CodeHostedControlPlane, Area: AreaPlan, Severities: []Severity{Error, Warning},
 			Forceable: true, ForcedIn: Restores,
 			Meaning: "The control plane of the workload cluster ran in the source management cluster, and " +

@@ -34,7 +34,7 @@ func checkCollisions(ctx context.Context, p *planner) error {
 	if err != nil {
 		return err
 	}
-	p.atWork = unitsAtWork(clusters, liveClusters)
+	p.atWork, p.pausedByHand = unitsThere(clusters, liveClusters)
 	seen := map[string]*notes{} // by unit
 	// Not all of them at once: a decoded object takes many times the memory of its bytes.
 	for nodes := range slices.Chunk(there, 4*planReads) {
@@ -55,7 +55,8 @@ func checkCollisions(ctx context.Context, p *planner) error {
 			if seen[n.Unit] == nil {
 				seen[n.Unit] = &notes{}
 			}
-			p.collide(ctx, n, want, lives[i], p.atWork[n.Unit], seen[n.Unit])
+			acceptPause(want, lives[i])
+			p.collide(ctx, n, want, lives[i], p.workedOn(n, lives[i]), seen[n.Unit])
 		}
 	}
 	for unit, n := range seen {
@@ -86,17 +87,29 @@ func (p *planner) getAll(ctx context.Context, nodes []*graph.Node) ([]*unstructu
 	return lives, g.Wait()
 }
 
-// unitsAtWork are the units whose Cluster is on the target and not paused: controllers write the
-// status of everything in them.
-func unitsAtWork(there []*graph.Node, lives []*unstructured.Unstructured) map[string]bool {
-	atWork := map[string]bool{}
+// unitsThere returns the units whose Cluster is on the target and not paused, where controllers
+// write the status of everything, and those whose Cluster was paused there by somebody else than us.
+func unitsThere(there []*graph.Node, lives []*unstructured.Unstructured) (atWork,
+	pausedByHand map[string]bool) {
+	atWork, pausedByHand = map[string]bool{}, map[string]bool{}
 	for i, n := range there {
 		if n.GroupKind() == capi.Cluster && lives[i] != nil {
-			paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused")
-			atWork[n.Unit] = !paused
+			atWork[n.Unit] = !isPaused(lives[i])
+			pausedByHand[n.Unit] = isPausedByHand(lives[i])
 		}
 	}
-	return atWork
+	return atWork, pausedByHand
+}
+
+// workedOn reports whether controllers have written the status of a live object since the snapshot:
+// its Cluster is at work, or was until an operator paused it. They have not written that of an
+// object which an operation of ours has left half restored below a pause.
+func (p *planner) workedOn(n *graph.Node, live *unstructured.Unstructured) bool {
+	if p.pausedByHand[n.Unit] {
+		operation, status := creator(live)
+		return operation == "" || status
+	}
+	return p.atWork[n.Unit]
 }
 
 // checkLiveClusters blocks units whose Cluster lives unpaused on the target while others of their
@@ -113,6 +126,12 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 		if n.GroupKind() != capi.Cluster || lives[i] == nil {
 			continue
 		}
+		if p.pausedByHand[n.Unit] && !p.Spec.SourceAtWork {
+			p.add(n, object.Finding{Severity: object.Warning, Code: object.CodeStaysPaused,
+				Message: "somebody has paused the workload cluster on the target; it stays paused",
+				Hint: "unpause it (spec.paused: false) after the restore, once what it was paused for is " +
+					"done"})
+		}
 		if p.Spec.SourceAtWork && !capi.PausedByUs(lives[i].Object) {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: "a Cluster of this name is on the target that no move or restore left there paused",
@@ -123,7 +142,7 @@ func (p *planner) checkLiveClusters(there []*graph.Node, lives []*unstructured.U
 		if absent[n.Key().String()] == 0 {
 			continue
 		}
-		if paused, _, _ := unstructured.NestedBool(lives[i].Object, "spec", "paused"); !paused {
+		if !isPaused(lives[i]) {
 			p.add(n, object.Finding{Severity: object.Error, Code: object.CodeClusterLive,
 				Message: fmt.Sprintf("the workload cluster is at work on the target, and %d of its objects "+
 					"are missing there", absent[n.Key().String()]),

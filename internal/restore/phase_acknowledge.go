@@ -84,9 +84,9 @@ func (r *run) nowPublished(ctx context.Context, objects []Object) (published []O
 	return published, err
 }
 
-// pausedByUs reports whether the unit's Cluster carries a pause that an operation set, which the
-// release ends.
-func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
+// inspect reports whether the unit's Cluster carries a pause that an operation set, which the
+// release ends, or that somebody else set, which stays.
+func (r *run) inspect(ctx context.Context, u Unit) (byUs, byHand bool, err error) {
 	for _, o := range early(u.Objects) {
 		if o.GroupKind() != capi.Cluster {
 			continue
@@ -95,9 +95,9 @@ func (r *run) pausedByUs(ctx context.Context, u Unit) (bool, error) {
 			return r.Reader.Get(ctx, r.kinds[o.GroupKind()], o.Namespace, o.Name)
 		})
 		if err != nil {
-			return false, fmt.Errorf("%s: %w", o.Ref, err)
+			return false, false, fmt.Errorf("%s: %w", o.Ref, err)
 		}
-		return capi.PausedByUs(live.Object), nil
+		return capi.PausedByUs(live.Object), isPausedByHand(live), nil
 	}
-	return false, nil
+	return false, false, nil
 }

@@ -181,6 +181,9 @@ func (r *run) postFlightLimit() time.Duration {
 func (r *run) changed(ctx context.Context, o Object,
 	source, live *unstructured.Unstructured) string {
 	want := source.DeepCopy()
+	if o.Action == Adopt {
+		acceptPause(want, live)
+	}
 	if err := r.setOwners(want, o, false); err != nil {
 		return err.Error()
 	}

@@ -15,7 +15,10 @@ type unitState struct {
 	onceReleased bool
 	// paused: its Cluster on the target carries our pause. The phase "inspect" reads it, once the
 	// Cluster is there.
-	paused       bool
+	paused bool
+	// repaired: its Cluster was paused by somebody else, and the plan creates objects of it. The
+	// phase "inspect" finds that, too. It stays paused.
+	repaired     bool
 	creates      bool // the plan creates objects of it
 	noRelease    bool // it stays paused
 	requirePause bool // Hooks.RequirePause
@@ -52,8 +55,9 @@ var unitPhases = []phase{
 		_ *unitState) error {
 		return r.completeCluster(ctx, u)
 	}},
-	{"inspect", unitState.copies, func(ctx context.Context, r *run, u Unit, s *unitState) (err error) {
-		s.paused, err = r.pausedByUs(ctx, u)
+	{"inspect", unitState.copies, func(ctx context.Context, r *run, u Unit, s *unitState) error {
+		byUs, byHand, err := r.inspect(ctx, u)
+		s.paused, s.repaired = byUs, byHand && s.creates
 		return err
 	}},
 	{"acknowledge", unitState.acknowledges, func(ctx context.Context, r *run, u Unit,
@@ -99,7 +103,9 @@ var unitPhases = []phase{
 // copies: a released unit is complete but for what comes late.
 func (s unitState) copies() bool { return !s.released }
 
-func (s unitState) acknowledges() bool { return !s.released && s.paused && !s.noRelease }
+func (s unitState) acknowledges() bool {
+	return !s.released && (s.paused || s.repaired) && !s.noRelease
+}
 
 // refused: somebody else released a copy that has to stay paused.
 func (s unitState) refused() bool {
@@ -109,7 +115,9 @@ func (s unitState) refused() bool {
 // verifies: a Cluster that is not paused was adopted at work, or released by a run that died before
 // it was journaled. Then its controllers have rewritten what would be compared here, and
 // post-flight checks it.
-func (s unitState) verifies() bool { return !s.released && s.paused && !s.onceReleased }
+func (s unitState) verifies() bool {
+	return !s.released && (s.paused || s.repaired) && !s.onceReleased
+}
 
 // isCopied: the hook sets the state of its units itself.
 func (s unitState) isCopied() bool { return !s.released && (!s.hasHook || s.noRelease) }

@@ -102,9 +102,11 @@ type planner struct {
 	outsideCluster map[object.Ref]string
 	// targetClusters are all Clusters on the target, with their labels
 	targetClusters map[object.Key]labels.Set
-	extra          []extraObject     // on the target, of units and not in the plan
-	atWork         map[string]bool   // units whose Cluster is on the target and not paused
-	platform       map[string]string // namespaces of the target's own components, and which ones
+	extra          []extraObject   // on the target, of units and not in the plan
+	atWork         map[string]bool // units whose Cluster is on the target and not paused
+	// pausedByHand are the units whose Cluster is on the target, paused by somebody else than us
+	pausedByHand map[string]bool
+	platform     map[string]string // namespaces of the target's own components, and which ones
 	// others are the Unit.OtherMachines of units
 	others map[string]map[string]string
 	gone   map[string][]object.Ref // the Unit.Gone of units

@@ -83,7 +83,7 @@ func (p *planner) unit(name string, nodes []*graph.Node) Unit {
 					u.Machines++
 				}
 				if n.GroupKind() == capi.Cluster && n.Key().String() == name {
-					u.WorkloadID, u.StaysPaused = n.WorkloadID, n.Paused
+					u.WorkloadID, u.StaysPaused = n.WorkloadID, n.Paused || p.pausedByHand[name]
 				}
 			}
 		}
