@@ -36,8 +36,10 @@ func realityDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeMachinesCompared, Area: AreaPlan, Severities: []Severity{Info},
-			Meaning: "How many Machines of the snapshot have a Node in their workload cluster.",
-			Next:    "Nothing: each difference has a finding of its own.",
+			Meaning: "How many Machines of the snapshot have a Node in their workload cluster, and of how " +
+				"many workload clusters etcd could not be asked for its members, so that its Pods counted.",
+			Next: "Nothing: each difference has a finding of its own. Where etcd could not be asked, the " +
+				"finding has a reason, such as a kubeconfig without the right to create pods/portforward.",
 		},
 		{
 			Code: CodeRealityUnknown, Area: AreaPlan, Severities: []Severity{Warning},
@@ -62,9 +64,10 @@ func realityDefinitions() []Definition { //nolint:funlen // a table
 		},
 		{
 			Code: CodeControlPlaneUnknown, Area: AreaPlan, Severities: []Severity{Error, Warning},
-			Meaning: "A Node of the control plane or an etcd member is of no Machine of the snapshot. The " +
-				"controller of a kubeadm control plane removes etcd members that it does not know. It is a " +
-				"warning for a workload cluster that stays paused.",
+			Meaning: "A Node of the control plane, an etcd member or, where etcd could not be asked, an " +
+				"etcd Pod is of no Machine of the snapshot. The controller of a kubeadm control plane " +
+				"removes etcd members that it does not know. It is a warning for a workload cluster that " +
+				"stays paused.",
 			Next: "Use a newer snapshot that has the Machine. When there is none, restore without the " +
 				"release and create the Machines on the target before it.",
 		},

@@ -58,7 +58,7 @@ func checkReality(ctx context.Context, p *planner) error {
 		}
 		if ask {
 			g.Go(func() error {
-				answers[i].state, answers[i].err = r.kubeconfig.Ask(ctx, r.ca, reading)
+				answers[i].state, answers[i].err = r.ask(ctx, reading)
 				return nil
 			})
 		}
@@ -211,8 +211,8 @@ func (p *planner) addCA(r *recorded, message string) {
 // reportReality reports what the answers say.
 func (p *planner) reportReality(answers []asked) {
 	compared, silent := comparison{}, 0
-	var clusters, unknownNodes, withoutEtcd int
-	var first string
+	var clusters, unknownNodes, withoutEtcd, byPods int
+	var first, firstByPods string
 	for _, a := range answers {
 		if _, other := errors.AsType[*workload.CAError](a.err); other {
 			p.addCA(a.recorded, a.err.Error())
@@ -237,8 +237,13 @@ func (p *planner) reportReality(answers []asked) {
 		compared.matched += c.matched
 		compared.gone = append(compared.gone, c.gone...)
 		unknownNodes += len(c.control) + len(c.workers)
-		if a.etcd && a.state.EtcdUnknown != "" {
+		switch {
+		case a.state.EtcdUnknown != "" && a.etcd:
 			withoutEtcd++
+		case a.state.EtcdNotAsked != "":
+			if byPods++; firstByPods == "" {
+				firstByPods = a.unit + ": " + a.state.EtcdNotAsked
+			}
 		}
 		p.reportComparison(a.recorded, c)
 	}
@@ -248,6 +253,10 @@ func (p *planner) reportReality(answers []asked) {
 			unknownNodes)
 		if withoutEtcd > 0 {
 			message += fmt.Sprintf("; the etcd members of %d are not known", withoutEtcd)
+		}
+		if byPods > 0 {
+			message += fmt.Sprintf("; the etcd of %d could not be asked, so that its Pods counted, the "+
+				"first is %s", byPods, firstByPods)
 		}
 		p.addAll(object.Finding{Severity: object.Info, Code: object.CodeMachinesCompared,
 			Message: message})

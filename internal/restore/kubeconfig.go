@@ -63,14 +63,18 @@ type renewal struct {
 	algorithm string
 }
 
-func (n *renewal) readAuthority(secret []byte) {
+func (n *renewal) readAuthority(secret []byte) { n.ca, n.key = readKeyPair(secret) }
+
+// readKeyPair reads the certificate and the key of a Secret in PEM; nil for what cannot be read.
+func readKeyPair(secret []byte) (cert, key []byte) {
 	var err error
-	if n.ca, err = decodeBase64(gjson.GetBytes(secret, `data.tls\.crt`).String()); err != nil {
-		n.ca = nil
+	if cert, err = decodeBase64(gjson.GetBytes(secret, `data.tls\.crt`).String()); err != nil {
+		cert = nil
 	}
-	if n.key, err = decodeBase64(gjson.GetBytes(secret, `data.tls\.key`).String()); err != nil {
-		n.key = nil
+	if key, err = decodeBase64(gjson.GetBytes(secret, `data.tls\.key`).String()); err != nil {
+		key = nil
 	}
+	return cert, key
 }
 
 // renew returns a renewed kubeconfig; problem says why there is none.

@@ -45,7 +45,7 @@ func (r *run) compareReality(ctx context.Context, u Unit) error {
 	gone := slices.Clone(u.Gone)
 	force := r.Plan.Spec.Force
 	if w.kubeconfig != nil && !w.otherCA() && (u.Compared || r.silent.Load() < mostSilent) {
-		state, err := w.kubeconfig.Ask(ctx, w.ca, nil)
+		state, err := w.ask(ctx, nil)
 		r.countSilent(err)
 		r.reportSilent(ctx, u, w, err)
 		_, otherCA := errors.AsType[*workload.CAError](err)

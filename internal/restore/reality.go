@@ -2,6 +2,7 @@ package restore
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -32,6 +33,8 @@ type recorded struct {
 	controlPlane bool
 	// etcd: its control plane runs etcd, and removes members that are not of its Machines.
 	etcd bool
+	// etcdCA is nil when the snapshot has none with a key.
+	etcdCA *workload.EtcdCA
 }
 
 // recordedMachine is what the snapshot has of a Machine.
@@ -39,10 +42,15 @@ type recordedMachine struct {
 	ref                    object.Ref
 	node, providerID       string
 	controlPlane, deleting bool
+	// etcd is its etcd member, when that is there without its Node; "" when there is none.
+	etcd string
 }
 
 func (m recordedMachine) String() string {
 	s := fmt.Sprintf("provider ID %q, Node %q", m.providerID, m.node)
+	if m.etcd != "" {
+		s += ", " + m.etcd + " is left"
+	}
 	if m.deleting {
 		s += ", being deleted when the snapshot was taken"
 	}
@@ -86,9 +94,14 @@ func (r *recorded) reader(rows *capi.Table, ref object.Ref) func(raw []byte) {
 			r.kubeconfig, r.problem = readKubeconfig(raw)
 			r.missing, r.renewal.generated = false, isGenerated(rows, raw, r.cluster.Name)
 		}
-	case ref == object.Ref{Kind: "Secret", Namespace: r.cluster.Namespace,
-		Name: r.cluster.Name + "-ca"}:
+	case ref == r.secretRef("-ca"):
 		return r.renewal.readAuthority
+	case ref == r.secretRef("-etcd"):
+		return func(raw []byte) {
+			if ca, err := workload.ParseEtcdCA(readKeyPair(raw)); err == nil {
+				r.etcdCA = ca
+			}
+		}
 	case ref.Group == capi.GroupControlPlane:
 		return r.readControlPlane
 	case ref.GroupKind() == capi.Machine:
@@ -128,9 +141,21 @@ func (r *recorded) readPool(raw []byte) {
 	}
 }
 
-func (r *recorded) kubeconfigRef() object.Ref {
-	return object.Ref{Kind: "Secret", Namespace: r.cluster.Namespace,
-		Name: r.cluster.Name + kubeconfigSuffix}
+func (r *recorded) kubeconfigRef() object.Ref { return r.secretRef(kubeconfigSuffix) }
+
+// secretRef is the Secret of the Cluster that ends in suffix.
+func (r *recorded) secretRef(suffix string) object.Ref {
+	return object.Ref{Kind: "Secret", Namespace: r.cluster.Namespace, Name: r.cluster.Name + suffix}
+}
+
+// ask reads the state of the workload cluster. Where its control plane runs etcd, that is asked for
+// its members as well, after the place in reading is free again: it may be silent.
+func (r *recorded) ask(ctx context.Context, reading chan struct{}) (*workload.State, error) {
+	state, err := r.kubeconfig.Ask(ctx, r.ca, reading)
+	if err == nil && r.etcd {
+		r.kubeconfig.AskEtcd(ctx, r.ca, r.etcdCA, state)
+	}
+	return state, err
 }
 
 // otherCA reports whether the CA of the snapshot is another one than that of the kubeconfig.
@@ -156,6 +181,12 @@ type comparison struct {
 func (r *recorded) compare(s *workload.State) comparison {
 	nodes := indexNodes(s.Nodes)
 	c := comparison{control: map[string]string{}}
+	members := map[string]string{}
+	for _, m := range s.EtcdMembers {
+		if r.etcd {
+			members[m.Name] = m.String()
+		}
+	}
 	ofMachines := map[string]bool{}
 	for _, m := range r.machines {
 		if m.node != "" {
@@ -168,6 +199,7 @@ func (r *recorded) compare(s *workload.State) comparison {
 			ofMachines[n.Name] = true
 			delete(nodes.byName, n.Name)
 		case m.node != "":
+			m.etcd = members[m.node]
 			c.gone = append(c.gone, m)
 		}
 	}
@@ -176,17 +208,26 @@ func (r *recorded) compare(s *workload.State) comparison {
 			continue
 		}
 		if n.ControlPlane && r.controlPlane {
-			c.control[n.Name] = fmt.Sprintf("Node %q (provider ID %q)", n.Name, n.ProviderID)
+			c.control[n.Name] = nodeEvidence(n, members[n.Name])
 		} else {
 			c.workers = append(c.workers, n)
 		}
 	}
-	for _, member := range s.EtcdMembers {
-		if r.etcd && !ofMachines[member] && c.control[member] == "" {
-			c.control[member] = fmt.Sprintf("etcd member %q", member)
+	for name, member := range members {
+		if !ofMachines[name] && c.control[name] == "" {
+			c.control[name] = member
 		}
 	}
 	return c
+}
+
+// nodeEvidence says what was seen of a Node of the control plane; member is its etcd member, ""
+// when it has none.
+func nodeEvidence(n workload.Node, member string) string {
+	if member != "" {
+		member = ", " + member
+	}
+	return fmt.Sprintf("Node %q (provider ID %q%s)", n.Name, n.ProviderID, member)
 }
 
 // nodeIndex finds the Node of a Machine.

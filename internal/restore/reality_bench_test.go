@@ -12,25 +12,34 @@ import (
 	"github.com/mgmtd/mgmtd/internal/workload/workloadtest"
 )
 
-// BenchmarkPlanAsksWorkloadClusters plans a restore of 3,000 workload clusters that answer, or that
-// accept connections and never answer: the slowest way to be silent.
+// BenchmarkPlanAsksWorkloadClusters plans a restore of 3,000 workload clusters that answer, and
+// whose etcd answers as well, or that accept connections and never answer: the slowest way to be
+// silent.
 func BenchmarkPlanAsksWorkloadClusters(b *testing.B) {
 	const clusters = 3000
-	for _, silent := range []bool{true, false} {
-		b.Run(map[bool]string{true: "silent", false: "answering"}[silent], func(b *testing.B) {
-			s := workloadtest.New(b, workloadtest.NewCA(b))
-			s.Set("w", []workload.Node{realNode("cp", true)})
+	for _, how := range []string{"silent", "answering", "etcd", "silent etcd"} {
+		b.Run(how, func(b *testing.B) {
+			s, etcdCA := workloadtest.New(b, workloadtest.NewCA(b)), workloadtest.NewCA(b)
+			s.Set("w", []workload.Node{realNode("cp", true)}, "cp")
 			text := string(s.Kubeconfig(b, time.Now().Add(time.Hour)))
 			code := object.CodeMachinesCompared
-			if silent {
+			if how == "silent" {
 				text = strings.Replace(text, s.URL, "https://"+silence(b), 1)
 				code = object.CodeRealityUnknown
+			}
+			etcd := s.ServeEtcd(b, etcdCA, workload.EtcdMember{Name: "cp"})
+			if how == "silent etcd" {
+				etcd.Silence("etcd-cp")
 			}
 			objects := []string{needsNamespace}
 			for i := range clusters {
 				name := fmt.Sprint("w", i)
 				objects = append(objects, realCluster(name), realSecret(name, "kubeconfig", "value",
 					[]byte(text)))
+				if strings.HasSuffix(how, "etcd") {
+					objects = append(objects, realMachine(name, "cp", true, ""), realEtcdCA(name, etcdCA),
+						strings.ReplaceAll(realControlPlane, `"w"`, fmt.Sprintf("%q", name)))
+				}
 			}
 			x := newTrial(b, newMemory(b, "source", objects...), newMemory(b, "target"))
 			for b.Loop() {

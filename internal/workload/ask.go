@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -34,11 +35,12 @@ type State struct {
 	// UID is that of the namespace kube-system: the identity of the cluster.
 	UID   string
 	Nodes []Node
-	// EtcdMembers are the names of the Nodes that run a Pod of etcd in kube-system. A kubeadm control
-	// plane names a member like its Node.
-	EtcdMembers []string
+	// EtcdMembers are those that etcd named, else those that have a Pod in kube-system.
+	EtcdMembers []EtcdMember
 	// EtcdUnknown says why EtcdMembers is not known; empty when it is.
 	EtcdUnknown string
+	// EtcdNotAsked says why EtcdMembers is of the Pods although etcd was to be asked.
+	EtcdNotAsked string
 }
 
 // Node is a Node of a workload cluster.
@@ -60,10 +62,10 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return e.Reason }
 
-// Ask reads the state of a workload cluster. ca are the certificates of its CA, which has to have
-// signed the certificate of the server; none is not compared. reading has a place for each API
-// server whose lists are read at once, since a page of them takes megabytes; nil has any number.
-// Errors: *CAError, *UnknownError.
+// Ask reads the state of a workload cluster, with the etcd members by their Pods. ca are the
+// certificates of its CA, which has to have signed the certificate of the server; none is not
+// compared. reading has a place for each API server whose lists are read at once, since a page of
+// them takes megabytes; nil has any number. Errors: *CAError, *UnknownError.
 func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate, reading chan struct{}) (
 	*State, error) {
 	c, done := k.connect(ca)
@@ -87,7 +89,7 @@ func (k *Kubeconfig) Ask(ctx context.Context, ca []*x509.Certificate, reading ch
 	return s, nil
 }
 
-// read reads the Nodes and the etcd members.
+// read reads the Nodes and the Pods of etcd.
 func (c *client) read(ctx context.Context, s *State) error {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
@@ -103,11 +105,10 @@ func (c *client) read(ctx context.Context, s *State) error {
 	}
 	if err := c.list(ctx, "/api/v1/namespaces/kube-system/pods", "component=etcd,tier=control-plane",
 		func(item gjson.Result) {
-			name := item.Get("spec.nodeName").String()
-			if name == "" {
-				name = strings.TrimPrefix(item.Get("metadata.name").String(), "etcd-")
-			}
-			s.EtcdMembers = append(s.EtcdMembers, printable(name))
+			pod := printable(item.Get("metadata.name").String())
+			name := printable(item.Get("spec.nodeName").String())
+			s.EtcdMembers = append(s.EtcdMembers, EtcdMember{Pod: pod,
+				Name: cmp.Or(name, strings.TrimPrefix(pod, "etcd-"))})
 		}); err != nil {
 		s.EtcdMembers, s.EtcdUnknown = nil, err.Error()
 	}
@@ -148,6 +149,14 @@ type client struct {
 // connect returns a client that presents the credentials to the server of the kubeconfig only, and
 // a function that closes its connections.
 func (k *Kubeconfig) connect(ca []*x509.Certificate) (*client, func()) {
+	transport := k.transport(ca)
+	transport.ForceAttemptHTTP2 = true
+	return k.newClient(transport), transport.CloseIdleConnections
+}
+
+// transport returns a transport of HTTP/1.1 that presents the client certificate only to a server
+// that ca signed.
+func (k *Kubeconfig) transport(ca []*x509.Certificate) *http.Transport {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: k.serverName,
 		VerifyConnection: func(s tls.ConnectionState) error { return verify(s.PeerCertificates, ca) }}
 	if len(k.ca) > 0 {
@@ -156,11 +165,14 @@ func (k *Kubeconfig) connect(ca []*x509.Certificate) (*client, func()) {
 	if k.client != nil {
 		config.Certificates = []tls.Certificate{*k.client}
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
-		ForceAttemptHTTP2: true, TLSHandshakeTimeout: AnswerWithin, MaxResponseHeaderBytes: 64 << 10}
-	c := &client{server: k.server, token: k.token, http: &http.Client{Transport: transport,
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config,
+		TLSHandshakeTimeout: AnswerWithin, MaxResponseHeaderBytes: 64 << 10}
+}
+
+// newClient returns a client of the server of the kubeconfig that follows no redirect.
+func (k *Kubeconfig) newClient(transport *http.Transport) *client {
+	return &client{server: k.server, token: k.token, http: &http.Client{Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	return c, transport.CloseIdleConnections
 }
 
 var errOtherCA = errors.New("another CA")
@@ -210,16 +222,11 @@ func (c *client) list(ctx context.Context, path, labels string, fn func(gjson.Re
 func (c *client) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
 	defer cancel()
-	to := c.server.JoinPath(path)
-	to.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	request, err := c.request(ctx, http.MethodGet, path, query)
 	if err != nil {
-		return nil, &UnknownError{Reason: "its server is not a URL that can be asked"}
+		return nil, err
 	}
 	request.Header.Set("Accept", "application/json")
-	if c.token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.token)
-	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, c.unanswered(err)
@@ -227,12 +234,8 @@ func (c *client) get(ctx context.Context, path string, query url.Values) ([]byte
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, pageBytes+1))
 	switch {
-	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
-		return nil, &UnknownError{fmt.Sprintf("it refuses the credentials (%d)", response.StatusCode),
-			response.StatusCode}
 	case response.StatusCode != http.StatusOK:
-		return nil, &UnknownError{fmt.Sprintf("it answers with status %d", response.StatusCode),
-			response.StatusCode}
+		return nil, refused(response.StatusCode)
 	case err != nil:
 		return nil, &UnknownError{Reason: "its answer breaks off"}
 	case len(body) > pageBytes:
@@ -241,6 +244,30 @@ func (c *client) get(ctx context.Context, path string, query url.Values) ([]byte
 		return nil, &UnknownError{Reason: "its answer is no JSON"}
 	}
 	return body, nil
+}
+
+// request makes a request with the token of the kubeconfig.
+func (c *client) request(ctx context.Context, method, path string, query url.Values) (*http.Request,
+	error) {
+	to := c.server.JoinPath(path)
+	to.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
+	if err != nil {
+		return nil, &UnknownError{Reason: "its server is not a URL that can be asked"}
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return request, nil
+}
+
+// refused returns the error of an answer with another status than the expected one.
+func refused(status int) error {
+	reason := fmt.Sprintf("it answers with status %d", status)
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		reason = fmt.Sprintf("it refuses the credentials (%d)", status)
+	}
+	return &UnknownError{reason, status}
 }
 
 // unanswered returns in our words why there is no answer.

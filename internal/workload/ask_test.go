@@ -37,7 +37,7 @@ func TestAWorkloadClusterIsReadThroughItsKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &workload.State{UID: "uid", Nodes: nodes, EtcdMembers: []string{"a"}}
+	want := &workload.State{UID: "uid", Nodes: nodes, EtcdMembers: podOfA}
 	if diff := cmp.Diff(want, state); diff != "" {
 		t.Error(diff)
 	}

@@ -92,6 +92,7 @@ type Server struct {
 	uid     string
 	nodes   []workload.Node
 	members []string
+	etcd    *Etcd
 	// Answer, when set, answers in place of the server.
 	Answer   http.HandlerFunc
 	requests []*http.Request
@@ -114,7 +115,7 @@ func New(t testing.TB, ca *CA) *Server {
 	return s
 }
 
-// Set sets what the server has: its Nodes, and the names of the Nodes that run etcd.
+// Set sets what the server has: its Nodes, and the names of the Nodes that have a Pod of etcd.
 func (s *Server) Set(uid string, nodes []workload.Node, members ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,6 +159,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.requests = append(s.requests, r)
 	if s.Answer != nil {
 		s.Answer(w, r)
+		return
+	}
+	if pod := forwardTo(r); pod != "" && s.etcd != nil {
+		s.mu.Unlock()
+		defer s.mu.Lock()
+		s.etcd.forward(w, pod)
 		return
 	}
 	items := []any{}
