@@ -23,6 +23,8 @@ import (
 const (
 	backBeforeNS, backDuringNS = "back-before", "back-during"
 	backAfterNS, backByHandNS  = "back-after", "back-by-hand"
+	backRefusedNS              = "back-refused"
+	backSilentNS               = "back-silent"
 	backName                   = "web" // of each workload cluster
 )
 
@@ -34,12 +36,15 @@ const mostOverlap = 10 * time.Second
 type comeback struct {
 	*fixture
 	daemon *lab.Daemon
+	// route is the kubeconfig with which mgmtctl reaches the source.
+	route string
 }
 
 // TestLongSourceComesBack cuts a source off by killing its API server, while its controllers run
-// on, and lets it come back before, during and after a restore of a workload cluster. No workload
-// cluster may be reconciled by both management clusters (invariant I1) for longer than mgmtd needs
-// to fence it, and no machine may come or go.
+// on, and lets it come back before, during and after a restore of a workload cluster. Then it cuts
+// the network to a source that goes on. No workload cluster may be reconciled by both management
+// clusters (invariant I1) for longer than mgmtd needs to fence it once the source answers, and no
+// Machine may be created or deleted.
 func TestLongSourceComesBack(t *testing.T) {
 	if !runsLong() {
 		t.Skip("a test of test-long")
@@ -54,6 +59,7 @@ func TestLongSourceComesBack(t *testing.T) {
 		{"BeforeTheRestore", c.testBefore},
 		{"DuringTheRestore", c.testDuring},
 		{"AfterTheRestore", c.testAfter},
+		{"CutNetwork", c.testCutNetwork},
 		{"FencedByHand", c.testByHand},
 		{"NothingChanges", c.testNothingChanges},
 	} {
@@ -76,7 +82,9 @@ func (c *comeback) build(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts := fleet.Options{Progress: printProgress}
-	namespaces := []string{backBeforeNS, backDuringNS, backAfterNS, backByHandNS}
+	c.route = c.source.Kubeconfig()
+	namespaces := []string{backBeforeNS, backDuringNS, backAfterNS, backRefusedNS, backSilentNS,
+		backByHandNS}
 	for _, namespace := range namespaces {
 		opts.Shapes = append(opts.Shapes, fleet.Shape{Name: backName, Namespace: namespace,
 			ControlPlanes: 1, Pools: []int{1}})
@@ -116,7 +124,7 @@ func (c *comeback) operate(t *testing.T) *operator {
 func (c *comeback) sides() []string {
 	return []string{"--standalone", "--store", c.s3.URL(bucket, "main"),
 		"--identity", c.keys("identity.txt"), "--trusted-key", c.keys("signing.pub"),
-		"--signing-key", c.keys("signing.key"), "--source-kubeconfig", c.source.Kubeconfig(),
+		"--signing-key", c.keys("signing.key"), "--source-kubeconfig", c.route,
 		"--target-kubeconfig", c.target.Kubeconfig()}
 }
 
@@ -220,13 +228,24 @@ func (c *comeback) testDuring(t *testing.T) {
 func (c *comeback) testAfter(t *testing.T) {
 	o := c.operate(t)
 	c.cutOff(t)
+	c.restoreUntilAnswered(t, o, backAfterNS, func() { c.comesBack(t) })
+}
+
+// restoreUntilAnswered restores a workload cluster while mgmtd cannot reach the source, and lets the
+// source answer as soon as the workload cluster is released. It asserts how long both management
+// clusters reconcile it from the first answer on, and that the source stays fenced.
+func (c *comeback) restoreUntilAnswered(t *testing.T, o *operator, namespace string,
+	answer func()) {
+	t.Helper()
 	var overlap func() time.Duration
-	o.runAndInterrupt(moment{c.target, "Cluster", backAfterNS, released}, func(*os.Process) {
-		overlap = c.measureOverlap(t, backAfterNS)
-		c.comesBack(t)
-	}, codeDone, c.restoreOf(backAfterNS)...)
+	var since time.Time
+	o.runAndInterrupt(moment{c.target, "Cluster", namespace, released}, func(*os.Process) {
+		since = time.Now()
+		overlap = c.measureOverlap(t, namespace)
+		answer()
+	}, codeDone, c.restoreOf(namespace)...)
 	measured := overlap()
-	printed := c.printedOverlap(t, o)
+	printed := c.printedOverlap(t, o, since)
 	t.Logf("overlap: %s measured from outside, %s printed", measured, printed)
 	if measured > mostOverlap || printed > mostOverlap {
 		t.Errorf("both management clusters reconciled it for %s, mgmtd prints %s", measured, printed)
@@ -236,8 +255,8 @@ func (c *comeback) testAfter(t *testing.T) {
 		t.Errorf("mgmtd prints an overlap of %s, and it was %s", printed, measured)
 	}
 	conflicts := c.watchReconcilers(t)
-	c.assertFenced(t, backAfterNS)
-	c.assertAtWork(t, backAfterNS, false, true)
+	c.assertFenced(t, namespace)
+	c.assertAtWork(t, namespace, false, true)
 	assertNone(t, "reconciled twice", conflicts())
 }
 
@@ -264,7 +283,7 @@ func (c *comeback) testNothingChanges(t *testing.T) {
 	conflicts := c.watchReconcilers(t)
 	time.Sleep(window)
 	assertNone(t, "reconciled twice", conflicts())
-	restored := []string{backDuringNS, backAfterNS, backByHandNS}
+	restored := []string{backDuringNS, backAfterNS, backRefusedNS, backSilentNS, backByHandNS}
 	before := c.before.In(restored...)
 	c.assertRestored(t, before, nil, restored...)
 	c.assertIntactOn(t, c.source, c.before.In(backBeforeNS), nil, backBeforeNS)

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -53,21 +54,25 @@ func (c *comeback) measureOverlap(t *testing.T, namespace string) func() time.Du
 }
 
 // printedRE is the text of the finding came-back.
-var printedRE = regexp.MustCompile(`paused within (\S+) of its first answer`)
+var printedRE = regexp.MustCompile(`at (\S+) it had .* paused within (\S+) of its first answer`)
 
-// printedOverlap returns the overlap that the daemon prints. It does so once the fence is through.
-func (c *comeback) printedOverlap(t *testing.T, o *operator) time.Duration {
+// printedOverlap returns the overlap that the daemon prints of a fence since a time. It does so once
+// the fence is through.
+func (c *comeback) printedOverlap(t *testing.T, o *operator, since time.Time) time.Duration {
 	t.Helper()
 	var out output
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		out = o.exec(t.Context(), o.state, "mgmt", "check", c.source.Name(), "--address",
 			c.daemon.Address())
 		if m := printedRE.FindStringSubmatch(out.stdout); m != nil {
-			overlap, err := time.ParseDuration(m[1])
-			if err != nil {
+			at, errAt := time.Parse(time.RFC3339, m[1])
+			overlap, err := time.ParseDuration(m[2])
+			if err := errors.Join(errAt, err); err != nil {
 				t.Fatal(err)
 			}
-			return overlap
+			if !at.Before(since.Truncate(time.Second)) {
+				return overlap
+			}
 		}
 		time.Sleep(time.Second)
 	}

@@ -68,11 +68,16 @@ func TestMovesBetweenLiveManagementClusters(t *testing.T) {
 // startDaemon starts a daemon with its own catalog and its own prefix in the bucket.
 func (f *fixture) startDaemon(ctx context.Context, name string, schedules ...lab.Schedule) (
 	*lab.Daemon, error) {
+	return f.startDaemonOver(ctx, name, f.source.Kubeconfig(), schedules...)
+}
+
+// startDaemonOver starts a daemon that reaches the source with another kubeconfig.
+func (f *fixture) startDaemonOver(ctx context.Context, name, source string,
+	schedules ...lab.Schedule) (*lab.Daemon, error) {
 	return lab.StartDaemon(ctx, lab.DaemonOptions{
 		Program: f.mgmtd, Dir: filepath.Join(f.dir, name), Keys: f.keys(""), S3: f.s3, Bucket: bucket,
 		Prefix: name, Schedules: schedules,
-		Mgmts: map[string]string{f.source.Name(): f.source.Kubeconfig(),
-			f.target.Name(): f.target.Kubeconfig()},
+		Mgmts: map[string]string{f.source.Name(): source, f.target.Name(): f.target.Kubeconfig()},
 	})
 }
 
